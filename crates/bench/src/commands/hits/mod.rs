@@ -1,0 +1,205 @@
+//! `coua-bench hits`: miss ratios of coua's store beside LRU, S3-FIFO and memcached.
+//!
+//! For each stream and each fraction of its distinct keys, values get the size at which coua's store, in a memory of
+//! many segments, holds that many items. LRU and S3-FIFO then hold as many items as coua was found to hold when it
+//! was full; memcached gets the same `-m` and the same values.
+
+mod outcome;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use outcome::{Outcome, Point};
+
+use crate::client::Client;
+use crate::hits::coua::{Coua, Sizes};
+use crate::hits::lru::Lru;
+use crate::hits::memcached::Memcached;
+use crate::hits::s3fifo::S3Fifo;
+use crate::hits::stream::Stream;
+use crate::hits::synthetic::Recipe;
+use crate::hits::{self, trace};
+use crate::process::{self, Server};
+use crate::report;
+use crate::workload::Values;
+
+/// Compares miss ratios with LRU, S3-FIFO and memcached
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// A trace, or a folder of them; see the documentation of the formats in hits/trace.rs
+    #[arg(long)]
+    traces: Vec<PathBuf>,
+    /// Also replay the synthetic streams
+    #[arg(long)]
+    synthetic: bool,
+    /// Popular keys of a synthetic stream
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u32,
+    /// Requests of a synthetic stream, the first half of them warm-up
+    #[arg(long, default_value_t = 8_000_000)]
+    requests: usize,
+    /// Items held, in per cent of the distinct keys
+    #[arg(long, value_delimiter = ',', default_value = "1,10,25")]
+    percents: Vec<f64>,
+    /// -m in MiB; more where values would be of less than 8 bytes. Segments are 1/1024 of it
+    #[arg(long, default_value_t = 64)]
+    memory: u64,
+    /// Points of fewer items are left out
+    #[arg(long, default_value_t = 64)]
+    items_min: u32,
+    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
+    #[arg(long)]
+    memcached: Option<PathBuf>,
+    /// Leave memcached out
+    #[arg(long)]
+    no_memcached: bool,
+    /// Leave memcached out where more than this would go over its socket, in GiB
+    #[arg(long, default_value_t = 64)]
+    transfer_max: u64,
+    /// Core of memcached
+    #[arg(long, default_value_t = 0)]
+    server_core: usize,
+    /// Only streams whose name contains this
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Replays everything and prints the comparison.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    ensure!(
+        flags
+            .percents
+            .iter()
+            .all(|percent| *percent > 0.0 && *percent < 100.0),
+        "percents lie between 0 and 100"
+    );
+    ensure!(
+        flags.keys > 0 && flags.requests > 0,
+        "0 keys or requests ask for nothing"
+    );
+    let mut outcome = Outcome::new(flags.memory, flags.items_min);
+    for path in trace_files(&flags.traces)? {
+        if path.to_string_lossy().contains(&flags.only) {
+            let stream = trace::read(&path).with_context(|| path.display().to_string())?;
+            outcome.traces.extend(points(flags, &stream)?);
+        }
+    }
+    if flags.synthetic {
+        for recipe in Recipe::all()
+            .into_iter()
+            .filter(|recipe| recipe.name().contains(&flags.only))
+        {
+            outcome
+                .synthetic
+                .extend(points(flags, &recipe.stream(flags.keys, flags.requests))?);
+        }
+    }
+    ensure!(
+        !(outcome.traces.is_empty() && outcome.synthetic.is_empty()),
+        "nothing to replay: see --traces, --synthetic"
+    );
+    if flags.json {
+        return Ok(report::print_json(&outcome)?);
+    }
+    Ok(report::print(outcome)?)
+}
+
+/// The files named, and those in the folders named, less what is documentation.
+fn trace_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in named {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+            for entry in entries {
+                let file = entry?.path();
+                let documentation = file.extension().is_some_and(|extension| extension == "md");
+                if file.is_file() && !documentation {
+                    files.push(file);
+                }
+            }
+        } else {
+            files.push(path.clone());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn points(flags: &Flags, stream: &Stream) -> anyhow::Result<Vec<Point>> {
+    let mut points = Vec::new();
+    for &percent in &flags.percents {
+        let wanted = share(stream.keys, percent);
+        if wanted < flags.items_min {
+            report::progress(format_args!(
+                "{}: {percent} % are {wanted} items only, left out",
+                stream.name
+            ));
+            continue;
+        }
+        points.push(point(flags, stream, percent, wanted)?);
+    }
+    Ok(points)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a share of a 32-bit number"
+)]
+fn share(keys: u32, percent: f64) -> u32 {
+    (f64::from(keys) * percent / 100.0) as u32
+}
+
+fn point(flags: &Flags, stream: &Stream, percent: f64, wanted: u32) -> anyhow::Result<Point> {
+    let (sizes, items) = Sizes::for_items(wanted, flags.memory)?;
+    report::progress(format_args!(
+        "{}, {percent} %: {items} items, values of {} bytes, -m {}",
+        stream.name, sizes.value_size, sizes.memory
+    ));
+    let values = Arc::new(Values::new(sizes.value_size));
+    let held = usize::try_from(items)?;
+    let mut coua = Coua::new(sizes, values.clone())?;
+    let coua_misses = hits::replay(stream, &mut coua);
+    Ok(Point {
+        stream: stream.name.clone(),
+        percent,
+        items,
+        memory: sizes.memory,
+        value_size: sizes.value_size,
+        lru: hits::replay(stream, &mut Lru::new(stream.keys, held)).ratio(),
+        s3fifo: hits::replay(stream, &mut S3Fifo::new(stream.keys, held)).ratio(),
+        coua: coua_misses.ratio(),
+        coua_items: coua.items(),
+        memcached: memcached(flags, stream, sizes, values)?,
+    })
+}
+
+/// memcached's miss ratio and the items that it holds in the end; none where it is left out.
+fn memcached(
+    flags: &Flags,
+    stream: &Stream,
+    sizes: Sizes,
+    values: Arc<Values>,
+) -> anyhow::Result<Option<(f64, u64)>> {
+    let transfer = stream.requests.len() as u64 * sizes.value_size as u64;
+    if flags.no_memcached || transfer > flags.transfer_max << 30 {
+        return Ok(None);
+    }
+    let program: &Path = &process::memcached(flags.memcached.as_deref());
+    let item_size_max = (sizes.value_size as u64 * 2).max(1 << 20);
+    let server_flags = process::Flags {
+        memory: sizes.memory,
+        item_size_max: Some(item_size_max),
+        more: Vec::new(),
+    };
+    let server = Server::start(program, flags.server_core, &server_flags)?;
+    let client = Client::connect(server.target())?;
+    let mut memcached = Memcached::new(client, Sizes::KEYS, values);
+    let misses = memcached.replay(stream)?;
+    Ok(Some((misses.ratio(), memcached.items()?)))
+}

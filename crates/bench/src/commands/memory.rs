@@ -1,0 +1,298 @@
+//! `coua-bench memory`: how many bytes of `-m` an item takes, filled through the protocol.
+//!
+//! The index grows in steps, so that one memory size may be lucky: sizes a quarter of a doubling apart are filled,
+//! and their mean is said. After that, keys that are held are stored again, which leaves dead items behind.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use crate::cpu;
+use crate::load::{Engine, Measured, Requests, Shape};
+use crate::process::{self, Server};
+use crate::report::{self, Table};
+use crate::workload::{KeyFormat, Sampler, Values};
+
+/// Measures the memory that an item takes in coua and in memcached
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// The coua program; left out where none
+    #[arg(long)]
+    coua: Option<PathBuf>,
+    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
+    #[arg(long)]
+    memcached: Option<PathBuf>,
+    /// Leave memcached out
+    #[arg(long)]
+    no_memcached: bool,
+    /// The smallest -m, in MiB
+    #[arg(long, default_value_t = 256)]
+    memory: u64,
+    /// Memory sizes within one doubling
+    #[arg(long, default_value_t = 4)]
+    steps: u32,
+    /// Bytes a key
+    #[arg(long, default_value_t = 10)]
+    key_size: usize,
+    /// Bytes a value
+    #[arg(long, value_delimiter = ',', default_value = "10,100,1000")]
+    value_sizes: Vec<usize>,
+    /// Overwrites, for each item held
+    #[arg(long, default_value_t = 2.0)]
+    overwrites: f64,
+    /// Core of the servers
+    #[arg(long, default_value_t = 0)]
+    server_core: usize,
+    /// Core of the load
+    #[arg(long, default_value_t = 1)]
+    load_core: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that was filled.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    key_size: usize,
+    overwrites: f64,
+    rows: Vec<Row>,
+}
+
+/// One server with one size of value, at all memory sizes.
+#[derive(Debug, Serialize)]
+struct Row {
+    server: &'static str,
+    value_size: usize,
+    filled: Vec<Filled>,
+}
+
+/// One server that was filled.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Filled {
+    /// `-m`, in bytes.
+    memory: u64,
+    /// Items held when the first one had been evicted.
+    first_eviction: u64,
+    /// Items held after half as many new keys again.
+    steady: u64,
+    /// Items held after the overwrites.
+    overwritten: u64,
+    /// Bytes of the index where it is not part of `memory`.
+    index_beside: u64,
+    refused_sets: u64,
+}
+
+/// Fills all servers and prints what an item takes.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    ensure!(
+        flags.steps > 0 && flags.memory > 0 && flags.overwrites >= 0.0,
+        "nothing to fill"
+    );
+    let memcached = process::memcached(flags.memcached.as_deref());
+    let mut servers: Vec<(&'static str, &Path)> = Vec::new();
+    servers.extend(flags.coua.as_deref().map(|program| ("coua", program)));
+    if !flags.no_memcached {
+        servers.push(("memcached", &memcached));
+    }
+    ensure!(!servers.is_empty(), "no server: see --coua");
+    let mut outcome = Outcome {
+        key_size: flags.key_size,
+        overwrites: flags.overwrites,
+        rows: Vec::new(),
+    };
+    for &value_size in &flags.value_sizes {
+        for &(server, program) in &servers {
+            let mut filled = Vec::new();
+            for step in 0..flags.steps {
+                let memory = within_doubling(flags.memory, step, flags.steps);
+                report::progress(format_args!(
+                    "{server}, values of {value_size}, -m {memory}"
+                ));
+                let mut one = fill(flags, program, memory, value_size)?;
+                if server == "coua" {
+                    // Its index is part of -m.
+                    one.index_beside = 0;
+                }
+                filled.push(one);
+            }
+            outcome.rows.push(Row {
+                server,
+                value_size,
+                filled,
+            });
+        }
+    }
+    if flags.json {
+        return Ok(report::print_json(&outcome)?);
+    }
+    Ok(report::print(outcome)?)
+}
+
+/// `memory` × 2^(step / steps).
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "at most twice a number of MiB"
+)]
+fn within_doubling(memory: u64, step: u32, steps: u32) -> u64 {
+    (memory as f64 * (f64::from(step) / f64::from(steps)).exp2()).round() as u64
+}
+
+fn fill(flags: &Flags, program: &Path, memory: u64, value_size: usize) -> anyhow::Result<Filled> {
+    let server_flags = process::Flags {
+        memory,
+        item_size_max: None,
+        more: Vec::new(),
+    };
+    let server = Server::start(program, flags.server_core, &server_flags)?;
+    let bytes = memory << 20;
+    let filling = Filling {
+        flags,
+        server: &server,
+        keys: KeyFormat::new(flags.key_size, u32::MAX).context("keys need eight bytes or more")?,
+        values: Arc::new(Values::new(value_size)),
+    };
+    let mut client = server.client()?;
+    // A step of a thousandth of what memory can hold at most, so that the first eviction is seen near where it is.
+    let step = u32::try_from((bytes / (flags.key_size + value_size) as u64 / 1000).max(100))?;
+    let (mut next, mut refused) = (0u32, 0);
+    while client.stats()?.number("evictions") == 0 {
+        let end = next
+            .checked_add(step)
+            .context("the server does not evict")?;
+        refused += filling.store(next..end)?.refused;
+        next = end;
+    }
+    let first_eviction = client.stats()?.number("curr_items");
+    let end = next
+        .checked_add(next / 2)
+        .context("more keys than there are numbers")?;
+    refused += filling.store(next..end)?.refused;
+    let steady = client.stats()?.number("curr_items");
+    let held = u32::try_from(steady)?.min(end);
+    refused += filling.overwrite(end - held..end)?.refused;
+    let stats = client.stats()?;
+    Ok(Filled {
+        memory: bytes,
+        first_eviction,
+        steady,
+        overwritten: stats.number("curr_items"),
+        index_beside: stats.number("hash_bytes"),
+        refused_sets: refused,
+    })
+}
+
+/// A server and what is stored in it.
+struct Filling<'a> {
+    flags: &'a Flags,
+    server: &'a Server,
+    keys: KeyFormat,
+    values: Arc<Values>,
+}
+
+impl Filling<'_> {
+    /// Stores each key of the range once.
+    fn store(&self, range: std::ops::Range<u32>) -> anyhow::Result<Measured> {
+        self.drive(&Requests::filling(self.keys, self.values.clone(), range))
+    }
+
+    /// Stores keys of the range, uniformly chosen, as often as the flag says for each of them.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a multiple of a 32-bit number, in floating point"
+    )]
+    fn overwrite(&self, range: std::ops::Range<u32>) -> anyhow::Result<Measured> {
+        let count = (f64::from(range.end - range.start) * self.flags.overwrites) as u64;
+        let sampler = Sampler::draws(range, count, 5);
+        self.drive(&Requests::new(
+            self.keys,
+            self.values.clone(),
+            sampler,
+            1,
+            1.0,
+        ))
+    }
+
+    fn drive(&self, requests: &Requests) -> anyhow::Result<Measured> {
+        const CONNECTIONS: usize = 16;
+        const DEPTH: usize = 32;
+        let shape = Shape::new(self.keys.size(), self.values.size());
+        let measured = cpu::pinned(self.flags.load_core, || {
+            Engine::connect(self.server.target(), CONNECTIONS, DEPTH, shape, requests)?.finish()
+        })??;
+        Ok(measured)
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "Bytes of -m for each item held; keys of {} bytes. Each figure is the mean over the memory sizes, which lie \
+             within one doubling, with the least and the most in brackets. Filled: half as many new keys again after \
+             the first eviction. Overwritten: keys held are stored again, {} × as many as there are. memcached's hash \
+             table is not part of its -m, coua's index is.\n",
+            self.key_size, self.overwrites
+        )?;
+        let mut table = Table::new([
+            "",
+            "value",
+            "-m in MiB",
+            "at the first eviction",
+            "filled",
+            "overwritten",
+            "filled, with an index beside -m",
+            "sets refused",
+        ]);
+        for row in &self.rows {
+            let bytes = |items: fn(&Filled) -> u64, beside: fn(&Filled) -> u64| {
+                let each: Vec<f64> = row
+                    .filled
+                    .iter()
+                    .map(|filled| {
+                        (filled.memory + beside(filled)) as f64 / items(filled).max(1) as f64
+                    })
+                    .collect();
+                let mean = each.iter().sum::<f64>() / each.len() as f64;
+                let least = each.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = each.iter().copied().fold(0.0, f64::max);
+                format!("{mean:.1} ({least:.1} … {most:.1})")
+            };
+            let memories: Vec<String> = row
+                .filled
+                .iter()
+                .map(|filled| (filled.memory >> 20).to_string())
+                .collect();
+            table.row([
+                row.server.to_owned(),
+                row.value_size.to_string(),
+                memories.join(", "),
+                bytes(|filled| filled.first_eviction, |_| 0),
+                bytes(|filled| filled.steady, |_| 0),
+                bytes(|filled| filled.overwritten, |_| 0),
+                bytes(|filled| filled.steady, |filled| filled.index_beside),
+                row.filled
+                    .iter()
+                    .map(|filled| filled.refused_sets)
+                    .sum::<u64>()
+                    .to_string(),
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_sizes_stay_within_a_doubling() {
+        let sizes: Vec<u64> = (0..4).map(|step| within_doubling(1024, step, 4)).collect();
+        assert_eq!(sizes, [1024, 1218, 1448, 1722]);
+    }
+}

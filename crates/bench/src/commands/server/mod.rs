@@ -1,0 +1,271 @@
+//! `coua-bench server`: coua, memcached and the bare echo beside each other on loopback.
+//!
+//! Each has one worker on one core, the load has another core, and all measurements of a case are interleaved. The
+//! ratios are medians of the ratios of neighbours in time. A side whose core is not busy was not measured at its
+//! capacity: the CPU time a request takes of the server is then the better comparison.
+
+mod cases;
+mod outcome;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use cases::{Case, State};
+use outcome::{CaseOutcome, Outcome, Sample};
+
+use super::echo::{Answer, Request};
+use super::run::seconds;
+use crate::cpu;
+use crate::load::{Engine, Requests, Shape};
+use crate::process::{self, Server};
+use crate::report;
+use crate::workload::{KeyFormat, Popularity, Sampler, Values};
+
+/// Compares coua with memcached and with a bare echo on loopback
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// The coua program
+    #[arg(long)]
+    coua: PathBuf,
+    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
+    #[arg(long)]
+    memcached: Option<PathBuf>,
+    /// A further flag for both servers
+    #[arg(long = "server-flag", allow_hyphen_values = true)]
+    server_flags: Vec<String>,
+    /// Core of the servers
+    #[arg(long, default_value_t = 0)]
+    server_core: usize,
+    /// Core of the load
+    #[arg(long, default_value_t = 1)]
+    load_core: usize,
+    /// Measurements of each side in each case
+    #[arg(long, default_value_t = 5)]
+    pairs: usize,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, default_value_t = 0.2)]
+    warm_up: f64,
+    /// Connections
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Requests in flight a connection
+    #[arg(long, value_delimiter = ',', default_value = "1,8,16,64")]
+    depths: Vec<usize>,
+    /// Keys of a multi-get
+    #[arg(long, default_value_t = 100)]
+    keys_per_get: usize,
+    /// Keys, where everything fits
+    #[arg(long, default_value_t = 1000)]
+    keys: u32,
+    /// Bytes a key
+    #[arg(long, default_value_t = 8)]
+    key_size: usize,
+    /// Bytes a value
+    #[arg(long, default_value_t = 8)]
+    value_size: usize,
+    /// uniform or zipf:EXPONENT
+    #[arg(long, default_value = "uniform")]
+    popularity: Popularity,
+    /// -m where everything fits, in MiB
+    #[arg(long, default_value_t = 1024)]
+    memory: u64,
+    /// -m where memory is full, in MiB
+    #[arg(long, default_value_t = 128)]
+    full_memory: u64,
+    /// Only cases whose name contains this
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures all cases and prints the comparison.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    ensure!(
+        flags.pairs > 0 && flags.connections > 0,
+        "no measurement was asked for"
+    );
+    let depths_valid = !flags.depths.is_empty() && !flags.depths.contains(&0);
+    ensure!(
+        depths_valid && flags.keys_per_get > 0 && flags.keys > 0,
+        "0 keys or depth ask for nothing"
+    );
+    let cases = cases::all(&flags.depths, flags.keys_per_get);
+    let cases: Vec<Case> = cases
+        .into_iter()
+        .filter(|case| case.name().contains(&flags.only))
+        .collect();
+    ensure!(
+        !cases.is_empty(),
+        "no case has {:?} in its name",
+        flags.only
+    );
+    let mut outcome = Outcome::new(flags);
+    for state in [State::Roomy, State::Full] {
+        let cases: Vec<&Case> = cases.iter().filter(|case| case.state == state).collect();
+        if cases.is_empty() {
+            continue;
+        }
+        let stage = Stage::prepare(flags, state)?;
+        outcome.note_versions(&stage.versions()?);
+        for case in cases {
+            outcome.cases.push(stage.measure(case)?);
+        }
+    }
+    if flags.json {
+        return Ok(report::print_json(&outcome)?);
+    }
+    Ok(report::print(outcome)?)
+}
+
+/// Both servers, filled, and the load for them.
+struct Stage<'a> {
+    flags: &'a Flags,
+    coua: Server,
+    memcached: Server,
+    keys: KeyFormat,
+    values: Arc<Values>,
+    sampler: Sampler,
+}
+
+impl<'a> Stage<'a> {
+    /// Memory that any server takes for an item beside its key and value, at least; for the number of keys only.
+    const ITEM_OVERHEAD: u64 = 30;
+
+    fn prepare(flags: &'a Flags, state: State) -> anyhow::Result<Stage<'a>> {
+        let (memory, count) = match state {
+            State::Roomy => (flags.memory, flags.keys),
+            State::Full => {
+                let item = Self::ITEM_OVERHEAD + (flags.key_size + flags.value_size) as u64;
+                let held = (flags.full_memory << 20) / item;
+                (
+                    flags.full_memory,
+                    u32::try_from(2 * held).context("so much memory holds too many keys")?,
+                )
+            }
+        };
+        let server_flags = process::Flags {
+            memory,
+            item_size_max: None,
+            more: flags.server_flags.clone(),
+        };
+        let memcached = process::memcached(flags.memcached.as_deref());
+        let coua = Server::start(&flags.coua, flags.server_core, &server_flags)?;
+        let memcached = Server::start(&memcached, flags.server_core, &server_flags)?;
+        let keys = KeyFormat::new(flags.key_size, count)
+            .context("so many keys do not fit into keys of this size")?;
+        let values = Arc::new(Values::new(flags.value_size));
+        let sampler = Sampler::new(flags.popularity, count, 1);
+        let stage = Stage {
+            flags,
+            coua,
+            memcached,
+            keys,
+            values,
+            sampler,
+        };
+        report::progress(format_args!("{count} keys, -m {memory}"));
+        for server in [&stage.coua, &stage.memcached] {
+            let requests = Requests::filling(keys, stage.values.clone(), 0..count);
+            cpu::pinned(flags.load_core, || {
+                stage.engine(server, 64, &requests)?.finish()
+            })??;
+        }
+        Ok(stage)
+    }
+
+    fn versions(&self) -> anyhow::Result<[String; 2]> {
+        Ok([
+            self.coua.client()?.version()?,
+            self.memcached.client()?.version()?,
+        ])
+    }
+
+    fn measure(&self, case: &Case) -> anyhow::Result<CaseOutcome> {
+        let answer = Answer {
+            request: if case.sets > 0.0 {
+                Request::Set
+            } else {
+                Request::Get
+            },
+            key_size: self.flags.key_size,
+            value_size: self.flags.value_size,
+            keys_per_get: case.keys_per_get,
+        };
+        let echo = case
+            .has_echo()
+            .then(|| Server::start_echo(self.flags.server_core, answer.arguments()));
+        let echo = echo.transpose()?;
+        let requests = Requests::new(
+            self.keys,
+            self.values.clone(),
+            self.sampler.clone(),
+            case.keys_per_get,
+            case.sets,
+        );
+        let mut outcome = CaseOutcome::new(case);
+        for pair in 0..self.flags.pairs {
+            report::progress(format_args!(
+                "{}, {} of {}",
+                case.name(),
+                pair + 1,
+                self.flags.pairs
+            ));
+            let mut sides = vec![
+                (&self.coua, &mut outcome.coua),
+                (&self.memcached, &mut outcome.memcached),
+            ];
+            if let Some(echo) = &echo {
+                sides.push((echo, &mut outcome.echo));
+            }
+            if pair % 2 == 1 {
+                sides.reverse();
+            }
+            for (server, samples) in sides {
+                let sample = cpu::pinned(self.flags.load_core, || {
+                    self.sample(server, case.depth, &requests)
+                })?;
+                samples.push(sample?);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn sample(&self, server: &Server, depth: usize, requests: &Requests) -> anyhow::Result<Sample> {
+        let (warm_up, time) = (seconds(self.flags.warm_up)?, seconds(self.flags.seconds)?);
+        let mut engine = self.engine(server, depth, requests)?;
+        engine.run(warm_up)?;
+        let before = server.cpu()?;
+        let measured = engine.run(time)?;
+        let server_cpu = server.cpu()?.saturating_sub(before);
+        ensure!(
+            measured.replies > 0 && measured.elapsed > Duration::ZERO,
+            "nothing was answered"
+        );
+        Ok(Sample::new(&measured, server_cpu))
+    }
+
+    fn engine(
+        &self,
+        server: &Server,
+        depth: usize,
+        requests: &Requests,
+    ) -> Result<Engine, crate::load::Error> {
+        let shape = Shape::new(self.flags.key_size, self.flags.value_size);
+        Engine::connect(
+            server.target(),
+            self.flags.connections,
+            depth,
+            shape,
+            requests,
+        )
+    }
+}

@@ -1,0 +1,210 @@
+//! `coua-bench store`: coua's store in this process beside hashbrown under a lock, dashmap and segcache.
+//!
+//! All stores of a configuration are filled and kept, and all their measurements are interleaved. Every store gets
+//! the memory that its keys take and three tenths more, so that none evicts; a success below 100 % says that one did.
+
+mod outcome;
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+
+use outcome::{Configured, Outcome};
+
+use super::run::seconds;
+use crate::cpu;
+use crate::report;
+use crate::rivals::{
+    CouaRival, DashMapRival, HashbrownRival, KeySizes, Load, Operation, Rival, SegcacheRival, grow,
+    measure,
+};
+use crate::workload::{Popularity, Sampler, Values};
+
+/// Compares coua's store with maps and with segcache, in process
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// Numbers of keys
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1000,100000,1000000,10000000"
+    )]
+    keys: Vec<u32>,
+    /// Longest keys; keys have all lengths from 8 bytes up to this
+    #[arg(long, value_delimiter = ',', default_value = "8,32")]
+    key_sizes: Vec<usize>,
+    /// Bytes a value
+    #[arg(long, value_delimiter = ',', default_value = "8,100")]
+    value_sizes: Vec<usize>,
+    /// uniform or zipf:EXPONENT
+    #[arg(long, value_delimiter = ',', default_value = "uniform,zipf:0.99")]
+    popularity: Vec<Popularity>,
+    /// Numbers of threads
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<usize>,
+    /// Stores to measure
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "coua,hashbrown,dashmap,segcache"
+    )]
+    stores: Vec<Kind>,
+    /// Interleaved measurements of each
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Measure instead the longest pause of a single set while coua's store grows from empty
+    #[arg(long)]
+    growth: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A store that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Coua,
+    Hashbrown,
+    Dashmap,
+    Segcache,
+}
+
+/// Measures all configurations and prints the comparison.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    ensure!(flags.rounds > 0, "no measurement was asked for");
+    ensure!(
+        flags.keys.iter().all(|&keys| keys > 0),
+        "0 keys ask for nothing"
+    );
+    let sizes_valid = flags
+        .key_sizes
+        .iter()
+        .all(|size| (KeySizes::MIN..=KeySizes::MAX).contains(size));
+    ensure!(
+        sizes_valid,
+        "keys have {} to {} bytes",
+        KeySizes::MIN,
+        KeySizes::MAX
+    );
+    let cores = cpu::allowed()?;
+    let threads_valid = flags
+        .threads
+        .iter()
+        .all(|threads| (1..=cores.len()).contains(threads));
+    ensure!(threads_valid, "there are {} cores", cores.len());
+    let mut outcome = Outcome::new(flags.rounds, flags.seconds);
+    for &keys in &flags.keys {
+        for &most in &flags.key_sizes {
+            for &value_size in &flags.value_sizes {
+                let setting = Setting {
+                    keys,
+                    sizes: KeySizes { most },
+                    values: Values::new(value_size),
+                };
+                if flags.growth {
+                    let growth = grow(keys, setting.sizes, &setting.values, setting.memory()?)?;
+                    outcome.note_growth(most, value_size, growth);
+                } else {
+                    outcome.configured.extend(setting.measure(flags, &cores)?);
+                }
+            }
+        }
+    }
+    if flags.json {
+        return Ok(report::print_json(&outcome)?);
+    }
+    Ok(report::print(outcome)?)
+}
+
+/// Keys and values of one configuration.
+struct Setting {
+    keys: u32,
+    sizes: KeySizes,
+    values: Values,
+}
+
+impl Setting {
+    /// What coua takes an item beside key and value, its share of the index included, at most.
+    const OVERHEAD: usize = 40;
+    /// Memory that does not grow with the keys: open segments, reserves.
+    const FIXED: usize = 64 << 20;
+
+    fn memory(&self) -> anyhow::Result<usize> {
+        let item = self.sizes.mean() + self.values.size() + Self::OVERHEAD;
+        let keys = usize::try_from(self.keys)?;
+        let all = keys
+            .checked_mul(item * 13 / 10)
+            .context("so many keys are more than an address space")?;
+        Ok(all + Self::FIXED)
+    }
+
+    fn fill(&self, kind: Kind, workers: usize) -> anyhow::Result<Box<dyn Rival>> {
+        let (keys, sizes, values) = (self.keys, self.sizes, &self.values);
+        Ok(match kind {
+            Kind::Coua => Box::new(CouaRival::filled(
+                keys,
+                sizes,
+                values,
+                self.memory()?,
+                workers,
+            )?),
+            Kind::Hashbrown => Box::new(HashbrownRival::filled(keys, sizes, values)),
+            Kind::Dashmap => Box::new(DashMapRival::filled(keys, sizes, values)),
+            Kind::Segcache => Box::new(SegcacheRival::filled(keys, sizes, values, self.memory()?)),
+        })
+    }
+
+    /// Measures every store, batch, operation, number of threads and popularity.
+    fn measure(&self, flags: &Flags, cores: &[usize]) -> anyhow::Result<Vec<Configured>> {
+        let workers = flags.threads.iter().copied().max().unwrap_or(1);
+        let named = format!(
+            "{} keys of 8 to {} bytes, values of {}",
+            self.keys,
+            self.sizes.most,
+            self.values.size()
+        );
+        report::progress(format_args!("{named}: filling"));
+        let rivals: Vec<_> = flags
+            .stores
+            .iter()
+            .map(|&kind| self.fill(kind, workers))
+            .collect::<Result<_, _>>()?;
+        let time: Duration = seconds(flags.seconds)?;
+        let mut all = Vec::new();
+        for &popularity in &flags.popularity {
+            let mut configured = Configured::new(format!("{named}, {popularity}"));
+            let sampler = &Sampler::new(popularity, self.keys, 77);
+            let load = Load {
+                sizes: self.sizes,
+                values: &self.values,
+                sampler,
+                time,
+            };
+            for round in 0..flags.rounds {
+                report::progress(format_args!(
+                    "{named}, {popularity}: {} of {}",
+                    round + 1,
+                    flags.rounds
+                ));
+                for operation in [Operation::Get, Operation::Set] {
+                    for &threads in &flags.threads {
+                        for rival in &rivals {
+                            for &batch in rival.batches() {
+                                let cores = &cores[..threads];
+                                let speed = measure(rival.as_ref(), operation, batch, cores, load);
+                                configured.note(rival.name(), batch, operation, threads, speed);
+                            }
+                        }
+                    }
+                }
+            }
+            all.push(configured);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,231 @@
+//! The bare server: it moves the bytes that a cache would move and does nothing else.
+//!
+//! One thread, one epoll set. A request is so many line ends; each is answered with one prepared reply, and all
+//! replies of a wake-up leave in one write. No key is looked at. What a cache takes beyond this is its own work.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// Serves until the listener fails.
+#[derive(Debug)]
+pub(crate) struct Echo {
+    listener: TcpListener,
+    epoll: rustix::fd::OwnedFd,
+    /// By file descriptor.
+    peers: Vec<Option<Peer>>,
+    answer: Answer,
+    input: Box<[u8]>,
+}
+
+impl Echo {
+    const LISTENER: u64 = u64::MAX;
+    const READ: usize = 256 << 10;
+
+    /// Listens; every `lines` line ends are answered with `reply`.
+    pub(crate) fn bind(address: SocketAddr, lines: usize, reply: &[u8]) -> io::Result<Echo> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(Self::LISTENER);
+        epoll::add(&epoll, &listener, data, epoll::EventFlags::IN)?;
+        let input = vec![0; Self::READ].into();
+        Ok(Echo {
+            listener,
+            epoll,
+            peers: Vec::new(),
+            answer: Answer::new(lines, reply),
+            input,
+        })
+    }
+
+    #[cfg(test)]
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves all peers.
+    pub(crate) fn serve(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(1024);
+        loop {
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    Self::LISTENER => self.accept()?,
+                    index => self.turn(usize::try_from(index).expect("an index was registered")),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let free = self.peers.iter().position(Option::is_none);
+            let index = free.unwrap_or_else(|| {
+                self.peers.push(None);
+                self.peers.len() - 1
+            });
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            epoll::add(
+                &self.epoll,
+                &stream,
+                epoll::EventData::new_u64(index as u64),
+                flags,
+            )?;
+            self.peers[index] = Some(Peer {
+                stream,
+                lines: 0,
+                owed: 0,
+            });
+        }
+    }
+
+    fn turn(&mut self, index: usize) {
+        let Some(peer) = &mut self.peers[index] else {
+            return;
+        };
+        if peer.turn(&mut self.input, &self.answer).is_err() {
+            self.peers[index] = None;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Peer {
+    stream: TcpStream,
+    /// Line ends of an unfinished request.
+    lines: usize,
+    /// Bytes of replies that the socket has not taken.
+    owed: usize,
+}
+
+impl Peer {
+    /// Replies owed before reading stops.
+    const OWED_MAX: usize = 16 << 20;
+
+    fn turn(&mut self, input: &mut [u8], answer: &Answer) -> Result<(), Errno> {
+        loop {
+            self.write(answer)?;
+            if self.owed >= Self::OWED_MAX {
+                return Ok(());
+            }
+            match recv(&self.stream, &mut *input, RecvFlags::empty()) {
+                Ok((0, _)) => return Err(Errno::CONNRESET),
+                Ok((bytes, _)) => {
+                    self.lines += memchr::memchr_iter(b'\n', &input[..bytes]).count();
+                    self.owed += self.lines / answer.lines * answer.size;
+                    self.lines %= answer.lines;
+                    if bytes < input.len() {
+                        return self.write(answer);
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn write(&mut self, answer: &Answer) -> Result<(), Errno> {
+        while self.owed > 0 {
+            // The next byte is the one that leaves whole replies behind it.
+            let start = (answer.size - self.owed % answer.size) % answer.size;
+            let end = answer.replies.len().min(start + self.owed);
+            match send(
+                &self.stream,
+                &answer.replies[start..end],
+                SendFlags::NOSIGNAL,
+            ) {
+                Ok(bytes) => self.owed -= bytes,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    /// Line ends a request.
+    lines: usize,
+    /// Bytes a reply.
+    size: usize,
+    /// The reply, over and over.
+    replies: Vec<u8>,
+}
+
+impl Answer {
+    /// Replies that one write can send, in bytes.
+    const PREPARED: usize = 256 << 10;
+
+    fn new(lines: usize, reply: &[u8]) -> Answer {
+        let size = reply.len().max(1);
+        let replies = reply.repeat(Self::PREPARED / size + 1);
+        Answer {
+            lines: lines.max(1),
+            size,
+            replies,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn echo(lines: usize, reply: &[u8]) -> TcpStream {
+        let mut echo = Echo::bind((Ipv4Addr::LOCALHOST, 0).into(), lines, reply).unwrap();
+        let address = echo.address().unwrap();
+        std::thread::spawn(move || echo.serve());
+        TcpStream::connect(address).unwrap()
+    }
+
+    #[test]
+    fn a_request_of_two_lines_has_one_reply() {
+        let mut stream = echo(2, b"STORED\r\n");
+        stream
+            .write_all(b"set a 0 0 1\r\nx\r\nset b 0 0 1\r")
+            .unwrap();
+        let mut reply = [0; 8];
+        stream.read_exact(&mut reply).unwrap();
+        stream.write_all(b"\nx\r\n").unwrap();
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"STORED\r\n");
+    }
+
+    #[test]
+    fn a_slow_reader_gets_every_byte_in_order() {
+        let reply: Vec<u8> = (0..100_003u32)
+            .map(|at| b'a' + u8::try_from(at % 23).unwrap())
+            .collect();
+        let mut stream = echo(1, &reply);
+        stream.write_all(&[b'\n'; 100]).unwrap();
+        let mut got = vec![0; reply.len() * 100];
+        stream.read_exact(&mut got).unwrap();
+        assert!(got.chunks(reply.len()).all(|chunk| chunk == reply));
+    }
+}

@@ -1,0 +1,185 @@
+//! Servers under test: started on one core, asked whether they are there, ended when dropped.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use thiserror::Error as ThisError;
+
+use crate::client::Client;
+use crate::cpu;
+use crate::target::Target;
+
+/// A running server; it is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    pid: Pid,
+    target: Target,
+}
+
+impl Server {
+    /// Time that a server may take until it accepts connections; first touches of its memory are part of it.
+    const START: Duration = Duration::from_secs(60);
+
+    /// Starts `program` on `core` with the flags of memcached that [`Flags`] stands for.
+    pub(crate) fn start(program: &Path, core: usize, flags: &Flags) -> Result<Server, Error> {
+        let address = free_address()?;
+        Self::spawn(program, core, flags.arguments(address), address)
+    }
+
+    /// Starts this very program on `core` as the echo that the arguments describe, less its address.
+    pub(crate) fn start_echo(core: usize, arguments: Vec<OsString>) -> Result<Server, Error> {
+        let address = free_address()?;
+        let mut all: Vec<OsString> =
+            vec!["echo".into(), "--listen".into(), address.to_string().into()];
+        all.extend(arguments);
+        Self::spawn(&std::env::current_exe()?, core, all, address)
+    }
+
+    fn spawn(
+        program: &Path,
+        core: usize,
+        arguments: Vec<OsString>,
+        address: SocketAddr,
+    ) -> Result<Server, Error> {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let started = cpu::pinned(core, || command.spawn())?;
+        let child = started.map_err(|source| Error::Program {
+            program: program.into(),
+            source,
+        })?;
+        let pid = Pid::from_child(&child);
+        let mut server = Server {
+            child,
+            pid,
+            target: Target::Tcp(address),
+        };
+        let begun = Instant::now();
+        while server.target.connect().is_err() {
+            if server.child.try_wait()?.is_some() {
+                return Err(Error::Ended {
+                    program: program.into(),
+                });
+            }
+            if begun.elapsed() > Self::START {
+                return Err(Error::Deaf {
+                    program: program.into(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// CPU time of all its threads so far.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        cpu::of_process(self.pid)
+    }
+
+    /// A connection for statistics.
+    pub(crate) fn client(&self) -> io::Result<Client> {
+        Client::connect(&self.target)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only where the process has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Flags that memcached and coua share.
+#[derive(Clone, Debug)]
+pub(crate) struct Flags {
+    /// `-m`, in MiB.
+    pub(crate) memory: u64,
+    /// `-I`, in bytes; the server's default where none.
+    pub(crate) item_size_max: Option<u64>,
+    /// Further flags, at the end.
+    pub(crate) more: Vec<String>,
+}
+
+impl Flags {
+    fn arguments(&self, address: SocketAddr) -> Vec<OsString> {
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let memory = self.memory.to_string();
+        let mut arguments: Vec<OsString> = [
+            "-l", &ip, "-p", &port, "-U", "0", "-t", "1", "-c", "4096", "-m", &memory,
+        ]
+        .iter()
+        .map(OsString::from)
+        .collect();
+        if let Some(bytes) = self.item_size_max {
+            arguments.extend(["-I".into(), bytes.to_string().into()]);
+        }
+        if rustix::process::geteuid().is_root() {
+            // memcached does not run as root without being told as whom else.
+            arguments.extend(["-u".into(), "nobody".into()]);
+        }
+        arguments.extend(self.more.iter().map(OsString::from));
+        arguments
+    }
+}
+
+/// The memcached to compare with: the one named, else the unpacked 1.6.45 of this user, else the one in `PATH`.
+pub(crate) fn memcached(named: Option<&Path>) -> PathBuf {
+    if let Some(path) = named {
+        return path.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let unpacked = cache.map(|cache| cache.join("memcached-current/memcached"));
+    unpacked
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| "memcached".into())
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Why a server is not there.
+#[derive(Debug, ThisError)]
+pub(crate) enum Error {
+    /// A call of the system failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The program cannot be run.
+    #[error("{program:?} does not run: {source}")]
+    Program {
+        /// Its path.
+        program: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The program ended at once.
+    #[error("{program:?} ended before it accepted a connection; its own words stand above")]
+    Ended {
+        /// Its path.
+        program: PathBuf,
+    },
+    /// The program runs and accepts nothing.
+    #[error("{program:?} accepts no connection")]
+    Deaf {
+        /// Its path.
+        program: PathBuf,
+    },
+}

@@ -1,0 +1,122 @@
+//! What people read: tables, medians, and a line on what is being measured.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// A table in Markdown, its columns aligned.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn new<S: Display>(headings: impl IntoIterator<Item = S>) -> Table {
+        Table {
+            rows: vec![
+                headings
+                    .into_iter()
+                    .map(|heading| heading.to_string())
+                    .collect(),
+            ],
+        }
+    }
+
+    /// Adds a row; missing cells stay empty, those without a heading are dropped.
+    pub(crate) fn row<S: Display>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let columns = self.rows[0].len();
+        let mut row: Vec<String> = cells
+            .into_iter()
+            .map(|cell| cell.to_string())
+            .take(columns)
+            .collect();
+        row.resize(columns, String::new());
+        self.rows.push(row);
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows[0].len();
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (index, row) in self.rows.iter().enumerate() {
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                match column {
+                    0 => write!(f, "| {cell:<width$} |")?,
+                    _ => write!(f, " {cell:>width$} |")?,
+                }
+            }
+            writeln!(f)?;
+            if index == 0 {
+                for (column, width) in widths.iter().enumerate() {
+                    let dashes = "-".repeat(width + 1);
+                    match column {
+                        0 => write!(f, "|{dashes}-|")?,
+                        _ => write!(f, "{dashes}:|")?,
+                    }
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The middle value; the mean of both where two are in the middle, 0 where there is none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+/// Prints a finished report.
+pub(crate) fn print(text: impl Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints a finished report for programs.
+pub(crate) fn print_json(report: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, report)?;
+    writeln!(out)
+}
+
+/// Says on standard error what is being measured; nobody depends on its arrival.
+pub(crate) fn progress(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "coua-bench: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(["a", "long"]);
+        table.row(["first", "1"]);
+        table.row(["b"]);
+        let expected = "| a     | long |\n|-------|-----:|\n| first |    1 |\n| b     |      |\n";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median([]), 0.0);
+    }
+}

@@ -1,0 +1,225 @@
+//! coua's store, in bursts.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coua_store::{
+    Access, Burst, Config, Expiry, Intent, Key, Put, Refused, Store, StoreError, Stored, Worker,
+};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::{KeySizes, Operation, Rival, Work};
+use crate::cpu;
+use crate::hits::coua::now;
+use crate::workload::Values;
+
+/// A store, and a worker for each thread.
+pub(crate) struct CouaRival {
+    store: Arc<Store>,
+    workers: Vec<Mutex<Worker>>,
+}
+
+impl CouaRival {
+    /// Holds the keys below `keys`, in `memory` bytes, index included; `workers` threads may work on it.
+    pub(crate) fn filled(
+        keys: u32,
+        sizes: KeySizes,
+        values: &Values,
+        memory: usize,
+        workers: usize,
+    ) -> Result<CouaRival, StoreError> {
+        let store = Store::new(
+            Config {
+                memory,
+                workers,
+                ..Config::default()
+            },
+            now(),
+        )?;
+        let mut all: Vec<Worker> = (0..workers).map(|id| store.worker(id)).collect();
+        let mut buffer = KeySizes::buffer();
+        for number in 0..keys {
+            let start = sizes.write(number, &mut buffer);
+            store_one(&store, &mut all[0], &buffer[start..], values.of(number));
+        }
+        all.iter_mut().for_each(Worker::park);
+        Ok(CouaRival {
+            store,
+            workers: all.into_iter().map(Mutex::new).collect(),
+        })
+    }
+
+    fn bursts<const B: usize>(
+        &self,
+        worker: &mut Worker,
+        operation: Operation,
+        work: &mut Work<'_>,
+    ) {
+        let mut buffers = [KeySizes::buffer(); B];
+        let (now, put) = (now(), Put::set(0, Expiry::NEVER));
+        loop {
+            let numbers: [u32; B] = std::array::from_fn(|_| work.next_key());
+            let starts: [usize; B] =
+                std::array::from_fn(|at| work.keys.write(numbers[at], &mut buffers[at]));
+            let keys: [Key<'_>; B] =
+                std::array::from_fn(|at| self.store.key(&buffers[at][starts[at]..]));
+            let mut waiting = [false; B];
+            {
+                let burst = &mut worker.burst(now);
+                match operation {
+                    Operation::Get => look_ahead(burst, &keys, Intent::Read, |burst, at| {
+                        if let Ok(item) = burst.get(&keys[at], Access::default())
+                            && let Some(value) = item.as_slice()
+                        {
+                            work.reply(value);
+                        }
+                    }),
+                    Operation::Set => look_ahead(burst, &keys, Intent::Write, |burst, at| {
+                        match burst.store(&keys[at], &put, work.values.of(numbers[at])) {
+                            Stored::Stored { .. } => work.succeeded += 1,
+                            Stored::Refused(Refused::Wait) => waiting[at] = true,
+                            _ => {}
+                        }
+                    }),
+                }
+            }
+            worker.end(now);
+            // What found no free segment is stored in bursts of its own.
+            for at in (0..B).filter(|&at| waiting[at]) {
+                let stored = store_one(
+                    &self.store,
+                    worker,
+                    keys[at].bytes,
+                    work.values.of(numbers[at]),
+                );
+                work.succeeded += u64::from(stored);
+            }
+            if work.over(B as u64) {
+                worker.park();
+                return;
+            }
+        }
+    }
+}
+
+/// Requests between two steps of the look-ahead: two buckets and an item each are about as many lines as a core
+/// fetches at a time; 8 and 16 measured slower.
+const AHEAD: usize = 4;
+
+/// Looks ahead in two steps: the buckets, some requests later the item, and as many later the operation.
+#[inline]
+fn look_ahead(
+    burst: &mut Burst<'_>,
+    keys: &[Key<'_>],
+    intent: Intent,
+    mut operate: impl FnMut(&mut Burst<'_>, usize),
+) {
+    let distance = AHEAD.min(keys.len() / 2);
+    for step in 0..keys.len() + 2 * distance {
+        if distance > 0 {
+            if let Some(key) = keys.get(step) {
+                burst.prefetch_buckets(key.hash, intent);
+            }
+            if let Some(key) = step.checked_sub(distance).and_then(|at| keys.get(at)) {
+                burst.prefetch_item(key.hash);
+            }
+        }
+        if let Some(at) = step.checked_sub(2 * distance) {
+            operate(burst, at);
+        }
+    }
+}
+
+/// Stores one key, over as many bursts as it takes until a segment is free.
+fn store_one(store: &Store, worker: &mut Worker, key: &[u8], value: &[u8]) -> bool {
+    let (now, put) = (now(), Put::set(0, Expiry::NEVER));
+    loop {
+        let stored = worker.burst(now).store(&store.key(key), &put, value);
+        worker.end(now);
+        if !matches!(stored, Stored::Refused(Refused::Wait)) {
+            return matches!(stored, Stored::Stored { .. });
+        }
+    }
+}
+
+impl Rival for CouaRival {
+    fn name(&self) -> &'static str {
+        "coua"
+    }
+
+    fn batches(&self) -> &[usize] {
+        &[1, 8, 32]
+    }
+
+    fn run(&self, thread: usize, operation: Operation, batch: usize, work: &mut Work<'_>) {
+        let mut worker = self.workers[thread]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match batch {
+            1 => self.bursts::<1>(&mut worker, operation, work),
+            8 => self.bursts::<8>(&mut worker, operation, work),
+            _ => self.bursts::<32>(&mut worker, operation, work),
+        }
+    }
+}
+
+/// How long single stores took while a store grew from nothing, in nanoseconds of the thread's CPU time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Growth {
+    /// Keys stored.
+    pub(crate) keys: u32,
+    /// Half of them took no longer.
+    pub(crate) p50_ns: u64,
+    /// 99.9 % took no longer.
+    pub(crate) p999_ns: u64,
+    /// 99.999 % took no longer.
+    pub(crate) p99999_ns: u64,
+    /// The longest.
+    pub(crate) max_ns: u64,
+    /// Splits of the index on the way.
+    pub(crate) splits: u64,
+    /// What reading the clock twice takes, which is part of all the above.
+    pub(crate) clock_ns: u64,
+}
+
+/// Stores the keys below `keys` one burst each, ends of bursts included, in an empty store of `memory` bytes.
+pub(crate) fn grow(
+    keys: u32,
+    sizes: KeySizes,
+    values: &Values,
+    memory: usize,
+) -> Result<Growth, StoreError> {
+    const NS_MAX: u64 = 60_000_000_000;
+    let nanoseconds =
+        |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let store = Store::new(
+        Config {
+            memory,
+            ..Config::default()
+        },
+        now(),
+    )?;
+    let mut worker = store.worker(0);
+    let mut times = Histogram::<u64>::new_with_max(NS_MAX, 3).expect("the bounds are in order");
+    let mut buffer = KeySizes::buffer();
+    let mut clock_ns = u64::MAX;
+    for number in 0..keys {
+        let start = sizes.write(number, &mut buffer);
+        let before = cpu::of_this_thread();
+        store_one(&store, &mut worker, &buffer[start..], values.of(number));
+        let after = cpu::of_this_thread();
+        times.saturating_record(nanoseconds(after - before));
+        if number % 1024 == 0 {
+            clock_ns = clock_ns.min(nanoseconds(cpu::of_this_thread() - after));
+        }
+    }
+    Ok(Growth {
+        keys,
+        p50_ns: times.value_at_quantile(0.5),
+        p999_ns: times.value_at_quantile(0.999),
+        p99999_ns: times.value_at_quantile(0.99999),
+        max_ns: times.max(),
+        splits: store.stats().totals.splits,
+        clock_ns,
+    })
+}

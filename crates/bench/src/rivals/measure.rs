@@ -1,0 +1,85 @@
+//! How fast a store is, on one thread or several.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::{KeySizes, Operation, Rival, Work};
+use crate::cpu;
+use crate::workload::{Sampler, Values};
+
+/// What one measurement came to.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Speed {
+    /// Operations for each second of a thread's CPU time, summed over the threads. Other work on the machine does
+    /// not show in it.
+    pub(crate) per_cpu_second: f64,
+    /// Operations of all threads for each second.
+    pub(crate) per_second: f64,
+    /// The fraction of gets that found something, or of sets that were taken.
+    pub(crate) succeeded: f64,
+}
+
+/// Which keys are asked for, and for how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Load<'a> {
+    /// How keys are written.
+    pub(crate) sizes: KeySizes,
+    /// The value of each key.
+    pub(crate) values: &'a Values,
+    /// Which key comes next; each thread draws its own.
+    pub(crate) sampler: &'a Sampler,
+    /// How long each thread works.
+    pub(crate) time: Duration,
+}
+
+/// Puts the load on a store, thread t on the core `cores[t]`.
+pub(crate) fn measure(
+    rival: &dyn Rival,
+    operation: Operation,
+    batch: usize,
+    cores: &[usize],
+    load: Load<'_>,
+) -> Speed {
+    let start = Barrier::new(cores.len());
+    let one = |thread: usize| {
+        // Where the core cannot be had, the scheduler chooses; both figures stay true.
+        let _ = cpu::pin(cores[thread]);
+        let sampler = load.sampler.for_share(thread, cores.len());
+        start.wait();
+        let (begun, cpu_before) = (Instant::now(), cpu::of_this_thread());
+        let mut work = Work::new(load.sizes, load.values, sampler, load.time);
+        rival.run(thread, operation, batch, &mut work);
+        (
+            work.done,
+            work.succeeded,
+            cpu::of_this_thread() - cpu_before,
+            begun.elapsed(),
+        )
+    };
+    let threads: Vec<_> = std::thread::scope(|scope| {
+        let one = &one;
+        let spawned: Vec<_> = (0..cores.len())
+            .map(|thread| scope.spawn(move || one(thread)))
+            .collect();
+        spawned
+            .into_iter()
+            .map(|thread| thread.join().expect("a rival does not panic"))
+            .collect()
+    });
+    let rate = |done: u64, time: Duration| done as f64 / time.as_secs_f64().max(1e-9);
+    let done: u64 = threads.iter().map(|(done, ..)| done).sum();
+    let succeeded: u64 = threads.iter().map(|(_, succeeded, ..)| succeeded).sum();
+    Speed {
+        per_cpu_second: threads
+            .iter()
+            .map(|&(done, _, cpu, _)| rate(done, cpu))
+            .sum(),
+        per_second: threads
+            .iter()
+            .map(|&(done, .., wall)| rate(done, wall))
+            .sum(),
+        succeeded: succeeded as f64 / done.max(1) as f64,
+    }
+}

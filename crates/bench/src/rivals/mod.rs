@@ -1,0 +1,82 @@
+//! Stores in this process, compared: coua's, two maps under locks, and the segcache crate.
+//!
+//! Every rival gets the same keys in the same order, and copies each value that it finds to where a reply would be.
+
+mod coua;
+mod maps;
+mod measure;
+mod segcache;
+mod work;
+
+pub(crate) use coua::{CouaRival, Growth, grow};
+pub(crate) use maps::{DashMapRival, HashbrownRival};
+pub(crate) use measure::{Load, Speed, measure};
+pub(crate) use segcache::SegcacheRival;
+pub(crate) use work::{KeySizes, Operation, Work};
+
+/// A store that holds some keys already.
+pub(crate) trait Rival: Sync {
+    /// For people, and for choosing.
+    fn name(&self) -> &'static str;
+
+    /// The bursts in which this store takes requests; those that cannot have one.
+    fn batches(&self) -> &[usize] {
+        &[1]
+    }
+
+    /// Does the work of thread `thread` until it is over; `batch` is one of [`batches`](Self::batches).
+    fn run(&self, thread: usize, operation: Operation, batch: usize, work: &mut Work<'_>);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::workload::Values;
+    use crate::workload::{Popularity, Sampler};
+
+    #[test]
+    fn every_rival_finds_and_takes_all_keys() {
+        const KEYS: u32 = 2000;
+        let (sizes, values) = (KeySizes { most: 32 }, Values::new(40));
+        let memory = 64 << 20;
+        let rivals: [Box<dyn Rival>; 4] = [
+            Box::new(CouaRival::filled(KEYS, sizes, &values, memory, 2).unwrap()),
+            Box::new(HashbrownRival::filled(KEYS, sizes, &values)),
+            Box::new(DashMapRival::filled(KEYS, sizes, &values)),
+            Box::new(SegcacheRival::filled(KEYS, sizes, &values, memory)),
+        ];
+        let sampler = &Sampler::new(Popularity::Uniform, KEYS, 1);
+        let load = Load {
+            sizes,
+            values: &values,
+            sampler,
+            time: Duration::from_millis(5),
+        };
+        for rival in &rivals {
+            for &batch in rival.batches() {
+                for operation in [Operation::Set, Operation::Get] {
+                    let speed = measure(rival.as_ref(), operation, batch, &[0, 1], load);
+                    assert_eq!(
+                        speed.succeeded,
+                        1.0,
+                        "{} {operation:?} {batch}",
+                        rival.name()
+                    );
+                    assert!(speed.per_cpu_second > 0.0 && speed.per_second > 0.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn growth_is_timed_set_by_set() {
+        let growth = grow(20_000, KeySizes { most: 8 }, &Values::new(8), 64 << 20).unwrap();
+        assert!(
+            growth.p50_ns > 0 && growth.p50_ns <= growth.p999_ns,
+            "{growth:?}"
+        );
+        assert!(growth.p999_ns <= growth.p99999_ns && growth.p99999_ns <= growth.max_ns);
+    }
+}

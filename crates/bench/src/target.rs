@@ -1,0 +1,109 @@
+//! Where a server listens, and a blocking or non-blocking stream to it.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The address of a server: `HOST:PORT`, or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A TCP address; host names are resolved when the text is parsed.
+    Tcp(SocketAddr),
+    /// The path of a stream socket.
+    Unix(PathBuf),
+}
+
+impl Target {
+    /// Connects; TCP streams send without delay (`TCP_NODELAY`).
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Target::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Target::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Target> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Target::Unix(PathBuf::from(path)));
+        }
+        let address = text.to_socket_addrs()?.next();
+        address
+            .map(Target::Tcp)
+            .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+}
+
+/// A connected stream of either family.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a unix socket.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Switches between blocking (the state after [`Target::connect`]) and non-blocking.
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Stream::Unix(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_families_are_told_apart() {
+        let tcp: Target = "127.0.0.1:11211".parse().unwrap();
+        assert_eq!(tcp, Target::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211))));
+        let unix: Target = "unix:/run/coua".parse().unwrap();
+        assert_eq!(unix, Target::Unix(PathBuf::from("/run/coua")));
+        assert!("127.0.0.1".parse::<Target>().is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! Values: each key has one, so that whoever reads it back can check every byte.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+/// Letters, from which every value is a stretch; two keys share a stretch once in 65,536.
+#[derive(Debug)]
+pub(crate) struct Values {
+    pool: Vec<u8>,
+    size: usize,
+}
+
+impl Values {
+    const STRETCHES: usize = 1 << 16;
+
+    /// Values of `size` bytes.
+    pub(crate) fn new(size: usize) -> Values {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(0x76_61_6c_75_65);
+        let pool = (0..Self::STRETCHES + size)
+            .map(|_| random.random_range(b'a'..=b'z'))
+            .collect();
+        Values { pool, size }
+    }
+
+    /// Bytes a value.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The value of the key with this number; it holds letters only, no line ends.
+    pub(crate) fn of(&self, number: u32) -> &[u8] {
+        let start = (number.wrapping_mul(0x9e37_79b1) >> 16) as usize;
+        &self.pool[start..start + self.size]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_differ_and_repeat() {
+        let values = Values::new(16);
+        assert_eq!(values.of(1), Values::new(16).of(1));
+        assert!((2..1000).all(|number| values.of(number) != values.of(1)));
+        assert!((0..1000).all(|number| values.of(number).len() == 16));
+    }
+}

@@ -1,0 +1,44 @@
+//! Memcached's language: classic text and meta, both directions.
+//!
+//! Bytes in, plain values out, and plain values in, bytes out. A [`Parser`] is
+//! the state of one connection; it looks at the bytes that its caller owns and
+//! yields [`Op`]s whose [`Span`]s point into them, so that the operations of
+//! many connections can stand in one list before any is executed. A [`Reply`]
+//! appends answers to a bounded buffer, and [`response`] finds the boundaries
+//! of answers for a client. The behaviour, down to the error lines, is that of
+//! memcached 1.6.45; [`Parser`] lists where it differs and why.
+//!
+//! # Invariants
+//! - No I/O, no allocation, no clock, no `unsafe`, no panic on any input.
+//! - A span that an [`Op`] carries lies inside of the slice that was parsed.
+//!
+//! # Not here
+//! What an operation does to an item is the store's; which operations are
+//! allowed, and the answers to `stats` and the administrative commands, are the
+//! server's.
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod base64;
+mod error_line;
+pub mod expiry;
+mod limits;
+mod op;
+pub mod reply;
+mod request;
+pub mod response;
+mod span;
+
+pub use error_line::ErrorLine;
+pub use limits::{KEY_LEN_MAX, Limits, VALUE_LEN_MAX};
+pub use op::{
+    AdminCommand, Arithmetic, Meta, MetaArithmetic, Op, ShutdownMode, Store, StoreMode,
+    StoreRefused, StoreReply,
+};
+pub use reply::Reply;
+pub use request::flags::{Echo, FlagSet, Flags};
+pub use request::parser::{CloseReason, Dialect, Parser, Step};
+pub use request::token::Tokens;
+pub use span::Span;

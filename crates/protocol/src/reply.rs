@@ -1,0 +1,189 @@
+//! Replies: from values to bytes.
+//!
+//! A [`Reply`] appends to a bounded piece of memory. Each call writes all of its
+//! line (or lines) or nothing, and then says how much room it takes.
+
+mod digits;
+mod line;
+mod meta;
+
+pub use line::Line;
+pub use meta::{MetaDebug, MetaFacts, MetaHead, MetaKey};
+
+use crate::error_line::ErrorLine;
+use digits::Digits;
+
+/// Appends replies to the front of a bounded buffer.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    room: &'a mut [u8],
+    len: usize,
+}
+
+/// The reply does not fit; nothing of it has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// How many free bytes it takes.
+    pub needed: usize,
+}
+
+impl<'a> Reply<'a> {
+    /// An empty reply that may fill `room`.
+    #[must_use]
+    pub fn new(room: &'a mut [u8]) -> Self {
+        Reply { room, len: 0 }
+    }
+
+    /// How many bytes have been written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing has been written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many bytes can still be written.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.room.len() - self.len
+    }
+
+    /// What has been written.
+    #[must_use]
+    pub fn written(&self) -> &[u8] {
+        &self.room[..self.len]
+    }
+
+    /// Appends bytes as they are.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        self.write(|out| out.put(bytes))
+    }
+
+    /// Appends a line that never varies.
+    #[inline]
+    pub fn line(&mut self, line: Line) -> Result<(), Full> {
+        self.bytes(line.as_bytes())
+    }
+
+    /// Appends an error line.
+    #[inline]
+    pub fn error(&mut self, error: ErrorLine) -> Result<(), Full> {
+        self.bytes(error.as_bytes())
+    }
+
+    /// Appends the result of `incr` or `decr`.
+    pub fn number(&mut self, number: u64) -> Result<(), Full> {
+        self.write(|out| {
+            out.number(number);
+            out.put(b"\r\n");
+        })
+    }
+
+    /// Appends one item of a `get`; with a CAS for `gets`.
+    #[inline]
+    pub fn value(
+        &mut self,
+        key: &[u8],
+        client_flags: u32,
+        cas: Option<u64>,
+        value: &[u8],
+    ) -> Result<(), Full> {
+        self.write(|out| {
+            out.value_line(key, client_flags, cas, value.len());
+            out.put(value);
+            out.put(b"\r\n");
+        })
+    }
+
+    /// Appends the line before a value of `value_len` bytes, for a value that goes
+    /// out by other means; a line end must follow it.
+    pub fn value_line(
+        &mut self,
+        key: &[u8],
+        client_flags: u32,
+        cas: Option<u64>,
+        value_len: usize,
+    ) -> Result<(), Full> {
+        self.write(|out| out.value_line(key, client_flags, cas, value_len))
+    }
+
+    /// Appends one statistic.
+    pub fn stat(&mut self, name: &[u8], value: &[u8]) -> Result<(), Full> {
+        self.write(|out| {
+            out.put(b"STAT ");
+            out.put(name);
+            out.put(b" ");
+            out.put(value);
+            out.put(b"\r\n");
+        })
+    }
+
+    /// Appends the answer to `version`.
+    pub fn version(&mut self, version: &[u8]) -> Result<(), Full> {
+        self.write(|out| {
+            out.put(b"VERSION ");
+            out.put(version);
+            out.put(b"\r\n");
+        })
+    }
+
+    #[inline]
+    fn write(&mut self, what: impl FnOnce(&mut Cursor<'_>)) -> Result<(), Full> {
+        let mut out = Cursor {
+            room: &mut self.room[self.len..],
+            len: 0,
+        };
+        what(&mut out);
+        let (written, room) = (out.len, out.room.len());
+        if written > room {
+            return Err(Full { needed: written });
+        }
+        self.len += written;
+        Ok(())
+    }
+}
+
+/// Writes while there is room, and counts on when there is none.
+struct Cursor<'a> {
+    room: &'a mut [u8],
+    len: usize,
+}
+
+impl Cursor<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.len.saturating_add(bytes.len());
+        if let Some(to) = self.room.get_mut(self.len..end) {
+            to.copy_from_slice(bytes);
+        }
+        self.len = end;
+    }
+
+    #[inline]
+    fn number(&mut self, number: u64) {
+        self.put(Digits::of(number).as_bytes());
+    }
+
+    #[inline]
+    fn value_line(&mut self, key: &[u8], client_flags: u32, cas: Option<u64>, value_len: usize) {
+        self.put(b"VALUE ");
+        self.put(key);
+        self.put(b" ");
+        self.number(u64::from(client_flags));
+        self.put(b" ");
+        self.number(value_len as u64);
+        if let Some(cas) = cas {
+            self.put(b" ");
+            self.number(cas);
+        }
+        self.put(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests;

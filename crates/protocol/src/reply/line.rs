@@ -1,0 +1,48 @@
+//! The lines that never vary and are no errors.
+
+/// A fixed line of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// The value was stored.
+    Stored,
+    /// The value was not stored: something was there, or nothing was.
+    NotStored,
+    /// The CAS differs.
+    Exists,
+    /// Nothing is there.
+    NotFound,
+    /// The item was deleted.
+    Deleted,
+    /// The expiry was set.
+    Touched,
+    /// Done.
+    Ok,
+    /// The end of the values or the statistics.
+    End,
+    /// The statistics were set back.
+    Reset,
+    /// The answer to `mn`.
+    MetaNoop,
+    /// Nothing is there for `me`.
+    MetaMiss,
+}
+
+impl Line {
+    /// The line with its line end.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'static [u8] {
+        match self {
+            Self::Stored => b"STORED\r\n",
+            Self::NotStored => b"NOT_STORED\r\n",
+            Self::Exists => b"EXISTS\r\n",
+            Self::NotFound => b"NOT_FOUND\r\n",
+            Self::Deleted => b"DELETED\r\n",
+            Self::Touched => b"TOUCHED\r\n",
+            Self::Ok => b"OK\r\n",
+            Self::End => b"END\r\n",
+            Self::Reset => b"RESET\r\n",
+            Self::MetaNoop => b"MN\r\n",
+            Self::MetaMiss => b"EN\r\n",
+        }
+    }
+}

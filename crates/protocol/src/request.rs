@@ -1,0 +1,16 @@
+//! Requests: from bytes to operations.
+//!
+//! [`parser`] keeps a connection's place in its input and finds the lines;
+//! [`fast`] reads the commonest of them at one glance; [`line`] tells which
+//! command a line is, and [`keys`], [`classic`] and [`meta`] read the rest of it.
+//! [`token`] and [`number`] are what memcached calls a word and a number.
+
+pub(crate) mod classic;
+pub(crate) mod fast;
+pub(crate) mod flags;
+pub(crate) mod keys;
+pub(crate) mod line;
+pub(crate) mod meta;
+pub(crate) mod number;
+pub(crate) mod parser;
+pub(crate) mod token;

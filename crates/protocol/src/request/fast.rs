@@ -1,0 +1,113 @@
+//! The commonest requests at one glance: `get` and `gets` of one key, and `set`
+//! with plain numbers; [`crate::request::meta`] has the like for `mg` and `ms`.
+//!
+//! What these functions take they read as [`crate::request::line`] would; for
+//! everything else, errors above all, they return `None`.
+
+use crate::limits::KEY_LEN_MAX;
+use crate::op::{Store, StoreMode, StoreReply};
+use crate::request::token::bytes_below;
+use crate::span::Span;
+
+/// The key of a `get` of one key, or of a `gets`, which is to be answered with
+/// the CAS.
+#[inline]
+pub(crate) fn get(input: &[u8]) -> Option<Get> {
+    let (start, cas) = match input.first_chunk()? {
+        b"get " => (4, false),
+        b"gets" if input.get(4) == Some(&b' ') => (5, true),
+        _ => return None,
+    };
+    let key = key(input, start)?;
+    let end = start + key.len as usize;
+    let consumed = Span::between(0, end + 2).len;
+    let ended = input[end..].starts_with(b"\r\n");
+    ended.then_some(Get { consumed, key, cas })
+}
+
+/// What [`get`] finds.
+pub(crate) struct Get {
+    /// Bytes in the line.
+    pub(crate) consumed: u32,
+    pub(crate) key: Span,
+    pub(crate) cas: bool,
+}
+
+/// The line of a `set` and its bytes.
+#[inline]
+pub(crate) fn set(input: &[u8]) -> Option<(u32, Store)> {
+    const START: usize = b"set ".len();
+    if input.first_chunk() != Some(b"set ") {
+        return None;
+    }
+    let key = key(input, START)?;
+    let mut at = START + key.len as usize;
+    let client_flags = spaced_number(input, &mut at)?;
+    let exptime = spaced_number(input, &mut at)?;
+    let value_len = spaced_number(input, &mut at)?;
+    let (end, reply) = match input.get(at..at + 2)? {
+        b"\r\n" => (at + 2, StoreReply::Classic),
+        _ if input[at..].starts_with(b" noreply\r\n") => (at + 10, StoreReply::None),
+        _ => return None,
+    };
+    let store = Store {
+        key,
+        value: Span::default(),
+        tokens: Span::default(),
+        value_len,
+        client_flags,
+        exptime: exptime.cast_signed(),
+        cas: 0,
+        explicit_cas: 0,
+        explicit: false,
+        key_base64: false,
+        invalidate: false,
+        mode: StoreMode::Set,
+        reply,
+    };
+    Some((Span::between(0, end).len, store))
+}
+
+/// The key at `start`: up to the first byte that is a space or below one.
+#[inline]
+pub(crate) fn key(input: &[u8], start: usize) -> Option<Span> {
+    let text = &input[start..];
+    let text = &text[..text.len().min(KEY_LEN_MAX + 1)];
+    let mut len = 0;
+    let mut chunks = text.chunks_exact(8);
+    let found = chunks.find_map(|chunk| {
+        let chunk = u64::from_le_bytes(chunk.try_into().unwrap_or([0; 8]));
+        match bytes_below(chunk, u64::from(b' ') + 1) {
+            0 => {
+                len += 8;
+                None
+            }
+            marks => Some(len + marks.trailing_zeros() as usize / 8),
+        }
+    });
+    let len = match found {
+        Some(len) => len,
+        None => len + chunks.remainder().iter().position(|&byte| byte <= b' ')?,
+    };
+    (len > 0).then(|| Span::between(start, start + len))
+}
+
+/// A space and a number of one to nine digits, which fits 32 bits with a sign.
+#[inline]
+pub(crate) fn spaced_number(input: &[u8], at: &mut usize) -> Option<u32> {
+    let text = input.get(*at..)?.strip_prefix(b" ")?;
+    let mut number = 0;
+    let mut len = 0;
+    while let Some(digit) = text.get(len).map(|byte| byte.wrapping_sub(b'0')) {
+        if digit > 9 {
+            break;
+        }
+        if len == 9 {
+            return None;
+        }
+        number = number * 10 + u32::from(digit);
+        len += 1;
+    }
+    *at += 1 + len;
+    (len > 0).then_some(number)
+}

@@ -1,0 +1,455 @@
+//! A connection's place in its input.
+
+use crate::error_line::ErrorLine;
+use crate::limits::{KEY_LEN_MAX, Limits};
+use crate::op::{Op, Store, StoreReply};
+use crate::request::keys::{Keys, Lookup, space_len};
+use crate::request::line::{Line, Parsed};
+use crate::request::{classic, fast, meta};
+use crate::span::Span;
+
+/// The parser of one connection.
+///
+/// # Contract
+/// Call [`Parser::next`] with all bytes that are there, the oldest unused one
+/// first. After [`Step::Op`] and [`Step::Skip`] drop the bytes consumed and call
+/// again; after [`Step::More`] call again with the same bytes and more behind
+/// them; after [`Step::Close`] do not call again. A buffer that holds
+/// [`Limits::gather_max`] and [`Limits::line_max`] bytes (at least
+/// [`Limits::LINE_MAX_FLOOR`] + 1) never fills up without a step forward.
+///
+/// # Differences from memcached 1.6.45
+/// - A `get` with a key that is too long is answered one error line. Memcached
+///   puts an empty line after it and drops the replies to earlier requests that
+///   it has not sent yet, which puts a pipelining client out of step.
+/// - Such a key is found before any key of its line is looked up; `gat` there
+///   touches the keys before it.
+/// - A `get` or `gets` line over [`Limits::line_max`] is answered as it arrives,
+///   in bounded memory, so that the error line for a bad key follows the values
+///   of the keys before it.
+/// - `mg` and `ma` with an opaque that is too long do nothing but answer the
+///   error line; there they act first.
+/// - The flag `t` of an item that has ended already is 0
+///   ([`crate::expiry::TtlWalk::ttl_shown`]); there it wraps round below 2^32.
+/// - Words of a line beyond its first 65534 bytes count like the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Parser {
+    dialect: Dialect,
+    state: State,
+}
+
+/// What a connection speaks; its first byte decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Nothing has come yet.
+    Unknown,
+    /// Classic text and meta, mixed at will.
+    Text,
+    /// The binary protocol.
+    Binary,
+}
+
+/// One step of parsing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing can be done before the input holds this many bytes in all, which
+    /// is more than it holds now. Nothing is consumed.
+    More {
+        /// Bytes in all.
+        at_least: u32,
+    },
+    /// An operation; its spans are into the same input.
+    Op {
+        /// Bytes used up.
+        consumed: u32,
+        /// What to do.
+        op: Op,
+    },
+    /// Bytes used up without an operation: the rest of something refused.
+    Skip {
+        /// Bytes used up, never 0.
+        consumed: u32,
+    },
+    /// Close the connection without an answer to what the input holds; answers to
+    /// earlier requests may still go out.
+    Close {
+        /// Why, for statistics.
+        reason: CloseReason,
+    },
+}
+
+/// Why a connection has to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Too many bytes without a line end.
+    LineTooLong,
+    /// Someone speaks HTTP.
+    Http,
+    /// The binary protocol, which is not spoken here.
+    Binary,
+}
+
+/// The first byte of a binary request.
+const BINARY_MAGIC: u8 = 0x80;
+
+/// How many spaces may stand before a `get` that is not whole.
+const LEADING_SPACES_MAX: usize = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At the front of a request, whose first `scanned` bytes hold no line end.
+    Line { scanned: u32 },
+    /// At the front of a store request that takes `need` bytes.
+    Gather { need: u32 },
+    /// At the next key of a line that is there as a whole.
+    Keys(Keys),
+    /// At the next key of a `get` that is answered as it arrives; `any` has been
+    /// found.
+    LongGet { lookup: Lookup, any: bool },
+    /// Inside of a line that ends with an error.
+    Discard { error: ErrorLine },
+    /// Inside of a streamed value of which `rest` bytes are left, or at its end.
+    Body { rest: u32 },
+    /// Inside of a body that nobody wants, of which `rest` bytes are left, its end
+    /// included.
+    Swallow { rest: u32 },
+}
+
+/// At the front of a request of which nothing is known.
+const FRONT: State = State::Line { scanned: 0 };
+
+/// Bytes behind a value.
+const VALUE_END: &[u8] = b"\r\n";
+
+/// [`VALUE_END`] in bytes.
+const VALUE_END_LEN: u32 = 2;
+
+impl Parser {
+    /// A parser at the beginning of a connection.
+    #[must_use]
+    pub const fn new() -> Self {
+        Parser {
+            dialect: Dialect::Unknown,
+            state: FRONT,
+        }
+    }
+
+    /// What the connection speaks.
+    #[must_use]
+    pub const fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Whether the connection stands between two requests, so that bytes that it
+    /// has not sent yet are no part of an old one.
+    #[must_use]
+    pub fn is_between_requests(&self) -> bool {
+        matches!(self.state, FRONT)
+    }
+
+    /// Parses one step from the front of `input`.
+    #[inline]
+    pub fn next(&mut self, input: &[u8], limits: &Limits) -> Step {
+        if self.is_between_requests() && self.dialect == Dialect::Text {
+            if let Some(fast::Get { consumed, key, cas }) = fast::get(input) {
+                let last = true;
+                return Step::Op {
+                    consumed,
+                    op: Op::Get { key, cas, last },
+                };
+            }
+            if let Some((len, store)) = fast::set(input) {
+                let parsed = classic::sized(store, limits);
+                return self.parsed(parsed, len, input, limits);
+            }
+            if let Some((consumed, meta)) = meta::glance_get(input) {
+                let op = Op::MetaGet(meta);
+                return Step::Op { consumed, op };
+            }
+            if let Some((len, store)) = meta::glance_set(input, limits) {
+                return self.store(store, len, input, limits);
+            }
+        }
+        self.step(input, limits)
+    }
+
+    /// Gives up the streamed value that is under way: the rest of it is skipped.
+    /// For a server that refuses an [`Op::StoreStream`] or runs out of memory in
+    /// its middle. Does nothing when no streamed value is under way.
+    pub fn swallow_body(&mut self) {
+        if let State::Body { rest } = self.state {
+            self.state = State::Swallow {
+                rest: rest + VALUE_END_LEN,
+            };
+        }
+    }
+
+    fn step(&mut self, input: &[u8], limits: &Limits) -> Step {
+        // Offsets have 32 bits; what lies beyond is parsed when its turn comes.
+        let input = &input[..input.len().min(u32::MAX as usize)];
+        let Some(&first) = input.first() else {
+            return Step::More { at_least: 1 };
+        };
+        if self.dialect == Dialect::Unknown {
+            self.dialect = match first {
+                BINARY_MAGIC => Dialect::Binary,
+                _ => Dialect::Text,
+            };
+        }
+        if self.dialect == Dialect::Binary {
+            return Step::Close {
+                reason: CloseReason::Binary,
+            };
+        }
+        match self.state {
+            State::Line { scanned } => self.line(input, scanned, limits),
+            State::Gather { need } if held(input) < need => Step::More { at_least: need },
+            State::Gather { .. } => self.line(input, 0, limits),
+            State::Keys(keys) => self.keys(keys, input),
+            State::LongGet { lookup, any } => self.long_get(lookup, any, input),
+            State::Discard { error } => self.discard(error, input),
+            State::Body { rest: 0 } => self.body_end(input),
+            State::Body { rest } => {
+                let consumed = held(input).min(rest);
+                let bytes = Span {
+                    start: 0,
+                    len: consumed,
+                };
+                self.state = State::Body {
+                    rest: rest - consumed,
+                };
+                Step::Op {
+                    consumed,
+                    op: Op::StoreBody { bytes },
+                }
+            }
+            State::Swallow { rest } => {
+                let consumed = held(input).min(rest);
+                self.state = match rest - consumed {
+                    0 => FRONT,
+                    rest => State::Swallow { rest },
+                };
+                Step::Skip { consumed }
+            }
+        }
+    }
+
+    fn line(&mut self, input: &[u8], scanned: u32, limits: &Limits) -> Step {
+        let scanned = scanned as usize;
+        let fresh = input.get(scanned..).unwrap_or_default();
+        match memchr::memchr(b'\n', fresh) {
+            None => self.unfinished(input, limits),
+            Some(at) => {
+                let line = Line::new(&input[..=scanned + at]);
+                self.parsed(line.parse(limits), line.len, input, limits)
+            }
+        }
+    }
+
+    /// No line end yet.
+    fn unfinished(&mut self, input: &[u8], limits: &Limits) -> Step {
+        let len = held(input);
+        if len > Limits::LINE_MAX_FLOOR {
+            let spaces = space_len(input);
+            let command = &input[spaces..];
+            let cas = command.starts_with(b"gets ");
+            if spaces > LEADING_SPACES_MAX || !(cas || command.starts_with(b"get ")) {
+                return Step::Close {
+                    reason: CloseReason::LineTooLong,
+                };
+            }
+            if len >= limits.line_max {
+                // With a space in front it is no command, however it goes on.
+                let error = ErrorLine::Unknown;
+                let (state, consumed) = match spaces {
+                    0 => (long_get(cas), 3 + u32::from(cas)),
+                    _ => (State::Discard { error }, len),
+                };
+                self.state = state;
+                return Step::Skip { consumed };
+            }
+        }
+        self.state = State::Line { scanned: len };
+        Step::More {
+            at_least: len.saturating_add(1),
+        }
+    }
+
+    /// A line of `len` bytes has been read.
+    #[inline]
+    fn parsed(&mut self, parsed: Parsed, len: u32, input: &[u8], limits: &Limits) -> Step {
+        match parsed {
+            Parsed::Op(op) => {
+                self.state = FRONT;
+                Step::Op { consumed: len, op }
+            }
+            Parsed::Store(store) => self.store(store, len, input, limits),
+            Parsed::Refused { op, value_len } => {
+                self.state = State::Swallow {
+                    rest: value_len + VALUE_END_LEN,
+                };
+                Step::Op { consumed: len, op }
+            }
+            Parsed::Keys(keys) => self.keys(keys, input),
+            Parsed::Close(reason) => Step::Close { reason },
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, mut store: Store, line_len: u32, input: &[u8], limits: &Limits) -> Step {
+        let need = u64::from(line_len) + u64::from(store.value_len) + u64::from(VALUE_END_LEN);
+        let need = match u32::try_from(need) {
+            Ok(need) if need <= limits.gather_max => need,
+            _ => {
+                self.state = State::Body {
+                    rest: store.value_len,
+                };
+                return Step::Op {
+                    consumed: line_len,
+                    op: Op::StoreStream(store),
+                };
+            }
+        };
+        store.value = Span {
+            start: line_len,
+            len: store.value_len,
+        };
+        let Some(request) = input.get(..need as usize) else {
+            self.state = State::Gather { need };
+            return Step::More { at_least: need };
+        };
+        self.state = FRONT;
+        Step::Op {
+            consumed: need,
+            op: match request.ends_with(VALUE_END) {
+                true => Op::Store(store),
+                false => Op::Error {
+                    error: ErrorLine::BadDataChunk,
+                    noreply: store.reply == StoreReply::None,
+                },
+            },
+        }
+    }
+
+    #[inline]
+    fn keys(&mut self, mut keys: Keys, input: &[u8]) -> Step {
+        let at_least = keys.rest;
+        let Some(taken) = keys.take(input) else {
+            return Step::More { at_least };
+        };
+        self.state = match taken.last {
+            true => FRONT,
+            false => State::Keys(keys),
+        };
+        Step::Op {
+            consumed: taken.consumed,
+            op: keys.lookup.op(taken.key, taken.last),
+        }
+    }
+
+    fn long_get(&mut self, lookup: Lookup, any: bool, input: &[u8]) -> Step {
+        let spaces = space_len(input);
+        let text = &input[spaces..];
+        let Some(len) = memchr::memchr2(b' ', b'\n', text) else {
+            // The last byte may be the carriage return of the line's end.
+            if text.len() > KEY_LEN_MAX + 1 {
+                self.state = State::Discard {
+                    error: ErrorLine::BadFormat,
+                };
+                return Step::Skip {
+                    consumed: held(input),
+                };
+            }
+            return match spaces {
+                0 => Step::More {
+                    at_least: held(input) + 1,
+                },
+                _ => Step::Skip {
+                    consumed: Span::between(0, spaces).len,
+                },
+            };
+        };
+        let ended = text[len] == b'\n';
+        let word = match (ended, text[..len].strip_suffix(b"\r")) {
+            (true, Some(word)) => word,
+            _ => &text[..len],
+        };
+        let consumed = Span::between(0, spaces + len + 1).len;
+        self.state = match ended {
+            true => FRONT,
+            false => State::LongGet { lookup, any: true },
+        };
+        if word.len() > KEY_LEN_MAX || word.is_empty() && !any {
+            let error = ErrorLine::BadFormat;
+            if !ended {
+                self.state = State::Discard { error };
+                return Step::Skip { consumed };
+            }
+            let noreply = false;
+            return Step::Op {
+                consumed,
+                op: Op::Error { error, noreply },
+            };
+        }
+        let key = Span::between(spaces, spaces + word.len());
+        Step::Op {
+            consumed,
+            op: match word.is_empty() {
+                true => Op::GetEnd,
+                false => lookup.op(key, ended),
+            },
+        }
+    }
+
+    fn discard(&mut self, error: ErrorLine, input: &[u8]) -> Step {
+        let Some(at) = memchr::memchr(b'\n', input) else {
+            return Step::Skip {
+                consumed: held(input),
+            };
+        };
+        self.state = FRONT;
+        Step::Op {
+            consumed: Span::between(0, at + 1).len,
+            op: Op::Error {
+                error,
+                noreply: false,
+            },
+        }
+    }
+
+    fn body_end(&mut self, input: &[u8]) -> Step {
+        let Some(end) = input.get(..VALUE_END.len()) else {
+            return Step::More {
+                at_least: VALUE_END_LEN,
+            };
+        };
+        self.state = FRONT;
+        Step::Op {
+            consumed: VALUE_END_LEN,
+            op: Op::StoreEnd {
+                terminated: end == VALUE_END,
+            },
+        }
+    }
+}
+
+impl Default for Parser {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+fn long_get(cas: bool) -> State {
+    State::LongGet {
+        lookup: Lookup { touch: None, cas },
+        any: false,
+    }
+}
+
+/// Bytes in the input, which has been cut to what 32 bits can count.
+fn held(input: &[u8]) -> u32 {
+    u32::try_from(input.len()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,134 @@
+mod commands;
+mod pieces;
+
+use std::vec::Vec;
+
+use super::{BINARY_MAGIC, CloseReason, Parser, Step};
+use crate::limits::Limits;
+use crate::op::Op;
+use crate::span::Span;
+
+/// What a server sees, independent of how the bytes came.
+#[derive(Clone, Debug, PartialEq)]
+enum Seen {
+    /// An operation whose spans have been moved to the front, and their bytes.
+    Op(Op, Vec<Vec<u8>>),
+    /// A streamed value, and whether its end was right.
+    Streamed(Vec<u8>, bool),
+    /// So many bytes were passed over.
+    Skipped(usize),
+    Close(CloseReason),
+    /// So many bytes are left, of a request that is not whole.
+    Rest(usize),
+}
+
+/// What is seen of `bytes` at once: as the first of a connection, which are looked
+/// at, and as later ones, for which a glance may do.
+fn seen(bytes: &[u8], limits: &Limits) -> Vec<Seen> {
+    let whole = || usize::MAX / 2;
+    let seen = seen_in_pieces(bytes, limits, whole);
+    if bytes.first() != Some(&BINARY_MAGIC) {
+        let mut later = seen_in_pieces(&[b"mn\r\n", bytes].concat(), limits, whole);
+        assert_eq!(later.remove(0), Seen::Op(Op::MetaNoop, Vec::new()));
+        assert_eq!(later, seen);
+    }
+    seen
+}
+
+/// Feeds `bytes` in pieces of the lengths that `split` gives, and checks on the
+/// way what holds of every step.
+fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usize) -> Vec<Seen> {
+    let mut parser = Parser::new();
+    let mut seen = Vec::new();
+    let mut body = Vec::new();
+    let (mut front, mut end) = (0, 0);
+    loop {
+        let input = &bytes[front..end];
+        let consumed = match parser.next(input, limits) {
+            Step::More { at_least } => {
+                assert!(at_least as usize > input.len());
+                if end == bytes.len() {
+                    seen.push(Seen::Rest(input.len()));
+                    return seen;
+                }
+                end = bytes.len().min(end + split().max(1));
+                continue;
+            }
+            Step::Op { consumed, op } => {
+                match op {
+                    Op::StoreBody { bytes } => {
+                        assert!(bytes.len > 0);
+                        body.extend_from_slice(bytes.of(input));
+                    }
+                    Op::StoreEnd { terminated } => {
+                        seen.push(Seen::Streamed(core::mem::take(&mut body), terminated));
+                    }
+                    _ => seen.push(at_front(op, input)),
+                }
+                consumed
+            }
+            Step::Skip { consumed } => {
+                match seen.last_mut() {
+                    Some(Seen::Skipped(skipped)) => *skipped += consumed as usize,
+                    _ => seen.push(Seen::Skipped(consumed as usize)),
+                }
+                consumed
+            }
+            Step::Close { reason } => {
+                seen.push(Seen::Close(reason));
+                return seen;
+            }
+        };
+        assert!(consumed > 0 && consumed as usize <= input.len());
+        front += consumed as usize;
+    }
+}
+
+fn at_front(op: Op, input: &[u8]) -> Seen {
+    let seen = moved_to_front(op, input);
+    let later = moved_to_front(op.shifted(3), &[b"...", input].concat());
+    assert_eq!(seen, later);
+    seen
+}
+
+fn moved_to_front(mut op: Op, input: &[u8]) -> Seen {
+    let mut pieces = Vec::new();
+    let mut take = |span: &mut Span| {
+        pieces.push(span.of(input).to_vec());
+        span.start = 0;
+    };
+    match &mut op {
+        Op::Get { key, .. }
+        | Op::GetAndTouch { key, .. }
+        | Op::Delete { key, .. }
+        | Op::Touch { key, .. }
+        | Op::MetaDebug { key, .. } => take(key),
+        Op::Arithmetic(arithmetic) => take(&mut arithmetic.key),
+        Op::StoreRefused(refused) => take(&mut refused.key),
+        Op::Store(store) | Op::StoreStream(store) => {
+            take(&mut store.key);
+            take(&mut store.tokens);
+            take(&mut store.value);
+        }
+        Op::MetaGet(meta) | Op::MetaDelete(meta) => {
+            take(&mut meta.key);
+            take(&mut meta.tokens);
+        }
+        Op::MetaArithmetic(arithmetic) => {
+            take(&mut arithmetic.meta.key);
+            take(&mut arithmetic.meta.tokens);
+        }
+        Op::Stats { args } | Op::Admin { args, .. } => take(args),
+        Op::StoreBody { .. }
+        | Op::StoreEnd { .. }
+        | Op::GetEnd
+        | Op::MetaNoop
+        | Op::FlushAll { .. }
+        | Op::Version
+        | Op::Verbosity { .. }
+        | Op::Quit
+        | Op::Shutdown { .. }
+        | Op::Error { .. } => {}
+    }
+    Seen::Op(op, pieces)
+}

@@ -1,0 +1,149 @@
+//! Which connections there are, as all threads may see them.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coua_store::UnixSeconds;
+use coua_transport::sockets::Stream;
+
+/// What a connection is about, in memcached's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Activity {
+    /// It waits for a request, or for the rest of one.
+    Reading = 0,
+    /// A value that it sends is arriving.
+    ReceivingValue = 1,
+    /// Replies wait for the client to read.
+    Writing = 2,
+}
+
+/// One connection, shared between its worker and whoever answers `stats conns`.
+pub struct Connection {
+    /// The socket. It closes when the last owner drops it.
+    pub stream: Stream,
+    last_request: AtomicU32,
+    activity: AtomicU8,
+}
+
+impl Connection {
+    /// A connection that has just been accepted.
+    pub fn new(stream: Stream, now: UnixSeconds) -> Connection {
+        Connection {
+            stream,
+            last_request: AtomicU32::new(now.0),
+            activity: AtomicU8::new(Activity::Reading as u8),
+        }
+    }
+
+    /// Remembers that a request was executed at `now`.
+    pub fn note_request(&self, now: UnixSeconds) {
+        self.last_request.store(now.0, Relaxed);
+    }
+
+    /// When the last request was executed.
+    pub fn last_request(&self) -> UnixSeconds {
+        UnixSeconds(self.last_request.load(Relaxed))
+    }
+
+    /// Says what the connection is about from now on.
+    pub fn set_activity(&self, activity: Activity) {
+        self.activity.store(activity as u8, Relaxed);
+    }
+
+    /// memcached's name for what the connection is about.
+    pub fn state_name(&self) -> &'static str {
+        match self.activity.load(Relaxed) {
+            1 => "conn_nread",
+            2 => "conn_mwrite",
+            _ => "conn_read",
+        }
+    }
+}
+
+/// One worker's connections, by their places.
+type Places = Vec<Option<Arc<Connection>>>;
+
+/// All connections of all workers.
+///
+/// # Concurrency
+/// The locks are taken when a connection opens or closes and by `stats conns`, never by requests.
+pub struct Registry {
+    open: AtomicUsize,
+    open_most: AtomicUsize,
+    open_max: usize,
+    by_worker: Box<[Mutex<Places>]>,
+}
+
+impl Registry {
+    /// An empty registry for `workers` workers and at most `open_max` connections at a time.
+    pub fn new(workers: usize, open_max: usize) -> Registry {
+        Registry {
+            open: AtomicUsize::new(0),
+            open_most: AtomicUsize::new(0),
+            open_max,
+            by_worker: (0..workers).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// How many connections are open.
+    pub fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// How many were open at a time at most.
+    pub fn open_most(&self) -> usize {
+        self.open_most.load(Relaxed)
+    }
+
+    /// Whether one more would be too many.
+    pub fn is_full(&self) -> bool {
+        self.open() >= self.open_max
+    }
+
+    /// Counts one more connection, unless there are too many.
+    pub fn admit(&self) -> bool {
+        let admitted = self.open.fetch_update(Relaxed, Relaxed, |open| {
+            (open < self.open_max).then_some(open + 1)
+        });
+        if let Ok(before) = admitted {
+            self.open_most.fetch_max(before + 1, Relaxed);
+        }
+        admitted.is_ok()
+    }
+
+    /// Shows an admitted connection at place `slot` of its worker.
+    pub fn show(&self, worker: usize, slot: usize, connection: Arc<Connection>) {
+        let mut places = self.places(worker);
+        if places.len() <= slot {
+            places.resize(slot + 1, None);
+        }
+        places[slot] = Some(connection);
+    }
+
+    /// Takes out the connection at place `slot` of its worker, which closes.
+    pub fn remove(&self, worker: usize, slot: usize) {
+        self.places(worker)[slot] = None;
+        self.open.fetch_sub(1, Relaxed);
+    }
+
+    /// The first connection of a worker at place `from` or behind it, and its place.
+    pub fn next(&self, worker: usize, from: usize) -> Option<(usize, Arc<Connection>)> {
+        let places = self.places(worker);
+        let rest = places.get(from..)?;
+        let at = rest.iter().position(Option::is_some)?;
+        rest[at].clone().map(|connection| (from + at, connection))
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.by_worker.len()
+    }
+
+    fn places(&self, worker: usize) -> MutexGuard<'_, Places> {
+        // The list is whole after every statement, so a panic elsewhere does not spoil it.
+        self.by_worker[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,134 @@
+//! What a worker counts.
+//!
+//! # Concurrency
+//! Each worker writes its own [`Counters`] and nobody else does, so an addition is a load and a
+//! store; whoever answers `stats` adds the workers' values up and may see one worker a little
+//! later than another.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number that one thread raises and others read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it. Only the owner may call this.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.0
+            .store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    /// Makes it a value that may also fall. Only the owner may call this.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// Its value at this moment.
+    pub fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// One worker's counters, alone on their cache lines.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters {
+            $($(#[doc = $doc])* pub $name: Counter,)*
+        }
+
+        /// The workers' counters added up.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Totals {
+            $($(#[doc = $doc])* pub $name: u64,)*
+        }
+
+        impl Totals {
+            /// Adds one worker's counters.
+            pub fn add(&mut self, counters: &Counters) {
+                $(self.$name = self.$name.wrapping_add(counters.$name.value());)*
+            }
+
+            /// What has been counted since `before`.
+            pub fn since(&self, before: &Totals) -> Totals {
+                Totals { $($name: self.$name.wrapping_sub(before.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys looked up by get, gets and mg.
+    cmd_get,
+    /// Store commands that got as far as to ask for memory.
+    cmd_set,
+    /// flush_all commands.
+    cmd_flush,
+    /// touch, gat and mg with T.
+    cmd_touch,
+    /// me commands.
+    cmd_meta,
+    /// Lookups that found the key.
+    get_hits,
+    /// Lookups that did not.
+    get_misses,
+    /// Lookups that found an expired item.
+    get_expired,
+    /// Lookups that found a flushed item.
+    get_flushed,
+    /// Deletes of a missing key, or of another CAS.
+    delete_misses,
+    /// Deletes that deleted.
+    delete_hits,
+    /// Increments of a missing key.
+    incr_misses,
+    /// Increments.
+    incr_hits,
+    /// Decrements of a missing key.
+    decr_misses,
+    /// Decrements.
+    decr_hits,
+    /// cas of a missing key.
+    cas_misses,
+    /// cas that stored.
+    cas_hits,
+    /// cas with another CAS than the item's.
+    cas_badval,
+    /// Touches that found the key.
+    touch_hits,
+    /// Touches that did not.
+    touch_misses,
+    /// Values that were too large.
+    store_too_large,
+    /// Values for which no memory was found.
+    store_no_memory,
+    /// Bytes received.
+    bytes_read,
+    /// Bytes sent.
+    bytes_written,
+    /// Times that a connection had to wait for others to have their turn.
+    conn_yields,
+    /// Connections accepted.
+    total_connections,
+    /// Connections refused because there were too many.
+    rejected_connections,
+    /// Connections closed for being idle.
+    idle_kicks,
+    /// Times that accepting was suspended.
+    listen_disabled,
+    /// Microseconds for which accepting was suspended.
+    listen_disabled_us,
+    /// Connections closed because connection buffers had used up their share of memory.
+    connections_shed,
+    /// Requests put off to a later turn because memory was being cleaned.
+    requests_deferred,
+    /// Turns of the worker's loop.
+    turns,
+    /// Requests executed.
+    requests,
+    /// Blocks of connection buffers in use.
+    buffer_blocks,
+}

@@ -1,0 +1,223 @@
+//! From an operation to what it does to the store and what it answers.
+//!
+//! The [`Executor`] lives for one burst. It executes the operations of a connection in their
+//! order, writes their replies into the worker's [`Output`] and says through [`Outcome`] whether
+//! the next one may follow.
+
+mod admin;
+mod classic;
+mod meta;
+mod upload;
+
+use coua_protocol::{ErrorLine, KEY_LEN_MAX, Op, Span, base64, expiry};
+use coua_store::{Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
+
+use crate::buffers::Pool;
+use crate::clock::Now;
+use crate::counters::Counters;
+use crate::output::{Flushed, Output};
+use crate::server::Shared;
+use crate::session::{Session, Upstream};
+
+/// What executing an operation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done, the next one may follow.
+    Done,
+    /// It is done, but the client must read before the next one may follow.
+    Blocked,
+    /// It has not been done for want of memory, and is to be tried again in a later turn.
+    Wait,
+    /// It is done and was the last; the connection closes when the replies have been sent.
+    CloseWhenSent,
+    /// The connection is broken, or must be closed without an answer.
+    Close,
+    /// As [`Outcome::Close`], because there was no memory to keep replies in.
+    CloseForMemory,
+}
+
+impl From<Flushed> for Outcome {
+    fn from(flushed: Flushed) -> Outcome {
+        match flushed {
+            Flushed::All => Outcome::Done,
+            Flushed::Blocked => Outcome::Blocked,
+            Flushed::Broken => Outcome::Close,
+            Flushed::NoMemory => Outcome::CloseForMemory,
+        }
+    }
+}
+
+/// Executes operations within one burst.
+pub struct Executor<'w, 'b> {
+    /// The store.
+    pub burst: Burst<'b>,
+    /// What answers are made with.
+    pub answers: Answers<'w>,
+    /// Boxes for values that arrive in pieces, to be used again.
+    #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
+    pub spare_upstreams: &'w mut Vec<Box<Upstream>>,
+}
+
+/// What answers are made with: all but the store, so that items can be looked at meanwhile.
+pub struct Answers<'w> {
+    /// Where replies go.
+    pub output: &'w mut Output,
+    /// Where replies go that the kernel does not take.
+    pub pool: &'w mut Pool,
+    /// What this worker counts.
+    pub counters: &'w Counters,
+    /// What all workers share.
+    pub shared: &'w Shared,
+    /// The time of this turn.
+    pub now: Now,
+}
+
+/// One operation of a session, ready to be executed.
+pub struct Request<'r> {
+    /// The connection.
+    pub session: &'r mut Session,
+    /// The input that the operation's spans point into.
+    pub input: &'r [u8],
+    /// Its key's hash, where it has a key.
+    pub hash: Option<KeyHash>,
+    /// It has waited for memory for as long as it may.
+    pub gives_up: bool,
+}
+
+/// The key of an operation, and whether the operation reads or writes.
+pub fn key_of(op: &Op) -> Option<(Span, bool, Intent)> {
+    Some(match op {
+        Op::Get { key, .. } | Op::GetAndTouch { key, .. } | Op::Touch { key, .. } => {
+            (*key, false, Intent::Read)
+        }
+        Op::Store(store) | Op::StoreStream(store) => (store.key, store.key_base64, Intent::Write),
+        Op::StoreRefused(refused) => (refused.key, refused.key_base64, Intent::Write),
+        Op::Delete { key, .. } => (*key, false, Intent::Write),
+        Op::Arithmetic(arithmetic) => (arithmetic.key, false, Intent::Write),
+        Op::MetaGet(meta) => (meta.key, meta.key_base64(), Intent::Read),
+        Op::MetaDelete(meta) => (meta.key, meta.key_base64(), Intent::Write),
+        Op::MetaArithmetic(request) => (request.meta.key, request.meta.key_base64(), Intent::Write),
+        Op::MetaDebug { key, base64 } => (*key, *base64, Intent::Read),
+        _ => return None,
+    })
+}
+
+/// The stored form of a key: decoded into `room` where it came in base64.
+#[inline]
+pub fn stored_key<'k>(
+    key: Span,
+    base64: bool,
+    input: &'k [u8],
+    room: &'k mut [u8; KEY_LEN_MAX],
+) -> &'k [u8] {
+    let sent = key.of(input);
+    if !base64 {
+        return sent;
+    }
+    // The parser lets only keys through that decode.
+    let len = base64::decode(sent, room).unwrap_or(0);
+    &room[..len]
+}
+
+impl Executor<'_, '_> {
+    /// Executes one operation.
+    pub fn execute(&mut self, request: Request<'_>, op: &Op) -> Outcome {
+        if !self.answers.output.has_room() {
+            let answers = &mut self.answers;
+            let flushed = answers.output.flush(request.session, answers.pool);
+            if flushed != Flushed::All {
+                // Nothing of this operation has been done; it is executed once the client reads.
+                return if flushed == Flushed::Blocked {
+                    Outcome::Wait
+                } else {
+                    flushed.into()
+                };
+            }
+        }
+        match op {
+            Op::Get { key, cas, last } => self.get(request, *key, *cas, *last),
+            Op::Store(store) => self.store(request, store),
+            Op::MetaGet(meta) => self.meta_get(request, meta),
+            Op::GetAndTouch {
+                key,
+                exptime,
+                cas,
+                last,
+            } => self.get_and_touch(request, *key, *exptime, *cas, *last),
+            Op::GetEnd => self.answers.get_end(),
+            Op::StoreStream(store) => self.begin_upload(request, store),
+            Op::StoreBody { bytes } => self.continue_upload(request, *bytes),
+            Op::StoreEnd { terminated } => self.end_upload(request, *terminated),
+            Op::StoreRefused(refused) => self.refuse_store(request, refused),
+            Op::Delete { key, noreply } => self.delete(request, *key, *noreply),
+            Op::Arithmetic(arithmetic) => self.arithmetic(request, arithmetic),
+            Op::Touch {
+                key,
+                exptime,
+                noreply,
+            } => self.touch(request, *key, *exptime, *noreply),
+            Op::MetaDelete(meta) => self.meta_delete(request, meta),
+            Op::MetaArithmetic(arithmetic) => self.meta_arithmetic(request, arithmetic),
+            Op::MetaDebug { key, base64 } => self.meta_debug(request, *key, *base64),
+            Op::MetaNoop => self.answers.meta_noop(),
+            Op::FlushAll { delay, noreply } => self.flush_all(request, *delay, *noreply),
+            Op::Version => self.answers.version(),
+            Op::Verbosity { level, noreply } => self.answers.verbosity(*level, *noreply),
+            Op::Quit => Outcome::CloseWhenSent,
+            Op::Stats { args } => self.answers.stats(request, *args),
+            Op::Shutdown { mode, noreply } => self.answers.shutdown(request, *mode, *noreply),
+            Op::Admin {
+                command,
+                args,
+                noreply,
+            } => self.answers.administer(request, *command, *args, *noreply),
+            Op::Error { error, noreply } => self.answers.error(*error, *noreply),
+        }
+    }
+
+    /// The key as the store takes it, with the hash that was made of it before.
+    #[inline]
+    fn key<'k>(&self, bytes: &'k [u8], hash: Option<KeyHash>) -> Key<'k> {
+        match hash {
+            Some(hash) => Key { bytes, hash },
+            None => self.burst.key(bytes),
+        }
+    }
+}
+
+impl Answers<'_> {
+    /// What an expiry on the wire means at this moment.
+    #[inline]
+    fn expiry(&self, exptime: i32) -> Expiry {
+        let started = self.shared.clock.started();
+        Expiry::at(UnixSeconds(expiry::expiry(
+            exptime,
+            self.now.unix.0,
+            started.0,
+        )))
+    }
+
+    /// Seconds until `expiry`, negative where the item never dies.
+    fn ttl(&self, expiry: Expiry) -> i64 {
+        expiry.second().map_or(-1, |second| {
+            i64::from(second.0) - i64::from(self.now.unix.0)
+        })
+    }
+
+    fn error(&mut self, error: ErrorLine, noreply: bool) -> Outcome {
+        if !noreply {
+            self.output.reply(|reply| reply.error(error));
+        }
+        Outcome::Done
+    }
+
+    /// Counts why a lookup found nothing.
+    #[inline]
+    fn count_miss(&self, miss: Miss) {
+        match miss {
+            Miss::Absent => {}
+            Miss::Expired => self.counters.get_expired.add(1),
+            Miss::Flushed => self.counters.get_flushed.add(1),
+        }
+    }
+}

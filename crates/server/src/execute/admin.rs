@@ -1,0 +1,184 @@
+//! Everything that is about the server rather than about an item.
+
+use coua_protocol::reply::Line;
+use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
+use coua_store::UnixSeconds;
+
+use super::{Answers, Executor, Outcome, Request};
+use crate::server::PROTOCOL_VERSION;
+use crate::stats::{self, Report};
+
+impl Executor<'_, '_> {
+    pub(super) fn flush_all(
+        &mut self,
+        request: Request<'_>,
+        delay: Option<i32>,
+        noreply: bool,
+    ) -> Outcome {
+        self.answers.counters.cmd_flush.add(1);
+        if !request.session.may.flush {
+            return self.answers.error(ErrorLine::FlushDisabled, noreply);
+        }
+        let Some(delay) = delay else {
+            return self.answers.error(ErrorLine::BadExptime, noreply);
+        };
+        let at: Option<UnixSeconds> = if delay > 0 {
+            self.answers.expiry(delay).second()
+        } else {
+            None
+        };
+        self.burst.flush_all(at);
+        self.answers.ok(noreply)
+    }
+}
+
+impl Answers<'_> {
+    pub(super) fn version(&mut self) -> Outcome {
+        self.output
+            .reply(|reply| reply.version(PROTOCOL_VERSION.as_bytes()));
+        Outcome::Done
+    }
+
+    pub(super) fn verbosity(&mut self, level: u32, noreply: bool) -> Outcome {
+        self.shared.set_verbosity(level);
+        self.ok(noreply)
+    }
+
+    pub(super) fn shutdown(
+        &mut self,
+        request: Request<'_>,
+        mode: ShutdownMode,
+        noreply: bool,
+    ) -> Outcome {
+        if !request.session.may.shutdown {
+            return self.error(ErrorLine::ShutdownDisabled, noreply);
+        }
+        match mode {
+            ShutdownMode::Now | ShutdownMode::Graceful => {
+                self.shared.stop();
+                Outcome::Close
+            }
+            ShutdownMode::Unknown => self.error(ErrorLine::BadShutdownMode, noreply),
+        }
+    }
+
+    pub(super) fn stats(&mut self, request: Request<'_>, args: Span) -> Outcome {
+        let args = Tokens::new(args.of(request.input));
+        let report = stats::report(args, self.shared, request.session.may);
+        match report {
+            Report::Text(write) => {
+                write(self.shared, self.now, self.output);
+                Outcome::Done
+            }
+            Report::Line(line) => {
+                self.output.reply(|reply| reply.bytes(line));
+                Outcome::Done
+            }
+            Report::Dump(dump) => {
+                request.session.dump = Some(dump);
+                stats::produce(
+                    self.shared,
+                    self.now,
+                    self.output,
+                    request.session,
+                    self.pool,
+                )
+            }
+        }
+    }
+
+    /// Commands for mechanisms that are memcached's alone: coua answers as a memcached in which
+    /// they are switched off.
+    pub(super) fn administer(
+        &mut self,
+        request: Request<'_>,
+        command: AdminCommand,
+        args: Span,
+        noreply: bool,
+    ) -> Outcome {
+        let line: &[u8] = match command {
+            AdminCommand::Watch if !request.session.may.watch => {
+                return self.error(ErrorLine::WatchDisabled, false);
+            }
+            _ => admin_answer(command, Tokens::new(args.of(request.input))),
+        };
+        if !noreply {
+            self.output.reply(|reply| reply.bytes(line));
+        }
+        Outcome::Done
+    }
+
+    fn ok(&mut self, noreply: bool) -> Outcome {
+        if !noreply {
+            self.output.reply(|reply| reply.line(Line::Ok));
+        }
+        Outcome::Done
+    }
+}
+
+const WATCHES: [&[u8]; 10] = [
+    b"rawcmds",
+    b"evictions",
+    b"fetchers",
+    b"mutations",
+    b"sysevents",
+    b"connevents",
+    b"proxyreqs",
+    b"proxyevents",
+    b"proxyuser",
+    b"deletions",
+];
+
+fn admin_answer(command: AdminCommand, args: Tokens<'_>) -> &'static [u8] {
+    let error = ErrorLine::Unknown.as_bytes();
+    let count = args.clone().count();
+    let mut args = args;
+    let first = args.next().unwrap_or_default();
+    // memcached takes any beginning of a subcommand's name for the whole.
+    let is = |name: &[u8]| name.starts_with(first);
+    match command {
+        AdminCommand::Slabs if count == 3 && is(b"reassign") => {
+            b"CLIENT_ERROR slab reassignment disabled\r\n"
+        }
+        AdminCommand::Slabs if count >= 2 && is(b"automove") => {
+            b"CLIENT_ERROR slab reassignment disabled\r\n"
+        }
+        AdminCommand::LruCrawler if count == 1 && is(b"enable") => {
+            b"ERROR failed to start lru crawler thread\r\n"
+        }
+        AdminCommand::LruCrawler if count == 1 && is(b"disable") => Line::Ok.as_bytes(),
+        AdminCommand::LruCrawler
+            if count == 2
+                && [&b"crawl"[..], b"metadump", b"mgdump", b"tocrawl", b"sleep"]
+                    .into_iter()
+                    .any(is) =>
+        {
+            b"CLIENT_ERROR lru crawler disabled\r\n"
+        }
+        AdminCommand::CacheMemlimit => match parse_u32(first) {
+            None => error,
+            Some(0..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
+            Some(1_000_000_001..) => {
+                b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"
+            }
+            Some(_) => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+        },
+        AdminCommand::RefreshCerts => b"Error TLS not enabled\r\n",
+        AdminCommand::Watch => {
+            let known = |word: &[u8]| WATCHES.iter().any(|name| name.starts_with(word));
+            if count == 0 || (known(first) && args.all(known)) {
+                b"WATCHER_FAILED failed to add log watcher\r\n"
+            } else {
+                error
+            }
+        }
+        AdminCommand::Slabs
+        | AdminCommand::Lru
+        | AdminCommand::LruCrawler
+        | AdminCommand::Extstore => error,
+    }
+}
+
+fn parse_u32(digits: &[u8]) -> Option<u32> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

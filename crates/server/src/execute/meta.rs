@@ -1,0 +1,395 @@
+//! The meta dialect.
+
+use coua_protocol::expiry::TtlStart;
+use coua_protocol::reply::{Line, MetaDebug, MetaFacts, MetaHead, MetaKey};
+use coua_protocol::{ErrorLine, Flags, KEY_LEN_MAX, Meta, MetaArithmetic, Span, StoreReply};
+use coua_store::{
+    Access, Arithmetic, Counted, Delete, Deleted, Expiry, Item, MetaGet, MetaHit, MetaMiss,
+    Refused, Stored, UnixSeconds,
+};
+
+use super::classic::StoreAnswer;
+use super::{Answers, Executor, Outcome, Request, stored_key};
+use crate::output::{IN_PLACE_LEN_MIN, InPlace};
+
+impl Executor<'_, '_> {
+    pub(super) fn meta_get(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
+        let mut room = [0; KEY_LEN_MAX];
+        let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
+        let key = self.key(bytes, request.hash);
+        let flags = meta.flags(request.input);
+        let get = self.answers.meta_get_request(meta, request.input);
+        let known = match self.burst.meta_get(&key, &get) {
+            Ok(hit) => {
+                self.answers.count_meta_hit(meta);
+                let known = Known::of(&hit);
+                if !is_sent_in_place(meta, &hit.item) {
+                    return self.answers.meta_hit(meta, flags, &known, &hit.item);
+                }
+                known
+            }
+            Err(MetaMiss::Refused(Refused::Wait)) if !request.gives_up => return Outcome::Wait,
+            Err(miss) => return self.answers.meta_miss(meta, flags, bytes, miss),
+        };
+        // Another worker may have replaced or deleted it since: the answer is of one item.
+        let access = Access {
+            bump: false,
+            cas: get.access.cas,
+        };
+        match self.burst.get(&key, access) {
+            Ok(item) if is_sent_in_place(meta, &item) => {
+                let facts = self.answers.facts(meta, &known, &item);
+                let (output, value_len) = (&mut *self.answers.output, item.value_len());
+                let reply_start = output.next_start();
+                output.reply(|reply| reply.meta(MetaHead::Value(value_len), flags, &facts));
+                let value = InPlace {
+                    item: &item,
+                    tail: b"\r\n",
+                    reply_start,
+                };
+                self.answers
+                    .send_in_place(&self.burst, request.session, &value)
+            }
+            Ok(item) => self.answers.meta_hit(meta, flags, &known, &item),
+            Err(miss) => self
+                .answers
+                .meta_miss(meta, flags, bytes, MetaMiss::Miss(miss)),
+        }
+    }
+
+    pub(super) fn meta_delete(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
+        let mut room = [0; KEY_LEN_MAX];
+        let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
+        let key = self.key(bytes, request.hash);
+        let touch = meta.touch().map(|exptime| self.answers.expiry(exptime));
+        let mark_stale = meta.set.has(b'I');
+        let delete = Delete {
+            compare: meta.cas(),
+            clear_value: meta.set.has(b'x').then(|| touch.unwrap_or(Expiry::NEVER)),
+            mark_stale,
+            expiry: touch,
+            cas: meta.explicit_cas(),
+        };
+        let head = match self.burst.delete(&key, &delete) {
+            Deleted::Done => {
+                if !mark_stale {
+                    self.answers.counters.delete_hits.add(1);
+                }
+                if meta.quiet() {
+                    return Outcome::Done;
+                }
+                MetaHead::Done
+            }
+            Deleted::Exists => {
+                self.answers.counters.delete_misses.add(1);
+                MetaHead::Exists
+            }
+            Deleted::NotFound(miss) => {
+                self.answers.counters.delete_misses.add(1);
+                self.answers.count_miss(miss);
+                MetaHead::NotFound
+            }
+            Deleted::Refused(Refused::Wait) if !request.gives_up => return Outcome::Wait,
+            Deleted::Refused(_) => return self.answers.error(ErrorLine::OutOfMemory, false),
+        };
+        let facts = MetaFacts {
+            key: meta_key(bytes, meta),
+            ..MetaFacts::default()
+        };
+        let flags = meta.flags(request.input);
+        self.answers
+            .output
+            .reply(|reply| reply.meta(head, flags, &facts));
+        Outcome::Done
+    }
+
+    pub(super) fn meta_arithmetic(&mut self, request: Request<'_>, op: &MetaArithmetic) -> Outcome {
+        let meta = &op.meta;
+        let mut room = [0; KEY_LEN_MAX];
+        let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
+        let key = self.key(bytes, request.hash);
+        let arithmetic = Arithmetic {
+            delta: op.delta,
+            decrement: op.decrement,
+            compare: meta.cas().unwrap_or(0),
+            cas: meta.explicit_cas(),
+            return_cas: meta.set.has(b'c'),
+            vivify: meta
+                .vivify()
+                .map(|_| (op.initial, self.answers.expiry_of_created(meta))),
+            touch: meta.touch().map(|exptime| self.answers.expiry(exptime)),
+        };
+        let counted = self.burst.arithmetic(&key, &arithmetic);
+        if counted == Counted::Refused(Refused::Wait) && !request.gives_up {
+            return Outcome::Wait;
+        }
+        self.answers.count_arithmetic(counted, op.decrement);
+        let mut facts = MetaFacts {
+            key: meta_key(bytes, meta),
+            ..MetaFacts::default()
+        };
+        let flags = meta.flags(request.input);
+        let head = match counted {
+            Counted::Value { .. } if meta.quiet() => return Outcome::Done,
+            Counted::Value {
+                number,
+                cas,
+                expiry_before,
+                created,
+            } => {
+                facts.cas = Some(self.answers.shown_cas(cas));
+                facts.ttl = Some(self.answers.ttl_shown(meta, expiry_before, created));
+                if meta.set.has(b'v') {
+                    self.answers
+                        .output
+                        .reply(|reply| reply.meta_number(flags, &facts, number));
+                    return Outcome::Done;
+                }
+                MetaHead::Done
+            }
+            Counted::NotNumeric => return self.answers.error(ErrorLine::NotNumeric, false),
+            Counted::Exists => MetaHead::Exists,
+            Counted::NotFound(_) => MetaHead::NotFound,
+            Counted::Refused(_) => {
+                let error = match meta.vivify() {
+                    Some(_) => ErrorLine::OutOfMemoryVivifying,
+                    None => ErrorLine::OutOfMemory,
+                };
+                return self.answers.error(error, false);
+            }
+        };
+        self.answers
+            .output
+            .reply(|reply| reply.meta(head, flags, &facts));
+        Outcome::Done
+    }
+
+    pub(super) fn meta_debug(&mut self, request: Request<'_>, key: Span, base64: bool) -> Outcome {
+        let mut room = [0; KEY_LEN_MAX];
+        let bytes = stored_key(key, base64, request.input, &mut room);
+        let key = self.key(bytes, request.hash);
+        self.answers.counters.cmd_meta.add(1);
+        match self.burst.get(
+            &key,
+            Access {
+                bump: false,
+                cas: true,
+            },
+        ) {
+            Ok(item) => {
+                let facts = MetaDebug {
+                    key: MetaKey {
+                        bytes: item.key(),
+                        base64: item.key_is_binary(),
+                    },
+                    ttl: self.answers.ttl(item.expiry()),
+                    idle: item.idle_seconds(self.answers.now.unix),
+                    cas: self.answers.shown_cas(item.cas()),
+                    fetched: item.fetched(),
+                    class: 1,
+                    size: item.stored_len() as u64,
+                };
+                self.answers.output.reply(|reply| reply.meta_debug(&facts));
+            }
+            Err(miss) => {
+                self.answers.count_miss(miss);
+                self.answers
+                    .output
+                    .reply(|reply| reply.line(Line::MetaMiss));
+            }
+        }
+        Outcome::Done
+    }
+}
+
+impl Answers<'_> {
+    fn meta_miss(&mut self, meta: &Meta, flags: Flags<'_>, key: &[u8], miss: MetaMiss) -> Outcome {
+        self.counters.cmd_get.add(1);
+        self.counters.get_misses.add(1);
+        if let MetaMiss::Miss(miss) = miss {
+            self.count_miss(miss);
+        }
+        if !meta.quiet() {
+            let facts = MetaFacts {
+                key: meta_key(key, meta),
+                ..MetaFacts::default()
+            };
+            self.output
+                .reply(|reply| reply.meta(MetaHead::Miss, flags, &facts));
+        }
+        Outcome::Done
+    }
+
+    /// Answers a hit whose value, if it is asked for at all, is copied.
+    fn meta_hit(
+        &mut self,
+        meta: &Meta,
+        flags: Flags<'_>,
+        known: &Known,
+        item: &Item<'_>,
+    ) -> Outcome {
+        let facts = self.facts(meta, known, item);
+        if !sends_value(meta, item) {
+            self.output
+                .reply(|reply| reply.meta(MetaHead::Done, flags, &facts));
+        } else if let Some(value) = item.as_slice() {
+            self.output
+                .reply(|reply| reply.meta_value(flags, &facts, value));
+        } else {
+            let head = MetaHead::Value(item.value_len());
+            self.output.reply(|reply| reply.meta(head, flags, &facts));
+            self.copy_value(item);
+        }
+        Outcome::Done
+    }
+
+    fn facts<'i>(&self, meta: &Meta, known: &Known, item: &Item<'i>) -> MetaFacts<'i> {
+        MetaFacts {
+            key: MetaKey {
+                bytes: item.key(),
+                base64: item.key_is_binary(),
+            },
+            cas: Some(self.shown_cas(item.cas())),
+            value_len: u32::try_from(item.value_len()).ok(),
+            client_flags: Some(item.client_flags()),
+            ttl: Some(self.ttl_shown(meta, known.expiry_before, known.created)),
+            idle: Some(known.idle_seconds),
+            fetched: Some(known.fetched_before),
+            token_sent: known.token_sent,
+            stale: known.stale,
+            won: known.won,
+        }
+    }
+
+    fn meta_get_request(&self, meta: &Meta, input: &[u8]) -> MetaGet {
+        let vivify = meta.vivify().map(|_| self.expiry_of_created(meta));
+        let recache = meta.recache().map(|exptime| self.expiry(exptime));
+        let touch = meta.touch().map(|exptime| self.expiry(exptime));
+        let touch_first = recache.is_some()
+            && touch.is_some()
+            && meta
+                .flags(input)
+                .find(|(flag, _)| matches!(flag, b'T' | b'R'))
+                .is_some_and(|(flag, _)| flag == b'T');
+        MetaGet {
+            access: Access {
+                bump: !meta.set.has(b'u'),
+                cas: meta.set.has(b'c'),
+            },
+            vivify,
+            vivify_cas: meta.explicit_cas(),
+            recache,
+            touch,
+            touch_first,
+        }
+    }
+
+    /// The expiry of an item that the request makes, `T` and `N` in the order sent.
+    fn expiry_of_created(&self, meta: &Meta) -> Expiry {
+        let created = TtlStart {
+            created: true,
+            ..TtlStart::default()
+        };
+        let started = self.shared.clock.started();
+        let walk = meta.walk_ttl(created, self.now.unix.0, started.0);
+        Expiry::at(UnixSeconds(walk.expiry))
+    }
+
+    /// The seconds left that the flag `t` tells of, with `t`, `T` and `N` in the order sent.
+    fn ttl_shown(&self, meta: &Meta, before: Expiry, created: bool) -> i64 {
+        let before = if created { Expiry::NEVER } else { before };
+        let expiry = before.second().map_or(0, |second| second.0);
+        let start = TtlStart {
+            expiry,
+            created,
+            ..TtlStart::default()
+        };
+        let walk = meta.walk_ttl(start, self.now.unix.0, self.shared.clock.started().0);
+        self.ttl(Expiry::at(UnixSeconds(walk.expiry_shown)))
+    }
+
+    fn count_meta_hit(&self, meta: &Meta) {
+        if meta.touch().is_some() {
+            self.counters.cmd_touch.add(1);
+            self.counters.touch_hits.add(1);
+        } else {
+            self.counters.cmd_get.add(1);
+            self.counters.get_hits.add(1);
+        }
+    }
+
+    /// Answers `ms`; `stored` is no refusal.
+    pub(super) fn answer_meta_store(&mut self, stored: Stored, answer: StoreAnswer<'_>) -> Outcome {
+        let mut facts = MetaFacts {
+            key: MetaKey {
+                bytes: answer.key,
+                base64: answer.key_base64,
+            },
+            cas: Some(0),
+            value_len: Some(answer.value_len),
+            ..MetaFacts::default()
+        };
+        let head = match stored {
+            Stored::Stored { .. } if answer.reply == StoreReply::MetaQuiet => return Outcome::Done,
+            Stored::Stored { cas, value_len, .. } => {
+                facts.cas = Some(self.shown_cas(cas));
+                facts.value_len = u32::try_from(value_len).ok();
+                MetaHead::Done
+            }
+            Stored::NotStored | Stored::Refused(_) => MetaHead::NotStored,
+            Stored::Exists => MetaHead::Exists,
+            Stored::NotFound => MetaHead::NotFound,
+        };
+        self.output
+            .reply(|reply| reply.meta(head, answer.flags, &facts));
+        Outcome::Done
+    }
+
+    pub(super) fn meta_noop(&mut self) -> Outcome {
+        self.output.reply(|reply| reply.line(Line::MetaNoop));
+        Outcome::Done
+    }
+}
+
+/// What `mg` tells of an item besides what the item itself tells.
+struct Known {
+    created: bool,
+    won: bool,
+    stale: bool,
+    token_sent: bool,
+    expiry_before: Expiry,
+    idle_seconds: u32,
+    fetched_before: bool,
+}
+
+impl Known {
+    fn of(hit: &MetaHit<'_>) -> Known {
+        Known {
+            created: hit.created,
+            won: hit.won,
+            stale: hit.stale,
+            token_sent: hit.token_sent,
+            expiry_before: hit.expiry_before,
+            idle_seconds: hit.idle_seconds,
+            fetched_before: hit.fetched_before,
+        }
+    }
+}
+
+/// Whether the value is asked for; one that the client has already (`C`) is not.
+fn sends_value(meta: &Meta, item: &Item<'_>) -> bool {
+    meta.set.has(b'v') && meta.cas().is_none_or(|cas| cas != item.cas())
+}
+
+/// Whether the value goes out from where it lies.
+fn is_sent_in_place(meta: &Meta, item: &Item<'_>) -> bool {
+    item.value_len() >= IN_PLACE_LEN_MIN && sends_value(meta, item)
+}
+
+/// A key as answers repeat it that do not ask the item how it was sent.
+fn meta_key<'k>(bytes: &'k [u8], meta: &Meta) -> MetaKey<'k> {
+    MetaKey {
+        bytes,
+        base64: meta.key_base64(),
+    }
+}

@@ -1,0 +1,173 @@
+//! Values that arrive in pieces.
+//!
+//! The item's memory is taken as bytes arrive. From the moment that an upload is refused, what
+//! still comes of the value is dropped, so that the connection stays in step.
+
+use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply};
+use coua_store::{Delete, Refused, Stored};
+
+use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
+use super::{Answers, Executor, Outcome, Request, stored_key};
+use crate::connections::Activity;
+use crate::session::{Session, Upstream};
+
+impl Executor<'_, '_> {
+    pub(super) fn begin_upload(&mut self, request: Request<'_>, store: &Store) -> Outcome {
+        let Request {
+            session,
+            input,
+            hash,
+            gives_up,
+        } = request;
+        let mut room = [0; KEY_LEN_MAX];
+        let bytes = stored_key(store.key, store.key_base64, input, &mut room);
+        let key = self.key(bytes, hash);
+        let put = self.answers.put(store, input);
+        let upload = match self
+            .burst
+            .begin_upload(&key, &put, store.value_len as usize)
+        {
+            Ok(upload) => upload,
+            Err(Refused::Wait) if !gives_up => return Outcome::Wait,
+            Err(refused) => {
+                if unlinks_when_refused(store) {
+                    self.burst.delete(&key, &Delete::default());
+                }
+                session.discards_value = true;
+                let noreply = store.reply == StoreReply::None;
+                return self
+                    .answers
+                    .refuse_upload(refusal_line(refused), refused, noreply);
+            }
+        };
+        let mut stored_key = [0; KEY_LEN_MAX];
+        stored_key[..bytes.len()].copy_from_slice(bytes);
+        let upstream = Upstream {
+            upload: Some(upload),
+            key: stored_key,
+            key_len: bytes.len(),
+            key_base64: store.key_base64,
+            value_len: store.value_len,
+            mode: store.mode,
+            reply: store.reply,
+            echo: Echo::of(store.tokens.of(input)),
+            piece_done: 0,
+        };
+        session.connection.set_activity(Activity::ReceivingValue);
+        session.upload = Some(match self.spare_upstreams.pop() {
+            Some(mut spare) => {
+                *spare = upstream;
+                spare
+            }
+            None => Box::new(upstream),
+        });
+        Outcome::Done
+    }
+
+    pub(super) fn continue_upload(&mut self, request: Request<'_>, bytes: Span) -> Outcome {
+        let Request {
+            session,
+            input,
+            gives_up,
+            ..
+        } = request;
+        let Some(upstream) = session.upload.as_deref_mut() else {
+            return Outcome::Done;
+        };
+        let Some(upload) = upstream.upload.as_mut() else {
+            return Outcome::Done;
+        };
+        let mut rest = &bytes.of(input)[upstream.piece_done..];
+        while !rest.is_empty() {
+            match self.burst.upload_space(upload) {
+                Ok(space) => {
+                    let count = space.len().min(rest.len());
+                    space[..count].copy_from_slice(&rest[..count]);
+                    upload.advance(count);
+                    upstream.piece_done += count;
+                    rest = &rest[count..];
+                }
+                Err(Refused::Wait) if !gives_up => return Outcome::Wait,
+                Err(refused) => {
+                    let noreply = upstream.reply == StoreReply::None;
+                    self.end_upstream(session);
+                    session.discards_value = true;
+                    return self.answers.refuse_upload(
+                        ErrorLine::OutOfMemoryReading,
+                        refused,
+                        noreply,
+                    );
+                }
+            }
+        }
+        upstream.piece_done = 0;
+        Outcome::Done
+    }
+
+    pub(super) fn end_upload(&mut self, request: Request<'_>, terminated: bool) -> Outcome {
+        let Request {
+            session, gives_up, ..
+        } = request;
+        if std::mem::take(&mut session.discards_value) {
+            return Outcome::Done;
+        }
+        let Some(upstream) = session.upload.as_deref_mut() else {
+            return Outcome::Done;
+        };
+        let Some(upload) = upstream.upload.take() else {
+            return Outcome::Done;
+        };
+        if !terminated {
+            drop(upload);
+            let noreply = upstream.reply == StoreReply::None;
+            self.end_upstream(session);
+            return self.answers.error(ErrorLine::BadDataChunk, noreply);
+        }
+        let stored = match self.burst.finish_upload(upload) {
+            Ok(stored) => stored,
+            Err(upload) if !gives_up => {
+                upstream.upload = Some(upload);
+                return Outcome::Wait;
+            }
+            Err(_) => Stored::Refused(Refused::OutOfMemory),
+        };
+        let Some(upstream) = session.upload.take() else {
+            return Outcome::Done;
+        };
+        session.connection.set_activity(Activity::Reading);
+        let is_classic = matches!(upstream.reply, StoreReply::Classic | StoreReply::None);
+        let answer = StoreAnswer {
+            key: &upstream.key[..upstream.key_len],
+            key_base64: upstream.key_base64,
+            value_len: upstream.value_len,
+            mode: upstream.mode,
+            reply: upstream.reply,
+            flags: if is_classic {
+                Flags::new(&[])
+            } else {
+                upstream.echo.flags()
+            },
+        };
+        let outcome = self.answers.answer_store(stored, answer);
+        self.spare_upstreams.push(upstream);
+        outcome
+    }
+
+    fn end_upstream(&mut self, session: &mut Session) {
+        if let Some(mut upstream) = session.upload.take() {
+            upstream.upload = None;
+            self.spare_upstreams.push(upstream);
+        }
+        session.connection.set_activity(Activity::Reading);
+    }
+}
+
+impl Answers<'_> {
+    fn refuse_upload(&mut self, error: ErrorLine, refused: Refused, noreply: bool) -> Outcome {
+        match refused {
+            Refused::TooLarge => self.counters.store_too_large.add(1),
+            Refused::Wait | Refused::OutOfMemory => self.counters.store_no_memory.add(1),
+        }
+        self.error(error, noreply)
+    }
+}

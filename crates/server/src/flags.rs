@@ -1,0 +1,107 @@
+//! What the command line says, in two stages: raw, as words and numbers; then resolved, checked
+//! and typed, as the rest of the server uses it.
+
+mod addresses;
+mod raw;
+mod resolved;
+mod sizes;
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+
+pub use addresses::Listen;
+pub use raw::Raw;
+pub use resolved::{Settings, UnixSocket};
+
+/// Why the command line cannot be followed: one line that names what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}")]
+pub struct FlagError {
+    line: String,
+}
+
+impl FlagError {
+    pub(crate) fn new(line: impl Into<String>) -> FlagError {
+        FlagError { line: line.into() }
+    }
+
+    /// A flag's value is not one that it takes.
+    pub(crate) fn value(flag: &str, value: &str, takes: &str) -> FlagError {
+        FlagError::new(format!("{flag} cannot be '{value}': it takes {takes}"))
+    }
+}
+
+/// What the command line asks for.
+pub enum Asked {
+    /// A server with these settings.
+    Serve(Box<Settings>),
+    /// A text on standard output, then the end.
+    Print(String),
+}
+
+/// Reads a command line, the program's name included.
+pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, FlagError> {
+    match Raw::try_parse_from(words) {
+        Ok(raw) if raw.license => Ok(Asked::Print(LICENSE.to_owned())),
+        Ok(raw) => Ok(Asked::Serve(Box::new(Settings::resolve(&raw)?))),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Ok(Asked::Print(error.render().to_string()))
+            }
+            _ => Err(explain(&error)),
+        },
+    }
+}
+
+const LICENSE: &str = "coua is free software under the terms of the MIT licence or of the Apache \
+                       License 2.0, whichever you choose.\n";
+
+/// One line for what clap tells in several.
+fn explain(error: &clap::Error) -> FlagError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let argument = context(ContextKind::InvalidArg).unwrap_or_default();
+    let flag = argument.split([' ', '=']).next().unwrap_or_default();
+    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    FlagError::new(match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with('-') => match near(flag) {
+            Some(near) => format!("unknown flag {flag}: did you mean {near}? (-h lists all)"),
+            None => format!("unknown flag {flag} (-h lists all)"),
+        },
+        ErrorKind::UnknownArgument => format!("'{argument}' is no flag (-h lists all)"),
+        ErrorKind::InvalidValue if value.is_empty() => format!("{flag} needs a value"),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let source = std::error::Error::source(error);
+            let why = source.map_or_else(|| "a number".to_owned(), ToString::to_string);
+            format!("{flag} cannot be '{value}': {why}")
+        }
+        ErrorKind::ArgumentConflict => format!("{flag} is given twice"),
+        _ => error
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    })
+}
+
+/// The flag that a misspelt one was meant for.
+fn near(flag: &str) -> Option<String> {
+    let command = Raw::command();
+    let long = flag.strip_prefix("--")?;
+    command
+        .get_arguments()
+        .filter_map(|argument| argument.get_long())
+        .map(|name| (strsim::jaro_winkler(long, name), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| format!("--{name}"))
+}
+
+#[cfg(test)]
+mod tests;

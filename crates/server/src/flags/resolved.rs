@@ -1,0 +1,401 @@
+//! The command line, checked and typed.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use coua_protocol::Limits;
+
+use super::addresses::{self, Listen};
+use super::sizes::{bytes, cores, number};
+use super::{FlagError, Raw};
+use crate::session::Permissions;
+
+/// Threads at most.
+const WORKERS_MAX: u64 = coua_store::WORKERS_MAX as u64;
+
+/// A store request of up to this many bytes is waited for until it is whole; the value of a longer
+/// one goes into the store as it arrives.
+const GATHER_LEN_MAX: u32 = 4 << 10;
+
+/// A line of up to this many bytes is waited for until it is whole.
+const LINE_LEN_MAX: u32 = 8 << 10;
+
+/// Everything that the server needs to know of the command line.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen for TCP.
+    pub listen: Vec<Listen>,
+    /// What `-l` said.
+    pub listen_text: Option<String>,
+    /// The unix socket, instead of TCP.
+    pub unix_socket: Option<UnixSocket>,
+    /// Access bits of a unix socket.
+    pub unix_mask: u32,
+    /// Connections that may wait to be accepted.
+    pub backlog: i32,
+    /// Connections open at a time.
+    pub connections_max: usize,
+    /// Connections beyond are refused at once instead of being left to wait.
+    pub refuses_at_once: bool,
+    /// Seconds after which an idle connection is closed; 0 for never.
+    pub idle_timeout_s: u64,
+    /// memcached's name for what clients speak.
+    pub protocol_name: &'static str,
+    /// Bytes of memory for all that is kept.
+    pub memory: usize,
+    /// Items are evicted when memory is full.
+    pub evict: bool,
+    /// All memory is taken at the start and locked.
+    pub lock_memory: bool,
+    /// Threads.
+    pub workers: usize,
+    /// Cores to pin them to, in this order and round again; empty for none.
+    pub cores: Vec<usize>,
+    /// Requests of one connection before others have their turn.
+    pub requests_per_turn: usize,
+    /// What requests may measure.
+    pub limits: Limits,
+    /// What clients may do.
+    pub permissions: Permissions,
+    /// The character behind a key's prefix.
+    pub prefix_delimiter: u8,
+    /// Counts by prefix from the start.
+    pub counts_prefixes: bool,
+    /// Who to become after the start.
+    pub user: Option<String>,
+    /// Run in the background.
+    pub daemon: bool,
+    /// File for the process number.
+    pub pid_file: Option<PathBuf>,
+    /// Raise the limit on core files.
+    pub core_dumps: bool,
+    /// How much to log: 0 little, 1 what goes wrong, 2 and more every request.
+    pub verbosity: u8,
+    /// Flags that were given and have no effect here.
+    pub without_effect: Vec<String>,
+}
+
+/// A unix socket to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+impl Settings {
+    /// Checks the flags and gives them their types.
+    pub fn resolve(raw: &Raw) -> Result<Settings, FlagError> {
+        refuse_what_is_missing(raw)?;
+        let extended = Extended::parse(&raw.extended)?;
+        let unix_socket = raw.unix_socket.clone().map(|path| UnixSocket { path });
+        let (listen, listen_text) = if unix_socket.is_some() {
+            (Vec::new(), None)
+        } else {
+            tcp_addresses(raw)?
+        };
+        if listen.is_empty() && unix_socket.is_none() {
+            return Err(FlagError::new(
+                "-p 0 leaves nothing to listen on: give -s or a port",
+            ));
+        }
+        let memory = memory(raw)?;
+        let cores = raw
+            .cores
+            .as_deref()
+            .map_or(Ok(Vec::new()), |text| cores("--cores", text))?;
+        let mut without_effect = extended.without_effect;
+        for (flag, given) in [
+            ("-f", raw.growth_factor.is_some()),
+            ("-n", raw.chunk_size.is_some()),
+            ("-L", raw.large_pages),
+        ] {
+            if given {
+                without_effect.push(flag.to_owned());
+            }
+        }
+        Ok(Settings {
+            listen,
+            listen_text,
+            unix_socket,
+            unix_mask: unix_mask(&raw.unix_mask)?,
+            backlog: int(number("-b", &raw.backlog, 1, 65_535)?),
+            connections_max: size(number("-c", &raw.conn_limit, 1, 10_000_000)?),
+            refuses_at_once: extended.refuses_at_once,
+            idle_timeout_s: extended.idle_timeout_s,
+            protocol_name: protocol_name(&raw.protocol)?,
+            memory,
+            evict: !raw.disable_evictions,
+            lock_memory: raw.lock_memory,
+            workers: workers(raw, &cores)?,
+            cores,
+            requests_per_turn: size(number("-R", &raw.requests_per_turn, 1, 1_000_000)?),
+            limits: Limits {
+                item_size_max: item_size_max(raw, memory)?,
+                cas: !raw.disable_cas,
+                gather_max: GATHER_LEN_MAX,
+                line_max: LINE_LEN_MAX,
+            },
+            permissions: Permissions {
+                shutdown: raw.enable_shutdown,
+                flush: !raw.disable_flush_all,
+                dump: !raw.disable_dumping,
+                watch: !raw.disable_watch,
+            },
+            prefix_delimiter: prefix_delimiter(raw.prefix_delimiter.as_deref())?,
+            counts_prefixes: raw.prefix_delimiter.is_some(),
+            user: raw.user.clone(),
+            daemon: raw.daemon,
+            pid_file: raw.pid_file.clone(),
+            core_dumps: raw.core_dumps,
+            verbosity: raw.verbose,
+            without_effect,
+        })
+    }
+
+    /// The cores that threads are pinned to, as `--cores` takes them.
+    pub fn cores_text(&self) -> String {
+        let mut text = String::new();
+        for core in &self.cores {
+            let comma = if text.is_empty() { "" } else { "," };
+            // Writing to a string does not fail.
+            let _ = write!(text, "{comma}{core}");
+        }
+        if text.is_empty() {
+            "any".to_owned()
+        } else {
+            text
+        }
+    }
+}
+
+/// Flags of mechanisms whose absence must not go unnoticed.
+fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
+    for (given, line) in [
+        (
+            raw.udp_port != "0",
+            "-U: coua does not speak UDP yet; leave it out or give 0",
+        ),
+        (raw.sasl, "-S: coua has no SASL authentication yet"),
+        (
+            raw.auth_file.is_some(),
+            "-Y: coua has no authentication yet",
+        ),
+        (
+            raw.memory_file.is_some(),
+            "-e: coua has no restartable memory yet",
+        ),
+        (raw.ssl, "-Z: coua has no TLS yet"),
+    ] {
+        if given {
+            return Err(FlagError::new(line));
+        }
+    }
+    Ok(())
+}
+
+fn tcp_addresses(raw: &Raw) -> Result<(Vec<Listen>, Option<String>), FlagError> {
+    let port: i32 = match raw.port.parse() {
+        Ok(port @ -1..=65_535) => port,
+        _ => {
+            return Err(FlagError::value(
+                "-p",
+                &raw.port,
+                "a port from 1 to 65535, 0 or -1",
+            ));
+        }
+    };
+    let text = (!raw.listen.is_empty()).then(|| raw.listen.join(","));
+    if port == 0 && text.is_none() {
+        return Ok((Vec::new(), None));
+    }
+    // Any free port is the kernel's port 0.
+    let port = u16::try_from(port).unwrap_or(0);
+    match text {
+        None => Ok((addresses::everywhere(port), None)),
+        Some(text) => Ok((addresses::parse(&text, port)?, Some(text))),
+    }
+}
+
+fn unix_mask(text: &str) -> Result<u32, FlagError> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mask| *mask <= 0o777)
+        .ok_or_else(|| FlagError::value("-a", text, "access bits in octal, 0 to 777"))
+}
+
+fn protocol_name(text: &str) -> Result<&'static str, FlagError> {
+    match text {
+        "auto" => Ok("auto-negotiate"),
+        "ascii" => Ok("ascii"),
+        "binary" => Err(FlagError::new(
+            "-B: coua does not speak the binary protocol yet",
+        )),
+        _ => Err(FlagError::value("-B", text, "auto or ascii")),
+    }
+}
+
+fn memory(raw: &Raw) -> Result<usize, FlagError> {
+    let memory = bytes("-m", &raw.memory, 1 << 20)?;
+    let least = coua_store::MEMORY_MIN as u64;
+    if memory < least {
+        let takes = format!("megabytes, at least {}", least >> 20);
+        return Err(FlagError::value("-m", &raw.memory, &takes));
+    }
+    usize::try_from(memory).map_err(|_| FlagError::value("-m", &raw.memory, "fewer megabytes"))
+}
+
+fn item_size_max(raw: &Raw, memory: usize) -> Result<u32, FlagError> {
+    let size = bytes("-I", &raw.item_size, 1)?;
+    if !(1 << 10..=1 << 30).contains(&size) {
+        return Err(FlagError::value("-I", &raw.item_size, "1k to 1024m"));
+    }
+    if size > memory as u64 / 2 {
+        return Err(FlagError::value(
+            "-I",
+            &raw.item_size,
+            "at most half of the memory (-m)",
+        ));
+    }
+    u32::try_from(size).map_err(|_| FlagError::value("-I", &raw.item_size, "1k to 1024m"))
+}
+
+fn workers(raw: &Raw, cores: &[usize]) -> Result<usize, FlagError> {
+    match &raw.threads {
+        Some(text) => Ok(size(number("-t", text, 1, WORKERS_MAX)?)),
+        None if !cores.is_empty() => Ok(cores.len()),
+        // Affinity mask and cgroup quota are looked at.
+        None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+    }
+}
+
+fn prefix_delimiter(text: Option<&str>) -> Result<u8, FlagError> {
+    match text.map(str::as_bytes) {
+        None => Ok(b':'),
+        Some(&[delimiter]) => Ok(delimiter),
+        Some(_) => Err(FlagError::value(
+            "-D",
+            text.unwrap_or_default(),
+            "one character of one byte",
+        )),
+    }
+}
+
+/// What `-o` says.
+struct Extended {
+    refuses_at_once: bool,
+    idle_timeout_s: u64,
+    without_effect: Vec<String>,
+}
+
+/// memcached's options that set what coua does not have or does by itself.
+const WITHOUT_EFFECT: [&str; 56] = [
+    "hashpower",
+    "tail_repair_time",
+    "hash_algorithm",
+    "lru_crawler",
+    "no_lru_crawler",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "read_buf_mem_limit",
+    "lru_maintainer",
+    "no_lru_maintainer",
+    "hot_lru_pct",
+    "warm_lru_pct",
+    "hot_max_factor",
+    "warm_max_factor",
+    "temporary_ttl",
+    "slab_reassign",
+    "no_slab_reassign",
+    "slab_automove",
+    "slab_automove_ratio",
+    "slab_automove_window",
+    "slab_automove_freeratio",
+    "slab_chunk_max",
+    "slab_sizes",
+    "watcher_logbuf_size",
+    "worker_logbuf_size",
+    "track_sizes",
+    "hashexpand",
+    "no_hashexpand",
+    "inline_ascii_resp",
+    "no_inline_ascii_resp",
+    "chunked_items",
+    "no_chunked_items",
+    "resp_obj_mem_limit",
+    "drop_privileges",
+    "no_drop_privileges",
+    "modern",
+    "no_modern",
+    "sock_cookie_id",
+    "ext_page_size",
+    "ext_page_count",
+    "ext_wbuf_size",
+    "ext_threads",
+    "ext_io_depth",
+    "ext_item_size",
+    "ext_item_age",
+    "ext_low_ttl",
+    "ext_recache_rate",
+    "ext_compact_under",
+    "ext_drop_under",
+    "ext_max_sleep",
+    "ext_max_frag",
+    "ext_drop_unread",
+    "no_ext_drop_unread",
+    "ext_compact",
+    "ssl_wbuf_size",
+    "ssl_session_cache",
+];
+
+impl Extended {
+    fn parse(lists: &[String]) -> Result<Extended, FlagError> {
+        let mut extended = Extended {
+            refuses_at_once: true,
+            idle_timeout_s: 0,
+            without_effect: Vec::new(),
+        };
+        for option in lists
+            .iter()
+            .flat_map(|list| list.split(','))
+            .filter(|o| !o.is_empty())
+        {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match name {
+                "maxconns_fast" => extended.refuses_at_once = true,
+                "no_maxconns_fast" => extended.refuses_at_once = false,
+                "idle_timeout" => {
+                    let most = u64::from(u32::MAX);
+                    extended.idle_timeout_s = number("-o idle_timeout", value, 0, most)?;
+                }
+                _ if WITHOUT_EFFECT.contains(&name) => {
+                    extended.without_effect.push(format!("-o {name}"));
+                }
+                _ => return Err(unknown_option(name)),
+            }
+        }
+        Ok(extended)
+    }
+}
+
+fn unknown_option(name: &str) -> FlagError {
+    let nearest = WITHOUT_EFFECT
+        .into_iter()
+        .chain(["maxconns_fast", "no_maxconns_fast", "idle_timeout"])
+        .map(|known| (strsim::jaro_winkler(name, known), known))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    FlagError::new(match nearest {
+        Some((_, near)) => format!("-o: unknown option {name}: did you mean {near}?"),
+        None => format!("-o: unknown option {name} (-h lists all)"),
+    })
+}
+
+/// A number that has been found to be small enough.
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// As [`size`].
+fn int(number: u64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,25 @@
+//! The server of coua: connections in, the store behind them, memcached's replies out.
+//!
+//! Each [`worker::Worker`] is one thread with its own listening sockets, connections, buffers and
+//! counters. It works in turns: wait for sockets, receive, parse, execute all requests of all
+//! ready connections as one burst of the store with a rolling look-ahead, send. A request never
+//! moves to another thread and takes no lock.
+//!
+//! # Not here
+//! The language is `coua-protocol`'s, the items are `coua-store`'s, the sockets are
+//! `coua-transport`'s.
+
+pub mod buffers;
+pub mod clock;
+pub mod connections;
+pub mod counters;
+pub mod execute;
+pub mod flags;
+pub mod log;
+pub mod output;
+pub mod process;
+pub mod reply_queue;
+pub mod server;
+pub mod session;
+pub mod stats;
+pub mod worker;

@@ -1,0 +1,196 @@
+//! The buffer in which a worker gathers the replies of one connection.
+//!
+//! All replies to the requests of one connection and turn are written here and leave in one
+//! system call. What the kernel does not take moves to the connection's
+//! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
+
+use coua_protocol::ErrorLine;
+use coua_protocol::reply::{Full, Reply};
+use coua_store::{Burst, Item};
+use coua_transport::sockets::Sent;
+
+use crate::buffers::Pool;
+use crate::reply_queue::{Drained, NoMemory, send_pieces};
+use crate::session::Session;
+
+/// Bytes that the buffer holds.
+pub const OUTPUT_LEN: usize = 96 << 10;
+
+/// Values from this length on are sent from where they lie in the store.
+pub const IN_PLACE_LEN_MIN: usize = 16 << 10;
+
+/// Values up to this length are copied where they can be neither sent nor pinned.
+const COPIED_LEN_MAX: usize = 64 << 10;
+
+/// What any one reply takes at most, a copied value included: the key in base64 and all flags are
+/// far below what is added to the value here.
+const REPLY_LEN_MAX: usize = IN_PLACE_LEN_MIN + (4 << 10);
+
+/// Replies that are to be sent to one connection.
+pub struct Output {
+    buffer: Box<[u8]>,
+    len: usize,
+    /// Bytes that the kernel has taken since somebody set this to 0.
+    pub bytes_sent: u64,
+}
+
+/// What sending came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// The kernel has taken everything.
+    All,
+    /// The rest waits in the connection's queue: no more may be executed for it.
+    Blocked,
+    /// The connection is broken.
+    Broken,
+    /// There is no memory to keep the rest in: the connection must be closed.
+    NoMemory,
+}
+
+/// A value that is sent from where it lies in the store.
+pub struct InPlace<'i> {
+    /// Whose value.
+    pub item: &'i Item<'i>,
+    /// What follows the value.
+    pub tail: &'static [u8],
+    /// Where in the buffer the reply begins that the value belongs to.
+    pub reply_start: usize,
+}
+
+impl From<NoMemory> for Flushed {
+    fn from(_: NoMemory) -> Flushed {
+        Flushed::NoMemory
+    }
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output::new()
+    }
+}
+
+impl Output {
+    /// An empty buffer.
+    pub fn new() -> Output {
+        Output {
+            buffer: vec![0; OUTPUT_LEN].into_boxed_slice(),
+            len: 0,
+            bytes_sent: 0,
+        }
+    }
+
+    /// Where in the buffer the next reply begins.
+    pub fn next_start(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the next reply fits, whatever it is.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.buffer.len() - self.len >= REPLY_LEN_MAX
+    }
+
+    /// Appends what `write` writes.
+    #[inline]
+    pub fn write(
+        &mut self,
+        write: impl FnOnce(&mut Reply<'_>) -> Result<(), Full>,
+    ) -> Result<(), Full> {
+        let mut reply = Reply::new(&mut self.buffer[self.len..]);
+        let written = write(&mut reply);
+        self.len += reply.len();
+        written
+    }
+
+    /// Appends a reply of bounded length.
+    ///
+    /// # Panics
+    /// If it does not fit, which [`Output::has_room`] would have told.
+    #[inline]
+    pub fn reply(&mut self, write: impl FnOnce(&mut Reply<'_>) -> Result<(), Full>) {
+        self.write(write).expect("room for a reply");
+    }
+
+    /// Takes back what was written behind the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Sends everything to the session, whose queue must be empty.
+    pub fn flush(&mut self, session: &mut Session, pool: &mut Pool) -> Flushed {
+        let mut rest = &self.buffer[..self.len];
+        self.len = 0;
+        while !rest.is_empty() {
+            match session.connection.stream.send(rest) {
+                Sent::Bytes(count) => {
+                    self.bytes_sent += count as u64;
+                    rest = &rest[count..];
+                }
+                Sent::Full => {
+                    let queued = session.queue.get_or_insert_default().push(pool, rest);
+                    return queued.map_or_else(Flushed::from, |()| Flushed::Blocked);
+                }
+                Sent::Broken => return Flushed::Broken,
+            }
+        }
+        Flushed::All
+    }
+
+    /// Sends everything, then `value` from where it lies in the store.
+    pub fn flush_with_value(
+        &mut self,
+        value: &InPlace<'_>,
+        burst: &Burst<'_>,
+        session: &mut Session,
+        pool: &mut Pool,
+    ) -> Flushed {
+        let mut sent = 0;
+        let total = self.len + value.item.value_len() + value.tail.len();
+        let pieces = std::iter::once(&self.buffer[..self.len])
+            .chain(value.item.value())
+            .chain(std::iter::once(value.tail));
+        let drained = send_pieces(&session.connection.stream, pieces, total, &mut sent);
+        self.bytes_sent += sent as u64;
+        let flushed = match drained {
+            Drained::All => Flushed::All,
+            Drained::Broken => Flushed::Broken,
+            Drained::Blocked => self
+                .queue_rest(sent, value, burst, session, pool)
+                .map_or_else(Flushed::from, |()| Flushed::Blocked),
+        };
+        self.len = 0;
+        flushed
+    }
+
+    /// Keeps what of buffer and value has not been sent.
+    fn queue_rest(
+        &mut self,
+        sent: usize,
+        value: &InPlace<'_>,
+        burst: &Burst<'_>,
+        session: &mut Session,
+        pool: &mut Pool,
+    ) -> Result<(), NoMemory> {
+        let queue = session.queue.get_or_insert_default();
+        let value_sent = sent.saturating_sub(self.len);
+        let buffered = &self.buffer[sent.min(self.len)..self.len];
+        if let Some(pinned) = burst.pin(value.item) {
+            queue.push(pool, buffered)?;
+            queue.push_value(pinned, value.tail, value_sent);
+        } else if value.item.value_len() <= COPIED_LEN_MAX {
+            queue.push(pool, buffered)?;
+            let mut skip = value_sent;
+            for chunk in value.item.value().chain(std::iter::once(value.tail)) {
+                let begin = skip.min(chunk.len());
+                skip -= begin;
+                queue.push(pool, &chunk[begin..])?;
+            }
+        } else if sent <= value.reply_start {
+            queue.push(pool, &self.buffer[sent..value.reply_start])?;
+            queue.push(pool, ErrorLine::OutOfMemoryReply.as_bytes())?;
+        } else {
+            return Err(NoMemory);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! The server as a whole: what its workers share, how it starts and how it stops.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use coua_store::{Store, StoreError};
+use coua_transport::sockets::{ListenError, Listener, TcpOptions, Waker};
+
+use crate::clock::Clock;
+use crate::connections::Registry;
+use crate::counters::{Counters, Totals};
+use crate::flags::Settings;
+use crate::log;
+use crate::stats::Prefixes;
+use crate::worker::{MEMORY_PER_WORKER, Worker};
+
+/// The version of coua.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The memcached whose behaviour this is.
+pub const MEMCACHED_VERSION: &str = "1.6.45";
+
+/// What `version` answers: clients read the number in front.
+pub const PROTOCOL_VERSION: &str = concat!("1.6.45 coua-", env!("CARGO_PKG_VERSION"));
+
+/// memcached's highest level of verbosity.
+const VERBOSITY_MAX: u32 = 64;
+
+/// What all workers share.
+pub struct Shared {
+    /// What the command line said.
+    pub settings: Settings,
+    /// The items.
+    pub store: Arc<Store>,
+    /// The time.
+    pub clock: Clock,
+    /// The connections.
+    pub registry: Registry,
+    /// Counts by key prefix.
+    pub prefixes: Prefixes,
+    /// Listening sockets: descriptor and address, as `stats conns` shows them.
+    pub listening: Vec<(i32, String)>,
+    addresses: Vec<SocketAddr>,
+    counters: Box<[Counters]>,
+    baseline: Mutex<Baseline>,
+    wakers: Box<[Waker]>,
+    stopping: AtomicBool,
+    verbosity: AtomicU8,
+}
+
+/// Counts at the last `stats reset`.
+#[derive(Clone, Copy, Default)]
+struct Baseline {
+    workers: Totals,
+    store: coua_store::Totals,
+}
+
+impl Shared {
+    /// What has been counted since the start or the last `stats reset`.
+    pub fn counts(&self) -> Totals {
+        self.totals().since(&self.baseline().workers)
+    }
+
+    /// Values that rise and fall; `stats reset` leaves them alone.
+    pub fn gauges(&self) -> Totals {
+        self.totals()
+    }
+
+    /// What the store had counted at the last `stats reset`.
+    pub fn baseline_of_store(&self) -> coua_store::Totals {
+        self.baseline().store
+    }
+
+    /// Counts from 0 again.
+    pub fn reset_counters(&self) {
+        let baseline = Baseline {
+            workers: self.totals(),
+            store: self.store.stats().totals,
+        };
+        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
+    }
+
+    /// The counters of one worker.
+    pub fn counters(&self, worker: usize) -> &Counters {
+        &self.counters[worker]
+    }
+
+    /// The waker of one worker.
+    pub fn waker(&self, worker: usize) -> &Waker {
+        &self.wakers[worker]
+    }
+
+    /// Ends the server: every worker leaves its loop after its turn.
+    pub fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+        for waker in &self.wakers {
+            waker.wake();
+        }
+    }
+
+    /// Whether the server is to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// How much is logged.
+    pub fn verbosity(&self) -> u8 {
+        self.verbosity.load(Relaxed)
+    }
+
+    /// Logs more or less from now on.
+    pub fn set_verbosity(&self, level: u32) {
+        let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or(u8::MAX);
+        self.verbosity.store(level, Relaxed);
+        log::set_verbosity(level);
+    }
+
+    /// Whether new connections are accepted at this moment.
+    pub fn is_accepting(&self) -> bool {
+        self.settings.refuses_at_once || !self.registry.is_full()
+    }
+
+    /// Bytes outside of `-m` that each worker takes.
+    pub fn memory_per_worker(&self) -> usize {
+        MEMORY_PER_WORKER
+    }
+
+    /// The first TCP port, or 0.
+    pub fn tcp_port(&self) -> u16 {
+        self.addresses.first().map_or(0, SocketAddr::port)
+    }
+
+    /// The TCP addresses, with the ports that the kernel chose where it was to choose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for counters in &self.counters {
+            totals.add(counters);
+        }
+        totals
+    }
+
+    fn baseline(&self) -> Baseline {
+        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The memory.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The network.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The port file.
+    #[error("cannot write {}: {source}", path.display())]
+    PortFile {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else that the system refuses.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Listening sockets that no worker has yet.
+pub struct Sockets {
+    /// By worker.
+    by_worker: Vec<Vec<Listener>>,
+    listening: Vec<(i32, String)>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Sockets {
+    /// Listens where the settings say.
+    pub fn open(settings: &Settings) -> Result<Sockets, StartError> {
+        let mut sockets = Sockets {
+            by_worker: (0..settings.workers).map(|_| Vec::new()).collect(),
+            listening: Vec::new(),
+            addresses: Vec::new(),
+        };
+        let options = TcpOptions {
+            backlog: settings.backlog,
+        };
+        for listen in &settings.listen {
+            match Listener::tcp(listen.address, settings.workers, options) {
+                Ok(listeners) => sockets.add(listeners, listen.address),
+                Err(error) if listen.is_optional && is_absent(&error) => {
+                    tracing::debug!(%error, "left out");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(socket) = &settings.unix_socket {
+            let listener = Listener::unix(&socket.path, settings.unix_mask, settings.backlog)?;
+            let mut listeners = Vec::new();
+            for _ in 1..settings.workers {
+                listeners.push(listener.share().map_err(|source| StartError::System {
+                    action: "share the unix socket",
+                    source,
+                })?);
+            }
+            listeners.push(listener);
+            sockets.note(&listeners[0], format!("unix:{}", socket.path.display()));
+            sockets.give(listeners);
+        }
+        Ok(sockets)
+    }
+
+    fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
+        let address = listeners[0].address().unwrap_or(asked);
+        let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
+        self.note(&listeners[0], format!("{kind}:{address}"));
+        self.addresses.push(address);
+        self.give(listeners);
+    }
+
+    fn note(&mut self, listener: &Listener, address: String) {
+        use std::os::fd::AsFd;
+        self.listening.push((listener.as_fd().as_raw_fd(), address));
+    }
+
+    fn give(&mut self, listeners: Vec<Listener>) {
+        for (worker, listener) in self.by_worker.iter_mut().zip(listeners) {
+            worker.push(listener);
+        }
+    }
+}
+
+/// Whether the machine has no address of that kind at all.
+fn is_absent(error: &ListenError) -> bool {
+    let ListenError::Tcp { source, .. } = error else {
+        return false;
+    };
+    matches!(source.raw_os_error(), Some(97 | 99)) // EAFNOSUPPORT, EADDRNOTAVAIL
+}
+
+/// A server whose workers are running.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Takes the memory and starts the workers.
+    pub fn start(settings: Settings, sockets: Sockets) -> Result<Server, StartError> {
+        let clock = Clock::start();
+        let config = coua_store::Config {
+            memory: settings.memory,
+            item_size_max: settings.limits.item_size_max as usize,
+            workers: settings.workers,
+            evict: settings.evict,
+            lock_memory: settings.lock_memory,
+            ..coua_store::Config::default()
+        };
+        let store = Store::new(config, clock.now().unix)?;
+        write_port_file(&sockets.addresses)?;
+        let workers = settings.workers;
+        let wakers = (0..workers)
+            .map(|_| Waker::new())
+            .collect::<io::Result<_>>();
+        let shared = Arc::new(Shared {
+            store,
+            clock,
+            registry: Registry::new(workers, settings.connections_max),
+            prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
+            listening: sockets.listening,
+            addresses: sockets.addresses,
+            counters: (0..workers).map(|_| Counters::default()).collect(),
+            baseline: Mutex::default(),
+            wakers: wakers.map_err(|source| StartError::System {
+                action: "make wakers",
+                source,
+            })?,
+            stopping: AtomicBool::new(false),
+            verbosity: AtomicU8::new(settings.verbosity),
+            settings,
+        });
+        announce(&shared);
+        let mut server = Server {
+            shared,
+            threads: Vec::new(),
+        };
+        for (index, listeners) in sockets.by_worker.into_iter().enumerate() {
+            if let Err(error) = server.start_worker(index, listeners) {
+                server.stop();
+                return Err(error);
+            }
+        }
+        Ok(server)
+    }
+
+    fn start_worker(&mut self, index: usize, listeners: Vec<Listener>) -> Result<(), StartError> {
+        let worker = Worker::new(index, Arc::clone(&self.shared), listeners).map_err(|source| {
+            StartError::System {
+                action: "make a worker",
+                source,
+            }
+        })?;
+        let thread = std::thread::Builder::new()
+            .name(format!("coua-{index}"))
+            .spawn(move || worker.run())
+            .map_err(|source| StartError::System {
+                action: "start a thread",
+                source,
+            })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// What the workers share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Stops the workers and waits until they have left.
+    pub fn stop(self) {
+        self.shared.stop();
+        self.wait();
+    }
+
+    /// Waits until somebody has stopped the server.
+    pub fn wait(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker has panicked");
+            }
+        }
+        if let Some(socket) = &self.shared.settings.unix_socket {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(&socket.path);
+        }
+    }
+}
+
+fn announce(shared: &Shared) {
+    let store = shared.store.stats();
+    let addresses: Vec<&str> = shared
+        .listening
+        .iter()
+        .map(|(_, text)| text.as_str())
+        .collect();
+    tracing::info!(
+        "coua {VERSION}: {} MiB of memory ({} pages) for items up to {} KiB, index {} KiB, \
+         {} workers with {} KiB each beside it, listening on {}",
+        store.memory >> 20,
+        match store.huge_pages {
+            coua_store::HugePages::Transparent => "2 MiB",
+            coua_store::HugePages::None => "4 KiB",
+        },
+        shared.settings.limits.item_size_max >> 10,
+        (store.memory_index + store.memory_tables) >> 10,
+        shared.settings.workers,
+        MEMORY_PER_WORKER >> 10,
+        addresses.join(" "),
+    );
+    for flag in &shared.settings.without_effect {
+        tracing::info!("{flag} has no effect here");
+    }
+}
+
+/// Writes the ports where the environment asks for it, so that tests find a server that was to
+/// take any free port. The file appears whole.
+fn write_port_file(addresses: &[SocketAddr]) -> Result<(), StartError> {
+    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
+        return Ok(());
+    };
+    let mut text = String::new();
+    for address in addresses {
+        let kind = if address.is_ipv4() { "INET" } else { "INET6" };
+        text.push_str(&format!("TCP {kind}: {}\n", address.port()));
+    }
+    let mut unfinished = path.clone().into_os_string();
+    unfinished.push(".lck");
+    std::fs::write(&unfinished, text)
+        .and_then(|()| std::fs::rename(&unfinished, &path))
+        .map_err(|source| StartError::PortFile { path, source })
+}

@@ -1,0 +1,229 @@
+//! A worker's connections.
+
+use std::sync::Arc;
+
+use coua_protocol::{Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
+use coua_store::Upload;
+
+use crate::buffers::{Block, Pool};
+use crate::connections::Connection;
+use crate::reply_queue::ReplyQueue;
+use crate::stats::Dump;
+
+/// Bytes of a value that are still to come from which on they are received where they will lie.
+const DIRECT_LEN_MIN: usize = 8 << 10;
+
+/// One connection of a worker.
+pub struct Session {
+    /// The socket and what others may know of the connection.
+    pub connection: Arc<Connection>,
+    /// Where the parser stands.
+    pub parser: Parser,
+    /// What the client may do.
+    pub may: Permissions,
+    /// Bytes that came and could not be executed, in front of those that the kernel holds.
+    pub leftover: Option<Leftover>,
+    /// Replies that the kernel has not taken. Nothing is executed while there are any.
+    pub queue: Option<Box<ReplyQueue>>,
+    /// A long reply that is being produced in parts. Nothing is executed while there is one.
+    pub dump: Option<Dump>,
+    /// A value that arrives in pieces.
+    pub upload: Option<Box<Upstream>>,
+    /// The value that arrives in pieces has been refused; what comes of it is dropped.
+    pub discards_value: bool,
+    /// The kernel may hold input.
+    pub readable: bool,
+    /// The peer has ended its stream.
+    pub ended: bool,
+    /// The kernel has said that no more input comes.
+    pub has_no_more_input: bool,
+    /// It is in the list of those that may have something to do.
+    pub is_listed: bool,
+    /// Its input lies in the input buffer.
+    pub is_active: bool,
+    /// It closes as soon as its replies have been sent.
+    pub closes_when_sent: bool,
+    /// Its next request waits for memory since then (milliseconds since the server's start).
+    pub waits_since_ms: Option<u64>,
+    /// It is in the middle of something since then (milliseconds since the server's start).
+    pub stalled_since_ms: u64,
+}
+
+/// What a client may do beyond reading and writing items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    /// `shutdown` (`-A`).
+    pub shutdown: bool,
+    /// `flush_all` (unless `-F`).
+    pub flush: bool,
+    /// Commands that list keys (unless `-X`).
+    pub dump: bool,
+    /// `watch` (unless `-W`).
+    pub watch: bool,
+}
+
+/// Input that is kept.
+pub struct Leftover {
+    /// Where.
+    pub block: Block,
+    /// How many bytes.
+    pub len: usize,
+}
+
+/// A value that arrives in pieces, and what its answer needs.
+pub struct Upstream {
+    /// The item under way; `None` once it has been finished or given up.
+    pub upload: Option<Upload>,
+    /// The key as stored.
+    pub key: [u8; KEY_LEN_MAX],
+    /// Bytes of the key.
+    pub key_len: usize,
+    /// The key came in base64.
+    pub key_base64: bool,
+    /// Bytes of the whole value as sent.
+    pub value_len: u32,
+    /// How it is stored.
+    pub mode: StoreMode,
+    /// How it is answered.
+    pub reply: StoreReply,
+    /// The flags that the answer repeats.
+    pub echo: Echo,
+    /// Bytes of the piece under execution that have been copied already.
+    pub piece_done: usize,
+}
+
+impl Session {
+    /// A connection that has just been accepted.
+    pub fn new(connection: Arc<Connection>, may: Permissions) -> Session {
+        Session {
+            connection,
+            parser: Parser::new(),
+            may,
+            leftover: None,
+            queue: None,
+            dump: None,
+            upload: None,
+            discards_value: false,
+            readable: true,
+            ended: false,
+            has_no_more_input: false,
+            is_listed: false,
+            is_active: false,
+            closes_when_sent: false,
+            waits_since_ms: None,
+            stalled_since_ms: 0,
+        }
+    }
+
+    /// Whether replies wait for the client to read, so that nothing may be executed.
+    pub fn is_blocked(&self) -> bool {
+        self.queue.is_some() || self.dump.is_some()
+    }
+
+    /// Whether so much of a value is still to come that it is worth receiving it where it will
+    /// lie. A value that waits for memory takes the ordinary way, which also knows how to give up.
+    pub fn takes_value_directly(&self) -> bool {
+        let upload = self
+            .upload
+            .as_ref()
+            .and_then(|upstream| upstream.upload.as_ref());
+        self.readable
+            && self.waits_since_ms.is_none()
+            && upload.is_some_and(|upload| upload.remaining() >= DIRECT_LEN_MIN)
+    }
+
+    /// Whether the connection holds memory of the pool.
+    pub fn holds_buffers(&self) -> bool {
+        self.leftover.is_some() || self.queue.is_some()
+    }
+
+    /// Gives the connection's memory back.
+    pub fn release(&mut self, pool: &mut Pool) {
+        if let Some(leftover) = self.leftover.take() {
+            pool.give_back(leftover.block);
+        }
+        if let Some(mut queue) = self.queue.take() {
+            queue.clear(pool);
+        }
+        self.upload = None;
+        self.dump = None;
+    }
+}
+
+/// Names a session of one worker; a name does not come to mean another session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionId {
+    /// Its place.
+    pub slot: u32,
+    /// How many sessions had the place before, modulo 2^31.
+    pub generation: u32,
+}
+
+/// A worker's sessions.
+#[derive(Default)]
+pub struct Sessions {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+struct Place {
+    generation: u32,
+    session: Option<Session>,
+}
+
+impl Sessions {
+    /// Gives a session a place and a name.
+    ///
+    /// # Panics
+    /// If there were 2^32 of them.
+    pub fn insert(&mut self, session: Session) -> SessionId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place {
+                generation: 0,
+                session: None,
+            });
+            u32::try_from(self.places.len() - 1).expect("fewer sessions than 2^32")
+        });
+        let place = &mut self.places[slot as usize];
+        place.session = Some(session);
+        SessionId {
+            slot,
+            generation: place.generation,
+        }
+    }
+
+    /// The session of that name, unless it is gone.
+    #[inline]
+    pub fn get(&mut self, id: SessionId) -> Option<&mut Session> {
+        let place = self.places.get_mut(id.slot as usize)?;
+        if place.generation == id.generation {
+            place.session.as_mut()
+        } else {
+            None
+        }
+    }
+
+    /// Takes a session out.
+    pub fn remove(&mut self, id: SessionId) -> Option<Session> {
+        self.get(id)?;
+        let place = &mut self.places[id.slot as usize];
+        place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
+        self.free.push(id.slot);
+        place.session.take()
+    }
+
+    /// All sessions and their names.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.places.iter().enumerate().filter_map(|(slot, place)| {
+            let session = place.session.as_ref()?;
+            let slot = u32::try_from(slot).ok()?;
+            Some((
+                SessionId {
+                    slot,
+                    generation: place.generation,
+                },
+                session,
+            ))
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! What the server tells of itself: the answers to `stats`.
+
+mod dump;
+mod general;
+mod prefixes;
+mod settings;
+
+use std::fmt::Display;
+
+use coua_protocol::reply::Line;
+use coua_protocol::{ErrorLine, Tokens};
+
+pub use dump::{Dump, produce};
+pub use prefixes::{PrefixEvent, Prefixes};
+
+use crate::clock::Now;
+use crate::output::Output;
+use crate::server::Shared;
+use crate::session::Permissions;
+
+/// How a `stats` command is answered.
+pub enum Report {
+    /// With a text of bounded length.
+    Text(fn(&Shared, Now, &mut Output)),
+    /// With a line.
+    Line(&'static [u8]),
+    /// With a text of any length.
+    Dump(Dump),
+}
+
+/// The answer to `stats` with these arguments. What the command changes is changed.
+pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report {
+    let Some(name) = args.next() else {
+        return Report::Text(general::write);
+    };
+    // memcached takes any beginning of these names for the whole, the first that fits.
+    let is = |whole: &[u8]| whole.starts_with(name);
+    if is(b"reset") {
+        shared.reset_counters();
+        shared.prefixes.clear();
+        return Report::Line(Line::Reset.as_bytes());
+    }
+    if is(b"detail") {
+        return detail(args.next(), shared, may);
+    }
+    if is(b"settings") {
+        return Report::Text(settings::write);
+    }
+    if is(b"cachedump") {
+        return cachedump(args, may);
+    }
+    if is(b"conns") {
+        return Report::Dump(Dump::connections());
+    }
+    if is(b"extstore") || is(b"proxy") || is(b"proxyfuncs") || is(b"proxybe") {
+        return Report::Line(Line::End.as_bytes());
+    }
+    match name {
+        b"items" => Report::Text(general::write_items),
+        b"slabs" => Report::Text(general::write_slabs),
+        b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),
+        _ => Report::Line(ErrorLine::Unknown.as_bytes()),
+    }
+}
+
+fn detail(argument: Option<&[u8]>, shared: &Shared, may: Permissions) -> Report {
+    if !may.dump {
+        return Report::Line(b"CLIENT_ERROR stats detail not allowed\r\n");
+    }
+    let is = |whole: &[u8]| argument.is_some_and(|argument| whole.starts_with(argument));
+    if is(b"on") {
+        shared.prefixes.enable(true);
+    } else if is(b"off") {
+        shared.prefixes.enable(false);
+    } else if is(b"dump") {
+        return Report::Dump(Dump::prefixes());
+    } else {
+        return Report::Line(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n");
+    }
+    Report::Line(Line::Ok.as_bytes())
+}
+
+/// coua has no slab classes, so none has any items to show.
+fn cachedump(args: Tokens<'_>, may: Permissions) -> Report {
+    if !may.dump {
+        return Report::Line(b"CLIENT_ERROR stats cachedump not allowed\r\n");
+    }
+    let mut numbers = args.map(|word| std::str::from_utf8(word).ok()?.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(Some(class)), Some(Some(_))) if class >= 64 => {
+            Report::Line(b"CLIENT_ERROR Illegal slab id\r\n")
+        }
+        (Some(Some(_)), Some(Some(_))) => Report::Line(Line::End.as_bytes()),
+        (Some(_), Some(_)) => Report::Line(ErrorLine::BadFormat.as_bytes()),
+        _ => Report::Line(b"CLIENT_ERROR bad command line\r\n"),
+    }
+}
+
+/// Appends statistics to an output that has room for them.
+struct Stats<'o> {
+    output: &'o mut Output,
+    value: String,
+}
+
+impl<'o> Stats<'o> {
+    fn new(output: &'o mut Output) -> Stats<'o> {
+        Stats {
+            output,
+            value: String::new(),
+        }
+    }
+
+    fn add(&mut self, name: &str, value: impl Display) {
+        use std::fmt::Write;
+        self.value.clear();
+        // Writing to a string does not fail.
+        let _ = write!(self.value, "{value}");
+        let value = self.value.as_bytes();
+        self.output
+            .reply(|reply| reply.stat(name.as_bytes(), value));
+    }
+
+    fn flag(&mut self, name: &str, value: bool) {
+        self.add(name, if value { "yes" } else { "no" });
+    }
+
+    fn end(self) {
+        self.output.reply(|reply| reply.line(Line::End));
+    }
+}

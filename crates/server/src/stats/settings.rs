@@ -1,0 +1,99 @@
+//! `stats settings`.
+
+use super::Stats;
+use crate::clock::Now;
+use crate::output::Output;
+use crate::server::Shared;
+
+/// memcached's keys in memcached's order, then coua's own.
+///
+/// Settings of mechanisms that only memcached has are told as switched off.
+pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
+    let settings = &shared.settings;
+    let mut stats = Stats::new(output);
+    stats.add("maxbytes", settings.memory);
+    stats.add("maxconns", settings.connections_max);
+    stats.add("tcpport", shared.tcp_port());
+    stats.add("udpport", 0);
+    stats.add("inter", settings.listen_text.as_deref().unwrap_or("NULL"));
+    stats.add("verbosity", shared.verbosity());
+    stats.add("oldest", 0);
+    stats.add("evictions", if settings.evict { "on" } else { "off" });
+    match &settings.unix_socket {
+        Some(socket) => stats.add("domain_socket", socket.path.display()),
+        None => stats.add("domain_socket", "NULL"),
+    }
+    stats.add("umask", format_args!("{:o}", settings.unix_mask));
+    stats.flag("shutdown_command", settings.permissions.shutdown);
+    stats.add("growth_factor", "1.25");
+    stats.add("chunk_size", 48);
+    stats.add("num_threads", settings.workers);
+    stats.add("num_threads_per_udp", settings.workers);
+    stats.add("stat_key_prefix", char::from(settings.prefix_delimiter));
+    stats.flag("detail_enabled", shared.prefixes.is_enabled());
+    stats.add("reqs_per_event", settings.requests_per_turn);
+    stats.flag("cas_enabled", settings.limits.cas);
+    stats.add("tcp_backlog", settings.backlog);
+    stats.add("binding_protocol", settings.protocol_name);
+    stats.flag("auth_enabled_sasl", false);
+    stats.flag("auth_enabled_ascii", false);
+    stats.add("item_size_max", settings.limits.item_size_max);
+    stats.flag("maxconns_fast", settings.refuses_at_once);
+    stats.add("hashpower_init", 0);
+    stats.flag("slab_reassign", false);
+    stats.add("slab_automove", 0);
+    stats.add("slab_automove_ratio", "0.80");
+    stats.add("slab_automove_window", 10);
+    stats.add("slab_chunk_max", 0);
+    stats.flag("lru_crawler", false);
+    stats.add("lru_crawler_sleep", 100);
+    stats.add("lru_crawler_tocrawl", 0);
+    stats.add("tail_repair_time", 0);
+    stats.flag("flush_enabled", settings.permissions.flush);
+    stats.flag("dump_enabled", settings.permissions.dump);
+    stats.add("hash_algorithm", "rapidhash");
+    stats.flag("lru_maintainer_thread", false);
+    stats.flag("lru_segmented", false);
+    stats.add("hot_lru_pct", 20);
+    stats.add("warm_lru_pct", 40);
+    stats.add("hot_max_factor", "0.20");
+    stats.add("warm_max_factor", "2.00");
+    stats.flag("temp_lru", false);
+    stats.add("temporary_ttl", 61);
+    stats.add("idle_timeout", settings.idle_timeout_s);
+    stats.add("watcher_logbuf_size", 262_144);
+    stats.add("worker_logbuf_size", 65_536);
+    stats.add("read_buf_mem_limit", 0);
+    stats.flag("track_sizes", false);
+    stats.flag("inline_ascii_response", false);
+    stats.add("ext_item_size", 512);
+    stats.add("ext_item_age", u32::MAX);
+    stats.add("ext_low_ttl", 0);
+    stats.add("ext_recache_rate", 2000);
+    stats.add("ext_wbuf_size", 4_194_304);
+    stats.add("ext_compact_under", 0);
+    stats.add("ext_drop_under", 0);
+    stats.add("ext_max_sleep", 1_000_000);
+    stats.add("ext_max_frag", "0.80");
+    stats.add("slab_automove_freeratio", "0.010");
+    stats.flag("ext_drop_unread", false);
+    stats.flag("ssl_enabled", false);
+    stats.add("ssl_chain_cert", "(null)");
+    stats.add("ssl_key", "(null)");
+    stats.add("ssl_verify_mode", 0);
+    stats.add("ssl_keyformat", 1);
+    stats.add("ssl_ciphers", "NULL");
+    stats.add("ssl_ca_cert", "NULL");
+    stats.add("ssl_wbuf_size", 16_384);
+    stats.flag("ssl_session_cache", false);
+    stats.flag("ssl_kernel_tls", false);
+    stats.add("ssl_min_version", "tlsv1.2");
+    stats.flag("proxy_enabled", false);
+    stats.flag("proxy_uring_enabled", false);
+    stats.add("num_napi_ids", 0);
+    stats.add("memory_file", "(null)");
+    stats.add("client_flags_size", 4);
+    stats.flag("coua_memory_locked", settings.lock_memory);
+    stats.add("coua_cores", settings.cores_text());
+    stats.end();
+}

@@ -1,0 +1,399 @@
+//! A worker: one thread, its sockets, and the turns in which it serves them.
+//!
+//! A turn waits for the sockets, takes new connections, receives from those that are ready,
+//! parses a burst of requests out of what came, executes it and sends the replies. What a turn
+//! does not finish (more input than one connection's share, replies that the client does not
+//! read) leads to another turn at once, or waits for the poller.
+//!
+//! # Invariants
+//! - Between turns a session is in one of three places: listed as ready, active (its input lies in
+//!   the input buffer, not all of it executed), or waiting for the poller.
+//! - Nothing is received and nothing executed for a session whose replies wait to be sent.
+//! - No reference to an item outlives a burst; a value whose reply does is pinned.
+
+mod burst;
+mod input;
+mod intake;
+mod uploads;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coua_transport::sockets::{Accepted, Events, Listener, Poller, Readiness, Token};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::buffers::Pool;
+use crate::clock::Now;
+use crate::connections::Connection;
+use crate::log::Limit;
+use crate::output::{OUTPUT_LEN, Output};
+use crate::server::Shared;
+use crate::session::{Session, SessionId, Sessions, Upstream};
+use burst::{Planned, Visit};
+use input::{INPUT_LEN, Input};
+
+/// Requests that are looked up together at most.
+const BURST_LEN: usize = 512;
+
+/// Bytes outside of the store's memory that each worker takes: buffers and lists of fixed size.
+pub const MEMORY_PER_WORKER: usize =
+    INPUT_LEN + OUTPUT_LEN + BURST_LEN * (size_of::<Planned>() + size_of::<Visit>());
+
+/// Connections that one turn accepts from one listener.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// The longest sleep: what happens once a second happens in time.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// How long to sleep while requests wait for memory that others must free.
+const SLEEP_FOR_MEMORY: Duration = Duration::from_millis(1);
+
+/// How long accepting is suspended where there are no descriptors, or too many connections.
+const ACCEPT_PAUSE_MS: u64 = 10;
+
+/// What memcached tells connections beyond its limit.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Tokens of listeners have this bit and the listener's number; no session's name has it.
+const LISTENER_MARK: u64 = 1 << 63;
+
+/// The waker's token.
+const WAKER_TOKEN: Token = Token(u64::MAX);
+
+static ACCEPT_LIMIT: Limit = Limit::new();
+
+/// One thread of the server.
+pub struct Worker {
+    index: usize,
+    shared: Arc<Shared>,
+    store: coua_store::Worker,
+    poller: Poller,
+    listeners: Vec<Listener>,
+    /// Listeners with connections to accept, by number.
+    waiting_listeners: Vec<usize>,
+    /// Accepting has been suspended since then (milliseconds since the server's start).
+    accept_paused_ms: Option<u64>,
+    sessions: Sessions,
+    /// Sessions that may have something to do.
+    ready: VecDeque<SessionId>,
+    /// Sessions among them that wait for memory to be cleaned.
+    waiting_for_memory: usize,
+    input: Input,
+    output: Output,
+    pool: Pool,
+    plan: Vec<Planned>,
+    visits: Vec<Visit>,
+    #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
+    spare_upstreams: Vec<Box<Upstream>>,
+    /// Sessions whose values are received straight into the store.
+    uploads: Vec<SessionId>,
+    /// The store has cleaning to do.
+    has_chores: bool,
+    /// The last second in which idle connections were looked for.
+    idle_checked: u64,
+}
+
+impl Worker {
+    /// Worker number `index` of the server, to be run on a thread of its own.
+    pub fn new(index: usize, shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Result<Worker> {
+        let poller = Poller::new()?;
+        poller.add_source(shared.waker(index), WAKER_TOKEN, false)?;
+        for (number, listener) in listeners.iter().enumerate() {
+            poller.add_source(listener, listener_token(number), !listener.is_tcp())?;
+        }
+        // A quarter of memory may be lent; each worker gets its part of that.
+        let page_len = shared.store.stats().segment_len.max(1);
+        let pages = shared.settings.memory as u64 / 4 / page_len;
+        let pages_max = usize::try_from(pages).unwrap_or(usize::MAX) / shared.settings.workers;
+        Ok(Worker {
+            index,
+            store: shared.store.worker(index),
+            poller,
+            listeners,
+            waiting_listeners: Vec::new(),
+            accept_paused_ms: None,
+            sessions: Sessions::default(),
+            ready: VecDeque::new(),
+            waiting_for_memory: 0,
+            input: Input::new(),
+            output: Output::new(),
+            pool: Pool::new(Arc::clone(&shared.store), pages_max),
+            plan: Vec::with_capacity(BURST_LEN),
+            visits: Vec::with_capacity(BURST_LEN),
+            spare_upstreams: Vec::new(),
+            uploads: Vec::new(),
+            has_chores: false,
+            idle_checked: 0,
+            shared,
+        })
+    }
+
+    /// Serves until the server stops.
+    pub fn run(mut self) {
+        self.pin_to_core();
+        let mut events = Events::new();
+        while !self.shared.is_stopping() {
+            if let Err(error) = self.turn(&mut events) {
+                tracing::error!(%error, "worker {} cannot wait for its sockets", self.index);
+                self.shared.stop();
+            }
+        }
+        self.store.park();
+    }
+
+    fn pin_to_core(&self) {
+        let cores = &self.shared.settings.cores;
+        if cores.is_empty() {
+            return;
+        }
+        let core = cores[self.index % cores.len()];
+        let mut set = CpuSet::new();
+        set.set(core);
+        if let Err(error) = sched_setaffinity(None, &set) {
+            tracing::warn!(
+                "worker {} cannot be pinned to core {core}: {error}",
+                self.index
+            );
+        }
+    }
+
+    /// One turn.
+    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.timeout();
+        if !timeout.is_zero() {
+            self.store.park();
+        }
+        self.poll(events, timeout)?;
+        let now = self.shared.clock.now();
+        self.counters().turns.add(1);
+        self.accept(now);
+        self.close_idle(now);
+        self.receive(now);
+        self.run_burst(now);
+        self.has_chores = self.store.end(now.unix);
+        self.counters()
+            .buffer_blocks
+            .set(self.pool.blocks_taken() as u64);
+        Ok(())
+    }
+
+    /// How long there is nothing to do unless a socket becomes ready.
+    fn timeout(&self) -> Duration {
+        if !self.input.is_idle() || self.has_chores || self.ready.len() > self.waiting_for_memory {
+            Duration::ZERO
+        } else if self.waiting_for_memory > 0 {
+            SLEEP_FOR_MEMORY
+        } else if self.accept_paused_ms.is_some() {
+            Duration::from_millis(ACCEPT_PAUSE_MS)
+        } else {
+            SLEEP_MAX
+        }
+    }
+
+    fn poll(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
+        for event in self.poller.wait(events, timeout)? {
+            if event.token == WAKER_TOKEN {
+                self.shared.waker(self.index).drain();
+            } else if event.token.0 & LISTENER_MARK != 0 {
+                let number = usize::try_from(event.token.0 & !LISTENER_MARK).unwrap_or(usize::MAX);
+                self.waiting_listeners.push(number);
+            } else {
+                note_event(&mut self.sessions, &mut self.ready, event);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, now: Now) {
+        if let Some(since) = self.accept_paused_ms
+            && now.since_start_ms >= since + ACCEPT_PAUSE_MS
+        {
+            self.counters()
+                .listen_disabled_us
+                .add((now.since_start_ms - since) * 1000);
+            self.resume_accepting();
+        }
+        while let Some(number) = self.waiting_listeners.pop() {
+            for _ in 0..ACCEPTS_PER_TURN {
+                let too_many = self.shared.registry.is_full();
+                if too_many && !self.shared.settings.refuses_at_once {
+                    self.pause_accepting(now);
+                    break;
+                }
+                match self.listeners.get(number).map(Listener::accept) {
+                    Some(Accepted::Stream(stream)) => self.welcome(stream, now),
+                    Some(Accepted::Exhausted(error)) => {
+                        if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
+                            tracing::warn!(%error, others, "cannot accept connections");
+                        }
+                        self.pause_accepting(now);
+                        break;
+                    }
+                    Some(Accepted::Nothing) | None => break,
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, stream: coua_transport::sockets::Stream, now: Now) {
+        if !self.shared.registry.admit() {
+            self.counters().rejected_connections.add(1);
+            // It is a courtesy: a new connection's buffer takes the line, or the peer is gone.
+            let _ = stream.send(TOO_MANY);
+            return;
+        }
+        self.counters().total_connections.add(1);
+        let connection = Arc::new(Connection::new(stream, now.unix));
+        let session = Session::new(Arc::clone(&connection), self.shared.settings.permissions);
+        let id = self.sessions.insert(session);
+        self.shared
+            .registry
+            .show(self.index, id.slot as usize, Arc::clone(&connection));
+        if let Err(error) = self
+            .poller
+            .add_stream(&connection.stream, session_token(id))
+        {
+            if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
+                tracing::warn!(%error, others, "cannot wait for a connection");
+            }
+            self.close(id);
+        }
+    }
+
+    /// Level-triggered listeners would be reported over and over, so they leave the set.
+    fn pause_accepting(&mut self, now: Now) {
+        self.waiting_listeners.clear();
+        self.counters().listen_disabled.add(1);
+        for listener in &self.listeners {
+            // One that is not in the set has been taken out before.
+            let _ = self.poller.remove(listener);
+        }
+        self.accept_paused_ms = Some(now.since_start_ms);
+    }
+
+    fn resume_accepting(&mut self) {
+        self.accept_paused_ms = None;
+        for (number, listener) in self.listeners.iter().enumerate() {
+            let token = listener_token(number);
+            if let Err(error) = self.poller.add_source(listener, token, !listener.is_tcp()) {
+                tracing::error!(%error, "worker {} cannot listen any more", self.index);
+            }
+        }
+    }
+
+    /// Once a second, closes connections that have been idle for too long.
+    fn close_idle(&mut self, now: Now) {
+        let timeout = self.shared.settings.idle_timeout_s;
+        let second = now.since_start_ms / 1000;
+        if timeout == 0 || self.idle_checked == second {
+            return;
+        }
+        self.idle_checked = second;
+        let is_idle = |session: &Session| {
+            let last = session.connection.last_request().0;
+            u64::from(now.unix.0.saturating_sub(last)) > timeout
+        };
+        let idle: Vec<SessionId> = self
+            .sessions
+            .iter()
+            .filter_map(|(id, session)| is_idle(session).then_some(id))
+            .collect();
+        for id in idle {
+            self.counters().idle_kicks.add(1);
+            self.close(id);
+        }
+    }
+
+    /// Closes a connection and gives back all that it holds.
+    fn close(&mut self, id: SessionId) {
+        if let Some(mut session) = self.sessions.remove(id) {
+            session.release(&mut self.pool);
+            if session.waits_since_ms.is_some() && session.is_listed {
+                self.waiting_for_memory -= 1;
+            }
+            self.shared.registry.remove(self.index, id.slot as usize);
+        }
+    }
+
+    /// Closes the connection that has been in the middle of something for longest and holds
+    /// memory, except `spared`. False where there is none.
+    fn shed(&mut self, spared: SessionId) -> bool {
+        let longest = self
+            .sessions
+            .iter()
+            .filter(|(id, session)| *id != spared && session.holds_buffers())
+            .min_by_key(|(_, session)| session.stalled_since_ms)
+            .map(|(id, _)| id);
+        let Some(id) = longest else {
+            return false;
+        };
+        self.counters().connections_shed.add(1);
+        self.close(id);
+        true
+    }
+
+    /// Puts a session into the list of those that may have something to do.
+    fn list(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get(id) {
+            list_session(session, id, &mut self.ready);
+        }
+    }
+
+    /// Lists a session again whose request waits for memory.
+    fn list_for_memory(&mut self, id: SessionId, now: Now) {
+        if let Some(session) = self.sessions.get(id) {
+            session.waits_since_ms.get_or_insert(now.since_start_ms);
+            self.waiting_for_memory += 1;
+            list_session(session, id, &mut self.ready);
+        }
+    }
+
+    fn counters(&self) -> &crate::counters::Counters {
+        self.shared.counters(self.index)
+    }
+}
+
+fn note_event(sessions: &mut Sessions, ready: &mut VecDeque<SessionId>, event: Readiness) {
+    let id = session_id(event.token);
+    let Some(session) = sessions.get(id) else {
+        return;
+    };
+    session.readable |= event.readable;
+    session.ended |= event.end_of_stream;
+    let has_something_to_do = if session.is_blocked() {
+        event.writable
+    } else {
+        event.readable
+    };
+    if has_something_to_do {
+        list_session(session, id, ready);
+    }
+}
+
+fn list_session(session: &mut Session, id: SessionId, ready: &mut VecDeque<SessionId>) {
+    if !session.is_listed && !session.is_active {
+        session.is_listed = true;
+        ready.push_back(id);
+    }
+}
+
+fn listener_token(number: usize) -> Token {
+    Token(LISTENER_MARK | number as u64)
+}
+
+fn session_token(id: SessionId) -> Token {
+    Token(u64::from(id.generation) << 32 | u64::from(id.slot))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves are taken apart"
+)]
+fn session_id(token: Token) -> SessionId {
+    SessionId {
+        slot: token.0 as u32,
+        generation: (token.0 >> 32) as u32,
+    }
+}

@@ -1,0 +1,84 @@
+//! The buffer that a worker receives into.
+//!
+//! ```text
+//! +----------------+-----------+------------------+--------------------------------+
+//! | connection A   | B         | C                | free                           |
+//! +----------------+-----------+------------------+--------------------------------+
+//! 0                                               filled
+//! ```
+//! Each active connection has one piece: what it had left over, and behind it what has just come.
+//! Requests are executed where they lie. When no connection is active, the buffer is empty again.
+
+use std::collections::VecDeque;
+
+use crate::session::SessionId;
+
+/// Bytes of the buffer.
+pub(super) const INPUT_LEN: usize = 1 << 20;
+
+/// Bytes that one connection has in it at most.
+pub(super) const SESSION_INPUT_LEN: usize = 16 << 10;
+
+/// A connection's input that has not been executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Active {
+    /// Whose.
+    pub(super) id: SessionId,
+    /// Its first byte.
+    pub(super) start: usize,
+    /// Behind its last byte.
+    pub(super) end: usize,
+}
+
+/// The buffer and who has what in it.
+pub(super) struct Input {
+    buffer: Box<[u8]>,
+    filled: usize,
+    /// Connections whose input is to be parsed, those that have waited longest first.
+    pub(super) active: VecDeque<Active>,
+}
+
+impl Input {
+    pub(super) fn new() -> Input {
+        let connections = INPUT_LEN / SESSION_INPUT_LEN;
+        Input {
+            buffer: vec![0; INPUT_LEN].into_boxed_slice(),
+            filled: 0,
+            active: VecDeque::with_capacity(connections),
+        }
+    }
+
+    /// Whether nothing is waiting to be parsed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Room for one connection's input, or `None` until others have been executed.
+    pub(super) fn room(&mut self) -> Option<&mut [u8]> {
+        self.buffer
+            .get_mut(self.filled..self.filled + SESSION_INPUT_LEN)
+    }
+
+    /// Makes the first `len` bytes of [`Input::room`] the input of a connection.
+    pub(super) fn activate(&mut self, id: SessionId, len: usize) {
+        let start = self.filled;
+        self.filled += len;
+        self.active.push_back(Active {
+            id,
+            start,
+            end: self.filled,
+        });
+    }
+
+    /// Everything that has been received.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.filled]
+    }
+
+    /// After a burst: where nothing waits, the whole buffer is free again.
+    pub(super) fn reuse(&mut self) {
+        if self.active.is_empty() {
+            self.filled = 0;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! From ready connections to input that can be parsed.
+
+use coua_transport::sockets::Received;
+
+use super::input::SESSION_INPUT_LEN;
+use super::{Worker, list_session};
+use crate::clock::Now;
+use crate::connections::Activity;
+use crate::execute::Outcome;
+use crate::reply_queue::Drained;
+use crate::session::SessionId;
+use crate::stats;
+
+impl Worker {
+    /// Looks after every session that is listed, as far as the input buffer has room.
+    pub(super) fn receive(&mut self, now: Now) {
+        for _ in 0..self.ready.len() {
+            if self.input.room().is_none() {
+                break;
+            }
+            let Some(id) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(session) = self.sessions.get(id) else {
+                continue;
+            };
+            session.is_listed = false;
+            if session.waits_since_ms.is_some() {
+                self.waiting_for_memory -= 1;
+            }
+            if self.finish_replies(id, now) {
+                self.receive_from(id);
+            }
+        }
+    }
+
+    /// Sends what has been waiting. True where the session may go on.
+    fn finish_replies(&mut self, id: SessionId, now: Now) -> bool {
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        if !session.is_blocked() {
+            return true;
+        }
+        if let Some(queue) = &mut session.queue {
+            let mut sent = 0;
+            let drained = queue.drain(&mut self.pool, &session.connection.stream, &mut sent);
+            self.shared.counters(self.index).bytes_written.add(sent);
+            match drained {
+                Drained::All => session.queue = None,
+                Drained::Blocked => return false,
+                Drained::Broken => {
+                    self.close(id);
+                    return false;
+                }
+            }
+        }
+        if session.dump.is_some() {
+            let output = &mut self.output;
+            let produced = stats::produce(&self.shared, now, output, session, &mut self.pool);
+            let outcome = match produced {
+                Outcome::Done => output.flush(session, &mut self.pool).into(),
+                other => other,
+            };
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Blocked => return false,
+                _ => {
+                    self.close(id);
+                    return false;
+                }
+            }
+        }
+        if session.closes_when_sent {
+            self.close(id);
+            return false;
+        }
+        session.connection.set_activity(Activity::Reading);
+        true
+    }
+
+    /// Puts a session's leftover input and what the kernel holds into the input buffer.
+    fn receive_from(&mut self, id: SessionId) {
+        let (Some(session), Some(room)) = (self.sessions.get(id), self.input.room()) else {
+            return;
+        };
+        if session.leftover.is_none() && session.takes_value_directly() {
+            self.uploads.push(id);
+            return;
+        }
+        let mut len = 0;
+        if let Some(leftover) = session.leftover.take() {
+            len = leftover.len;
+            room[..len].copy_from_slice(&self.pool.bytes(&leftover.block)[..len]);
+            self.pool.give_back(leftover.block);
+        }
+        if session.readable && len < SESSION_INPUT_LEN {
+            match session.connection.stream.receive(&mut room[len..]) {
+                Received::Bytes(count) => {
+                    // Less than there was room for: the kernel holds no more, unless the end.
+                    session.readable = count == SESSION_INPUT_LEN - len || session.ended;
+                    len += count;
+                    self.shared
+                        .counters(self.index)
+                        .bytes_read
+                        .add(count as u64);
+                }
+                Received::Nothing => session.readable = false,
+                Received::Ended => {
+                    session.readable = false;
+                    session.has_no_more_input = true;
+                }
+            }
+        }
+        if len > 0 {
+            session.is_active = true;
+            self.input.activate(id, len);
+        } else if session.has_no_more_input {
+            self.close(id);
+        } else if session.readable {
+            list_session(session, id, &mut self.ready);
+        }
+    }
+}

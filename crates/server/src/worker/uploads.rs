@@ -1,0 +1,97 @@
+//! Large values, received straight into the store.
+
+use coua_protocol::{Limits, Parser, Step};
+use coua_store::{Burst, Refused};
+use coua_transport::sockets::Received;
+
+use super::Worker;
+use crate::clock::Now;
+use crate::session::Session;
+
+/// Bytes that one connection receives in a turn.
+const VISIT_LEN: usize = 256 << 10;
+
+/// How receiving a value ended for this turn.
+enum Progress {
+    /// There may be more to receive, or the value is whole but for its end.
+    More,
+    /// The kernel holds no more at the moment.
+    Drained,
+    /// The connection is gone.
+    Ended,
+    /// There is no memory at the moment, or no more at all; the ordinary way answers it.
+    NoMemory,
+}
+
+impl Worker {
+    /// Receives for the sessions that were found to have much of a value still to come.
+    pub(super) fn receive_values(&mut self, now: Now) {
+        while let Some(id) = self.uploads.pop() {
+            let Some(session) = self.sessions.get(id) else {
+                continue;
+            };
+            let limits = &self.shared.settings.limits;
+            let (progress, received) =
+                receive_value(&mut self.store.burst(now.unix), session, limits);
+            self.shared
+                .counters(self.index)
+                .bytes_read
+                .add(received as u64);
+            session.connection.note_request(now.unix);
+            match progress {
+                Progress::More => self.list(id),
+                Progress::Drained => {
+                    session.readable = session.ended;
+                    if session.readable {
+                        self.list(id);
+                    }
+                }
+                Progress::Ended => self.close(id),
+                Progress::NoMemory => self.list_for_memory(id, now),
+            }
+        }
+    }
+}
+
+fn receive_value(
+    burst: &mut Burst<'_>,
+    session: &mut Session,
+    limits: &Limits,
+) -> (Progress, usize) {
+    let mut received = 0;
+    let upload = session
+        .upload
+        .as_mut()
+        .and_then(|upstream| upstream.upload.as_mut());
+    let Some(upload) = upload else {
+        return (Progress::More, received);
+    };
+    while received < VISIT_LEN && upload.remaining() > 0 {
+        let space = match burst.upload_space(upload) {
+            Ok(space) => space,
+            Err(Refused::Wait | Refused::OutOfMemory | Refused::TooLarge) => {
+                return (Progress::NoMemory, received);
+            }
+        };
+        let asked = space.len();
+        match session.connection.stream.receive(space) {
+            Received::Bytes(count) => {
+                pass_over(&mut session.parser, &space[..count], limits);
+                upload.advance(count);
+                received += count;
+                if count < asked {
+                    return (Progress::Drained, received);
+                }
+            }
+            Received::Nothing => return (Progress::Drained, received),
+            Received::Ended => return (Progress::Ended, received),
+        }
+    }
+    (Progress::More, received)
+}
+
+/// Takes the parser past bytes of a value that have been received.
+fn pass_over(parser: &mut Parser, bytes: &[u8], limits: &Limits) {
+    let step = parser.next(bytes, limits);
+    debug_assert!(matches!(step, Step::Op { consumed, .. } if consumed as usize == bytes.len()));
+}

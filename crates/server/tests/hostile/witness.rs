@@ -1,0 +1,100 @@
+//! An ordinary client that stores and fetches all the time, and remembers its longest wait.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Between two requests: often enough to meet every stall, seldom enough to be no load.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// A running witness.
+pub(crate) struct Witness {
+    done: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    thread: JoinHandle<Report>,
+}
+
+/// What a witness saw.
+pub(crate) struct Report {
+    /// How many requests were answered, each rightly.
+    pub(crate) answers: u64,
+    /// The longest time from a request to its last byte.
+    pub(crate) longest: Duration,
+}
+
+impl Witness {
+    /// Begins, and returns when the first answer is there.
+    pub(crate) fn start(stream: TcpStream) -> Self {
+        let (done, answers) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (told, counted) = (Arc::clone(&done), Arc::clone(&answers));
+        let thread = thread::spawn(move || watch(stream, &told, &counted));
+        let witness = Self {
+            done,
+            answers,
+            thread,
+        };
+        witness.wait_for(1);
+        witness
+    }
+
+    /// Returns when so many requests are answered since the start.
+    pub(crate) fn wait_for(&self, answers: u64) {
+        while self.answers.load(Ordering::Relaxed) < answers && !self.thread.is_finished() {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Ends after the answer that is under way.
+    ///
+    /// # Panics
+    /// When an answer was wrong or missing.
+    pub(crate) fn stop(self) -> Report {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread
+            .join()
+            .expect("the witness was always answered rightly")
+    }
+}
+
+fn watch(stream: TcpStream, done: &AtomicBool, answers: &AtomicU64) -> Report {
+    // Far longer than allowed, so that a stall is told by its length and not by a lost witness.
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("a timeout can be set");
+    let mut writer = stream.try_clone().expect("a socket can be cloned");
+    let mut reader = BufReader::new(stream);
+    let mut report = Report {
+        answers: 0,
+        longest: Duration::ZERO,
+    };
+    while !done.load(Ordering::Relaxed) {
+        let number = report.answers;
+        // One request in the classic dialect and one in the other; a full memory may have dropped the value by then.
+        let start = Instant::now();
+        writer
+            .write_all(format!("set witness 0 0 8\r\n{number:08}\r\nmg witness v\r\n").as_bytes())
+            .expect("the server reads");
+        assert_eq!(line(&mut reader), "STORED");
+        match line(&mut reader).as_str() {
+            "VA 8" => assert_eq!(line(&mut reader), format!("{number:08}")),
+            other => assert_eq!(other, "EN"),
+        }
+        report.longest = report.longest.max(start.elapsed());
+        report.answers += 1;
+        answers.store(report.answers, Ordering::Relaxed);
+        thread::sleep(PAUSE);
+    }
+    report
+}
+
+fn line(reader: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("an answer");
+    line.trim_end().to_owned()
+}

@@ -1,0 +1,113 @@
+//! The crawler: finds expired items that nobody asks for, so that the cleaner sees how empty their
+//! segments are. It passes over all segments about once a minute, but looks only into those with
+//! an item that has expired.
+
+use super::Cleaner;
+use crate::index::slot::Location;
+use crate::memory::PageId;
+use crate::request::Miss;
+use crate::segment::SegmentState;
+use crate::hand::Hand;
+use crate::time::UnixSeconds;
+use std::sync::atomic::Ordering;
+
+/// Seconds that a pass over all segments takes.
+const PASS_SECONDS: usize = 60;
+
+/// Items looked at in a slice: only their headers, in order.
+const SLICE_ITEMS: usize = 256;
+
+/// A worker's part of the crawl.
+#[derive(Default)]
+pub(super) struct Crawl {
+    /// The second in which it last got segments to look at.
+    second: u32,
+    /// Segments that it may still look at.
+    credit: usize,
+    at: Option<Position>,
+}
+
+struct Position {
+    segment: PageId,
+    /// Tells that the segment is still the one that was begun.
+    sequence: u64,
+    offset: usize,
+}
+
+impl Cleaner {
+    /// Does a slice of crawling. True where it has more to do at once.
+    pub(super) fn crawl(&mut self, hand: Hand<'_>, now: UnixSeconds) -> bool {
+        if self.crawling.second != now.0 {
+            self.crawling.second = now.0;
+            let all = hand.store.log.segment_count() as usize;
+            let share = all.div_ceil(PASS_SECONDS * hand.store.counters.len());
+            self.crawling.credit = share;
+        }
+        let mut left = SLICE_ITEMS;
+        while left > 0 {
+            if let Some(position) = self.crawling.at.take() {
+                self.crawling.at = self.crawl_segment(hand, position, now, &mut left);
+            } else if self.crawling.credit > 0 {
+                self.crawling.credit -= 1;
+                self.crawling.at = self.next_segment(hand, now);
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn next_segment(&self, hand: Hand<'_>, now: UnixSeconds) -> Option<Position> {
+        let log = &hand.store.log;
+        let turn = hand.store.crawl_next.fetch_add(1, Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of segments")]
+        let segment = (turn % u64::from(log.segment_count())) as PageId;
+        let entry = log.entry(segment);
+        let is_due = entry.state() == SegmentState::Sealed && entry.expiry_min() <= now.0;
+        is_due.then(|| {
+            entry.reset_expiry_min();
+            Position { segment, sequence: entry.sequence(), offset: 0 }
+        })
+    }
+
+    /// Looks at items from `position` on. Returns where to go on.
+    fn crawl_segment(
+        &mut self, hand: Hand<'_>,
+        mut position: Position,
+        now: UnixSeconds,
+        left: &mut usize,
+    ) -> Option<Position> {
+        let log = &hand.store.log;
+        let entry = log.entry(position.segment);
+        // Sealed now means that it is not used again before this worker's next quiescent state.
+        if entry.state() != SegmentState::Sealed || entry.sequence() != position.sequence {
+            return None;
+        }
+        let start = position.segment as usize * log.segment_len();
+        while position.offset < entry.used() {
+            if *left == 0 {
+                return Some(position);
+            }
+            *left -= 1;
+            hand.counters().crawler_checked.add(1);
+            let location = Location::of_offset(start + position.offset);
+            let item = log.item(location);
+            position.offset += item.total_len();
+            if item.is_piece() {
+                continue;
+            }
+            if !item.expiry().is_past(now) {
+                entry.note_expiry(item.expiry());
+                continue;
+            }
+            let hash = hand.store.hasher.hash(item.key());
+            let place = hand.store.index.find(hash, |slot| slot.location() == location);
+            if let Some(place) = place
+                && hand.bury(place, item, Miss::Expired)
+            {
+                hand.counters().crawler_reclaimed.add(1);
+            }
+        }
+        None
+    }
+}

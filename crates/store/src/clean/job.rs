@@ -1,0 +1,114 @@
+//! A segment under cleaning.
+
+use super::Cleaner;
+use super::Slice;
+use crate::index::slot::Location;
+use crate::key::KeyHash;
+use crate::memory::{PageId, prefetch_for_write};
+use crate::hand::Hand;
+use crate::time::UnixSeconds;
+
+/// Items whose buckets are fetched ahead of looking at them.
+const AHEAD: usize = 16;
+
+/// Why a segment was picked, which decides what becomes of its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing in it lives, as far as is known.
+    Dead,
+    /// Mostly dead: what lives stays in its queue.
+    Compact,
+    /// The small queue's head.
+    Small,
+    /// The main queue's head.
+    Main,
+}
+
+/// A segment under cleaning and how far it has come.
+pub(super) struct Job {
+    kind: Kind,
+    segment: PageId,
+    offset: usize,
+    end: usize,
+}
+
+impl Job {
+    pub(super) fn new(kind: Kind, segment: PageId, end: usize) -> Job {
+        Job { kind, segment, offset: 0, end }
+    }
+
+    pub(super) fn segment(&self) -> PageId {
+        self.segment
+    }
+
+    /// Whether it costs next to nothing and frees a whole segment.
+    pub(super) fn is_of_dead(&self) -> bool {
+        self.kind == Kind::Dead
+    }
+}
+
+/// An item that a job has come to.
+#[derive(Clone, Copy)]
+pub(super) struct Victim {
+    pub(super) location: Location,
+    pub(super) len: usize,
+    pub(super) hash: KeyHash,
+}
+
+impl Cleaner {
+    /// Works on the job. False where it can do nothing at the moment.
+    pub(super) fn work(&mut self, hand: Hand<'_>, now: UnixSeconds, slice: &mut Slice) -> bool {
+        let Some(mut job) = self.job.take() else { return false };
+        let mut stuck = false;
+        while job.offset < job.end && !slice.is_spent() && !stuck {
+            let (batch, count) = self.next_batch(hand, &job, slice.items.min(AHEAD));
+            for victim in &batch[..count] {
+                let Some(moved) = self.clean_item(hand, job.kind, *victim, now) else {
+                    stuck = true;
+                    break;
+                };
+                job.offset += victim.len;
+                self.debt = self.debt.saturating_sub(victim.len);
+                slice.spend(moved);
+            }
+        }
+        if job.offset < job.end {
+            if stuck && job.kind == Kind::Compact && job.offset == 0 {
+                // There is no room to move anything: somebody else may find what can be freed.
+                self.put_back(hand, job);
+                return false;
+            }
+            self.job = Some(job);
+            return !stuck;
+        }
+        hand.counters().segments_cleaned.add(1);
+        hand.store.log.retire(job.segment, &hand.store.epochs);
+        true
+    }
+
+    /// The next items of the segment, their buckets on the way into the cache.
+    fn next_batch(&self, hand: Hand<'_>, job: &Job, count: usize) -> ([Victim; AHEAD], usize) {
+        let log = &hand.store.log;
+        let start = job.segment as usize * log.segment_len();
+        let none = Victim { location: Location::of_offset(start), len: 0, hash: KeyHash(0) };
+        let mut batch = [none; AHEAD];
+        let (mut filled, mut offset) = (0, job.offset);
+        while filled < count && offset < job.end {
+            let location = Location::of_offset(start + offset);
+            let item = log.item(location);
+            let hash = if item.is_piece() {
+                KeyHash(item.piece_hash())
+            } else {
+                hand.store.hasher.hash(item.key())
+            };
+            for bucket in hand.store.index.buckets_of(hash) {
+                prefetch_for_write(bucket);
+            }
+            let len = item.total_len();
+            batch[filled] = Victim { location, len, hash };
+            offset += len;
+            filled += 1;
+        }
+        (batch, filled)
+    }
+}

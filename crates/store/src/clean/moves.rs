@@ -1,0 +1,209 @@
+//! What becomes of an item whose segment is cleaned: it moves, it goes, or it was dead already.
+
+use super::Cleaner;
+use super::job::{Kind, Victim};
+use crate::index::Place;
+use crate::index::slot::{Location, Slot};
+use crate::memory::Purpose;
+use crate::segment::Queue;
+use crate::segment::item::{RawItem, mark};
+use crate::hand::Hand;
+use crate::time::UnixSeconds;
+use std::sync::atomic::Ordering;
+
+/// What is to be done with a live item.
+#[derive(Clone, Copy)]
+enum Fate {
+    Move { queue: Queue, frequency: u64 },
+    Evict { leave_ghost: bool },
+}
+
+impl Cleaner {
+    /// Deals with one item. Returns the bytes moved, or `None` where there is no room to move it.
+    pub(super) fn clean_item(
+        &mut self, hand: Hand<'_>,
+        kind: Kind,
+        victim: Victim,
+        now: UnixSeconds,
+    ) -> Option<usize> {
+        // The item's own segment is ours, and is not used again before we retire it.
+        let store = hand.store;
+        let item = store.log.item(victim.location);
+        loop {
+            let place = if item.is_piece() {
+                store.index.find(victim.hash, |slot| {
+                    let head = store.log.item_of(slot);
+                    let entry = head.chunks().get(item.piece_index());
+                    entry.is_some_and(|e| e.load(Ordering::Relaxed) == victim.location.raw())
+                })
+            } else {
+                store.index.find(victim.hash, |slot| slot.location() == victim.location)
+            };
+            // Replaced or deleted before: a dead item.
+            let Some(place) = place else { return Some(0) };
+            // The item, or the head of the piece.
+            let owner = store.log.item_of(place.slot);
+            if let Some(why) = hand.death(place.slot.location(), owner, now) {
+                if hand.bury(place, owner, why) {
+                    hand.counters().reclaimed.add(1);
+                    return Some(0);
+                }
+                continue;
+            }
+            let done = match self.fate(hand, kind, victim.location, place.slot) {
+                Fate::Evict { leave_ghost } => {
+                    self.evict(hand, place, owner, leave_ghost).then_some(Done::Gone)
+                }
+                Fate::Move { queue, frequency } => {
+                    let moved = if item.is_piece() {
+                        self.move_piece(hand, victim, place, item, owner, queue)
+                    } else {
+                        self.move_item(hand, victim, place, item, queue, frequency)
+                    };
+                    match moved {
+                        Done::NoRoom if hand.store.evict => {
+                            self.evict(hand, place, owner, kind == Kind::Small).then_some(Done::Gone)
+                        }
+                        Done::NoRoom => return None,
+                        Done::Raced => None,
+                        done => Some(done),
+                    }
+                }
+            };
+            match done {
+                Some(Done::Moved(bytes)) => {
+                    self.count_move(hand, kind);
+                    hand.counters().bytes_moved.add(bytes as u64);
+                    return Some(bytes);
+                }
+                Some(_) => return Some(0),
+                // The slot has changed since it was found.
+                None => {}
+            }
+        }
+    }
+
+    fn fate(&self, hand: Hand<'_>, kind: Kind, location: Location, slot: Slot) -> Fate {
+        let frequency = slot.frequency();
+        let own = hand.store.log.entry_of(location).queue();
+        match kind {
+            _ if !hand.store.evict => Fate::Move { queue: own, frequency },
+            Kind::Dead | Kind::Compact => Fate::Move { queue: own, frequency },
+            Kind::Small if frequency > 0 => Fate::Move { queue: Queue::Main, frequency: 0 },
+            Kind::Small => Fate::Evict { leave_ghost: true },
+            Kind::Main if frequency > 0 => Fate::Move { queue: Queue::Main, frequency: frequency - 1 },
+            Kind::Main => Fate::Evict { leave_ghost: false },
+        }
+    }
+
+    fn count_move(&self, hand: Hand<'_>, kind: Kind) {
+        let counters = hand.counters();
+        match kind {
+            Kind::Small => counters.promoted.add(1),
+            Kind::Main => counters.kept.add(1),
+            Kind::Compact | Kind::Dead => counters.compacted.add(1),
+        }
+    }
+
+    /// Drops a live item. False where it is no longer where it was found.
+    fn evict(&self, hand: Hand<'_>, place: Place<'_>, item: RawItem<'_>, leave_ghost: bool) -> bool {
+        let Some(mut lock) = place.lock() else { return false };
+        let slot = lock.slot;
+        lock.replace(if leave_ghost {
+            Slot::ghost(slot.tag(), hand.store.log.clock())
+        } else {
+            Slot::EMPTY
+        });
+        drop(lock);
+        hand.count_eviction(slot, item);
+        hand.discard(slot.location(), item);
+        true
+    }
+
+    fn move_item(
+        &mut self, hand: Hand<'_>,
+        victim: Victim,
+        place: Place<'_>,
+        item: RawItem<'_>,
+        queue: Queue,
+        frequency: u64,
+    ) -> Done {
+        let store = hand.store;
+        let log = &store.log;
+        let old_cas = item.explicit_cas().unwrap_or_else(|| log.cas_of(victim.location));
+        let open = &mut self.open[queue as usize];
+        // A CAS that a client has seen must stay; any other must at least not fall.
+        let mut carries_cas = item.explicit_cas().is_some()
+            || item.access() & mark::CAS_KNOWN != 0
+            || log.next_cas(open) <= old_cas;
+        loop {
+            let len = item.len_with_cas(carries_cas);
+            let Some(mut space) = log.append(open, len, Purpose::Cleaning) else {
+                return Done::NoRoom;
+            };
+            let location = space.location;
+            item.copy_to(&mut space, carries_cas.then_some(old_cas));
+            let copy = log.item(location);
+            let lock = place.lock();
+            // Whoever shows a CAS marks the item under the same lock.
+            let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
+            let Some(mut lock) = lock.filter(|_| !is_late) else {
+                log.note_dead(hand.id, location, len);
+                if is_late {
+                    carries_cas = true;
+                    continue;
+                }
+                return Done::Raced;
+            };
+            item.copy_changing(copy);
+            log.entry_of(location).note_expiry(item.expiry());
+            lock.replace(Slot::item(lock.slot.tag(), location, len).with_frequency(frequency));
+            drop(lock);
+            log.note_dead(hand.id, victim.location, victim.len);
+            return Done::Moved(len);
+        }
+    }
+
+    fn move_piece(
+        &mut self, hand: Hand<'_>,
+        victim: Victim,
+        place: Place<'_>,
+        piece: RawItem<'_>,
+        head: RawItem<'_>,
+        queue: Queue,
+    ) -> Done {
+        let store = hand.store;
+        let log = &store.log;
+        let open = &mut self.open[queue as usize];
+        let Some(mut space) = log.append(open, victim.len, Purpose::Cleaning) else {
+            return Done::NoRoom;
+        };
+        let location = space.location;
+        piece.copy_to(&mut space, None);
+        log.entry_of(location).set_has_pieces();
+        let lock = place.lock();
+        let entry = head.chunks().get(piece.piece_index());
+        let (Some(_lock), Some(entry)) = (lock, entry) else {
+            log.note_dead(hand.id, location, victim.len);
+            return Done::Raced;
+        };
+        // Only this worker moves what is in its segment, so the entry is what it was. Release: who
+        // finds the piece by it sees the piece.
+        entry.store(location.raw(), Ordering::Release);
+        log.note_dead(hand.id, victim.location, victim.len);
+        Done::Moved(victim.len)
+    }
+}
+
+/// What an attempt at an item came to.
+#[derive(Clone, Copy)]
+enum Done {
+    /// So many bytes were written elsewhere.
+    Moved(usize),
+    /// It was dropped.
+    Gone,
+    /// No segment to move it to.
+    NoRoom,
+    /// The slot changed meanwhile.
+    Raced,
+}

@@ -1,0 +1,149 @@
+//! Which segment is cleaned next.
+
+use super::Cleaner;
+use super::job::{Job, Kind};
+use crate::memory::PageId;
+use crate::segment::{Queue, SegmentState};
+use crate::store::Store;
+use crate::hand::Hand;
+use crate::time::UnixSeconds;
+
+/// Segments looked at for an empty one at a time. A pick takes a few microseconds whatever the
+/// memory's size; all segments are looked at in turn.
+const LOOK: u32 = 256;
+
+/// A segment is compacted when less of it lives: 192 of 256.
+const COMPACT_BELOW: usize = 192;
+
+/// Bursts between two looks for segments that a flush has killed, where what remains is in use.
+const FLUSH_PAUSE: u32 = 256;
+
+/// The small queue's share of sealed segments: one in ten.
+const SMALL_SHARE: usize = 10;
+
+impl Store {
+    /// How many segments may have been opened since an eviction for its ghost to count.
+    pub(crate) fn ghost_age_max(&self) -> u64 {
+        u64::from(self.log.segment_count())
+    }
+
+    /// Free segments beyond the reserve that the cleaner keeps.
+    pub(crate) fn free_margin(&self) -> usize {
+        self.counters.len() * 2 + (self.log.segment_count() as usize) / 256
+    }
+}
+
+impl Cleaner {
+    /// Takes a victim out of its queue: a dead one, or, where space is wanted, any.
+    pub(super) fn pick(&mut self, hand: Hand<'_>, now: UnixSeconds, wants_space: bool) -> Option<Job> {
+        let below = hand.store.log.flushed_below();
+        if below != 0 {
+            if self.flush_pause == 0 {
+                if let Some(job) = self.pick_flushed(hand, below) {
+                    return Some(job);
+                }
+                self.flush_pause = FLUSH_PAUSE;
+            }
+            self.flush_pause -= 1;
+        }
+        if !wants_space {
+            return None;
+        }
+        let (kind, segment) = self.pick_sparse(hand, now).or_else(|| self.pick_oldest(hand))?;
+        Some(self.begin(hand, kind, segment))
+    }
+
+    /// A segment from before the flush at `below`. Where there is none left the flush is over.
+    #[cold]
+    fn pick_flushed(&mut self, hand: Hand<'_>, below: u64) -> Option<Job> {
+        let log = &hand.store.log;
+        let mut queues = log.queues();
+        let found = queues.iter().find(|&s| log.entry(s).sequence() < below && self.is_free(hand, s));
+        if let Some(segment) = found {
+            queues.remove(segment);
+            drop(queues);
+            return Some(self.begin(hand, Kind::Dead, segment));
+        }
+        let remains = (0..log.segment_count()).any(|segment| {
+            let entry = log.entry(segment);
+            let is_in_use = matches!(
+                entry.state(),
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
+            );
+            is_in_use && entry.sequence() < below
+        });
+        if !remains {
+            log.flush_is_over(below);
+        }
+        None
+    }
+
+    fn is_free(&self, hand: Hand<'_>, segment: PageId) -> bool {
+        !hand.store.log.entry(segment).is_held()
+    }
+
+    /// A segment all of whose items have expired, or the emptiest of those looked at.
+    fn pick_sparse(&mut self, hand: Hand<'_>, now: UnixSeconds) -> Option<(Kind, PageId)> {
+        let log = &hand.store.log;
+        let count = log.segment_count();
+        let mut best: Option<(usize, PageId)> = None;
+        let mut expired = None;
+        for _ in 0..LOOK.min(count) {
+            self.look_at = (self.look_at + 1) % count;
+            let segment = self.look_at;
+            let entry = log.entry(segment);
+            if entry.state() != SegmentState::Sealed || entry.is_held() {
+                continue;
+            }
+            if entry.expiry_max() <= now.0 && !entry.has_pieces() {
+                expired = Some(segment);
+                break;
+            }
+            let live = entry.used().saturating_sub(log.dead_bytes(segment));
+            if best.is_none_or(|(least, _)| live < least) {
+                best = Some((live, segment));
+            }
+        }
+        let (kind, segment) = match (expired, best) {
+            (Some(segment), _) => (Kind::Dead, segment),
+            (None, Some((live, segment))) if live < log.segment_len() / 256 * COMPACT_BELOW => {
+                (Kind::Compact, segment)
+            }
+            _ => return None,
+        };
+        // Another worker may have taken it since.
+        log.queues().remove(segment).then_some((kind, segment))
+    }
+
+    fn pick_oldest(&self, hand: Hand<'_>) -> Option<(Kind, PageId)> {
+        let log = &hand.store.log;
+        if !hand.store.evict {
+            return None;
+        }
+        let mut queues = log.queues();
+        let sealed = queues.small_len() + queues.main_len();
+        let small_first = queues.small_len() * SMALL_SHARE >= sealed;
+        let order = if small_first { [Queue::Small, Queue::Main] } else { [Queue::Main, Queue::Small] };
+        order.into_iter().find_map(|queue| {
+            let kind = if queue == Queue::Small { Kind::Small } else { Kind::Main };
+            queues.pop(queue, |segment| self.is_free(hand, segment)).map(|segment| (kind, segment))
+        })
+    }
+
+    fn begin(&self, hand: Hand<'_>, kind: Kind, segment: PageId) -> Job {
+        let entry = hand.store.log.entry(segment);
+        entry.set_state(SegmentState::Cleaning);
+        if kind == Kind::Dead && hand.store.log.flushed_below() == 0 {
+            hand.counters().segments_expired.add(1);
+        }
+        Job::new(kind, segment, entry.used())
+    }
+
+    /// Undoes [`Worker::begin`]: the segment is the oldest of its queue again.
+    pub(super) fn put_back(&mut self, hand: Hand<'_>, job: Job) {
+        let log = &hand.store.log;
+        let entry = log.entry(job.segment());
+        entry.set_state(SegmentState::Sealed);
+        log.queues().push(entry.queue(), job.segment());
+    }
+}

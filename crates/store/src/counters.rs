@@ -1,0 +1,95 @@
+//! What a worker counts. Each worker has a set of its own, on lines of its own, that only it
+//! writes; whoever asks for statistics sums them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread raises and any thread reads.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Raises it; for its owner only.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// See the module.
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: Counter,)*
+        }
+
+        /// Counts since the store was made, summed over its workers.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Totals {
+            pub(crate) fn add(&mut self, counters: &Counters) {
+                $(self.$name = self.$name.wrapping_add(counters.$name.read());)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Items stored.
+    stored,
+    /// Items that came to be where their key had none.
+    linked,
+    /// Items that ceased to be, whatever the reason.
+    unlinked,
+    /// Items dropped to make room.
+    evicted,
+    /// Of those, never read.
+    evicted_unfetched,
+    /// Of those, read since their frequency was last lowered.
+    evicted_active,
+    /// Of those, with an expiry still to come.
+    evicted_nonzero,
+    /// Items dropped because the index had no place for another.
+    evicted_index_full,
+    /// Items found dead of age by a lookup, the cleaner or the crawler.
+    expired,
+    /// Of those, never read.
+    expired_unfetched,
+    /// Items found dead by a flush.
+    flushed,
+    /// Expired or flushed items that the cleaner found.
+    reclaimed,
+    /// Items that the crawler looked at.
+    crawler_checked,
+    /// Dead items that the crawler found.
+    crawler_reclaimed,
+    /// Items stored straight into the main queue because their ghost was there.
+    ghost_hits,
+    /// Items that moved from the small queue to the main one.
+    promoted,
+    /// Items that the main queue kept for another round.
+    kept,
+    /// Items moved to empty their segment, staying in their queue.
+    compacted,
+    /// Bytes appended by clients.
+    bytes_appended,
+    /// Bytes moved by the cleaner.
+    bytes_moved,
+    /// Segments emptied.
+    segments_cleaned,
+    /// Segments whose items had all expired.
+    segments_expired,
+    /// Searches for a displacement path.
+    displacements,
+    /// Sub-tables split.
+    splits,
+    /// Operations that found no free segment and had to wait.
+    waits,
+}

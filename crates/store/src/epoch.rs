@@ -1,0 +1,68 @@
+//! Grace periods: when memory that a reader may still look at can be used again.
+//!
+//! Quiescent-state based. A worker announces the global epoch at the start of each burst, and
+//! holds no reference to items between bursts. Whoever unlinks items raises the global epoch
+//! afterwards; once every worker has announced that epoch or a later one, or is absent, nobody
+//! holds a reference to them.
+//!
+//! # Concurrency
+//! - A worker's announcement needs no fence: it read the global epoch with Acquire, so whatever was
+//!   unlinked before that epoch is unlinked for its later loads too; and the Release store keeps
+//!   its earlier loads before the announcement.
+//! - A worker that comes back from being absent needs a SeqCst fence between its announcement and
+//!   its first load: the cleaner may have found it absent already, and must then be the one whose
+//!   unlinking it sees. `loom_tests` shows the race without it.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+use crossbeam_utils::CachePadded;
+
+/// A moment in the order of unlinkings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Epoch(u64);
+
+const ABSENT: u64 = u64::MAX;
+
+/// The epochs of a store's workers.
+pub(crate) struct Epochs {
+    global: CachePadded<AtomicU64>,
+    workers: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl Epochs {
+    /// `workers` workers, all absent.
+    pub(crate) fn new(workers: usize) -> Epochs {
+        Epochs {
+            global: CachePadded::new(AtomicU64::new(1)),
+            workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(ABSENT))).collect(),
+        }
+    }
+
+    /// The worker holds no reference and goes on to take new ones.
+    #[inline]
+    pub(crate) fn announce(&self, worker: usize) {
+        let now = self.global.load(Ordering::Acquire);
+        self.workers[worker].store(now, Ordering::Release);
+    }
+
+    /// The worker, absent so far, begins to take references.
+    pub(crate) fn come_back(&self, worker: usize) {
+        self.announce(worker);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The worker holds no reference and takes none until it comes back.
+    pub(crate) fn leave(&self, worker: usize) {
+        self.workers[worker].store(ABSENT, Ordering::Release);
+    }
+
+    /// Begins a grace period for what was unlinked before the call.
+    pub(crate) fn advance(&self) -> Epoch {
+        Epoch(self.global.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    /// Whether the grace period of `epoch` is over.
+    pub(crate) fn is_over(&self, epoch: Epoch) -> bool {
+        fence(Ordering::SeqCst);
+        self.workers.iter().all(|worker| worker.load(Ordering::Acquire) >= epoch.0)
+    }
+}

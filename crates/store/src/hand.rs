@@ -1,0 +1,184 @@
+//! The store in the hand of one worker: what is done to items, with the worker's own accounts.
+
+use crate::counters::Counters;
+use crate::index::Place;
+use crate::index::slot::{Location, Slot};
+use crate::observer::{Gone, Seen};
+use crate::item::Item;
+use crate::key::Key;
+use crate::request::{Access, Miss};
+use crate::segment::item::{RawItem, mark};
+use crate::store::Store;
+use crate::time::UnixSeconds;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Hand<'s> {
+    pub(crate) store: &'s Store,
+    pub(crate) id: usize,
+}
+
+impl<'s> Hand<'s> {
+    /// Where `key` stands, alive. A dead item is unlinked on the way.
+    #[inline]
+    pub(crate) fn find_live(
+        self,
+        key: &Key<'_>,
+        now: UnixSeconds,
+    ) -> Result<(Place<'s>, RawItem<'s>), Miss> {
+        let store = self.store;
+        let place =
+            store.index.find(key.hash, |slot| store.is_key(slot, key.bytes)).ok_or(Miss::Absent)?;
+        let item = store.log.item_of(place.slot);
+        match self.death(place.slot.location(), item, now) {
+            None => Ok((place, item)),
+            Some(why) => {
+                self.bury(place, item, why);
+                Err(why)
+            }
+        }
+    }
+
+    /// Does to a found item what `access` says. `None` where it has gone meanwhile.
+    #[inline]
+    pub(crate) fn show(
+        self,
+        place: Place<'_>,
+        item: RawItem<'s>,
+        access: Access,
+        now: UnixSeconds,
+    ) -> Option<Item<'s>> {
+        let cas = if access.cas { self.reveal_cas(place, item)? } else { 0 };
+        if access.bump {
+            place.warm();
+            item.note_access(self.store.access_time(now));
+        }
+        Some(Item::new(item, self.store, place.slot.location(), cas))
+    }
+
+    /// The CAS of a found item, which a client is going to see: from now on it stays the same when
+    /// the item moves. `None` where the item has gone meanwhile.
+    fn reveal_cas(self, place: Place<'_>, item: RawItem<'_>) -> Option<u64> {
+        if item.explicit_cas().is_none() && item.access() & mark::CAS_KNOWN == 0 {
+            // The cleaner reads the mark under the same lock when it moves the item.
+            let _lock = place.lock()?;
+            item.change_marks(mark::CAS_KNOWN, 0);
+        }
+        Some(self.cas_at(place.slot.location(), item))
+    }
+
+    /// The CAS of the item at `location`.
+    #[inline]
+    pub(crate) fn cas_at(self, location: Location, item: RawItem<'_>) -> u64 {
+        item.explicit_cas().unwrap_or_else(|| self.store.log.cas_of(location))
+    }
+
+    #[inline]
+    pub(crate) fn counters(self) -> &'s Counters {
+        &self.store.counters[self.id]
+    }
+
+    /// An item has ceased to be: its slot is gone. Its bytes, and its pieces', are dead.
+    pub(crate) fn discard(self, location: Location, item: RawItem<'_>) {
+        self.counters().unlinked.add(1);
+        self.note_dead(location, item);
+    }
+
+    /// Bytes of an item that no slot points to are dead.
+    pub(crate) fn note_dead(self, location: Location, item: RawItem<'_>) {
+        let log = &self.store.log;
+        log.note_dead(self.id, location, item.total_len());
+        for chunk in item.chunks() {
+            let location = Location::from_raw(chunk.load(Ordering::Relaxed));
+            log.note_dead(self.id, location, log.item(location).total_len());
+        }
+    }
+
+    /// Why the item at `location` is dead at `now`, if it is.
+    #[inline]
+    pub(crate) fn death(
+        &self,
+        location: Location,
+        item: RawItem<'_>,
+        now: UnixSeconds,
+    ) -> Option<Miss> {
+        if item.expiry().is_past(now) {
+            Some(Miss::Expired)
+        } else if self.store.log.is_flushed(location) {
+            Some(Miss::Flushed)
+        } else {
+            None
+        }
+    }
+
+    /// Unlinks a dead item, if it still stands where it was found.
+    #[cold]
+    pub(crate) fn bury(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
+        let Some(mut lock) = place.lock() else { return false };
+        lock.replace(Slot::EMPTY);
+        drop(lock);
+        self.count_death(item, why);
+        self.discard(place.slot.location(), item);
+        true
+    }
+
+    /// Counts an item that died of age or by a flush.
+    pub(crate) fn count_death(self, item: RawItem<'_>, why: Miss) {
+        let counters = self.counters();
+        match why {
+            Miss::Flushed => counters.flushed.add(1),
+            Miss::Expired | Miss::Absent => {
+                counters.expired.add(1);
+                if item.access() & mark::FETCHED == 0 {
+                    counters.expired_unfetched.add(1);
+                }
+            }
+        }
+        let gone = if why == Miss::Flushed { Gone::Flushed } else { Gone::Expired };
+        self.tell_gone(item, gone);
+    }
+
+    #[inline]
+    pub(crate) fn tell_gone(self, item: RawItem<'_>, why: Gone) {
+        if let Some(observer) = &self.store.observer {
+            observer.gone(seen(item), why);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn tell_stored(self, item: RawItem<'_>) {
+        if let Some(observer) = &self.store.observer {
+            observer.stored(seen(item));
+        }
+    }
+
+    /// Counts an item that made room for others.
+    pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>) {
+        if !self.store.evicting.load(Ordering::Relaxed) {
+            self.store.evicting.store(true, Ordering::Relaxed);
+        }
+        let counters = self.counters();
+        counters.evicted.add(1);
+        let fetched = item.access() & mark::FETCHED != 0;
+        if !fetched {
+            counters.evicted_unfetched.add(1);
+        }
+        if slot.frequency() > 0 {
+            counters.evicted_active.add(1);
+        }
+        if item.expiry().second().is_some() {
+            counters.evicted_nonzero.add(1);
+        }
+        self.tell_gone(item, if fetched { Gone::Evicted } else { Gone::EvictedUnread });
+    }
+}
+
+fn seen(item: RawItem<'_>) -> Seen<'_> {
+    Seen {
+        key: item.key(),
+        value_len: item.value_len(),
+        client_flags: item.client_flags(),
+        expiry: item.expiry(),
+    }
+}

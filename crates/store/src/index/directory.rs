@@ -1,0 +1,169 @@
+//! Which sub-table a hash belongs to.
+//!
+//! The directory is an array of words, one for each value of the directory key's top bits, so a
+//! sub-table of depth `d` fills `2^(bits-d)` neighbouring words. It has its final size from the
+//! start. A directory key is made of `base_bits` hash bits that nothing else uses, followed by the
+//! tag: the first `base_bits` levels cost nothing, each split beyond them spends a bit of the tag.
+//!
+//! ```text
+//! word   63        62 61                     34 33     28 27                        0
+//!        +-----------+-------------------------+---------+---------------------------+
+//!        |   state   |     other sub-table     |  depth  |         sub-table         |
+//!        +-----------+-------------------------+---------+---------------------------+
+//! state 0  settled
+//!       1  filling: its slots come over from `other`, the parent, bucket by bucket
+//!       2  giving: slots of its keys' other half still stand in it, to go to `other`, the child
+//! ```
+//! A sub-table is named by its offset in the arena in units of its own size.
+
+use super::slot::Tag;
+use crate::key::KeyHash;
+use crate::memory::Slice;
+use crate::sync::{AtomicU64, Ordering};
+
+const TABLE_BITS: u32 = 28;
+const TABLE_MASK: u64 = (1 << TABLE_BITS) - 1;
+const DEPTH_SHIFT: u32 = 28;
+const OTHER_SHIFT: u32 = 34;
+const STATE_SHIFT: u32 = 62;
+
+/// A sub-table's number in the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableId(pub(crate) u32);
+
+/// Whether a split of the sub-table is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Settled,
+    Filling,
+    Giving,
+}
+
+/// A word of the directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry(u64);
+
+impl Entry {
+    pub(crate) fn new(table: TableId, depth: u32, state: State, other: TableId) -> Entry {
+        let state = match state {
+            State::Settled => 0,
+            State::Filling => 1,
+            State::Giving => 2,
+        };
+        Entry(
+            u64::from(table.0)
+                | (u64::from(depth) << DEPTH_SHIFT)
+                | (u64::from(other.0) << OTHER_SHIFT)
+                | (state << STATE_SHIFT),
+        )
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "28 bits")]
+    pub(crate) fn table(self) -> TableId {
+        TableId((self.0 & TABLE_MASK) as u32)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "28 bits")]
+    pub(crate) fn other(self) -> TableId {
+        TableId((self.0 >> OTHER_SHIFT & TABLE_MASK) as u32)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "six bits")]
+    pub(crate) fn depth(self) -> u32 {
+        (self.0 >> DEPTH_SHIFT & 63) as u32
+    }
+
+    #[inline]
+    pub(crate) fn is_settled(self) -> bool {
+        self.0 >> STATE_SHIFT == 0
+    }
+
+    #[inline]
+    pub(crate) fn is_filling(self) -> bool {
+        self.0 >> STATE_SHIFT == 1
+    }
+
+    #[inline]
+    pub(crate) fn is_giving(self) -> bool {
+        self.0 >> STATE_SHIFT == 2
+    }
+}
+
+/// See the module.
+pub(crate) struct Directory {
+    words: Slice<AtomicU64>,
+    /// Hash bits in front of the tag.
+    base_bits: u32,
+    /// All bits that choose a word: `base_bits` and those that splits may spend.
+    bits: u32,
+}
+
+impl Directory {
+    /// A directory over `words`, a power of two of them, with `base_bits` free levels.
+    pub(crate) fn new(words: Slice<AtomicU64>, base_bits: u32) -> Directory {
+        assert!(words.len().is_power_of_two());
+        let bits = words.len().trailing_zeros();
+        assert!(bits >= base_bits && bits <= base_bits + 16 && base_bits <= 16);
+        Directory { words, base_bits, bits }
+    }
+
+    /// Levels that cost no tag bits.
+    pub(crate) fn base_bits(&self) -> u32 {
+        self.base_bits
+    }
+
+    /// The most levels that a sub-table can have.
+    pub(crate) fn bits_max(&self) -> u32 {
+        self.bits
+    }
+
+    /// Words of the directory.
+    pub(crate) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    #[inline]
+    fn position(&self, hash: KeyHash) -> usize {
+        let key = (u64::from(hash.base()) >> (16 - self.base_bits) << 16) | u64::from(hash.tag().0);
+        #[expect(clippy::cast_possible_truncation, reason = "at most 32 bits")]
+        let position = (key >> (self.base_bits + 16 - self.bits)) as usize;
+        position
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, hash: KeyHash) -> Entry {
+        Entry(self.words[self.position(hash)].load(Ordering::Acquire))
+    }
+
+    /// The entry at word `position`.
+    pub(crate) fn entry_at(&self, position: usize) -> Entry {
+        Entry(self.words[position].load(Ordering::Acquire))
+    }
+
+    /// Words that a sub-table of `depth` fills.
+    pub(crate) fn span(&self, depth: u32) -> usize {
+        1 << (self.bits - depth)
+    }
+
+    /// Stores `entry` to all words of a sub-table of its depth, from word `start` on.
+    pub(crate) fn publish_at(&self, start: usize, entry: Entry) {
+        for word in &self.words[start..start + self.span(entry.depth())] {
+            word.store(entry.0, Ordering::Release);
+        }
+    }
+
+    /// The first word of the sub-table of `depth` that serves `hash`.
+    pub(crate) fn start(&self, hash: KeyHash, depth: u32) -> usize {
+        self.position(hash) & !(self.span(depth) - 1)
+    }
+
+    /// Which half a slot of `tag` belongs to when a sub-table of `depth` splits.
+    #[inline]
+    pub(crate) fn upper_half(&self, tag: Tag, depth: u32) -> bool {
+        debug_assert!(depth >= self.base_bits);
+        tag.0 >> (15 - (depth - self.base_bits)) & 1 == 1
+    }
+}

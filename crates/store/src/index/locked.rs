@@ -1,0 +1,196 @@
+//! Writing to the index: one slot or a key's two buckets, held by their lock bits.
+
+use super::slot::{Slot, Tag};
+use super::{Bucket, BucketNumber, Entry, Index, SLOTS, TableId, alternate, first};
+use crate::key::KeyHash;
+
+/// Where a lookup found a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'i> {
+    pub(super) bucket: &'i Bucket,
+    pub(super) at: usize,
+    pub(crate) slot: Slot,
+}
+
+impl<'i> Place<'i> {
+    /// Counts an access.
+    #[inline]
+    pub(crate) fn warm(&self) {
+        if !self.slot.is_hottest() {
+            self.bucket.warm(self.at, self.slot);
+        }
+    }
+
+    /// Locks the bucket if the item still stands here. A slot that stands in a bucket is reachable
+    /// by its key's lookups, and only this bucket's lock moves or changes it, so one lock is enough
+    /// to replace or remove an item that is there; inserting one that is not takes both.
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<PlaceLock<'i>> {
+        self.bucket.lock();
+        let slot = self.bucket.peek(self.at);
+        if slot.same_item(self.slot) {
+            return Some(PlaceLock { bucket: self.bucket, at: self.at, slot });
+        }
+        self.bucket.unlock();
+        None
+    }
+}
+
+/// A slot whose bucket this thread has locked. Dropping it unlocks.
+pub(crate) struct PlaceLock<'i> {
+    bucket: &'i Bucket,
+    at: usize,
+    /// The slot as it is now.
+    pub(crate) slot: Slot,
+}
+
+impl PlaceLock<'_> {
+    /// Stores another slot of the same key here.
+    #[inline]
+    pub(crate) fn replace(&mut self, slot: Slot) {
+        debug_assert!(slot.is_vacant() || slot.tag() == self.slot.tag());
+        self.bucket.put(self.at, slot);
+        self.slot = slot;
+    }
+}
+
+impl Drop for PlaceLock<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.bucket.unlock();
+    }
+}
+
+/// Where an insert found room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// In an empty slot, or where the key's own ghost stood.
+    Free,
+    /// Over another key's ghost.
+    OverGhost,
+    /// Nowhere: both buckets are full of items.
+    Full,
+}
+
+/// Both buckets of a key, locked, filled, and the right ones. Dropping it unlocks.
+pub(crate) struct Locked<'i> {
+    index: &'i Index,
+    tag: Tag,
+    buckets: [&'i Bucket; 2],
+}
+
+impl<'i> Locked<'i> {
+    /// The key's slot, by `is_it`.
+    pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<(Spot, Slot)> {
+        for (side, bucket) in self.buckets.into_iter().enumerate() {
+            if let Some(place) = self.index.find_in(bucket, self.tag, &mut is_it) {
+                return Some((Spot { side, at: place.at }, place.slot));
+            }
+        }
+        None
+    }
+
+    /// Stores `slot` at `spot`.
+    pub(crate) fn replace(&self, spot: Spot, slot: Slot) {
+        self.buckets[spot.side].put(spot.at, slot);
+    }
+
+    /// Stores `slot`, whose key is in neither bucket, where there is room.
+    pub(crate) fn insert(&self, slot: Slot) -> Inserted {
+        for bucket in self.buckets {
+            if let Some(at) = bucket.ghost_of(self.tag) {
+                bucket.put(at, slot);
+                return Inserted::Free;
+            }
+        }
+        for bucket in self.buckets {
+            if let Some(at) = bucket.empty_slot() {
+                bucket.put(at, slot);
+                return Inserted::Free;
+            }
+        }
+        let oldest = self
+            .buckets
+            .into_iter()
+            .filter_map(|bucket| bucket.vacant_slot().map(|at| (bucket, at)))
+            .min_by_key(|(bucket, at)| bucket.peek(*at).ghost_stamp());
+        match oldest {
+            Some((bucket, at)) => {
+                bucket.put(at, slot);
+                Inserted::OverGhost
+            }
+            None => Inserted::Full,
+        }
+    }
+
+    /// The least read item of both buckets, to be given up for another.
+    pub(crate) fn least_used(&self) -> Option<(Spot, Slot)> {
+        (0..2)
+            .flat_map(|side| (0..SLOTS).map(move |at| Spot { side, at }))
+            .map(|spot| (spot, self.buckets[spot.side].peek(spot.at)))
+            .filter(|(_, slot)| slot.is_item())
+            .min_by_key(|(_, slot)| slot.frequency())
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        unlock_both(self.buckets);
+    }
+}
+
+/// A slot of a [`Locked`] pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    side: usize,
+    at: usize,
+}
+
+pub(super) fn unlock_both(buckets: [&Bucket; 2]) {
+    buckets[0].unlock();
+    if !std::ptr::eq(buckets[0], buckets[1]) {
+        buckets[1].unlock();
+    }
+}
+
+impl Index {
+    /// Locks both buckets of a key, and makes sure that all slots of its sub-table that belong
+    /// there are there.
+    pub(crate) fn lock(&self, hash: KeyHash) -> Locked<'_> {
+        let i = first(hash);
+        let j = alternate(i, hash.tag());
+        loop {
+            let entry = self.directory.entry(hash);
+            let buckets = self.lock_both(entry.table(), i, j);
+            // The sub-table may have split between the look at the directory and the locks.
+            if self.directory.entry(hash) == entry {
+                self.fill_both(entry, i, j);
+                return Locked { index: self, tag: hash.tag(), buckets };
+            }
+            unlock_both(buckets);
+        }
+    }
+
+    /// Locks two buckets of one sub-table in the order that all keep.
+    pub(super) fn lock_both(
+        &self,
+        table: TableId,
+        i: BucketNumber,
+        j: BucketNumber,
+    ) -> [&Bucket; 2] {
+        self.bucket(table, i.min(j)).lock();
+        if i != j {
+            self.bucket(table, i.max(j)).lock();
+        }
+        [self.bucket(table, i), self.bucket(table, j)]
+    }
+
+    /// Fetches from the parent what belongs to two locked buckets.
+    #[inline]
+    pub(super) fn fill_both(&self, entry: Entry, i: BucketNumber, j: BucketNumber) {
+        if entry.is_filling() {
+            self.fill(entry, i);
+            self.fill(entry, j);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The index: an optimistic cuckoo table in sub-tables under a directory.
+//!
+//! A key has two buckets in the sub-table that its hash belongs to: `b1` from the low hash bits,
+//! and `b2`, which is `b1` with bits flipped that the tag determines, so that either follows from
+//! the other and a slot. A lookup takes no lock. A slot is one atomic word and items do not change
+//! once published, so a hit needs no check; only a miss looks again at what moves (see
+//! [`bucket`]). Inserting takes the two buckets' lock bits; where both are full it searches a path
+//! of displacements breadth-first ([`displace`]), and where there is none the sub-table splits
+//! ([`split`]).
+//!
+//! # Invariants
+//! - A key stands in at most one slot, in one of its two buckets of its sub-table (or, while the
+//!   sub-table fills, in the same bucket of its parent).
+//! - A slot changes only under the lock bit of its bucket, its frequency excepted.
+//! - Locks are taken in ascending order within a sub-table, and in a child before its parent.
+//!
+//! # Not here
+//! The index never reads a key: callers say by a closure whether a slot's item is theirs. What
+//! slots point to is the segments' business; which slots to give up is the cleaner's.
+
+pub(crate) mod bucket;
+pub(crate) mod directory;
+mod displace;
+mod locked;
+mod scan;
+pub(crate) mod slot;
+mod split;
+
+pub(crate) use bucket::{Bucket, SLOTS};
+pub(crate) use directory::{Directory, Entry, State, TableId};
+pub(crate) use displace::Room;
+pub(crate) use locked::{Inserted, Place};
+pub(crate) use split::Migration;
+
+use crate::key::KeyHash;
+use crate::memory::Slice;
+use crate::sync::{Mutex, Ordering, fence};
+use slot::{Slot, Tag};
+
+/// Buckets of a sub-table. Under loom four, so that a slot can move out of a key's own two.
+pub(crate) const TABLE_BUCKETS: u32 = if cfg!(loom) { 4 } else { 1024 };
+
+/// Bytes of a sub-table.
+pub(crate) const TABLE_BYTES: usize = TABLE_BUCKETS as usize * 64;
+
+/// A bucket's number in its sub-table.
+type BucketNumber = u32;
+
+/// See the module.
+pub(crate) struct Index {
+    directory: Directory,
+    /// The whole arena, seen as buckets; sub-tables lie here and there in it.
+    buckets: Slice<Bucket>,
+    /// Held while the directory changes.
+    restructure: Mutex<()>,
+}
+
+#[inline]
+fn first(hash: KeyHash) -> BucketNumber {
+    hash.low() & (TABLE_BUCKETS - 1)
+}
+
+/// The other bucket of a slot of `tag` that stands in bucket `number`.
+#[inline]
+fn alternate(number: BucketNumber, tag: Tag) -> BucketNumber {
+    (number ^ ((u32::from(tag.0).wrapping_mul(0x5bd1_e995)) | 1)) & (TABLE_BUCKETS - 1)
+}
+
+impl Index {
+    /// An index over `buckets`, all of the arena. The caller then hands one table to each position
+    /// with [`Index::adopt_first_tables`].
+    pub(crate) fn new(directory: Directory, buckets: Slice<Bucket>) -> Index {
+        Index { directory, buckets, restructure: Mutex::new(()) }
+    }
+
+    /// Fills the directory with its first sub-tables, one for each value of the base bits.
+    pub(crate) fn adopt_first_tables(&self, mut next: impl FnMut() -> TableId) {
+        let depth = self.directory.base_bits();
+        let span = self.directory.span(depth);
+        for start in (0..self.directory.len()).step_by(span) {
+            let table = next();
+            self.reset_table(table, false);
+            self.directory.publish_at(start, Entry::new(table, depth, State::Settled, table));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self, table: TableId, number: BucketNumber) -> &Bucket {
+        &self.buckets[table.0 as usize * TABLE_BUCKETS as usize + number as usize]
+    }
+
+    fn reset_table(&self, table: TableId, unfilled: bool) {
+        for number in 0..TABLE_BUCKETS {
+            self.bucket(table, number).reset(unfilled);
+        }
+    }
+
+    /// The key's two buckets, to be prefetched.
+    #[inline]
+    pub(crate) fn buckets_of(&self, hash: KeyHash) -> [&Bucket; 2] {
+        let table = self.directory.entry(hash).table();
+        let i = first(hash);
+        [self.bucket(table, i), self.bucket(table, alternate(i, hash.tag()))]
+    }
+
+    /// A slot that is likely the key's: the first of its tag. A hint, to prefetch the item by.
+    #[inline]
+    pub(crate) fn likely(&self, hash: KeyHash) -> Option<Slot> {
+        let tag = hash.tag();
+        for bucket in self.buckets_of(hash) {
+            let mut found = scan::matches(bucket, tag);
+            while found != 0 {
+                let slot = bucket.peek(found.trailing_zeros() as usize);
+                if slot.is_item() {
+                    return Some(slot);
+                }
+                found &= found - 1;
+            }
+        }
+        None
+    }
+
+    /// Whether one of the key's buckets remembers an eviction of its tag, and when.
+    #[inline]
+    pub(crate) fn ghost(&self, hash: KeyHash) -> Option<u64> {
+        let tag = hash.tag();
+        for bucket in self.buckets_of(hash) {
+            let mut found = scan::matches(bucket, tag);
+            while found != 0 {
+                let slot = bucket.peek(found.trailing_zeros() as usize);
+                if slot.is_ghost() {
+                    return Some(slot.ghost_stamp());
+                }
+                found &= found - 1;
+            }
+        }
+        None
+    }
+
+    /// The slot of `hash` in `bucket` whose item is the right one by `is_it`.
+    #[inline]
+    fn find_in<'i>(
+        &self,
+        bucket: &'i Bucket,
+        tag: Tag,
+        is_it: &mut impl FnMut(Slot) -> bool,
+    ) -> Option<Place<'i>> {
+        let mut found = scan::matches(bucket, tag);
+        while found != 0 {
+            let at = found.trailing_zeros() as usize;
+            let slot = bucket.load(at);
+            // The scan was a hint: the slot may have changed since.
+            if slot.is_item() && slot.tag() == tag && is_it(slot) {
+                return Some(Place { bucket, at, slot });
+            }
+            found &= found - 1;
+        }
+        None
+    }
+
+    /// Looks a key up without a lock. `None` means that at some moment within the call it was in
+    /// no slot.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        hash: KeyHash,
+        mut is_it: impl FnMut(Slot) -> bool,
+    ) -> Option<Place<'_>> {
+        let tag = hash.tag();
+        loop {
+            let entry = self.directory.entry(hash);
+            if entry.is_filling() {
+                match self.find_in_filling(hash, entry, &mut is_it) {
+                    Ok(found) => return found,
+                    Err(Moved) => continue,
+                }
+            }
+            let i = first(hash);
+            let b1 = self.bucket(entry.table(), i);
+            let seen = b1.seen();
+            if let Some(place) = self.find_in(b1, tag, &mut is_it) {
+                return Some(place);
+            }
+            let b2 = self.bucket(entry.table(), alternate(i, tag));
+            if let Some(place) = self.find_in(b2, tag, &mut is_it) {
+                return Some(place);
+            }
+            // The key may have moved from b2 to b1, or to another sub-table, behind this reader's
+            // back. Orders the scans before the check.
+            fence(Ordering::Acquire);
+            if b1.seen() == seen && self.directory.entry(hash) == entry {
+                return None;
+            }
+        }
+    }
+
+    /// As [`Index::find`] while slots come over from the parent: they may stand in either table.
+    #[cold]
+    fn find_in_filling(
+        &self,
+        hash: KeyHash,
+        entry: Entry,
+        is_it: &mut impl FnMut(Slot) -> bool,
+    ) -> Result<Option<Place<'_>>, Moved> {
+        let tag = hash.tag();
+        let i = first(hash);
+        let numbers = [i, alternate(i, tag)];
+        let child = numbers.map(|n| self.bucket(entry.table(), n));
+        let parent = numbers.map(|n| self.bucket(entry.other(), n));
+        let seen = [child[0].seen(), child[1].seen(), parent[0].seen(), parent[1].seen()];
+        for bucket in child {
+            if let Some(place) = self.find_in(bucket, tag, is_it) {
+                return Ok(Some(place));
+            }
+        }
+        for side in 0..2 {
+            if seen[side].is_unfilled()
+                && let Some(place) = self.find_in(parent[side], tag, is_it)
+            {
+                return Ok(Some(place));
+            }
+        }
+        fence(Ordering::Acquire);
+        let now = [child[0].seen(), child[1].seen(), parent[0].seen(), parent[1].seen()];
+        if now == seen && self.directory.entry(hash) == entry { Ok(None) } else { Err(Moved) }
+    }
+}
+
+/// The lookup raced with a move and has to look again.
+struct Moved;

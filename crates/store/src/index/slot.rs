@@ -1,0 +1,175 @@
+//! One entry of the index: eight bytes that say where an item is and how often it is read.
+//!
+//! ```text
+//! 63        48 47   46 45  44 43       40 39                                  0
+//! +-----------+-------+------+-----------+-------------------------------------+
+//! |    tag    | freq. | kind |   size    |   location, in granules of 8 bytes  |
+//! +-----------+-------+------+-----------+-------------------------------------+
+//!
+//! kind 0  nothing: all zero is an empty slot; with a tag it is a ghost, and the
+//!         low 40 bits are the sequence number of the segments when it died
+//!      1  an item in memory
+//!      2  an item on flash (reserved)
+//!      3  an item on its way to flash (reserved)
+//! size    how many cache lines the item spans, up to 15
+//! ```
+
+const TAG_SHIFT: u32 = 48;
+const FREQUENCY_SHIFT: u32 = 46;
+const FREQUENCY_ONE: u64 = 1 << FREQUENCY_SHIFT;
+const FREQUENCY_MASK: u64 = 3 << FREQUENCY_SHIFT;
+const KIND_MASK: u64 = 3 << 44;
+const KIND_MEMORY: u64 = 1 << 44;
+const SIZE_SHIFT: u32 = 40;
+const LOCATION_MASK: u64 = (1 << SIZE_SHIFT) - 1;
+
+/// Bytes that one unit of a location stands for.
+pub(crate) const GRANULE: usize = 8;
+
+/// Where an item is: its offset in the arena, in granules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Location(u64);
+
+impl Location {
+    /// The location at `offset` bytes, a multiple of [`GRANULE`].
+    pub(crate) fn of_offset(offset: usize) -> Location {
+        debug_assert!(offset.is_multiple_of(GRANULE));
+        Location((offset / GRANULE) as u64)
+    }
+
+    pub(crate) fn from_raw(raw: u64) -> Location {
+        Location(raw & LOCATION_MASK)
+    }
+
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Bytes from the arena's start.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a location is at most 40 bits of granules")]
+    pub(crate) fn offset(self) -> usize {
+        self.0 as usize * GRANULE
+    }
+}
+
+/// The part of a key's hash that a slot keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(pub(crate) u16);
+
+/// A slot's value. See the module for its bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+impl Slot {
+    pub(crate) const EMPTY: Slot = Slot(0);
+
+    /// A slot for an item in memory, read never so far.
+    pub(crate) fn item(tag: Tag, location: Location, item_len: usize) -> Slot {
+        let lines = item_len.div_ceil(64).min(15) as u64;
+        Slot((u64::from(tag.0) << TAG_SHIFT) | KIND_MEMORY | (lines << SIZE_SHIFT) | location.0)
+    }
+
+    /// What an evicted item leaves behind, `stamp` being the segments' sequence number.
+    pub(crate) fn ghost(tag: Tag, stamp: u64) -> Slot {
+        Slot((u64::from(tag.0) << TAG_SHIFT) | (stamp & LOCATION_MASK).max(1))
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the tag is the top 16 bits")]
+    pub(crate) fn tag(self) -> Tag {
+        Tag((self.0 >> TAG_SHIFT) as u16)
+    }
+
+    #[inline]
+    pub(crate) fn is_item(self) -> bool {
+        self.0 & KIND_MASK != 0
+    }
+
+    /// Empty or a ghost: room for an item.
+    #[inline]
+    pub(crate) fn is_vacant(self) -> bool {
+        self.0 & KIND_MASK == 0
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) fn is_ghost(self) -> bool {
+        self.is_vacant() && !self.is_empty()
+    }
+
+    /// The segments' sequence number at which a ghost's item was evicted.
+    pub(crate) fn ghost_stamp(self) -> u64 {
+        self.0 & LOCATION_MASK
+    }
+
+    #[inline]
+    pub(crate) fn location(self) -> Location {
+        Location(self.0 & LOCATION_MASK)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "four bits")]
+    pub(crate) fn lines(self) -> usize {
+        ((self.0 >> SIZE_SHIFT) & 15) as usize
+    }
+
+    /// How often the item was read since its frequency was last lowered, 0 to 3.
+    #[inline]
+    pub(crate) fn frequency(self) -> u64 {
+        (self.0 & FREQUENCY_MASK) >> FREQUENCY_SHIFT
+    }
+
+    #[inline]
+    pub(crate) fn is_hottest(self) -> bool {
+        self.0 & FREQUENCY_MASK == FREQUENCY_MASK
+    }
+
+    /// One access more. Not for a slot that [`Slot::is_hottest`].
+    #[inline]
+    pub(crate) fn warmer(self) -> Slot {
+        Slot(self.0 + FREQUENCY_ONE)
+    }
+
+    pub(crate) fn with_frequency(self, frequency: u64) -> Slot {
+        Slot((self.0 & !FREQUENCY_MASK) | (frequency.min(3) << FREQUENCY_SHIFT))
+    }
+
+    /// The same item at the same place, whatever the frequency.
+    #[inline]
+    pub(crate) fn same_item(self, other: Slot) -> bool {
+        (self.0 ^ other.0) & !FREQUENCY_MASK == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_touch_each_other() {
+        let location = Location::of_offset(0x7f_1234_5678);
+        let slot = Slot::item(Tag(0xabcd), location, 130);
+        assert_eq!(slot.tag(), Tag(0xabcd));
+        assert_eq!(slot.location(), location);
+        assert_eq!(slot.lines(), 3);
+        assert_eq!(slot.frequency(), 0);
+        let warm = slot.warmer().warmer().warmer();
+        assert!(warm.is_hottest() && warm.same_item(slot) && warm != slot);
+        assert_eq!(warm.with_frequency(0), slot);
+        assert_eq!(Slot::item(Tag(0), location, 1 << 20).lines(), 15);
+    }
+
+    #[test]
+    fn a_ghost_is_vacant_but_not_empty() {
+        for stamp in [0, 1, 1 << 41] {
+            let ghost = Slot::ghost(Tag(0), stamp);
+            assert!(ghost.is_vacant() && ghost.is_ghost() && !ghost.is_item());
+        }
+        assert!(Slot::EMPTY.is_vacant() && !Slot::EMPTY.is_ghost());
+    }
+}

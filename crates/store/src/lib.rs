@@ -1,0 +1,88 @@
+//! The store of coua: items in a log of segments, found by an optimistic cuckoo index.
+//!
+//! All workers share one [`Store`] and read it without locks. A [`Worker`] belongs to one thread
+//! and works in turns: it begins a [`Burst`], looks ahead at the keys of all requests that have
+//! come in, executes them in order, drops the burst and calls [`Worker::end`], which does a slice
+//! of the store's own work (cleaning, growth, expiry) in measure with what was stored.
+//!
+//! ```
+//! use coua_store::{Access, Config, Expiry, Put, Store, Stored, UnixSeconds};
+//!
+//! let now = UnixSeconds(1_700_000_000);
+//! let store = Store::new(Config { memory: 64 << 20, ..Config::default() }, now)?;
+//! let mut worker = store.worker(0);
+//! let mut burst = worker.burst(now);
+//! let key = burst.key(b"greeting");
+//! let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), b"hello");
+//! assert!(matches!(stored, Stored::Stored { .. }));
+//! assert_eq!(burst.get(&key, Access::default()).unwrap().as_slice(), Some(&b"hello"[..]));
+//! drop(burst);
+//! worker.end(now);
+//! # Ok::<(), coua_store::StoreError>(())
+//! ```
+//!
+//! # Invariants
+//! - The hot path allocates nothing and takes no lock but a bucket's lock bit; a mutex is taken once
+//!   a segment.
+//! - Memory is bounded by [`Config::memory`]: segments, index, tables and what is lent.
+//! - Index entries are never rebuilt from segments: deleted items would rise again.
+//!
+//! # Not here
+//! Words on the wire, clocks, threads and sockets: they are the server's.
+
+#![cfg_attr(loom, allow(dead_code, reason = "loom tests parts of the crate"))]
+
+pub(crate) mod index;
+pub(crate) mod key;
+pub(crate) mod memory;
+pub(crate) mod sync;
+
+#[cfg(not(loom))]
+mod clean;
+#[cfg(not(loom))]
+mod counters;
+#[cfg(not(loom))]
+mod hand;
+#[cfg(not(loom))]
+mod item;
+#[cfg(not(loom))]
+mod observer;
+#[cfg(not(loom))]
+mod operations;
+#[cfg(not(loom))]
+mod prefault;
+#[cfg(not(loom))]
+mod request;
+#[cfg(not(loom))]
+mod segment;
+#[cfg(not(loom))]
+mod store;
+#[cfg(not(loom))]
+mod time;
+#[cfg(not(loom))]
+mod upload;
+#[cfg(not(loom))]
+mod worker;
+
+pub(crate) mod epoch;
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use key::{Key, KeyHash};
+
+#[cfg(not(loom))]
+pub use {
+    counters::Totals,
+    item::{Chunks, Item},
+    memory::{HugePages, Page},
+    observer::{Gone, Observer, Seen},
+    operations::Pinned,
+    request::{
+        Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Mode, Put,
+        Refused, Stored,
+    },
+    store::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Stats, Store, StoreError, WORKERS_MAX},
+    time::{Expiry, UnixSeconds},
+    upload::Upload,
+    worker::{Burst, Intent, Worker},
+};

@@ -1,0 +1,419 @@
+//! Every interleaving, as far as loom's bounds go, of what the index and the grace periods do
+//! between threads. `RUSTFLAGS="--cfg loom" cargo test --release -p coua-store loom_tests`.
+//!
+//! The index under test is the real one, with sub-tables of four buckets of two slots.
+
+use crate::epoch::Epochs;
+use crate::index::slot::{Location, Slot};
+use crate::index::{Bucket, Directory, Index, Inserted, TABLE_BUCKETS, TableId};
+use crate::key::KeyHash;
+use crate::sync::{AtomicU64, Ordering};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Runs `model` with at most `preemptions` forced switches.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// An index of one sub-table that can split once, and room for the second.
+fn index() -> Index {
+    let words: Box<[AtomicU64]> = (0..2).map(|_| AtomicU64::new(0)).collect();
+    let buckets: Box<[Bucket]> = (0..2 * TABLE_BUCKETS).map(|_| Bucket::default()).collect();
+    let index = Index::new(Directory::new(words, 0), buckets);
+    index.adopt_first_tables(|| TableId(0));
+    index
+}
+
+/// A hash whose first bucket is `first`, whose second is `first ^ 3` or `first ^ 1`, and whose top
+/// tag bit is `upper`: tags are told apart by `n`.
+fn hash(first: u64, far: bool, upper: bool, n: u64) -> KeyHash {
+    let wanted = if far { 3 } else { 1 };
+    let tag = (0..1u64 << 15)
+        .map(|t| t | if upper { 1 << 15 } else { 0 })
+        .filter(|&t| ((t as u32).wrapping_mul(0x5bd1_e995) | 1) & 3 == wanted)
+        .nth(n as usize)
+        .unwrap();
+    KeyHash(tag << 48 | first)
+}
+
+fn slot(hash: KeyHash) -> Slot {
+    Slot::item(hash.tag(), Location::of_offset(((hash.0 >> 45) as usize & !7) + 8), 64)
+}
+
+fn insert(index: &Index, hash: KeyHash) -> bool {
+    let locked = index.lock(hash);
+    locked.insert(slot(hash)) != Inserted::Full
+}
+
+fn has(index: &Index, hash: KeyHash) -> bool {
+    index.find(hash, |found| found.location() == slot(hash).location()).is_some()
+}
+
+/// Fills bucket 0 and 1 so that the key at `hash(3, far)` stands in its second bucket, 0, and
+/// making room for `hash(0, near)` moves it to its first, 3.
+fn index_about_to_displace() -> (Index, KeyHash, KeyHash) {
+    let index = index();
+    let key = hash(3, true, false, 0);
+    // Two others take its first bucket, so that it goes to its second; then they leave.
+    let others = [hash(3, true, false, 1), hash(3, true, false, 2)];
+    for other in others {
+        assert!(insert(&index, other));
+    }
+    assert!(insert(&index, key));
+    for other in others {
+        let place = index.find(other, |s| s.location() == slot(other).location()).unwrap();
+        place.lock().unwrap().replace(Slot::EMPTY);
+    }
+    for n in 0..3 {
+        assert!(insert(&index, hash(0, false, false, n)));
+    }
+    let pushy = hash(0, false, false, 3);
+    assert!(!insert(&index, pushy));
+    (index, key, pushy)
+}
+
+#[test]
+fn a_lookup_never_misses_a_key_that_is_displaced() {
+    check(3, || {
+        let (index, key, pushy) = index_about_to_displace();
+        let index = Arc::new(index);
+        let writer = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                index.make_room(pushy);
+                assert!(insert(&index, pushy));
+            })
+        };
+        assert!(has(&index, key));
+        writer.join().unwrap();
+        assert!(has(&index, key) && has(&index, pushy));
+    });
+}
+
+#[test]
+fn a_lookup_never_misses_a_key_whose_table_splits() {
+    check(3, || {
+        let index = Arc::new(index());
+        let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
+        assert!(insert(&index, low) && insert(&index, high));
+        let splitter = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                let mut migration = index.split(low, TableId(1)).unwrap();
+                while !index.migrate(&mut migration, 1) {}
+            })
+        };
+        assert!(has(&index, high));
+        assert!(has(&index, low));
+        splitter.join().unwrap();
+        assert!(has(&index, low) && has(&index, high) && index.is_settled(high));
+    });
+}
+
+#[test]
+fn inserts_and_splits_do_not_lose_each_other() {
+    check(2, || {
+        let index = Arc::new(index());
+        let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
+        assert!(insert(&index, low));
+        let splitter = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                let mut migration = index.split(low, TableId(1)).unwrap();
+                while !index.migrate(&mut migration, 4) {}
+            })
+        };
+        assert!(insert(&index, high));
+        assert!(has(&index, high) && has(&index, low));
+        splitter.join().unwrap();
+        assert!(has(&index, low) && has(&index, high));
+    });
+}
+
+#[test]
+fn displacement_and_splits_do_not_lose_each_other() {
+    check(2, || {
+        let (index, key, pushy) = index_about_to_displace();
+        let index = Arc::new(index);
+        let splitter = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                let mut migration = index.split(key, TableId(1)).unwrap();
+                while !index.migrate(&mut migration, 4) {}
+            })
+        };
+        index.make_room(pushy);
+        assert!(has(&index, key));
+        splitter.join().unwrap();
+        assert!(has(&index, key));
+    });
+}
+
+#[test]
+fn two_workers_do_not_insert_one_key_twice() {
+    check(3, || {
+        let index = Arc::new(index());
+        let key = hash(1, false, false, 0);
+        let store = move |index: &Index| {
+            let locked = index.lock(key);
+            match locked.find(|found| found.location() == slot(key).location()) {
+                Some((spot, _)) => locked.replace(spot, slot(key)),
+                None => assert_ne!(locked.insert(slot(key)), Inserted::Full),
+            }
+        };
+        let other = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || store(&index))
+        };
+        store(&index);
+        other.join().unwrap();
+        let place = index.find(key, |_| true).unwrap();
+        place.lock().unwrap().replace(Slot::EMPTY);
+        assert!(!has(&index, key));
+    });
+}
+
+/// A segment of one word, a slot that points to it, and the epochs that guard its reuse.
+struct Reused {
+    slot: AtomicU64,
+    segment: UnsafeCell<u64>,
+    epochs: Epochs,
+}
+
+// SAFETY: what the tests below check: nobody writes the segment while another reads it.
+#[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
+unsafe impl Sync for Reused {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
+unsafe impl Send for Reused {}
+
+impl Reused {
+    #[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
+    fn write(&self, value: u64) {
+        // SAFETY: loom fails the test where another thread accesses the cell meanwhile.
+        self.segment.with_mut(|word| unsafe { *word = value });
+    }
+
+    #[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        self.segment.with(|word| unsafe { *word })
+    }
+
+    fn new() -> Arc<Reused> {
+        let reused = Reused {
+            slot: AtomicU64::new(0),
+            segment: UnsafeCell::new(0),
+            epochs: Epochs::new(1),
+        };
+        reused.write(1);
+        reused.slot.store(1, Ordering::Release);
+        Arc::new(reused)
+    }
+
+    /// Unlinks the item, and uses its segment again if the grace period is over.
+    fn clean(&self, waits: bool) {
+        self.slot.store(0, Ordering::Release);
+        let epoch = self.epochs.advance();
+        if !waits || self.epochs.is_over(epoch) {
+            self.write(2);
+        }
+    }
+
+    fn look(&self) {
+        if self.slot.load(Ordering::Acquire) == 1 {
+            assert_eq!(self.read(), 1);
+        }
+    }
+}
+
+fn reader_against_cleaner(waits: bool) {
+    check(3, move || {
+        let reused = Reused::new();
+        reused.epochs.come_back(0);
+        let cleaner = {
+            let reused = Arc::clone(&reused);
+            thread::spawn(move || reused.clean(waits))
+        };
+        for _ in 0..2 {
+            reused.epochs.announce(0);
+            reused.look();
+        }
+        cleaner.join().unwrap();
+    });
+}
+
+#[test]
+fn a_segment_is_not_used_again_under_a_reader() {
+    reader_against_cleaner(true);
+}
+
+#[test]
+#[should_panic]
+fn without_a_grace_period_it_is() {
+    reader_against_cleaner(false);
+}
+
+fn parked_against_cleaner(comes_back_with_fence: bool) {
+    check(3, move || {
+        let reused = Reused::new();
+        let cleaner = {
+            let reused = Arc::clone(&reused);
+            thread::spawn(move || reused.clean(true))
+        };
+        if comes_back_with_fence {
+            reused.epochs.come_back(0);
+        } else {
+            reused.epochs.announce(0);
+        }
+        reused.look();
+        cleaner.join().unwrap();
+    });
+}
+
+#[test]
+fn a_parked_worker_comes_back_safely() {
+    parked_against_cleaner(true);
+}
+
+#[test]
+#[should_panic]
+fn a_parked_worker_needs_the_fence() {
+    parked_against_cleaner(false);
+}
+
+/// Moves the key of `index_about_to_displace` by hand, counting the move in one of its two buckets
+/// or in none.
+fn displaced_by_hand(counts_in: Option<u32>) {
+    check(3, move || {
+        let (index, key, _) = index_about_to_displace();
+        let index = Arc::new(index);
+        let mover = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                let (from, to) = (index.bucket(TableId(0), 0), index.bucket(TableId(0), 3));
+                from.lock();
+                to.lock();
+                let at = (0..2).find(|&i| from.peek(i).same_item(slot(key))).unwrap();
+                to.put(0, from.peek(at));
+                if let Some(number) = counts_in {
+                    index.bucket(TableId(0), number).count_move();
+                }
+                from.put(at, Slot::EMPTY);
+                to.unlock();
+                from.unlock();
+            })
+        };
+        assert!(has(&index, key));
+        mover.join().unwrap();
+    });
+}
+
+#[test]
+fn counting_moves_at_the_destination_is_right() {
+    displaced_by_hand(Some(3));
+}
+
+#[test]
+#[should_panic]
+fn counting_moves_at_the_source_is_wrong() {
+    displaced_by_hand(Some(0));
+}
+
+#[test]
+#[should_panic]
+fn not_counting_moves_is_wrong() {
+    displaced_by_hand(None);
+}
+
+/// An item's changing words, old and new, and the slot that says which is meant: each step as in
+/// `clean/moves.rs`, `operations/touch.rs` and `operations/meta.rs`, under the bucket's real lock,
+/// with loom's atomics in place of the items' words.
+struct Moving {
+    index: Index,
+    expiry: [AtomicU64; 2],
+    marks: [AtomicU64; 2],
+}
+
+const MOVED: usize = 1 << 20;
+
+impl Moving {
+    fn key() -> KeyHash {
+        hash(1, false, false, 0)
+    }
+
+    fn new() -> Arc<Moving> {
+        let index = index();
+        assert!(insert(&index, Moving::key()));
+        let words = || std::array::from_fn(|_| AtomicU64::new(0));
+        Arc::new(Moving { index, expiry: words(), marks: words() })
+    }
+
+    /// Which copy of the item is the current one, while `f` runs.
+    fn locked<R>(&self, f: impl FnOnce(usize) -> R) -> R {
+        loop {
+            let place = self.index.find(Moving::key(), |_| true).unwrap();
+            if let Some(lock) = place.lock() {
+                return f(usize::from(lock.slot.location() == Location::of_offset(MOVED)));
+            }
+        }
+    }
+
+    fn clean(&self) {
+        let place = self.index.find(Moving::key(), |_| true).unwrap();
+        let mut lock = place.lock().unwrap();
+        self.expiry[1].store(self.expiry[0].load(Ordering::Relaxed), Ordering::Relaxed);
+        self.marks[1].store(self.marks[0].load(Ordering::Relaxed), Ordering::Relaxed);
+        lock.replace(Slot::item(Moving::key().tag(), Location::of_offset(MOVED), 64));
+    }
+
+    fn win(&self) -> bool {
+        self.locked(|at| {
+            let won = self.marks[at].load(Ordering::Relaxed) == 0;
+            self.marks[at].store(1, Ordering::Relaxed);
+            won
+        })
+    }
+}
+
+#[test]
+fn a_touch_is_not_lost_to_the_cleaner() {
+    check(3, || {
+        let moving = Moving::new();
+        let cleaner = {
+            let moving = Arc::clone(&moving);
+            thread::spawn(move || moving.clean())
+        };
+        moving.locked(|at| moving.expiry[at].store(77, Ordering::Relaxed));
+        cleaner.join().unwrap();
+        assert_eq!(moving.expiry[1].load(Ordering::Relaxed), 77);
+    });
+}
+
+#[test]
+fn exactly_one_wins_whatever_the_cleaner_does() {
+    check(1, || {
+        let moving = Moving::new();
+        let threads: Vec<_> = [false, true]
+            .map(|cleans| {
+                let moving = Arc::clone(&moving);
+                thread::spawn(move || {
+                    if cleans {
+                        moving.clean();
+                        return false;
+                    }
+                    moving.win()
+                })
+            })
+            .into_iter()
+            .collect();
+        let mine = moving.win();
+        let others: Vec<bool> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        assert_eq!(u32::from(mine) + others.into_iter().map(u32::from).sum::<u32>(), 1);
+    });
+}

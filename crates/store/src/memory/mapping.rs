@@ -1,0 +1,206 @@
+//! A range of anonymous memory and typed views of it.
+#![allow(unsafe_code, reason = "maps memory and hands out views of it")]
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A huge page, and the alignment of every range.
+const HUGE: usize = 2 << 20;
+
+/// What pages the kernel gives for the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Transparent 2 MiB pages, where the kernel finds them.
+    Transparent,
+    /// Pages of the system's ordinary size.
+    None,
+}
+
+/// A private, zeroed range of memory, given back when dropped.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    huge: HugePages,
+}
+
+// SAFETY: the range belongs to the mapping, and all access to it goes through atomics or through
+// pointers whose users state how they avoid races.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `len` bytes, rounded up to 2 MiB. No memory is used before it is touched.
+    #[cfg(not(miri))]
+    pub(crate) fn reserve(len: usize) -> std::io::Result<Arc<Mapping>> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+        let len = len.next_multiple_of(HUGE);
+        let reserved = len
+            .checked_add(HUGE)
+            .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
+        let whole = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?
+        .cast::<u8>();
+        let before = whole.align_offset(HUGE);
+        // SAFETY: `before` is below HUGE, so the result lies in the mapping.
+        let base = unsafe { whole.add(before) };
+        if before > 0 {
+            // SAFETY: the bytes before `base` are ours and nobody's else.
+            unsafe { munmap(whole.cast(), before) }?;
+        }
+        // SAFETY: `base + len` is inside the mapping, which is HUGE longer than `len`.
+        let after = unsafe { base.add(len) };
+        if before < HUGE {
+            // SAFETY: the bytes behind `base + len` are ours and nobody's else.
+            unsafe { munmap(after.cast(), HUGE - before) }?;
+        }
+        // SAFETY: advice on our own range changes nothing that is seen.
+        let advised = unsafe { madvise(base.cast(), len, Advice::LinuxHugepage) };
+        let huge = if advised.is_ok() && transparent_enabled() {
+            HugePages::Transparent
+        } else {
+            HugePages::None
+        };
+        let base = NonNull::new(base).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Mapping { base, len, huge }))
+    }
+
+    /// As the other; Miri has no advice on memory.
+    #[cfg(miri)]
+    pub(crate) fn reserve(len: usize) -> std::io::Result<Arc<Mapping>> {
+        let len = len.next_multiple_of(HUGE);
+        let layout = std::alloc::Layout::from_size_align(len, HUGE)
+            .map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+            .ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Mapping { base, len, huge: HugePages::None }))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn huge_pages(&self) -> HugePages {
+        self.huge
+    }
+
+    /// The address of byte `offset`, below the mapping's length.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < self.len);
+        // SAFETY: `offset` is inside the mapping.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Has the kernel supply memory for a range now, so that nobody waits for it later.
+    pub(crate) fn populate(&self, offset: usize, len: usize) -> std::io::Result<()> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        #[cfg(not(miri))]
+        // SAFETY: the range is inside the mapping; populating it changes no byte.
+        unsafe {
+            rustix::mm::madvise(
+                self.at(offset).as_ptr().cast(),
+                len,
+                rustix::mm::Advice::LinuxPopulateWrite,
+            )
+        }?;
+        Ok(())
+    }
+
+    /// Locks a range into memory, so that it is never paged out.
+    pub(crate) fn lock(&self, offset: usize, len: usize) -> std::io::Result<()> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        #[cfg(not(miri))]
+        // SAFETY: the range is inside the mapping; locking it changes no byte.
+        unsafe {
+            rustix::mm::mlock(self.at(offset).as_ptr().cast(), len)
+        }?;
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        #[cfg(not(miri))]
+        // SAFETY: every view holds the mapping by an Arc, so nothing points into it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        #[cfg(miri)]
+        // SAFETY: allocated with this layout, and nothing points into it any more.
+        unsafe {
+            std::alloc::dealloc(
+                self.base.as_ptr(),
+                std::alloc::Layout::from_size_align_unchecked(self.len, HUGE),
+            );
+        }
+    }
+}
+
+#[cfg(not(miri))]
+fn transparent_enabled() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
+        .is_ok_and(|modes| !modes.contains("[never]"))
+}
+
+/// Types that a view of the range may have.
+///
+/// # Safety
+/// All bits of the type are atomics, so any bytes are a value of it and shared references do not
+/// forbid others to change it.
+pub(crate) unsafe trait Shared: Sync {}
+
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU64 {}
+// SAFETY: atomics only, without padding.
+unsafe impl Shared for crate::index::Bucket {}
+// SAFETY: atomics only; its padding is never read.
+unsafe impl Shared for crate::segment::SegmentEntry {}
+
+/// A view of a part of the range as a slice. It keeps the range mapped.
+pub(crate) struct Slice<T: Shared> {
+    first: NonNull<T>,
+    len: usize,
+    mapping: Arc<Mapping>,
+}
+
+// SAFETY: a slice of Sync values in memory that the Arc keeps.
+unsafe impl<T: Shared> Send for Slice<T> {}
+// SAFETY: as above.
+unsafe impl<T: Shared> Sync for Slice<T> {}
+
+impl<T: Shared> Slice<T> {
+    /// `len` values from byte `offset` on.
+    pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Slice<T> {
+        assert!(offset.is_multiple_of(align_of::<T>()));
+        let end = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(end.is_some_and(|end| end <= mapping.len()), "a view past the end of memory");
+        Slice { first: mapping.at(offset).cast(), len, mapping: Arc::clone(mapping) }
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+impl<T: Shared> Deref for Slice<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: checked at construction to lie inside the mapping, aligned; `Shared` makes any
+        // bytes valid and lets others store to them.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}

@@ -1,0 +1,170 @@
+//! Who has which page.
+
+use super::mapping::Mapping;
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A page's number: its offset in the arena in pages. Segments go by the same number.
+pub(crate) type PageId = u32;
+
+/// What a page is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A segment for new items: leaves the cleaner its reserve.
+    Items,
+    /// A segment that the cleaner fills while it empties another.
+    Cleaning,
+    /// Sub-tables of the index.
+    Index,
+    /// Buffers of the server's connections.
+    Lent,
+}
+
+/// Pages by what they are used for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shares {
+    pub(crate) free: usize,
+    pub(crate) index: usize,
+    pub(crate) lent: usize,
+}
+
+/// Gives out the pages of the arena.
+pub(crate) struct Pages {
+    mapping: Arc<Mapping>,
+    page_len: usize,
+    /// Pages that only the cleaner and the index may take.
+    reserve: usize,
+    /// Most pages that may be lent at a time.
+    lent_max: usize,
+    free: Mutex<Vec<PageId>>,
+    /// The length of `free`, read without its lock.
+    free_count: CachePadded<AtomicUsize>,
+    index: AtomicUsize,
+    lent: AtomicUsize,
+    /// Pages below this number have been given out at least once.
+    touched: AtomicUsize,
+}
+
+impl Pages {
+    /// All pages from `first` to `count` are free.
+    pub(crate) fn new(
+        mapping: Arc<Mapping>,
+        page_len: usize,
+        first: PageId,
+        count: PageId,
+        reserve: usize,
+    ) -> Pages {
+        // From the top of the stack down: the lowest first, so that memory ahead can be faulted in.
+        let free: Vec<PageId> = (first..count).rev().collect();
+        Pages {
+            mapping,
+            page_len,
+            reserve,
+            lent_max: (free.len() / 4).max(2),
+            free_count: CachePadded::new(AtomicUsize::new(free.len())),
+            free: Mutex::new(free),
+            index: AtomicUsize::new(0),
+            lent: AtomicUsize::new(0),
+            touched: AtomicUsize::new(first as usize),
+        }
+    }
+
+    pub(crate) fn page_len(&self) -> usize {
+        self.page_len
+    }
+
+    /// Pages that are left when items may take no more.
+    pub(crate) fn reserve(&self) -> usize {
+        self.reserve
+    }
+
+    /// Free pages, as of a moment ago.
+    #[inline]
+    pub(crate) fn free_count(&self) -> usize {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// A page, or `None` where there is none for that purpose.
+    pub(crate) fn take(&self, purpose: Purpose) -> Option<PageId> {
+        let mut free = self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let leave = match purpose {
+            Purpose::Items | Purpose::Lent => self.reserve,
+            Purpose::Index => self.reserve / 2,
+            Purpose::Cleaning => 0,
+        };
+        if free.len() <= leave {
+            return None;
+        }
+        match purpose {
+            Purpose::Lent if self.lent.load(Ordering::Relaxed) >= self.lent_max => return None,
+            Purpose::Lent => _ = self.lent.fetch_add(1, Ordering::Relaxed),
+            Purpose::Index => _ = self.index.fetch_add(1, Ordering::Relaxed),
+            Purpose::Items | Purpose::Cleaning => {}
+        }
+        let page = free.pop()?;
+        self.free_count.store(free.len(), Ordering::Relaxed);
+        self.touched.fetch_max(page as usize + 1, Ordering::Relaxed);
+        Some(page)
+    }
+
+    /// Takes a page back that nothing points into any more.
+    pub(crate) fn give_back(&self, page: PageId) {
+        let mut free = self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        free.push(page);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+    }
+
+    /// Lends a page to the server.
+    pub(crate) fn lend(self: &Arc<Pages>) -> Option<Page> {
+        let id = self.take(Purpose::Lent)?;
+        Some(Page { id, pages: Arc::clone(self) })
+    }
+
+    pub(crate) fn shares(&self) -> Shares {
+        Shares {
+            free: self.free_count(),
+            index: self.index.load(Ordering::Relaxed),
+            lent: self.lent.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Bytes from the arena's start that pages have been given out of.
+    pub(crate) fn touched_bytes(&self) -> usize {
+        self.touched.load(Ordering::Relaxed) * self.page_len
+    }
+}
+
+/// A page of `-m` that the server has for connection buffers. Dropping it gives it back.
+pub struct Page {
+    id: PageId,
+    pages: Arc<Pages>,
+}
+
+impl std::ops::Deref for Page {
+    type Target = [u8];
+
+    #[expect(unsafe_code, reason = "a lent page is a byte slice of the arena")]
+    fn deref(&self) -> &[u8] {
+        let base = self.pages.mapping.at(self.id as usize * self.pages.page_len);
+        // SAFETY: the page is inside the mapping, and from `take` until `drop` it belongs to this
+        // value alone.
+        unsafe { std::slice::from_raw_parts(base.as_ptr(), self.pages.page_len) }
+    }
+}
+
+impl std::ops::DerefMut for Page {
+    #[expect(unsafe_code, reason = "a lent page is a byte slice of the arena")]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let base = self.pages.mapping.at(self.id as usize * self.pages.page_len);
+        // SAFETY: as above, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.pages.page_len) }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.pages.lent.fetch_sub(1, Ordering::Relaxed);
+        self.pages.give_back(self.id);
+    }
+}

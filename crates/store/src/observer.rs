@@ -1,0 +1,39 @@
+//! What happens to items, told to whoever wants to know.
+
+use crate::time::Expiry;
+
+/// Why an item is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// A client deleted it.
+    Deleted,
+    /// Dropped to make room, never read since it was stored.
+    EvictedUnread,
+    /// Dropped to make room.
+    Evicted,
+    /// Its expiry passed.
+    Expired,
+    /// A flush killed it.
+    Flushed,
+}
+
+/// An item as observers see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Bytes of its value.
+    pub value_len: usize,
+    /// The client's bits.
+    pub client_flags: u32,
+    /// When it dies or would have died.
+    pub expiry: Expiry,
+}
+
+/// Called on the workers' threads, inside bursts: it must be quick, and must not call the store.
+pub trait Observer: Send + Sync {
+    /// An item was stored, new or in place of another.
+    fn stored(&self, item: Seen<'_>);
+    /// An item is gone.
+    fn gone(&self, item: Seen<'_>, why: Gone);
+}

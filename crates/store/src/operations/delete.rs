@@ -1,0 +1,116 @@
+//! delete, and what `md` makes of it: dropping only the value, marking the item stale.
+
+use super::pen::Pen;
+use crate::index::Place;
+use crate::index::slot::Slot;
+use crate::key::Key;
+use crate::memory::Purpose;
+use crate::observer::Gone;
+use crate::request::{Delete, Deleted, Refused};
+use crate::segment::item::{Draft, RawItem, mark};
+
+impl Pen<'_> {
+    /// Deletes the item of `key`, or what `delete` makes of that.
+    pub(crate) fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
+        loop {
+            let (place, item) = match self.hand.find_live(key, self.now) {
+                Ok(found) => found,
+                Err(miss) => return Deleted::NotFound(miss),
+            };
+            let cas = self.hand.cas_at(place.slot.location(), item);
+            if delete.compare.is_some_and(|compare| compare != cas) {
+                return Deleted::Exists;
+            }
+            let done = if delete.clear_value.is_some() {
+                self.clear(key, delete, place, item, cas)
+            } else if delete.mark_stale {
+                self.mark_stale(delete, place, item, cas)
+            } else {
+                Ok(self.remove(place, item))
+            };
+            match done {
+                Ok(true) => return Deleted::Done,
+                Ok(false) => {}
+                Err(refused) => return Deleted::Refused(refused),
+            }
+        }
+    }
+
+    /// False where the item is no longer where it was found.
+    fn remove(&self, place: Place<'_>, item: RawItem<'_>) -> bool {
+        let Some(mut lock) = place.lock() else { return false };
+        lock.replace(Slot::EMPTY);
+        drop(lock);
+        self.hand.tell_gone(item, Gone::Deleted);
+        self.hand.discard(place.slot.location(), item);
+        true
+    }
+
+    /// Puts an item without a value in its place.
+    fn clear(
+        &mut self,
+        key: &Key<'_>,
+        delete: &Delete,
+        place: Place<'_>,
+        item: RawItem<'_>,
+        cas: u64,
+    ) -> Result<bool, Refused> {
+        let (mut expiry, mut marks, mut new_cas) = (delete.clear_value.unwrap_or_default(), 0, Some(cas));
+        if delete.mark_stale {
+            expiry = delete.expiry.unwrap_or(expiry);
+            marks = mark::STALE;
+            new_cas = None;
+        }
+        let draft = Draft {
+            key: key.bytes,
+            key_is_binary: item.key_is_binary(),
+            client_flags: 0,
+            cas: delete.cas.or(new_cas),
+            expiry,
+            access: self.access_word(marks),
+            value_len: 0,
+            chunks: None,
+        };
+        let queue = self.queue_for(key.hash, Some(place.slot.location()));
+        let new = self.write(key.hash, queue, &draft, &[], cas)?;
+        if !self.replace(place, new, |_| ()) {
+            self.abandon(new);
+            return Ok(false);
+        }
+        self.hand.note_dead(place.slot.location(), item);
+        Ok(true)
+    }
+
+    /// Puts the same item in its place, stale, with a new CAS. A large item's pieces stay.
+    fn mark_stale(
+        &mut self,
+        delete: &Delete,
+        place: Place<'_>,
+        item: RawItem<'_>,
+        cas: u64,
+    ) -> Result<bool, Refused> {
+        let log = &self.hand.store.log;
+        let location = place.slot.location();
+        let open = &mut self.open[log.entry_of(location).queue() as usize];
+        let new_cas = delete.cas.or_else(|| (log.next_cas(open) <= cas).then(|| cas.saturating_add(1)));
+        let len = item.len_with_cas(new_cas.is_some());
+        let Some(mut space) = log.append(open, len, Purpose::Items) else {
+            return Err(self.refused());
+        };
+        *self.appended += len;
+        item.copy_to(&mut space, new_cas);
+        let new = Slot::item(place.slot.tag(), space.location, len);
+        let done = self.replace(place, new, |new_item| {
+            item.copy_changing(new_item);
+            // Nobody knows the new CAS, and the next one to ask may win.
+            new_item.change_marks(mark::STALE, mark::WON | mark::CAS_KNOWN);
+            let expiry = delete.expiry.unwrap_or_else(|| item.expiry());
+            log.entry_of(new.location()).note_expiry(expiry);
+            new_item.set_expiry(expiry);
+        });
+        // The pieces live on under the new head, or under the old one.
+        let dead = if done { location } else { new.location() };
+        log.note_dead(self.hand.id, dead, log.item(dead).total_len());
+        Ok(done)
+    }
+}

@@ -1,0 +1,162 @@
+//! Publishing: an item that is written comes to be what its key's lookups find.
+
+use super::pen::Pen;
+use crate::index::slot::Slot;
+use crate::index::{Inserted, Place, Room};
+use crate::key::{Key, KeyHash};
+use crate::request::Refused;
+use crate::segment::item::RawItem;
+
+/// Attempts to displace before the sub-table splits, and to split before something else has to go.
+const DISPLACE_TRIES: u32 = 8;
+const GROW_TRIES: u32 = 16;
+
+/// Splits that a worker has under way at most.
+const MIGRATIONS_MAX: usize = 64;
+
+/// The index may take this part of memory for the sake of ghosts: one twentieth.
+const GHOST_SHARE: usize = 20;
+
+/// A sub-table splits for its ghosts' sake when more than this many of 100 slots live.
+const GHOST_LOAD: usize = 60;
+
+/// What publishing came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Done,
+    /// The key's item is not what it was when the operation looked. Nothing is published.
+    Raced,
+    Refused(Refused),
+}
+
+impl Pen<'_> {
+    /// Publishes `new` in place of the item at `place`, if that is still there. `adjust` is called
+    /// under the lock, with the new item, before it can be found.
+    #[inline]
+    pub(crate) fn replace(
+        &self,
+        place: Place<'_>,
+        new: Slot,
+        adjust: impl FnOnce(RawItem<'_>),
+    ) -> bool {
+        let log = &self.hand.store.log;
+        let Some(mut lock) = place.lock() else { return false };
+        let item = log.item_of(new);
+        adjust(item);
+        let frequency = lock.slot.frequency();
+        lock.replace(new.with_frequency(frequency));
+        drop(lock);
+        self.hand.counters().stored.add(1);
+        self.hand.tell_stored(item);
+        true
+    }
+
+    /// Publishes `new`, an item of a key that has none.
+    pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> Link {
+        let store = self.hand.store;
+        let mut tries = 0;
+        loop {
+            let locked = store.index.lock(key.hash);
+            if let Some((spot, found)) = locked.find(|slot| store.is_key(slot, key.bytes)) {
+                let old = store.log.item_of(found);
+                let Some(why) = self.hand.death(found.location(), old, self.now) else {
+                    return Link::Raced;
+                };
+                locked.replace(spot, new);
+                drop(locked);
+                self.hand.count_death(old, why);
+                self.hand.discard(found.location(), old);
+                return self.linked(new);
+            }
+            let inserted = locked.insert(new);
+            drop(locked);
+            match inserted {
+                Inserted::Free => return self.linked(new),
+                Inserted::OverGhost => {
+                    self.consider_ghosts(key.hash);
+                    return self.linked(new);
+                }
+                Inserted::Full => {}
+            }
+            tries += 1;
+            self.hand.counters().displacements.add(1);
+            let retry = (tries <= DISPLACE_TRIES
+                && store.index.make_room(key.hash) == Room::Perhaps)
+                || (tries <= GROW_TRIES && self.grow(key.hash));
+            if !retry {
+                return self.link_over_another(key, new);
+            }
+        }
+    }
+
+    fn linked(&self, new: Slot) -> Link {
+        self.hand.counters().stored.add(1);
+        self.hand.counters().linked.add(1);
+        self.hand.tell_stored(self.hand.store.log.item_of(new));
+        Link::Done
+    }
+
+    /// Publishes `new` where the least used item of its two buckets stood. Keys can be made to
+    /// collide in all their hash bits; the price is their own.
+    #[cold]
+    fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> Link {
+        let store = self.hand.store;
+        if !store.evict {
+            return Link::Refused(Refused::OutOfMemory);
+        }
+        let locked = store.index.lock(key.hash);
+        if locked.find(|slot| store.is_key(slot, key.bytes)).is_some() {
+            return Link::Raced;
+        }
+        let Some((spot, victim)) = locked.least_used() else { return Link::Raced };
+        locked.replace(spot, new);
+        drop(locked);
+        let item = store.log.item_of(victim);
+        self.hand.counters().evicted_index_full.add(1);
+        self.hand.count_eviction(victim, item);
+        self.hand.discard(victim.location(), item);
+        self.linked(new)
+    }
+
+    /// Splits the sub-table of `hash`, or completes the split that it takes part in. False where
+    /// it can grow no more.
+    fn grow(&mut self, hash: KeyHash) -> bool {
+        let store = self.hand.store;
+        if !store.index.is_settled(hash) {
+            store.index.finish_split(hash);
+            return true;
+        }
+        if !store.index.can_split(hash) {
+            return false;
+        }
+        let Some(table) = store.take_table() else { return false };
+        match store.index.split(hash, table) {
+            Some(migration) => {
+                if self.migrations.len() == MIGRATIONS_MAX
+                    && let Some(mut oldest) = self.migrations.pop()
+                {
+                    store.index.migrate(&mut oldest, u32::MAX);
+                }
+                self.migrations.push(migration);
+                self.hand.counters().splits.add(1);
+            }
+            None => store.give_table_back(table),
+        }
+        true
+    }
+
+    /// A ghost was written over. Where ghosts have too little room, and memory for them is small
+    /// against memory for items, their sub-table splits before it has to.
+    #[cold]
+    fn consider_ghosts(&mut self, hash: KeyHash) {
+        let store = self.hand.store;
+        // Looking costs more than most inserts: one in eight looks.
+        if hash.low() >> 10 & 7 != 0 || !store.index.can_split(hash) {
+            return;
+        }
+        let budget = store.log.mapping().len() / GHOST_SHARE;
+        if store.index_bytes() < budget && store.index.load_percent(hash) > GHOST_LOAD {
+            self.grow(hash);
+        }
+    }
+}

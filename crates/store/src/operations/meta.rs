@@ -1,0 +1,124 @@
+//! `mg` where it does more than read: vivify, recache, win tokens.
+//!
+//! A win token is a mark of the item, set under its bucket's lock, so of all requests that could
+//! win exactly one does.
+
+use super::link::Link;
+use super::pen::Pen;
+use crate::index::Place;
+use crate::item::Item;
+use crate::key::Key;
+use crate::request::{MetaGet, MetaHit, MetaMiss};
+use crate::segment::item::{Draft, RawItem, mark};
+use crate::time::Expiry;
+
+impl<'p> Pen<'p> {
+    /// `mg`.
+    pub(crate) fn meta_get(
+        &mut self,
+        key: &Key<'_>,
+        get: &MetaGet,
+    ) -> Result<MetaHit<'p>, MetaMiss> {
+        loop {
+            let hit = match self.hand.find_live(key, self.now) {
+                Ok((place, item)) => Ok(self.hit(get, place, item)),
+                Err(miss) => match get.vivify {
+                    None => return Err(MetaMiss::Miss(miss)),
+                    Some(expiry) => self.vivify(key, get, expiry),
+                },
+            };
+            if let Some(hit) = hit? {
+                return Ok(hit);
+            }
+        }
+    }
+
+    /// `None` where the item changed meanwhile.
+    fn hit(&self, get: &MetaGet, place: Place<'p>, item: RawItem<'p>) -> Option<MetaHit<'p>> {
+        let store = self.hand.store;
+        let mut marks = item.access();
+        let mut expiry_before = item.expiry();
+        let mut won = false;
+        if get.touch.is_some() || get.recache.is_some() || marks & mark::STALE != 0 {
+            let _lock = place.lock()?;
+            marks = item.access();
+            expiry_before = item.expiry();
+            let seen = if get.touch_first { get.touch.unwrap_or(expiry_before) } else { expiry_before };
+            let is_due = get.recache.is_some_and(|at| dies_before(seen, at));
+            won = marks & mark::WON == 0 && (is_due || marks & mark::STALE != 0);
+            if won {
+                item.change_marks(mark::WON, 0);
+            }
+            if let Some(expiry) = get.touch {
+                self.extend(place, item, expiry);
+            }
+        }
+        let idle_seconds = item.idle_seconds(self.now, store.made);
+        let shown = self.hand.show(place, item, get.access, self.now)?;
+        Some(MetaHit {
+            item: shown,
+            created: false,
+            won,
+            stale: marks & mark::STALE != 0,
+            token_sent: marks & mark::WON != 0,
+            expiry_before,
+            idle_seconds,
+            fetched_before: marks & mark::FETCHED != 0,
+        })
+    }
+
+    /// Makes an empty item and wins. `None` where somebody else made one meanwhile.
+    fn vivify(
+        &mut self,
+        key: &Key<'_>,
+        get: &MetaGet,
+        expiry: Expiry,
+    ) -> Result<Option<MetaHit<'p>>, MetaMiss> {
+        let known = if get.access.cas { mark::CAS_KNOWN } else { 0 };
+        let fetched = if get.access.bump { mark::FETCHED } else { 0 };
+        let draft = Draft {
+            key: key.bytes,
+            key_is_binary: false,
+            client_flags: 0,
+            cas: get.vivify_cas,
+            expiry,
+            access: self.access_word(mark::WON | known | fetched),
+            value_len: 0,
+            chunks: None,
+        };
+        let queue = self.queue_for(key.hash, None);
+        let new = self.write(key.hash, queue, &draft, &[], 0).map_err(MetaMiss::Refused)?;
+        match self.link(key, new) {
+            Link::Done => {}
+            Link::Raced => {
+                self.abandon(new);
+                return Ok(None);
+            }
+            Link::Refused(refused) => {
+                self.abandon(new);
+                return Err(MetaMiss::Refused(refused));
+            }
+        }
+        let store = self.hand.store;
+        let raw = store.log.item_of(new);
+        let cas = self.hand.cas_at(new.location(), raw);
+        Ok(Some(MetaHit {
+            item: Item::new(raw, store, new.location(), cas),
+            created: true,
+            won: true,
+            stale: false,
+            token_sent: false,
+            expiry_before: Expiry::NEVER,
+            idle_seconds: 0,
+            fetched_before: false,
+        }))
+    }
+}
+
+/// Whether an item of `expiry` dies before `at`.
+fn dies_before(expiry: Expiry, at: Expiry) -> bool {
+    match (expiry.second(), at.second()) {
+        (Some(expiry), Some(at)) => expiry < at,
+        _ => false,
+    }
+}

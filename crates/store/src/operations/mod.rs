@@ -1,0 +1,76 @@
+//! What clients do to items, each operation as if it were alone.
+//!
+//! A writer finds the old item without a lock, writes the new one beside it, then locks the old
+//! one's bucket and replaces it there if it is still the same; where it is not, what was written is
+//! dead and the operation starts over. So the lock is never held over a copy of a value, and
+//! conditions (add, cas, append …) hold at the moment of the replacement.
+
+mod arithmetic;
+mod delete;
+mod link;
+mod meta;
+mod pen;
+mod pin;
+mod put;
+mod touch;
+
+pub(crate) use pen::{Body, Pen};
+pub use pin::Pinned;
+
+use crate::request::{
+    Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Put, Stored,
+};
+use crate::time::{Expiry, UnixSeconds};
+use crate::worker::Burst;
+use crate::{Item, Key};
+
+impl Burst<'_> {
+    /// Stores `value` under `key` as `put` says.
+    #[inline]
+    pub fn store(&mut self, key: &Key<'_>, put: &Put, value: &[u8]) -> Stored {
+        self.pen().put(key, put, Body::Bytes(value))
+    }
+
+    /// Gives the item another expiry and shows it: touch, gat.
+    pub fn touch(
+        &mut self,
+        key: &Key<'_>,
+        expiry: Expiry,
+        access: Access,
+    ) -> Result<Item<'_>, Miss> {
+        self.pen().touch(key, expiry, access)
+    }
+
+    /// `mg` with all it can do beside reading.
+    pub fn meta_get(&mut self, key: &Key<'_>, get: &MetaGet) -> Result<MetaHit<'_>, MetaMiss> {
+        self.pen().meta_get(key, get)
+    }
+
+    /// Deletes the item, or what `md` makes of that.
+    pub fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
+        self.pen().delete(key, delete)
+    }
+
+    /// Counts up or down.
+    pub fn arithmetic(&mut self, key: &Key<'_>, arithmetic: &Arithmetic) -> Counted {
+        self.pen().arithmetic(key, arithmetic)
+    }
+
+    /// Kills all that was stored so far, or, with a second to come, all that will have been stored
+    /// by then. A later call takes the place of one that has not happened yet.
+    pub fn flush_all(&mut self, at: Option<UnixSeconds>) {
+        let store = &self.worker.store;
+        match at {
+            Some(second) if second > self.now => store.flush.at(second),
+            _ => {
+                let latest = store.flush.now(&store.log);
+                self.worker.renew(latest);
+            }
+        }
+    }
+
+    pub(crate) fn pen(&mut self) -> Pen<'_> {
+        let now = self.now;
+        self.worker.pen(now)
+    }
+}

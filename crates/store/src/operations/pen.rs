@@ -1,0 +1,285 @@
+//! A worker about to write: the store, its open segments, and how new items come into them.
+
+use crate::hand::Hand;
+use crate::index::Migration;
+use crate::index::slot::{Location, Slot};
+use crate::key::KeyHash;
+use crate::memory::Purpose;
+use crate::request::Refused;
+use crate::segment::item::{Draft, PIECE_DATA_AT, RawItem, piece_len};
+use crate::segment::{OpenSegment, Queue};
+use crate::time::UnixSeconds;
+use crate::upload::Upload;
+use crate::worker::Worker;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub(crate) struct Pen<'p> {
+    pub(crate) hand: Hand<'p>,
+    pub(crate) open: &'p mut [OpenSegment; 2],
+    pub(crate) migrations: &'p mut Vec<Migration>,
+    pub(crate) appended: &'p mut usize,
+    pub(crate) now: UnixSeconds,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Body<'a> {
+    /// A slice of the request.
+    Bytes(&'a [u8]),
+    /// An upload that is complete.
+    Upload(&'a Upload),
+    /// Another item's value.
+    Item(RawItem<'a>),
+}
+
+impl Body<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Upload(upload) => upload.value_len(),
+            Body::Item(item) => item.value_len(),
+        }
+    }
+
+    /// Calls `f` with each slice of the value, in order.
+    fn for_each(&self, hand: Hand<'_>, mut f: impl FnMut(&[u8])) {
+        match self {
+            Body::Bytes(bytes) => f(bytes),
+            Body::Upload(upload) => upload.for_each(f),
+            Body::Item(item) if item.is_head() => {
+                for chunk in item.chunks() {
+                    let location = Location::from_raw(chunk.load(Ordering::Acquire));
+                    f(hand.store.log.item(location).piece_data());
+                }
+            }
+            Body::Item(item) => f(item.value()),
+        }
+    }
+}
+
+impl Worker {
+    /// For writing within a burst.
+    pub(crate) fn pen(&mut self, now: UnixSeconds) -> Pen<'_> {
+        Pen {
+            hand: Hand { store: &self.store, id: self.id },
+            open: &mut self.open,
+            migrations: &mut self.migrations,
+            appended: &mut self.appended,
+            now,
+        }
+    }
+}
+
+impl<'p> Pen<'p> {
+    /// An access word for an item made now.
+    pub(crate) fn access_word(&self, marks: u32) -> u32 {
+        self.hand.store.access_time(self.now) | marks
+    }
+
+    /// The queue that an item belongs to: its predecessor's, or by whether it was evicted lately.
+    #[inline]
+    pub(crate) fn queue_for(&self, hash: KeyHash, old: Option<Location>) -> Queue {
+        let store = self.hand.store;
+        if let Some(location) = old {
+            return store.log.entry_of(location).queue();
+        }
+        if !store.evicting.load(Ordering::Relaxed) {
+            return Queue::Small;
+        }
+        match store.index.ghost(hash) {
+            Some(stamp) if store.log.clock().saturating_sub(stamp) <= store.ghost_age_max() => {
+                self.hand.counters().ghost_hits.add(1);
+                Queue::Main
+            }
+            _ => Queue::Small,
+        }
+    }
+
+    /// Writes an item whose value is that of `parts`, one after the other. Its CAS will be above
+    /// `cas_above`, unless the draft names one. Large values are cut into pieces.
+    pub(crate) fn write(
+        &mut self,
+        hash: KeyHash,
+        queue: Queue,
+        draft: &Draft<'_>,
+        parts: &[Body<'_>],
+        cas_above: u64,
+    ) -> Result<Slot, Refused> {
+        if draft.layout().total > self.hand.store.whole_max {
+            return self.write_large(hash, queue, draft, parts, cas_above);
+        }
+        let hand = self.hand;
+        let (slot, body) = self.write_header(hash, queue, draft, cas_above)?;
+        if let ([Body::Bytes(value)], true) = (parts, draft.chunks.is_none()) {
+            body.copy_from_slice(value);
+        } else {
+            let mut at = 0;
+            for part in parts {
+                part.for_each(hand, |bytes| {
+                    body[at..at + bytes.len()].copy_from_slice(bytes);
+                    at += bytes.len();
+                });
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Writes all of an item but its value. Returns the slot to be published once the value is in
+    /// the bytes returned.
+    pub(crate) fn write_header(
+        &mut self,
+        hash: KeyHash,
+        queue: Queue,
+        draft: &Draft<'_>,
+        cas_above: u64,
+    ) -> Result<(Slot, &'p mut [u8]), Refused> {
+        let log = &self.hand.store.log;
+        let open = &mut self.open[queue as usize];
+        let mut draft = *draft;
+        if draft.cas.is_none() && log.next_cas(open) <= cas_above {
+            // Another worker's segment is younger than ours.
+            draft.cas = Some(cas_above.saturating_add(1));
+        }
+        let total = draft.layout().total;
+        let Some(space) = log.append(open, total, Purpose::Items) else {
+            return Err(self.refused());
+        };
+        *self.appended += total;
+        self.hand.counters().bytes_appended.add(total as u64);
+        log.entry_of(space.location).note_expiry(draft.expiry);
+        let slot = Slot::item(hash.tag(), space.location, total);
+        Ok((slot, space.into_item(&draft)))
+    }
+
+    /// A head, and its value in pieces.
+    #[cold]
+    fn write_large(
+        &mut self,
+        hash: KeyHash,
+        queue: Queue,
+        draft: &Draft<'_>,
+        parts: &[Body<'_>],
+        cas_above: u64,
+    ) -> Result<Slot, Refused> {
+        let mut pieces = Pieces { locations: Vec::new(), left: draft.value_len };
+        let result = self.fill_pieces(hash, queue, parts, &mut pieces).and_then(|()| {
+            self.write_head(hash, queue, draft, &pieces.locations, cas_above)
+        });
+        if result.is_err() {
+            self.give_up(&pieces.locations);
+        }
+        result
+    }
+
+    fn fill_pieces(
+        &mut self,
+        hash: KeyHash,
+        queue: Queue,
+        parts: &[Body<'_>],
+        pieces: &mut Pieces,
+    ) -> Result<(), Refused> {
+        let hand = self.hand;
+        let mut target: &mut [u8] = &mut [];
+        let mut result = Ok(());
+        for part in parts {
+            part.for_each(hand, |mut bytes| {
+                while !bytes.is_empty() && result.is_ok() {
+                    if target.is_empty() {
+                        let index = pieces.locations.len();
+                        match self.new_piece(hash, queue, index, pieces.left) {
+                            Ok((location, data)) => {
+                                pieces.locations.push(location);
+                                pieces.left -= data.len();
+                                target = data;
+                            }
+                            Err(refused) => {
+                                result = Err(refused);
+                                return;
+                            }
+                        }
+                    }
+                    let n = bytes.len().min(target.len());
+                    let (head, tail) = std::mem::take(&mut target).split_at_mut(n);
+                    head.copy_from_slice(&bytes[..n]);
+                    target = tail;
+                    bytes = &bytes[n..];
+                }
+            });
+        }
+        result
+    }
+
+    /// Room for a piece of a value of which `left` bytes are still without.
+    pub(crate) fn new_piece(
+        &mut self,
+        hash: KeyHash,
+        queue: Queue,
+        index: usize,
+        left: usize,
+    ) -> Result<(Location, &'p mut [u8]), Refused> {
+        let store = self.hand.store;
+        let log = &store.log;
+        let open = &mut self.open[queue as usize];
+        let most = store.whole_max - PIECE_DATA_AT;
+        let room = log.room(open).saturating_sub(PIECE_DATA_AT);
+        // What is left of the segment, unless that is so little that the head would grow long.
+        let data_len = if room >= most / 2 { most.min(room) } else { most }.min(left);
+        let total = piece_len(data_len);
+        let Some(space) = log.append(open, total, Purpose::Items) else {
+            return Err(self.refused());
+        };
+        *self.appended += total;
+        self.hand.counters().bytes_appended.add(total as u64);
+        let location = space.location;
+        log.entry_of(location).set_has_pieces();
+        #[expect(clippy::cast_possible_truncation, reason = "a value has a few thousand pieces")]
+        let data = space.into_piece(hash.0, index as u32, data_len);
+        Ok((location, data))
+    }
+
+    /// Writes the head of a value whose pieces are written.
+    pub(crate) fn write_head(
+        &mut self,
+        hash: KeyHash,
+        queue: Queue,
+        draft: &Draft<'_>,
+        pieces: &[Location],
+        cas_above: u64,
+    ) -> Result<Slot, Refused> {
+        #[expect(clippy::cast_possible_truncation, reason = "a value has a few thousand pieces")]
+        let draft = Draft { chunks: Some(pieces.len() as u32), ..*draft };
+        if draft.layout().total > self.hand.store.log.segment_len() {
+            return Err(Refused::TooLarge);
+        }
+        let (slot, table) = self.write_header(hash, queue, &draft, cas_above)?;
+        for (entry, location) in table.chunks_exact_mut(8).zip(pieces) {
+            entry.copy_from_slice(&location.raw().to_ne_bytes());
+        }
+        Ok(slot)
+    }
+
+    /// Pieces that no head will point to are dead.
+    pub(crate) fn give_up(&self, pieces: &[Location]) {
+        let log = &self.hand.store.log;
+        for &location in pieces {
+            log.note_dead(self.hand.id, location, log.item(location).total_len());
+        }
+    }
+
+    /// An item that was written and not published is dead.
+    pub(crate) fn abandon(&self, slot: Slot) {
+        self.hand.note_dead(slot.location(), self.hand.store.log.item_of(slot));
+    }
+
+    pub(crate) fn refused(&self) -> Refused {
+        self.hand.counters().waits.add(1);
+        if self.hand.store.evict { Refused::Wait } else { Refused::OutOfMemory }
+    }
+}
+
+/// The pieces of a value as it is written.
+struct Pieces {
+    locations: Vec<Location>,
+    left: usize,
+}

@@ -1,0 +1,193 @@
+//! set, add, replace, cas, append, prepend.
+
+use super::link::Link;
+use super::pen::{Body, Pen};
+use crate::index::Place;
+use crate::index::slot::Slot;
+use crate::key::Key;
+use crate::request::{Mode, Put, Refused, Stored};
+use crate::segment::item::{Draft, RawItem, mark};
+use crate::time::Expiry;
+
+/// The old item's place in the new one's value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Join {
+    /// It has none.
+    Replace,
+    /// In front.
+    Behind,
+    /// At the end.
+    Before,
+}
+
+/// What is to be written.
+struct Plan {
+    join: Join,
+    client_flags: u32,
+    expiry: Expiry,
+    key_is_binary: bool,
+    marks: u32,
+    over_newer: bool,
+}
+
+impl<'p> Pen<'p> {
+    /// Stores `body` under `key` as `put` says.
+    pub(crate) fn put(&mut self, key: &Key<'_>, put: &Put, body: Body<'_>) -> Stored {
+        let limit = self.hand.store.item_size_max;
+        if body.len() + key.bytes.len() > limit {
+            return Stored::Refused(Refused::TooLarge);
+        }
+        loop {
+            let old = self.hand.find_live(key, self.now).ok();
+            let plan = match self.plan(put, old) {
+                Ok(plan) => plan,
+                Err(outcome) => return outcome,
+            };
+            let value_len = body.len()
+                + old.filter(|_| plan.join != Join::Replace).map_or(0, |(_, item)| item.value_len());
+            if value_len + key.bytes.len() > limit {
+                // memcached's append says no more when the whole would be too large.
+                return Stored::NotStored;
+            }
+            let draft = Draft {
+                key: key.bytes,
+                key_is_binary: plan.key_is_binary,
+                client_flags: plan.client_flags,
+                cas: put.cas,
+                expiry: plan.expiry,
+                access: self.access_word(plan.marks),
+                value_len,
+                chunks: None,
+            };
+            match self.put_once(key, &draft, &plan, old, body) {
+                Ok(Some(new)) => {
+                    let item = self.hand.store.log.item_of(new);
+                    let cas = if put.return_cas {
+                        self.hand.cas_at(new.location(), item)
+                    } else {
+                        0
+                    };
+                    return Stored::Stored { cas, value_len, over_newer: plan.over_newer };
+                }
+                Ok(None) => {}
+                Err(refused) => return Stored::Refused(refused),
+            }
+        }
+    }
+
+    /// Decides by the mode and the old item. `Err` is an answer that changes nothing.
+    #[inline]
+    fn plan(&self, put: &Put, old: Option<(Place<'p>, RawItem<'p>)>) -> Result<Plan, Stored> {
+        let known = if put.return_cas { mark::CAS_KNOWN } else { 0 };
+        let fresh = Plan {
+            join: Join::Replace,
+            client_flags: put.client_flags,
+            expiry: put.expiry,
+            key_is_binary: put.key_is_binary,
+            marks: known,
+            over_newer: false,
+        };
+        let Some((place, item)) = old else {
+            return match put.mode {
+                Mode::Set | Mode::Add | Mode::AppendOrSet | Mode::PrependOrSet => Ok(fresh),
+                Mode::Replace | Mode::Append | Mode::Prepend => Err(Stored::NotStored),
+                Mode::Cas => Err(Stored::NotFound),
+            };
+        };
+        let join = match put.mode {
+            Mode::Set | Mode::Replace => return Ok(fresh),
+            Mode::Add => {
+                place.warm();
+                return Err(Stored::NotStored);
+            }
+            Mode::Cas => {
+                let cas = self.hand.cas_at(place.slot.location(), item);
+                return if put.compare != 0 && put.compare == cas {
+                    Ok(fresh)
+                } else if put.compare != 0 && put.allow_stale && put.compare < cas {
+                    let won = item.access() & mark::WON;
+                    Ok(Plan {
+                        expiry: item.expiry(),
+                        marks: known | mark::STALE | won,
+                        over_newer: true,
+                        ..fresh
+                    })
+                } else {
+                    Err(Stored::Exists)
+                };
+            }
+            Mode::Append | Mode::AppendOrSet => Join::Behind,
+            Mode::Prepend | Mode::PrependOrSet => Join::Before,
+        };
+        if put.compare != 0 && put.compare != self.hand.cas_at(place.slot.location(), item) {
+            return Err(Stored::Exists);
+        }
+        Ok(Plan {
+            join,
+            client_flags: item.client_flags(),
+            expiry: item.expiry(),
+            key_is_binary: item.key_is_binary(),
+            ..fresh
+        })
+    }
+
+    /// Writes and publishes. `None` where the key's item changed meanwhile.
+    #[inline]
+    fn put_once(
+        &mut self,
+        key: &Key<'_>,
+        draft: &Draft<'_>,
+        plan: &Plan,
+        old: Option<(Place<'p>, RawItem<'p>)>,
+        body: Body<'_>,
+    ) -> Result<Option<Slot>, Refused> {
+        let location = old.map(|(place, _)| place.slot.location());
+        let queue = self.queue_for(key.hash, location);
+        let cas_above = old.map_or(0, |(place, item)| {
+            self.hand.cas_at(place.slot.location(), item)
+        });
+        let new = match (plan.join, old) {
+            (Join::Behind, Some((_, item))) => {
+                self.write(key.hash, queue, draft, &[Body::Item(item), body], cas_above)
+            }
+            (Join::Before, Some((_, item))) => {
+                self.write(key.hash, queue, draft, &[body, Body::Item(item)], cas_above)
+            }
+            _ => match body {
+                Body::Upload(upload) => self.adopt(upload, queue, draft, cas_above),
+                _ => self.write(key.hash, queue, draft, &[body], cas_above),
+            },
+        }?;
+        let Some((place, item)) = old else {
+            return match self.link(key, new) {
+                Link::Done => Ok(Some(new)),
+                Link::Raced => {
+                    self.abandon(new);
+                    Ok(None)
+                }
+                Link::Refused(refused) => {
+                    self.abandon(new);
+                    Err(refused)
+                }
+            };
+        };
+        let keeps_old = plan.join != Join::Replace || plan.over_newer;
+        let done = self.replace(place, new, |new_item| {
+            if keeps_old {
+                // It may have been touched, or its token won, since the plan was made.
+                let expiry = item.expiry();
+                self.hand.store.log.entry_of(new.location()).note_expiry(expiry);
+                new_item.set_expiry(expiry);
+            }
+            if plan.over_newer {
+                new_item.change_marks(item.access() & mark::WON, 0);
+            }
+        });
+        if !done {
+            self.abandon(new);
+            return Ok(None);
+        }
+        self.hand.note_dead(place.slot.location(), item);
+        Ok(Some(new))
+    }
+}

@@ -1,0 +1,604 @@
+//! The bytes of an item.
+//!
+//! ```text
+//! byte 0        1        2                 4                 8                 12
+//!      +--------+--------+-----------------+-----------------+-----------------+
+//!      | key    | fields | value length    |     expiry      |     access      |
+//!      | length |        | below 64 KiB    |     seconds     |  time and marks |
+//!      +--------+--------+-----------------+-----------------+-----------------+
+//!      [client flags 4] [long value length 4] [chunk count 4] [CAS 8]  as `fields` says
+//!      key
+//!      value, or, in a head, at the next multiple of 8: one location a chunk
+//!
+//! access 31      30       29    28     27                                      0
+//!        +-------+--------+-----+------+---------------------------------------+
+//!        | CAS   | fetch- | won | stale|  last access, seconds since the store |
+//!        | known | ed     |     |      |  was made                             |
+//!        +-------+--------+-----+------+---------------------------------------+
+//! ```
+//! A value too large for one item is a head and chunks ("pieces" here, since they may lie in
+//! different segments):
+//!
+//! ```text
+//! byte 0        1        2       4             8         12      16            24
+//!      +--------+--------+-------+-------------+---------+-------+-------------+------
+//!      |   0    | PIECE  |   0   | data length |  index  |   0   | key's hash  | data
+//!      +--------+--------+-------+-------------+---------+-------+-------------+------
+//! ```
+//! Items begin at multiples of 8. The field bits 64 and 128 are free, for milliseconds of the
+//! expiry and for a namespace's generation.
+//!
+//! # Concurrency
+//! Once published an item does not change, but for its expiry, its access word and a head's chunk
+//! locations, which are atomics. They change under the lock bit of the bucket that the item's slot
+//! stands in, and the cleaner copies them under it; the access time and "fetched" are the exception:
+//! readers set them by compare-and-swap, and may lose the race with a copy.
+#![allow(unsafe_code, reason = "reads and writes items in segment memory")]
+
+use crate::index::slot::Location;
+use crate::memory::Mapping;
+use crate::time::{Expiry, UnixSeconds};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const HEADER_LEN: usize = 12;
+const PIECE_HEADER_LEN: usize = 24;
+
+const CLIENT_FLAGS: u8 = 1;
+const LONG: u8 = 2;
+const CAS: u8 = 4;
+const KEY_IS_BINARY: u8 = 8;
+const HEAD: u8 = 16;
+const PIECE: u8 = 32;
+
+/// Values from this length on need the long length field.
+const LONG_FROM: usize = 1 << 16;
+
+/// Marks in an item's access word.
+pub(crate) mod mark {
+    pub(crate) const STALE: u32 = 1 << 28;
+    pub(crate) const WON: u32 = 1 << 29;
+    pub(crate) const FETCHED: u32 = 1 << 30;
+    pub(crate) const CAS_KNOWN: u32 = 1 << 31;
+    /// The access time.
+    pub(crate) const TIME: u32 = STALE - 1;
+}
+
+/// What an item is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) key_is_binary: bool,
+    pub(crate) client_flags: u32,
+    /// A CAS that does not follow from the item's place.
+    pub(crate) cas: Option<u64>,
+    pub(crate) expiry: Expiry,
+    /// Marks and time of the access word.
+    pub(crate) access: u32,
+    pub(crate) value_len: usize,
+    /// A head's number of chunks; `None` for an item that holds its value.
+    pub(crate) chunks: Option<u32>,
+}
+
+/// Where an item's parts lie, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    fields: u8,
+    key_at: usize,
+    body_at: usize,
+    /// All bytes, a multiple of 8.
+    pub(crate) total: usize,
+}
+
+impl Draft<'_> {
+    pub(crate) fn layout(&self) -> Layout {
+        let mut fields = 0;
+        if self.client_flags != 0 {
+            fields |= CLIENT_FLAGS;
+        }
+        if self.value_len >= LONG_FROM {
+            fields |= LONG;
+        }
+        if self.cas.is_some() {
+            fields |= CAS;
+        }
+        if self.key_is_binary {
+            fields |= KEY_IS_BINARY;
+        }
+        if self.chunks.is_some() {
+            fields |= HEAD;
+        }
+        let body_len = self.chunks.map_or(self.value_len, |chunks| chunks as usize * 8);
+        Layout::of(fields, self.key.len(), body_len)
+    }
+}
+
+impl Layout {
+    fn of(fields: u8, key_len: usize, body_len: usize) -> Layout {
+        let key_at = HEADER_LEN + optional_len(fields);
+        let mut body_at = key_at + key_len;
+        if fields & HEAD != 0 {
+            body_at = body_at.next_multiple_of(8);
+        }
+        Layout { fields, key_at, body_at, total: (body_at + body_len).next_multiple_of(8) }
+    }
+}
+
+fn optional_len(fields: u8) -> usize {
+    let words = u32::from(fields & CLIENT_FLAGS != 0)
+        + u32::from(fields & LONG != 0)
+        + u32::from(fields & HEAD != 0)
+        + 2 * u32::from(fields & CAS != 0);
+    words as usize * 4
+}
+
+/// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
+/// or gives it up. Not for longer than the burst in which it was taken, unless the segment is held.
+pub(crate) struct Space<'m> {
+    at: NonNull<u8>,
+    pub(crate) location: Location,
+    pub(crate) len: usize,
+    memory: PhantomData<&'m Mapping>,
+}
+
+impl<'m> Space<'m> {
+    /// `len` bytes at `location`.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the bytes while the value lives.
+    pub(crate) unsafe fn new(memory: &'m Mapping, location: Location, len: usize) -> Space<'m> {
+        assert!(location.offset() + len <= memory.len());
+        Space { at: memory.at(location.offset()), location, len, memory: PhantomData }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `len` bytes that are ours alone.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    /// Writes an item's header and key. Returns the body: the value's bytes, to be filled.
+    pub(crate) fn write_item(&mut self, draft: &Draft<'_>) -> &mut [u8] {
+        let layout = draft.layout();
+        assert!(layout.total <= self.len, "an item larger than its space");
+        #[expect(clippy::cast_possible_truncation, reason = "the parser bounds keys, Layout values")]
+        let (key_len, short_len) = (draft.key.len() as u8, draft.value_len as u16);
+        let bytes = self.bytes();
+        bytes[0] = key_len;
+        bytes[1] = layout.fields;
+        let short = if layout.fields & LONG != 0 { 0 } else { short_len };
+        bytes[2..4].copy_from_slice(&short.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
+        bytes[8..12].copy_from_slice(&draft.access.to_ne_bytes());
+        let mut at = HEADER_LEN;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        if layout.fields & CLIENT_FLAGS != 0 {
+            put(&draft.client_flags.to_ne_bytes());
+        }
+        if layout.fields & LONG != 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "values are at most 1 GiB")]
+            put(&(draft.value_len as u32).to_ne_bytes());
+        }
+        if let Some(chunks) = draft.chunks {
+            put(&chunks.to_ne_bytes());
+        }
+        if let Some(cas) = draft.cas {
+            put(&cas.to_ne_bytes());
+        }
+        put(draft.key);
+        let body_len = draft.chunks.map_or(draft.value_len, |chunks| chunks as usize * 8);
+        &mut bytes[layout.body_at..layout.body_at + body_len]
+    }
+
+    /// Writes a piece's header. Returns its data, to be filled.
+    pub(crate) fn write_piece(&mut self, hash: u64, index: u32, data_len: usize) -> &mut [u8] {
+        let bytes = self.bytes();
+        #[expect(clippy::cast_possible_truncation, reason = "a piece is smaller than a segment")]
+        let len = data_len as u32;
+        bytes[..PIECE_HEADER_LEN].fill(0);
+        bytes[1] = PIECE;
+        bytes[4..8].copy_from_slice(&len.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&index.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&hash.to_ne_bytes());
+        &mut bytes[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
+    }
+
+    /// As [`Space::write_item`]; the body outlives this value.
+    pub(crate) fn into_item(mut self, draft: &Draft<'_>) -> &'m mut [u8] {
+        let body = self.write_item(draft);
+        let (start, len) = (body.as_ptr(), body.len());
+        // SAFETY: `start` points into this space.
+        let offset = unsafe { start.offset_from_unsigned(self.at.as_ptr()) };
+        self.detach(offset, len)
+    }
+
+    /// As [`Space::write_piece`]; the data outlives this value.
+    pub(crate) fn into_piece(mut self, hash: u64, index: u32, data_len: usize) -> &'m mut [u8] {
+        self.write_piece(hash, index, data_len);
+        self.detach(PIECE_HEADER_LEN, data_len)
+    }
+
+    /// `len` bytes from `start` on, in exchange for the space.
+    pub(crate) fn detach(self, start: usize, len: usize) -> &'m mut [u8] {
+        assert!(start + len <= self.len);
+        // SAFETY: inside the space, which is ours alone and is given up here.
+        let first = unsafe { self.at.add(start) };
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), len) }
+    }
+}
+
+/// Where the value of an item of `draft` begins, in bytes from its start.
+pub(crate) fn body_at(draft: &Draft<'_>) -> usize {
+    draft.layout().body_at
+}
+
+/// Where a piece's data begins.
+pub(crate) const PIECE_DATA_AT: usize = PIECE_HEADER_LEN;
+
+/// All bytes of a piece of `data_len`.
+pub(crate) fn piece_len(data_len: usize) -> usize {
+    (PIECE_HEADER_LEN + data_len).next_multiple_of(8)
+}
+
+/// An item or piece in segment memory.
+#[derive(Clone, Copy)]
+pub(crate) struct RawItem<'m> {
+    at: NonNull<u8>,
+    memory: PhantomData<&'m Mapping>,
+}
+
+impl<'m> RawItem<'m> {
+    /// The item at `location`.
+    ///
+    /// # Safety
+    /// A whole item or piece was written at `location`, that write happened before this call, and
+    /// the memory is not used for anything else while `'m` lasts: the caller is inside the burst in
+    /// which it loaded the location from a slot, or it owns or holds the segment.
+    #[inline]
+    pub(crate) unsafe fn new(memory: &'m Mapping, location: Location) -> RawItem<'m> {
+        RawItem { at: memory.at(location.offset()), memory: PhantomData }
+    }
+
+    /// `N` immutable bytes of the item from `offset` on.
+    #[inline]
+    fn read<const N: usize>(self, offset: usize) -> [u8; N] {
+        // SAFETY: all callers read fields that the item's own header says are there, and that
+        // nobody changes.
+        unsafe { self.at.add(offset).cast::<[u8; N]>().read() }
+    }
+
+    #[inline]
+    fn cell(self, offset: usize) -> &'m AtomicU32 {
+        // SAFETY: the item is 8-aligned, `offset` is 4 or 8, inside every header; the words are
+        // only accessed as atomics once the item is published.
+        unsafe { self.at.add(offset).cast::<AtomicU32>().as_ref() }
+    }
+
+    #[inline]
+    fn fields(self) -> u8 {
+        self.read::<1>(1)[0]
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        usize::from(self.read::<1>(0)[0])
+    }
+
+    #[inline]
+    pub(crate) fn key(self) -> &'m [u8] {
+        let at = HEADER_LEN + optional_len(self.fields());
+        // SAFETY: the key lies behind the optional fields and does not change.
+        unsafe { std::slice::from_raw_parts(self.at.add(at).as_ptr(), self.key_len()) }
+    }
+
+    #[inline]
+    pub(crate) fn value_len(self) -> usize {
+        let fields = self.fields();
+        if fields & LONG == 0 {
+            return usize::from(u16::from_ne_bytes(self.read(2)));
+        }
+        let at = HEADER_LEN + if fields & CLIENT_FLAGS != 0 { 4 } else { 0 };
+        u32::from_ne_bytes(self.read(at)) as usize
+    }
+
+    fn chunk_count(self) -> usize {
+        let fields = self.fields();
+        if fields & HEAD == 0 {
+            return 0;
+        }
+        let at = HEADER_LEN + optional_len(fields & (CLIENT_FLAGS | LONG));
+        u32::from_ne_bytes(self.read(at)) as usize
+    }
+
+    fn layout(self) -> Layout {
+        let fields = self.fields();
+        let body_len =
+            if fields & HEAD != 0 { self.chunk_count() * 8 } else { self.value_len() };
+        Layout::of(fields, self.key_len(), body_len)
+    }
+
+    /// All bytes, a multiple of 8.
+    #[inline]
+    pub(crate) fn total_len(self) -> usize {
+        if self.is_piece() { piece_len(self.piece_data_len()) } else { self.layout().total }
+    }
+
+    pub(crate) fn client_flags(self) -> u32 {
+        if self.fields() & CLIENT_FLAGS == 0 { 0 } else { u32::from_ne_bytes(self.read(HEADER_LEN)) }
+    }
+
+    /// The CAS where it is written out.
+    pub(crate) fn explicit_cas(self) -> Option<u64> {
+        let fields = self.fields();
+        (fields & CAS != 0).then(|| {
+            let at = HEADER_LEN + optional_len(fields & (CLIENT_FLAGS | LONG | HEAD));
+            u64::from_ne_bytes(self.read(at))
+        })
+    }
+
+    pub(crate) fn key_is_binary(self) -> bool {
+        self.fields() & KEY_IS_BINARY != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_head(self) -> bool {
+        self.fields() & HEAD != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_piece(self) -> bool {
+        self.fields() & PIECE != 0
+    }
+
+    /// The value of an item that is no head.
+    #[inline]
+    pub(crate) fn value(self) -> &'m [u8] {
+        debug_assert!(!self.is_head());
+        let layout = self.layout();
+        // SAFETY: the value lies where the header says, and does not change.
+        unsafe {
+            std::slice::from_raw_parts(self.at.add(layout.body_at).as_ptr(), self.value_len())
+        }
+    }
+
+    /// The locations of a head's pieces, in order; empty for other items.
+    pub(crate) fn chunks(self) -> &'m [AtomicU64] {
+        let count = self.chunk_count();
+        if count == 0 {
+            return &[];
+        }
+        let layout = self.layout();
+        // SAFETY: a head's table is 8-aligned, lies where the header says, and is only accessed as
+        // atomics once the head is published.
+        unsafe { std::slice::from_raw_parts(self.at.add(layout.body_at).cast().as_ptr(), count) }
+    }
+
+    pub(crate) fn piece_data_len(self) -> usize {
+        u32::from_ne_bytes(self.read(4)) as usize
+    }
+
+    pub(crate) fn piece_index(self) -> usize {
+        u32::from_ne_bytes(self.read(8)) as usize
+    }
+
+    pub(crate) fn piece_hash(self) -> u64 {
+        u64::from_ne_bytes(self.read(16))
+    }
+
+    pub(crate) fn piece_data(self) -> &'m [u8] {
+        // SAFETY: a piece's data lies behind its header and does not change.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.at.add(PIECE_HEADER_LEN).as_ptr(),
+                self.piece_data_len(),
+            )
+        }
+    }
+
+    #[inline]
+    pub(crate) fn expiry(self) -> Expiry {
+        Expiry::from_raw(self.cell(4).load(Ordering::Relaxed))
+    }
+
+    /// Changes the expiry; under the lock bit of the item's bucket.
+    pub(crate) fn set_expiry(self, expiry: Expiry) {
+        self.cell(4).store(expiry.raw(), Ordering::Relaxed);
+    }
+
+    /// The access word: marks and time.
+    #[inline]
+    pub(crate) fn access(self) -> u32 {
+        self.cell(8).load(Ordering::Relaxed)
+    }
+
+    /// Sets and clears marks; under the lock bit of the item's bucket.
+    pub(crate) fn change_marks(self, set: u32, clear: u32) {
+        let cell = self.cell(8);
+        let mut word = cell.load(Ordering::Relaxed);
+        // Readers set the time without the lock.
+        while let Err(now) = cell.compare_exchange_weak(
+            word,
+            (word | set) & !clear,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            word = now;
+        }
+    }
+
+    /// Notes an access at `time`, in seconds of the store. Writes at most once a second.
+    #[inline]
+    pub(crate) fn note_access(self, time: u32) {
+        let cell = self.cell(8);
+        let word = cell.load(Ordering::Relaxed);
+        let new = (word & !mark::TIME) | mark::FETCHED | (time & mark::TIME);
+        if new != word {
+            let _ = cell.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// All bytes of a copy that carries its CAS, or does not.
+    pub(crate) fn len_with_cas(self, carries: bool) -> usize {
+        if self.is_piece() {
+            return self.total_len();
+        }
+        let fields = if carries { self.fields() | CAS } else { self.fields() & !CAS };
+        let body_len = if self.is_head() { self.chunk_count() * 8 } else { self.value_len() };
+        Layout::of(fields, self.key_len(), body_len).total
+    }
+
+    /// Copies everything that does not change to `space`, but for the CAS, which the copy carries
+    /// as `cas` says. The rest follows by [`RawItem::copy_changing`].
+    pub(crate) fn copy_to(self, space: &mut Space<'_>, cas: Option<u64>) {
+        if self.is_piece() {
+            let data = space.write_piece(
+                self.piece_hash(),
+                u32::from_ne_bytes(self.read(8)),
+                self.piece_data_len(),
+            );
+            data.copy_from_slice(self.piece_data());
+            return;
+        }
+        let is_head = self.is_head();
+        #[expect(clippy::cast_possible_truncation, reason = "it came from a u32")]
+        let body = space.write_item(&Draft {
+            key: self.key(),
+            key_is_binary: self.key_is_binary(),
+            client_flags: self.client_flags(),
+            cas,
+            expiry: Expiry::NEVER,
+            access: 0,
+            value_len: self.value_len(),
+            chunks: is_head.then_some(self.chunk_count() as u32),
+        });
+        if !is_head {
+            body.copy_from_slice(self.value());
+        }
+    }
+
+    /// Copies what changes to `copy`, which nobody else can reach yet; under the lock bit of this
+    /// item's bucket.
+    pub(crate) fn copy_changing(self, copy: RawItem<'_>) {
+        copy.cell(4).store(self.cell(4).load(Ordering::Relaxed), Ordering::Relaxed);
+        copy.cell(8).store(self.access(), Ordering::Relaxed);
+        for (to, from) in copy.chunks().iter().zip(self.chunks()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Seconds from the last access to `now`, `made` being when the store was.
+    pub(crate) fn idle_seconds(self, now: UnixSeconds, made: UnixSeconds) -> u32 {
+        let last = made.0.wrapping_add(self.access() & mark::TIME);
+        now.0.saturating_sub(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft<'a>(key: &'a [u8], value_len: usize) -> Draft<'a> {
+        Draft {
+            key,
+            key_is_binary: false,
+            client_flags: 0,
+            cas: None,
+            expiry: Expiry::NEVER,
+            access: 0,
+            value_len,
+            chunks: None,
+        }
+    }
+
+    #[test]
+    fn a_small_item_costs_its_bytes_and_twelve() {
+        assert_eq!(draft(b"0123456789", 10).layout().total, 32);
+        assert_eq!(draft(b"0123456789", 100).layout().total, 128);
+        assert_eq!(draft(b"k", 0).layout().total, 16);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let memory = Mapping::reserve(2 << 20).unwrap();
+        let key = [b'k'; 250];
+        for flags in [0, 7] {
+            for cas in [None, Some(0x0123_4567_89ab_cdef)] {
+                for value_len in [0, 1, 65_535, 65_536, 70_001] {
+                    let draft = Draft {
+                        client_flags: flags,
+                        cas,
+                        key_is_binary: flags == 7,
+                        expiry: Expiry::at(UnixSeconds(77)),
+                        access: mark::WON | 5,
+                        ..draft(&key, value_len)
+                    };
+                    let location = Location::of_offset(4096);
+                    let total = draft.layout().total;
+                    // SAFETY: the memory is this test's alone.
+                    let mut space = unsafe { Space::new(&memory, location, total) };
+                    space.write_item(&draft).fill(b'v');
+                    // SAFETY: just written, used for nothing else.
+                    let item = unsafe { RawItem::new(&memory, location) };
+                    assert_eq!(item.key(), key);
+                    assert_eq!(item.value(), vec![b'v'; value_len]);
+                    assert_eq!(item.client_flags(), flags);
+                    assert_eq!(item.explicit_cas(), cas);
+                    assert_eq!(item.key_is_binary(), flags == 7);
+                    assert_eq!(item.expiry(), Expiry::at(UnixSeconds(77)));
+                    assert_eq!(item.access(), mark::WON | 5);
+                    assert_eq!(item.total_len(), total);
+                    // A copy that carries another CAS is else the same.
+                    let to = Location::of_offset(1 << 20);
+                    let len = item.len_with_cas(true);
+                    // SAFETY: as above.
+                    let mut space = unsafe { Space::new(&memory, to, len) };
+                    item.copy_to(&mut space, Some(9));
+                    // SAFETY: as above.
+                    let copy = unsafe { RawItem::new(&memory, to) };
+                    item.copy_changing(copy);
+                    assert_eq!((copy.explicit_cas(), copy.total_len()), (Some(9), len));
+                    assert_eq!((copy.key(), copy.value()), (item.key(), item.value()));
+                    assert_eq!((copy.access(), copy.expiry()), (item.access(), item.expiry()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn heads_and_pieces_are_read_as_written() {
+        let memory = Mapping::reserve(2 << 20).unwrap();
+        let head = Draft { chunks: Some(3), ..draft(b"large", 200_000) };
+        // SAFETY: the memory is this test's alone.
+        let mut space = unsafe { Space::new(&memory, Location::of_offset(64), head.layout().total) };
+        let table = space.write_item(&head);
+        for (i, entry) in table.chunks_exact_mut(8).enumerate() {
+            entry.copy_from_slice(&(i as u64 + 5).to_ne_bytes());
+        }
+        // SAFETY: just written.
+        let item = unsafe { RawItem::new(&memory, Location::of_offset(64)) };
+        let chunks: Vec<_> = item.chunks().iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        assert_eq!(chunks, [5, 6, 7]);
+        assert_eq!(item.value_len(), 200_000);
+
+        // SAFETY: as above.
+        let mut space = unsafe { Space::new(&memory, Location::of_offset(8192), piece_len(100)) };
+        space.write_piece(42, 2, 100).fill(b'p');
+        // SAFETY: just written.
+        let piece = unsafe { RawItem::new(&memory, Location::of_offset(8192)) };
+        assert!(piece.is_piece());
+        assert_eq!((piece.piece_hash(), piece.piece_index(), piece.piece_data_len()), (42, 2, 100));
+        assert_eq!(piece.piece_data(), [b'p'; 100]);
+        assert_eq!(piece.total_len(), piece_len(100));
+        let to = Location::of_offset(16384);
+        // SAFETY: as above.
+        let mut space = unsafe { Space::new(&memory, to, piece_len(100)) };
+        piece.copy_to(&mut space, None);
+        // SAFETY: just written.
+        let copy = unsafe { RawItem::new(&memory, to) };
+        assert_eq!((copy.piece_index(), copy.piece_data()), (2, piece.piece_data()));
+    }
+}

@@ -1,0 +1,328 @@
+//! All segments together: appending to them, and what follows from a place in them.
+
+use super::item::{RawItem, Space};
+use super::queues::Queues;
+use super::{Queue, SegmentEntry, SegmentState};
+use crate::epoch::{Epoch, Epochs};
+use crate::index::slot::{GRANULE, Location, Slot};
+use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bits of a CAS below the segment's sequence number: granules of the largest segment.
+const PLACE_BITS: u32 = 18;
+
+/// See the module.
+pub(crate) struct Log {
+    mapping: Arc<Mapping>,
+    pages: Arc<Pages>,
+    entries: Slice<SegmentEntry>,
+    segment_len: usize,
+    segment_shift: u32,
+    /// The sequence number of the next segment to be opened.
+    sequence: CachePadded<AtomicU64>,
+    /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none.
+    flushed_below: CachePadded<AtomicU64>,
+    queues: Mutex<Queues>,
+    retired: Mutex<VecDeque<(Epoch, PageId)>>,
+    retired_count: AtomicUsize,
+    /// For each worker, bytes of each segment that it has made dead. Only the worker adds, so no
+    /// line is fought over; [`Log::dead_bytes`] sums. One row more is for whoever is no worker.
+    dead: Box<[Box<[AtomicU32]>]>,
+    /// Segments that somebody holds.
+    held: AtomicUsize,
+}
+
+/// A worker's place to append to.
+pub(crate) struct OpenSegment {
+    queue: Queue,
+    segment: Option<PageId>,
+    used: usize,
+    sequence: u64,
+}
+
+impl OpenSegment {
+    pub(crate) fn new(queue: Queue) -> OpenSegment {
+        OpenSegment { queue, segment: None, used: 0, sequence: 0 }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Log {
+    pub(crate) fn new(pages: Arc<Pages>, entries: Slice<SegmentEntry>, workers: usize) -> Log {
+        let segment_len = pages.page_len();
+        let count = entries.len();
+        Log {
+            mapping: Arc::clone(entries.mapping()),
+            segment_len,
+            segment_shift: segment_len.trailing_zeros(),
+            sequence: CachePadded::new(AtomicU64::new(1)),
+            flushed_below: CachePadded::new(AtomicU64::new(0)),
+            queues: Mutex::new(Queues::with_capacity(count)),
+            retired: Mutex::new(VecDeque::with_capacity(count)),
+            retired_count: AtomicUsize::new(0),
+            dead: (0..=workers)
+                .map(|_| (0..count).map(|_| AtomicU32::new(0)).collect())
+                .collect(),
+            held: AtomicUsize::new(0),
+            pages,
+            entries,
+        }
+    }
+
+    pub(crate) fn segment_len(&self) -> usize {
+        self.segment_len
+    }
+
+    pub(crate) fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    pub(crate) fn entry(&self, segment: PageId) -> &SegmentEntry {
+        &self.entries[segment as usize]
+    }
+
+    /// Segments and other pages that there are, the table's own included.
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    pub(crate) fn segment_count(&self) -> PageId {
+        self.entries.len() as PageId
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    pub(crate) fn segment_of(&self, location: Location) -> PageId {
+        (location.offset() >> self.segment_shift) as PageId
+    }
+
+    #[inline]
+    pub(crate) fn entry_of(&self, location: Location) -> &SegmentEntry {
+        self.entry(self.segment_of(location))
+    }
+
+    /// The item that a slot points to. The caller is inside the burst in which it loaded the slot,
+    /// holds the slot's bucket, or owns the segment.
+    #[inline]
+    #[expect(unsafe_code, reason = "follows a slot into segment memory")]
+    pub(crate) fn item(&self, location: Location) -> RawItem<'_> {
+        // SAFETY: slots and piece tables only ever hold locations of whole, published items, and a
+        // segment is not used again before every burst that could have loaded one has ended
+        // (`retire` and `reclaim`). The callers keep to the rule above.
+        unsafe { RawItem::new(&self.mapping, location) }
+    }
+
+    /// As [`Log::item`].
+    #[inline]
+    pub(crate) fn item_of(&self, slot: Slot) -> RawItem<'_> {
+        self.item(slot.location())
+    }
+
+    /// The CAS of an item at `location`, where the item does not carry one: its place in the log.
+    #[inline]
+    pub(crate) fn cas_of(&self, location: Location) -> u64 {
+        let within = (location.offset() & (self.segment_len - 1)) / GRANULE;
+        (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
+    }
+
+    /// The sequence number of the next segment: the log's clock.
+    pub(crate) fn clock(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
+    /// `len` bytes at the end of the worker's open segment, or of a new one; `None` where no page
+    /// is to be had. `len` is at most a segment's.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        open: &mut OpenSegment,
+        len: usize,
+        purpose: Purpose,
+    ) -> Option<Space<'_>> {
+        debug_assert!(len <= self.segment_len && len.is_multiple_of(GRANULE));
+        if open.segment.is_none() || open.used + len > self.segment_len {
+            self.open_next(open, purpose)?;
+        }
+        let segment = open.segment?;
+        let location = Location::of_offset((segment as usize * self.segment_len) + open.used);
+        open.used += len;
+        #[expect(unsafe_code, reason = "hands out segment memory")]
+        // SAFETY: the segment is the worker's, and each byte of it is handed out once in its life.
+        Some(unsafe { Space::new(&self.mapping, location, len) })
+    }
+
+    /// The least CAS that the next item appended will have by its place.
+    #[inline]
+    pub(crate) fn next_cas(&self, open: &OpenSegment) -> u64 {
+        match open.segment {
+            Some(_) => (open.sequence << PLACE_BITS) | (open.used / GRANULE) as u64,
+            None => self.clock() << PLACE_BITS,
+        }
+    }
+
+    /// Bytes that fit into the open segment without another.
+    pub(crate) fn room(&self, open: &OpenSegment) -> usize {
+        if open.segment.is_some() { self.segment_len - open.used } else { 0 }
+    }
+
+    #[cold]
+    fn open_next(&self, open: &mut OpenSegment, purpose: Purpose) -> Option<()> {
+        let next = self.pages.take(purpose)?;
+        self.seal(open);
+        for dead in &self.dead {
+            // Nobody adds to it now: no slot points into a free segment, and the last burst that
+            // saw one that did is over.
+            dead[next as usize].store(0, Ordering::Relaxed);
+        }
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        self.entry(next).open(open.queue, sequence);
+        *open = OpenSegment { queue: open.queue, segment: Some(next), used: 0, sequence };
+        Some(())
+    }
+
+    /// Ends an open segment, if there is one.
+    pub(crate) fn seal(&self, open: &mut OpenSegment) {
+        let Some(segment) = open.segment.take() else { return };
+        let entry = self.entry(segment);
+        entry.set_used(open.used);
+        entry.set_state(SegmentState::Sealed);
+        lock(&self.queues).push(open.queue, segment);
+    }
+
+    /// Notes that `len` bytes at `location` are of no use any more.
+    #[inline]
+    pub(crate) fn note_dead(&self, worker: usize, location: Location, len: usize) {
+        let cell = &self.dead[worker][self.segment_of(location) as usize];
+        #[expect(clippy::cast_possible_truncation, reason = "segments are at most 2 MiB")]
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(len as u32), Ordering::Relaxed);
+    }
+
+    /// As [`Log::note_dead`], for a thread that need not be a worker.
+    pub(crate) fn note_dead_from_outside(&self, location: Location, len: usize) {
+        let Some(row) = self.dead.last() else { return };
+        #[expect(clippy::cast_possible_truncation, reason = "segments are at most 2 MiB")]
+        row[self.segment_of(location) as usize].fetch_add(len as u32, Ordering::Relaxed);
+    }
+
+    /// Bytes of a segment that are known to be of no use.
+    pub(crate) fn dead_bytes(&self, segment: PageId) -> usize {
+        let dead = |worker: &[AtomicU32]| worker[segment as usize].load(Ordering::Relaxed) as usize;
+        self.dead.iter().map(|worker| dead(worker)).sum()
+    }
+
+    /// Bytes of segments that items take which are not known to be dead.
+    pub(crate) fn live_bytes(&self) -> usize {
+        (0..self.segment_count())
+            .filter(|&segment| {
+                matches!(
+                    self.entry(segment).state(),
+                    SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
+                )
+            })
+            .map(|segment| self.entry(segment).used().saturating_sub(self.dead_bytes(segment)))
+            .sum()
+    }
+
+    /// Lets others see how full an open segment is.
+    pub(crate) fn publish_used(&self, open: &OpenSegment) {
+        if let Some(segment) = open.segment {
+            self.entry(segment).set_used(open.used);
+        }
+    }
+
+    /// The queues of sealed segments. Held for a few microseconds, once a segment.
+    pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.queues)
+    }
+
+    /// Hands over a segment that no slot points into any more, to be free after a grace period.
+    pub(crate) fn retire(&self, segment: PageId, epochs: &Epochs) {
+        self.entry(segment).set_state(SegmentState::Retired);
+        let mut retired = lock(&self.retired);
+        // Under the lock, so that the queue is in the order of the epochs.
+        retired.push_back((epochs.advance(), segment));
+        self.retired_count.store(retired.len(), Ordering::Relaxed);
+    }
+
+    /// Frees retired segments whose grace period is over and that nobody holds.
+    pub(crate) fn reclaim(&self, epochs: &Epochs) {
+        if self.retired_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Ok(mut retired) = self.retired.try_lock() else { return };
+        for _ in 0..retired.len() {
+            let Some((epoch, segment)) = retired.pop_front() else { break };
+            if !epochs.is_over(epoch) {
+                retired.push_front((epoch, segment));
+                break;
+            }
+            if self.entry(segment).is_held() {
+                // Its place in the order no longer matters: its grace period stays over.
+                retired.push_back((epoch, segment));
+                continue;
+            }
+            self.entry(segment).set_state(SegmentState::Outside);
+            self.pages.give_back(segment);
+        }
+        self.retired_count.store(retired.len(), Ordering::Relaxed);
+    }
+
+    /// Keeps the segment of `location` as it is. See [`SegmentEntry::hold`].
+    pub(crate) fn hold(&self, location: Location) {
+        if self.entry_of(location).hold() {
+            self.held.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Undoes one [`Log::hold`].
+    pub(crate) fn release(&self, location: Location) {
+        if self.entry_of(location).release() {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Segments that somebody holds.
+    pub(crate) fn held_count(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Kills everything stored so far. Returns the sequence number below which all is dead.
+    pub(crate) fn flush(&self) -> u64 {
+        let below = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        self.flushed_below.fetch_max(below, Ordering::Release);
+        below
+    }
+
+    /// The flush whose dead are still being cleared away; 0 where none are.
+    #[inline]
+    pub(crate) fn flushed_below(&self) -> u64 {
+        self.flushed_below.load(Ordering::Acquire)
+    }
+
+    /// Says that nothing is left of what the flush at `below` killed.
+    pub(crate) fn flush_is_over(&self, below: u64) {
+        let _ = self.flushed_below.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether a flush has killed the item at `location`.
+    #[inline]
+    pub(crate) fn is_flushed(&self, location: Location) -> bool {
+        let below = self.flushed_below();
+        below != 0 && self.entry_of(location).sequence() < below
+    }
+
+    /// Ends an open segment that is older than `below`: what is in it is dead, what comes must not
+    /// be.
+    pub(crate) fn seal_older(&self, open: &mut OpenSegment, below: u64) {
+        if open.segment.is_some_and(|segment| self.entry(segment).sequence() < below) {
+            self.seal(open);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Segments: the log that items live in.
+//!
+//! A segment is a page that a worker appends items to until it is full, then a member of one of
+//! two queues, then empty again once the cleaner has moved or dropped what lived there. There are
+//! no size classes, and nothing in a segment is changed in place but a few words of its items.
+//!
+//! ```text
+//!  free ──take──▶ open ──seal──▶ sealed ──pick──▶ cleaning ──retire──▶ retired ──grace──▶ free
+//! ```
+//!
+//! # Invariants
+//! - An open segment belongs to one worker, a cleaning one to the worker that cleans it.
+//! - Every item in a sealed segment is published, dead, or part of an upload that holds the segment.
+//! - When a segment retires, no slot points into it any more.
+//! - A segment's sequence number is never used again, so a place in the log has a number of its own
+//!   for ever: an item's CAS follows from it.
+
+pub(crate) mod item;
+pub(crate) mod log;
+pub(crate) mod queues;
+
+pub(crate) use log::{Log, OpenSegment};
+pub(crate) use queues::Queue;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Where in its life a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum SegmentState {
+    /// Free, lent, or sub-tables of the index.
+    Outside = 0,
+    Open = 1,
+    Sealed = 2,
+    Cleaning = 3,
+    Retired = 4,
+}
+
+/// A line of the segment table.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct SegmentEntry {
+    state: AtomicU32,
+    /// [`Queue`] as a number.
+    queue: AtomicU32,
+    /// Orders segments by when they were opened; see [`Log::cas_of`].
+    sequence: AtomicU64,
+    /// Bytes appended, once sealed.
+    used: AtomicU32,
+    /// The latest expiry of an item here; `u32::MAX` where one never expires.
+    expiry_max: AtomicU32,
+    /// The earliest expiry of an item here, as of the last crawl; `u32::MAX` where none expires.
+    expiry_min: AtomicU32,
+    /// Unfinished uploads and pinned values here.
+    holds: AtomicU32,
+    /// Pieces of large items lie here.
+    has_pieces: AtomicU32,
+}
+
+impl SegmentEntry {
+    pub(crate) fn state(&self) -> SegmentState {
+        match self.state.load(Ordering::Acquire) {
+            1 => SegmentState::Open,
+            2 => SegmentState::Sealed,
+            3 => SegmentState::Cleaning,
+            4 => SegmentState::Retired,
+            _ => SegmentState::Outside,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: SegmentState) {
+        self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Begins a new life as an open segment.
+    fn open(&self, queue: Queue, sequence: u64) {
+        self.queue.store(queue as u32, Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::Relaxed);
+        self.used.store(0, Ordering::Relaxed);
+        self.expiry_max.store(0, Ordering::Relaxed);
+        self.expiry_min.store(u32::MAX, Ordering::Relaxed);
+        self.has_pieces.store(0, Ordering::Relaxed);
+        self.set_state(SegmentState::Open);
+    }
+
+    pub(crate) fn queue(&self) -> Queue {
+        if self.queue.load(Ordering::Relaxed) == Queue::Main as u32 { Queue::Main } else { Queue::Small }
+    }
+
+    #[inline]
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "segments are at most 2 MiB")]
+    pub(crate) fn set_used(&self, used: usize) {
+        self.used.store(used as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed) as usize
+    }
+
+    /// Notes that an item here lives until `expiry`, `None` for ever. Before the item can be found
+    /// to live so long.
+    #[inline]
+    pub(crate) fn note_expiry(&self, expiry: crate::time::Expiry) {
+        let until = if expiry.raw() == 0 { u32::MAX } else { expiry.raw() };
+        if self.expiry_max.load(Ordering::Relaxed) < until {
+            self.expiry_max.fetch_max(until, Ordering::Relaxed);
+        }
+        if until != u32::MAX && self.expiry_min.load(Ordering::Relaxed) > until {
+            self.expiry_min.fetch_min(until, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn expiry_max(&self) -> u32 {
+        self.expiry_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn expiry_min(&self) -> u32 {
+        self.expiry_min.load(Ordering::Relaxed)
+    }
+
+    /// Before a crawl looks at the items; it notes those that stay.
+    pub(crate) fn reset_expiry_min(&self) {
+        self.expiry_min.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    /// Keeps the segment from being cleaned or used again. Only for a segment that is open, or
+    /// from inside the burst in which an item of it was found.
+    pub(crate) fn hold(&self) -> bool {
+        self.holds.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// Undoes one [`SegmentEntry::hold`]; true when it was the last.
+    pub(crate) fn release(&self) -> bool {
+        self.holds.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn set_has_pieces(&self) {
+        if self.has_pieces.load(Ordering::Relaxed) == 0 {
+            self.has_pieces.store(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.has_pieces.load(Ordering::Relaxed) != 0
+    }
+}

@@ -1,0 +1,268 @@
+//! Values that arrive in parts.
+//!
+//! A value that is stored whole gets its place, and its item's header, at once; a larger one gets
+//! pieces as its bytes arrive. Until the upload is finished no slot points to any of it, and it
+//! holds its segments, so that the cleaner leaves them alone. All unfinished uploads together hold
+//! at most an eighth of memory.
+
+use crate::index::slot::{Location, Slot};
+use crate::key::{Key, KeyHash};
+use crate::operations::{Body, Pen};
+use crate::request::{Mode, Put, Refused, Stored};
+use crate::segment::Queue;
+use crate::segment::item::{Draft, PIECE_DATA_AT, Space, body_at, mark, piece_len};
+use crate::store::Store;
+use crate::worker::Burst;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The longest key.
+const KEY_MAX: usize = 250;
+
+/// A value on its way in. Dropping it gives it up.
+pub struct Upload {
+    store: Arc<Store>,
+    put: Put,
+    key: [u8; KEY_MAX],
+    key_len: u8,
+    hash: KeyHash,
+    value_len: usize,
+    filled: usize,
+    queue: Queue,
+    whole: Option<Part>,
+    pieces: Vec<Part>,
+    /// Bytes that it holds of all uploads' share.
+    held: usize,
+    /// What was written belongs to an item now.
+    adopted: std::cell::Cell<bool>,
+}
+
+/// A stretch of segment memory that the upload has for itself.
+#[derive(Clone, Copy)]
+struct Part {
+    location: Location,
+    total: usize,
+    data_at: usize,
+    data_len: usize,
+}
+
+impl Burst<'_> {
+    /// Begins to store a value of `value_len` bytes that arrives in parts. The burst may end
+    /// before it is complete.
+    pub fn begin_upload(
+        &mut self,
+        key: &Key<'_>,
+        put: &Put,
+        value_len: usize,
+    ) -> Result<Upload, Refused> {
+        let store = Arc::clone(&self.worker.store);
+        if key.bytes.len() > KEY_MAX || value_len + key.bytes.len() > store.item_size_max {
+            return Err(Refused::TooLarge);
+        }
+        let mut upload = Upload {
+            put: *put,
+            key: [0; KEY_MAX],
+            #[expect(clippy::cast_possible_truncation, reason = "at most KEY_MAX")]
+            key_len: key.bytes.len() as u8,
+            hash: key.hash,
+            value_len,
+            filled: 0,
+            queue: Queue::Small,
+            whole: None,
+            pieces: Vec::new(),
+            held: 0,
+            adopted: std::cell::Cell::new(false),
+            store,
+        };
+        upload.key[..key.bytes.len()].copy_from_slice(key.bytes);
+        let mut pen = self.pen();
+        let old = pen.hand.find_live(key, pen.now).ok();
+        upload.queue = pen.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
+        let access = pen.access_word(0);
+        let total = upload.draft(access).layout().total;
+        if total <= upload.store.whole_max {
+            upload.reserve(total)?;
+            let draft = upload.draft(access);
+            let (slot, _) = pen.write_header(key.hash, upload.queue, &draft, 0)?;
+            let data_at = body_at(&draft);
+            let location = slot.location();
+            upload.store.log.hold(location);
+            upload.whole = Some(Part { location, total, data_at, data_len: value_len });
+        }
+        Ok(upload)
+    }
+
+    /// Where the value's next bytes go: at least one byte, unless the upload is complete. Fill some
+    /// of it, then tell by [`Upload::advance`].
+    pub fn upload_space<'u>(&mut self, upload: &'u mut Upload) -> Result<&'u mut [u8], Refused> {
+        if upload.filled < upload.value_len && upload.filled == upload.reserved() {
+            let left = upload.value_len - upload.filled;
+            let (index, queue) = (upload.pieces.len(), upload.queue);
+            upload.reserve(upload.store.whole_max.min(piece_len(left)))?;
+            let (location, data) = self.pen().new_piece(upload.hash, queue, index, left)?;
+            let data_len = data.len();
+            upload.store.log.hold(location);
+            upload.pieces.push(Part {
+                location,
+                total: piece_len(data_len),
+                data_at: PIECE_DATA_AT,
+                data_len,
+            });
+        }
+        Ok(upload.unfilled())
+    }
+
+    /// Publishes a complete upload. Where there is no memory at the moment the upload comes back,
+    /// to be finished later.
+    ///
+    /// # Panics
+    /// Where the upload is not complete.
+    pub fn finish_upload(&mut self, upload: Upload) -> Result<Stored, Upload> {
+        assert_eq!(upload.remaining(), 0, "an upload is finished before it is complete");
+        let key = Key { bytes: upload.key(), hash: upload.hash };
+        let stored = self.pen().put(&key, &upload.put, Body::Upload(&upload));
+        if stored == Stored::Refused(Refused::Wait) { Err(upload) } else { Ok(stored) }
+    }
+}
+
+impl Upload {
+    /// Bytes of the value, all of it.
+    pub fn value_len(&self) -> usize {
+        self.value_len
+    }
+
+    /// Bytes that are still to come.
+    pub fn remaining(&self) -> usize {
+        self.value_len - self.filled
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key[..usize::from(self.key_len)]
+    }
+
+    /// The store operation.
+    pub fn put(&self) -> &Put {
+        &self.put
+    }
+
+    /// The first `n` bytes of the last [`Burst::upload_space`] are filled.
+    ///
+    /// # Panics
+    /// Where there was not so much space.
+    pub fn advance(&mut self, n: usize) {
+        assert!(self.filled + n <= self.reserved(), "more than there was space for");
+        self.filled += n;
+    }
+
+    fn draft(&self, access: u32) -> Draft<'_> {
+        let known = if self.put.return_cas { mark::CAS_KNOWN } else { 0 };
+        Draft {
+            key: self.key(),
+            key_is_binary: self.put.key_is_binary,
+            client_flags: self.put.client_flags,
+            cas: self.put.cas,
+            expiry: self.put.expiry,
+            access: access | known,
+            value_len: self.value_len,
+            chunks: None,
+        }
+    }
+
+    /// Takes a part of what uploads may hold.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Refused> {
+        let before = self.store.upload_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > self.store.upload_bytes_max {
+            self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Refused::OutOfMemory);
+        }
+        self.held += bytes;
+        Ok(())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.whole.iter().chain(&self.pieces)
+    }
+
+    /// Bytes of the value that have a place.
+    fn reserved(&self) -> usize {
+        self.parts().map(|part| part.data_len).sum()
+    }
+
+    /// The place of the bytes that come next.
+    fn unfilled(&mut self) -> &mut [u8] {
+        let reserved = self.reserved();
+        let Some(part) = self.whole.as_ref().or(self.pieces.last()) else { return &mut [] };
+        let len = reserved - self.filled;
+        let start = part.data_at + part.data_len - len;
+        #[expect(unsafe_code, reason = "segment memory that the upload has for itself")]
+        // SAFETY: the part was appended for this upload alone, its segment is held, and no slot
+        // points to it before it is adopted, which takes the upload.
+        let space = unsafe { Space::new(self.store.log.mapping(), part.location, part.total) };
+        space.detach(start, len)
+    }
+
+    /// Calls `f` with each slice of the value, in order.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&[u8])) {
+        let log = &self.store.log;
+        if let Some(part) = self.whole {
+            f(log.item(part.location).value());
+        }
+        for part in &self.pieces {
+            f(log.item(part.location).piece_data());
+        }
+    }
+}
+
+impl Pen<'_> {
+    /// An item of a complete upload's own bytes, where they are, to be published. Where that cannot
+    /// be, of a copy.
+    pub(crate) fn adopt(
+        &mut self,
+        upload: &Upload,
+        queue: Queue,
+        draft: &Draft<'_>,
+        cas_above: u64,
+    ) -> Result<Slot, Refused> {
+        let log = &self.hand.store.log;
+        let new = match upload.whole {
+            Some(part) => {
+                let item = log.item(part.location);
+                let cas_fits = draft.cas.is_some() || log.cas_of(part.location) > cas_above;
+                // What was flushed since it began to arrive must not die by that.
+                let is_as_wanted = cas_fits
+                    && !log.is_flushed(part.location)
+                    && upload.put.mode != Mode::Cas
+                    && !upload.adopted.get();
+                if !is_as_wanted {
+                    return self.write(upload.hash, queue, draft, &[Body::Upload(upload)], cas_above);
+                }
+                item.set_expiry(draft.expiry);
+                Slot::item(upload.hash.tag(), part.location, part.total)
+            }
+            None if upload.adopted.get() => {
+                return self.write(upload.hash, queue, draft, &[Body::Upload(upload)], cas_above);
+            }
+            None => {
+                let pieces: Vec<Location> = upload.pieces.iter().map(|part| part.location).collect();
+                self.write_head(upload.hash, queue, draft, &pieces, cas_above)?
+            }
+        };
+        // From here on the bytes are the item's: should it lose a race it is abandoned as an item.
+        upload.adopted.set(true);
+        Ok(new)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let log = &self.store.log;
+        for part in self.whole.iter().chain(&self.pieces) {
+            if !self.adopted.get() {
+                log.note_dead_from_outside(part.location, part.total);
+            }
+            log.release(part.location);
+        }
+        self.store.upload_bytes.fetch_sub(self.held, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,220 @@
+//! A worker's hold on the store, and the bursts in which it uses it.
+
+use crate::clean::Cleaner;
+use crate::hand::Hand;
+use crate::index::Migration;
+use crate::item::Item;
+use crate::key::{Key, KeyHash};
+use crate::memory::{prefetch, prefetch_at, prefetch_for_write};
+use crate::request::{Access, Miss};
+use crate::segment::{OpenSegment, Queue};
+use crate::store::Store;
+use crate::time::UnixSeconds;
+use std::sync::Arc;
+
+/// Cache lines of an item that are worth fetching ahead. The processor follows by itself beyond.
+const PREFETCH_LINES: usize = 4;
+
+/// Buckets of a split that are filled at the end of a burst: about 10 µs.
+const MIGRATE_BUCKETS: u32 = 128;
+
+/// One thread's part of the store: its open segments, its statistics, its share of the cleaning.
+///
+/// A thread works in turns: [`Worker::burst`], operations, end of the burst, [`Worker::end`].
+/// Before it may sleep for long it calls [`Worker::park`]; otherwise memory that others have freed
+/// is not used again while it sleeps.
+pub struct Worker {
+    pub(crate) store: Arc<Store>,
+    pub(crate) id: usize,
+    pub(crate) open: [OpenSegment; 2],
+    pub(crate) migrations: Vec<Migration>,
+    pub(crate) cleaner: Cleaner,
+    /// The flush that this worker's open segments have taken part in.
+    flush_seen: u64,
+    present: bool,
+    /// Bytes appended since the last end of a burst.
+    pub(crate) appended: usize,
+}
+
+/// What is asked of a key's buckets, so that they are fetched in the right way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// The key will be looked up.
+    Read,
+    /// The key will be stored, changed or deleted.
+    Write,
+}
+
+impl Worker {
+    pub(crate) fn new(store: Arc<Store>, id: usize) -> Worker {
+        Worker {
+            store,
+            id,
+            open: [OpenSegment::new(Queue::Small), OpenSegment::new(Queue::Main)],
+            migrations: Vec::with_capacity(64),
+            cleaner: Cleaner::new(),
+            flush_seen: 0,
+            present: false,
+            appended: 0,
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Begins a burst: from here on items may be looked at. `now` is the time of all its operations.
+    #[inline]
+    pub fn burst(&mut self, now: UnixSeconds) -> Burst<'_> {
+        if self.present {
+            self.store.epochs.announce(self.id);
+        } else {
+            self.store.epochs.come_back(self.id);
+            self.present = true;
+        }
+        self.take_part_in_flush(now);
+        Burst { worker: self, now }
+    }
+
+    /// Flushes that are due happen, and this worker's open segments take part in them.
+    #[inline]
+    fn take_part_in_flush(&mut self, now: UnixSeconds) {
+        let latest = self.store.flush.latest(&self.store.log, now);
+        if latest != self.flush_seen {
+            self.renew(latest);
+        }
+    }
+
+    /// What is in the open segments is dead by the flush `latest`.
+    pub(crate) fn renew(&mut self, latest: u64) {
+        for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
+            self.store.log.seal_older(open, latest);
+        }
+        self.flush_seen = latest;
+    }
+
+    /// Ends a turn: no references to items are held, and some of the store's own work is done, in
+    /// measure with what was stored. True where more waits, so that the next turn should come soon.
+    pub fn end(&mut self, now: UnixSeconds) -> bool {
+        if !self.present {
+            self.store.epochs.come_back(self.id);
+            self.present = true;
+        } else {
+            self.store.epochs.announce(self.id);
+        }
+        if !self.migrations.is_empty() {
+            self.migrate(MIGRATE_BUCKETS);
+        }
+        for open in self.open.iter().chain(&self.cleaner.open) {
+            self.store.log.publish_used(open);
+        }
+        let hand = Hand { store: &self.store, id: self.id };
+        let more = self.cleaner.clean(hand, self.appended, now);
+        self.appended = 0;
+        self.store.epochs.announce(self.id);
+        self.store.log.reclaim(&self.store.epochs);
+        more || !self.migrations.is_empty()
+    }
+
+    /// The thread may sleep: others no longer wait for it. The next burst ends that.
+    pub fn park(&mut self) {
+        if self.present {
+            self.migrate(u32::MAX);
+            self.store.epochs.leave(self.id);
+            self.present = false;
+            self.store.log.reclaim(&self.store.epochs);
+        }
+    }
+
+    /// Carries on with the splits that this worker began.
+    fn migrate(&mut self, buckets: u32) {
+        let mut left = buckets.min(64 * crate::index::TABLE_BUCKETS);
+        while left > 0 {
+            let Some(migration) = self.migrations.last_mut() else { return };
+            let step = left.min(crate::index::TABLE_BUCKETS);
+            if self.store.index.migrate(migration, step) {
+                self.migrations.pop();
+            }
+            left -= step;
+        }
+    }
+
+    /// The store with this worker's number.
+    #[inline]
+    pub(crate) fn hand(&self) -> Hand<'_> {
+        Hand { store: &self.store, id: self.id }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.park();
+        let hand = Hand { store: &self.store, id: self.id };
+        self.cleaner.abandon(hand);
+        for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
+            self.store.log.seal(open);
+        }
+        self.store.give_worker_back(self.id);
+    }
+}
+
+/// A worker between two quiescent states. Items that it shows stay readable until it is dropped.
+pub struct Burst<'w> {
+    pub(crate) worker: &'w mut Worker,
+    pub(crate) now: UnixSeconds,
+}
+
+impl Burst<'_> {
+    /// The time of the burst's operations.
+    pub fn now(&self) -> UnixSeconds {
+        self.now
+    }
+
+    /// A key with its hash.
+    #[inline]
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.worker.store.key(bytes)
+    }
+
+    /// Fetches the key's buckets ahead of use. First step of the look-ahead: some sixteen requests
+    /// later [`Burst::prefetch_item`], and as many later the operation.
+    #[inline]
+    pub fn prefetch_buckets(&self, hash: KeyHash, intent: Intent) {
+        let [b1, b2] = self.worker.store.index.buckets_of(hash);
+        match intent {
+            Intent::Read => {
+                prefetch(b1);
+                prefetch(b2);
+            }
+            Intent::Write => {
+                prefetch_for_write(b1);
+                prefetch_for_write(b2);
+            }
+        }
+    }
+
+    /// Fetches what is likely the key's item ahead of use. Changes nothing: the operation looks
+    /// the key up again.
+    #[inline]
+    pub fn prefetch_item(&self, hash: KeyHash) {
+        let store = &*self.worker.store;
+        let Some(slot) = store.index.likely(hash) else { return };
+        let start = store.log.mapping().at(slot.location().offset()).as_ptr();
+        for line in 0..slot.lines().min(PREFETCH_LINES) {
+            prefetch_at(start.wrapping_add(line * 64));
+        }
+    }
+
+    /// Looks `key` up.
+    #[inline]
+    pub fn get(&self, key: &Key<'_>, access: Access) -> Result<Item<'_>, Miss> {
+        let hand = self.worker.hand();
+        loop {
+            let (place, item) = hand.find_live(key, self.now)?;
+            if let Some(item) = hand.show(place, item, access, self.now) {
+                return Ok(item);
+            }
+        }
+    }
+}

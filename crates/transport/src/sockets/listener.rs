@@ -1,0 +1,189 @@
+//! Sockets that take connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    getsockname, ipproto, listen, socket_with, sockopt,
+};
+
+use super::stream::Stream;
+
+/// How TCP listeners are set up.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpOptions {
+    /// Connections that may wait to be accepted.
+    pub backlog: i32,
+}
+
+/// Why a listener could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The kernel refused the TCP address.
+    #[error("cannot listen on {address}: {source}")]
+    Tcp {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel refused the unix socket's path.
+    #[error("cannot listen on {path}: {source}")]
+    Unix {
+        /// The path that was asked for.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A listening socket.
+pub struct Listener {
+    fd: OwnedFd,
+    is_tcp: bool,
+}
+
+/// What an attempt to accept came to.
+pub enum Accepted {
+    /// A new connection.
+    Stream(Stream),
+    /// None waits.
+    Nothing,
+    /// One waits, but the process or the system has no descriptor or memory for it.
+    Exhausted(io::Error),
+}
+
+impl Listener {
+    /// Listens on `address` with `count` sockets, among which the kernel spreads the connections.
+    ///
+    /// Fails where another process listens on the address already, also where that process would
+    /// share it. Port 0 takes any free port, the same one for all sockets.
+    pub fn tcp(
+        address: SocketAddr,
+        count: usize,
+        options: TcpOptions,
+    ) -> Result<Vec<Listener>, ListenError> {
+        let failed = |source: io::Error| ListenError::Tcp { address, source };
+        // A socket that does not share its port tells whether somebody has it; sharing ones would
+        // silently take half of another server's connections.
+        let probe = tcp_socket(address).map_err(failed)?;
+        bind(&probe, &address).map_err(|errno| failed(errno.into()))?;
+        let bound = local_address(&probe).map_err(failed)?;
+        drop(probe);
+        let mut listeners = Vec::with_capacity(count);
+        for _ in 0..count {
+            let fd = listen_shared(bound, options).map_err(failed)?;
+            listeners.push(Listener { fd, is_tcp: true });
+        }
+        Ok(listeners)
+    }
+
+    /// Listens on a unix socket at `path` with the access bits `mode`; a socket that lies there
+    /// already is replaced, anything else is not.
+    pub fn unix(path: &Path, mode: u32, backlog: i32) -> Result<Listener, ListenError> {
+        unix_socket(path, mode, backlog)
+            .map(|fd| Listener { fd, is_tcp: false })
+            .map_err(|source| ListenError::Unix {
+                path: path.to_owned(),
+                source,
+            })
+    }
+
+    /// The same socket once more, for another worker.
+    pub fn share(&self) -> io::Result<Listener> {
+        Ok(Listener {
+            fd: self.fd.try_clone()?,
+            is_tcp: self.is_tcp,
+        })
+    }
+
+    /// Whether it listens on TCP rather than on a unix socket.
+    pub fn is_tcp(&self) -> bool {
+        self.is_tcp
+    }
+
+    /// The address it is bound to, for TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        local_address(&self.fd).ok()
+    }
+
+    /// Takes a waiting connection.
+    pub fn accept(&self) -> Accepted {
+        loop {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            return match accept_with(&self.fd, flags) {
+                Ok(fd) => {
+                    if self.is_tcp {
+                        // A connection that is gone already tells so at its first use.
+                        let _ = sockopt::set_tcp_nodelay(&fd, true);
+                        let _ = sockopt::set_socket_keepalive(&fd, true);
+                    }
+                    Accepted::Stream(Stream::new(fd))
+                }
+                Err(Errno::AGAIN) => Accepted::Nothing,
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    Accepted::Exhausted(errno.into())
+                }
+                // All others tell about the connection that was to be accepted, not about the
+                // listener (accept(2)); it is gone from the queue.
+                Err(_) => continue,
+            };
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn listen_shared(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd> {
+    let fd = tcp_socket(address)?;
+    sockopt::set_socket_reuseport(&fd, true)?;
+    bind(&fd, &address)?;
+    listen(&fd, options.backlog)?;
+    Ok(fd)
+}
+
+fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+fn unix_socket(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
+    if let Ok(status) = rustix::fs::lstat(path)
+        && FileType::from_raw_mode(status.st_mode) == FileType::Socket
+    {
+        rustix::fs::unlink(path)?;
+    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The mask acts while the path is made, so that nobody connects before the bits are right.
+    let before = rustix::process::umask(!Mode::from_raw_mode(mode) & Mode::from_raw_mode(0o777));
+    let bound = bind(&fd, &SocketAddrUnix::new(path)?);
+    rustix::process::umask(before);
+    bound?;
+    listen(&fd, backlog)?;
+    Ok(fd)
+}
+
+fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    let address: SocketAddrAny = getsockname(fd)?;
+    Ok(SocketAddr::try_from(address)?)
+}

@@ -1,0 +1,42 @@
+//! `cargo xtask bench`: the programs of `crates/bench`.
+
+use clap::{Args, ValueEnum};
+
+use crate::commands::{cargo, run as run_command};
+
+/// What to measure
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// Which benchmark
+    what: What,
+    /// Passed on as they are; `--help` shows what there is
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum What {
+    /// The store alone, beside other concurrent tables
+    Store,
+    /// Miss ratios on traces, beside LRU, S3-FIFO and memcached
+    Hits,
+    /// Whole servers on loopback: coua, memcached, and a bare echo
+    Server,
+}
+
+/// Builds the benchmark in the release profile and runs it.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let name = match flags.what {
+        What::Store => "store",
+        What::Hits => "hits",
+        What::Server => {
+            run_command(cargo().args(["build", "--release", "-p", "coua"]))?;
+            "server"
+        }
+    };
+    run_command(
+        cargo()
+            .args(["run", "--release", "-p", "coua-bench", "--", name])
+            .args(&flags.rest),
+    )
+}

@@ -1,0 +1,127 @@
+//! Running other programs, and where things lie.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest
+        .ancestors()
+        .nth(2)
+        .expect("crates/xtask lies two folders down")
+        .to_owned()
+}
+
+/// Where cargo builds: `CARGO_TARGET_DIR`, or `target`.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root().join("target"), |named| root().join(named))
+}
+
+/// A program, to be run in the root of the repository.
+pub(crate) fn program(name: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(name.as_ref());
+    command.current_dir(root());
+    command
+}
+
+/// The cargo that runs this chore.
+pub(crate) fn cargo() -> Command {
+    program(env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from))
+}
+
+/// The cargo of another tool chain, by way of rustup.
+pub(crate) fn cargo_of(tool_chain: &str) -> Command {
+    let mut command = program("cargo");
+    command
+        .arg(format!("+{tool_chain}"))
+        .env_remove("CARGO")
+        .env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+/// Shows the command, runs it, and fails when it does.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    println!("  $ {}", shown(command));
+    let status = command
+        .status()
+        .with_context(|| format!("{} cannot be run", shown(command)))?;
+    ensure!(status.success(), "{}: {status}", shown(command));
+    Ok(())
+}
+
+/// As [`run`], but stops the command when it takes longer.
+pub(crate) fn run_within(limit: Duration, command: &Command) -> Result<()> {
+    let mut limited = program("timeout");
+    limited
+        .args(["--kill-after=10", &limit.as_secs().to_string()])
+        .arg(command.get_program());
+    limited.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        limited.current_dir(folder);
+    }
+    run(&mut limited)
+}
+
+/// Runs the command and gives what it wrote to standard output; fails when it does, with what it wrote to standard
+/// error.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("{} cannot be run", shown(command)))?;
+    if !output.status.success() {
+        bail!(
+            "{}: {}: {}",
+            shown(command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// True when the command runs and succeeds; nothing is shown.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    let quiet = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+/// True when a program of this name is in `PATH`.
+pub(crate) fn is_installed(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+fn shown(command: &Command) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            words.push(format!(
+                "{}={:?}",
+                name.to_string_lossy(),
+                value.to_string_lossy()
+            ));
+        }
+    }
+    words.push(command.get_program().to_string_lossy().into_owned());
+    words.extend(
+        command
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
+    words.join(" ")
+}

@@ -1,0 +1,54 @@
+//! The project's own chores: `cargo xtask --help`.
+//!
+//! A chore runs other programs and tells, on standard output, what it does and what came of it.
+#![allow(
+    clippy::print_stdout,
+    reason = "a program of chores talks to whoever called it"
+)]
+
+mod bench;
+mod commands;
+mod server;
+mod setup;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The chores of this repository
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Installs what the tests need: packages by apt, Python's clients in a virtual environment, cargo-fuzz, memcached
+    Setup,
+    /// Runs every test: the workspace's own, loom, real clients, sanitizers, short fuzz runs
+    Test(test::Flags),
+    /// Checks what a machine can check of the rules in CONTRIBUTING.md
+    Tidy,
+    /// Runs a benchmark of crates/bench and passes it the rest of the line
+    Bench(bench::Flags),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().chore {
+        Chore::Setup => setup::run().map(|_| ()),
+        Chore::Test(flags) => test::run(&flags),
+        Chore::Tidy => tidy::run(),
+        Chore::Bench(flags) => bench::run(&flags),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A cache server to point real clients at.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::commands::program;
+
+/// How long a server may take to its first answer.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// A child process that listens on loopback. Dropping it ends the process.
+pub(crate) struct Server {
+    /// Where it listens.
+    pub(crate) port: u16,
+    child: Child,
+}
+
+impl Server {
+    /// Starts a memcached-compatible server on a free port and waits for its first answer.
+    pub(crate) fn start(path: &Path, flags: &[&str]) -> Result<Self> {
+        let port = free_port()?;
+        let mut command = program(path);
+        command
+            .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"])
+            .args(flags);
+        Self::start_as(&mut command, port, |stream| {
+            let mut answer = [0; 4];
+            stream.write_all(b"mn\r\n").is_ok()
+                && stream.read_exact(&mut answer).is_ok()
+                && &answer == b"MN\r\n"
+        })
+    }
+
+    /// Starts a program and waits until `is_up` likes what a connection to `port` says.
+    pub(crate) fn start_as(
+        command: &mut Command,
+        port: u16,
+        is_up: fn(&mut TcpStream) -> bool,
+    ) -> Result<Self> {
+        let child = command
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{command:?} cannot be run"))?;
+        let mut server = Self { port, child };
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("{command:?} ends at once: {status}");
+            }
+            if let Ok(mut stream) =
+                TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            {
+                stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+                if is_up(&mut stream) {
+                    return Ok(server);
+                }
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        bail!("{command:?} does not answer within {START_LIMIT:?}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself, which the client's failure tells better.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port of loopback that nobody listens on at this moment.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask test`: every test, as a list of steps with a table at the end.
+
+mod clients;
+mod deep;
+mod steps;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::setup;
+use steps::STEPS;
+
+/// What to test
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer
+    #[arg(long)]
+    all: bool,
+    /// Only the steps whose name contains this; where there is none, only the tests whose name does
+    filter: Option<String>,
+}
+
+/// What came of a step.
+pub(crate) enum Outcome {
+    /// It was run and is well.
+    Passed,
+    /// It was not run, and why.
+    LeftOut(String),
+}
+
+/// What a step needs to know.
+pub(crate) struct Context {
+    /// `--all`
+    pub(crate) all: bool,
+    /// Only tests whose name contains this.
+    pub(crate) test_filter: Option<String>,
+    /// What the set-up found.
+    pub(crate) tools: setup::Tools,
+}
+
+/// One line of the table.
+pub(crate) struct Step {
+    /// What the filter is compared with.
+    pub(crate) name: &'static str,
+    /// Only with `--all`, or when the filter names it in full.
+    pub(crate) long: bool,
+    /// Does it; an error is a failed step and does not stop the rest.
+    pub(crate) run: fn(&Context) -> Result<Outcome>,
+}
+
+/// Runs the steps one after the other.
+///
+/// # Errors
+/// When the set-up or a step failed.
+pub(crate) fn run(flags: &Flags) -> Result<()> {
+    let start = Instant::now();
+    println!("== setup");
+    let tools = setup::run()?;
+    let matching: Vec<&Step> = STEPS.iter().filter(|step| is_wanted(step, flags)).collect();
+    let (chosen, test_filter) = match &flags.filter {
+        Some(filter) if matching.is_empty() => (
+            STEPS
+                .iter()
+                .filter(|step| step.name == "workspace")
+                .collect(),
+            Some(filter.clone()),
+        ),
+        _ => (matching, None),
+    };
+    let context = Context {
+        all: flags.all,
+        test_filter,
+        tools,
+    };
+
+    let mut rows = vec![Row {
+        name: "setup",
+        seconds: start.elapsed(),
+        result: Ok(Outcome::Passed),
+    }];
+    for step in chosen {
+        println!("\n== {} (after {})", step.name, shown(start.elapsed()));
+        let step_start = Instant::now();
+        let result = (step.run)(&context);
+        if let Err(error) = &result {
+            println!("== {} FAILED: {error:#}", step.name);
+        }
+        rows.push(Row {
+            name: step.name,
+            seconds: step_start.elapsed(),
+            result,
+        });
+    }
+    conclude(&rows, start.elapsed())
+}
+
+struct Row {
+    name: &'static str,
+    seconds: Duration,
+    result: Result<Outcome>,
+}
+
+fn is_wanted(step: &Step, flags: &Flags) -> bool {
+    match &flags.filter {
+        Some(filter) => {
+            step.name.contains(filter.as_str()) && (flags.all || !step.long || step.name == filter)
+        }
+        None => flags.all || !step.long,
+    }
+}
+
+fn conclude(rows: &[Row], total: Duration) -> Result<()> {
+    let (mut passed, mut failed, mut left_out) = (0, 0, 0);
+    println!("\n{:<20} {:>8}  result", "step", "time");
+    for row in rows {
+        let result = match &row.result {
+            Ok(Outcome::Passed) => {
+                passed += 1;
+                "passed".to_owned()
+            }
+            Ok(Outcome::LeftOut(why)) => {
+                left_out += 1;
+                format!("left out: {why}")
+            }
+            Err(error) => {
+                failed += 1;
+                format!(
+                    "FAILED: {}",
+                    error.to_string().lines().next().unwrap_or_default()
+                )
+            }
+        };
+        println!("{:<20} {:>8}  {result}", row.name, shown(row.seconds));
+    }
+    println!("{:<20} {:>8}\n", "all", shown(total));
+    println!("{passed} passed, {failed} failed, {left_out} skipped");
+    if failed > 0 {
+        bail!("{failed} of {} steps failed", rows.len());
+    }
+    Ok(())
+}
+
+fn shown(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}

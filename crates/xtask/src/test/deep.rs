@@ -1,0 +1,214 @@
+//! Tests that look under the surface: loom, sanitizers, Miri, fuzzing, long stress.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Context, Outcome};
+use crate::commands::{cargo, cargo_of, program, read, root, run_within, succeeds, target};
+
+/// loom tries the interleavings of the store's orders, and of nothing else: loom's atomics replace all others.
+pub(crate) fn loom(_: &Context) -> Result<Outcome> {
+    let test = |rest: &[&str]| {
+        let mut command = cargo();
+        command
+            .args(["test", "--release", "-p", "coua-store", "--lib", "loom"])
+            .args(rest);
+        command
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", target().join("loom"));
+        command
+    };
+    let names = read(&mut test(&["--", "--list"]))?;
+    ensure!(
+        names.contains(": test"),
+        "coua-store has no test whose name contains loom"
+    );
+    run_within(minutes(10), &test(&[]))?;
+    Ok(Outcome::Passed)
+}
+
+/// AddressSanitizer and LeakSanitizer over the crates that hold the unsafe code.
+pub(crate) fn address_sanitizer(_: &Context) -> Result<Outcome> {
+    let Some(host) = sanitizer_target() else {
+        return Ok(Outcome::LeftOut(
+            "no AddressSanitizer for this machine".to_owned(),
+        ));
+    };
+    let mut command = cargo();
+    command.args([
+        "test",
+        "-p",
+        "coua-store",
+        "-p",
+        "coua-transport",
+        "--lib",
+        "--tests",
+        "--target",
+        host,
+    ]);
+    sanitized(&mut command, "address");
+    run_within(minutes(10), &command)?;
+    Ok(Outcome::Passed)
+}
+
+/// ThreadSanitizer needs a standard library of its own, or it reports races that are none.
+pub(crate) fn thread_sanitizer(_: &Context) -> Result<Outcome> {
+    let Some(host) = sanitizer_target() else {
+        return Ok(Outcome::LeftOut(
+            "no ThreadSanitizer for this machine".to_owned(),
+        ));
+    };
+    if !has_component("stable", "rust-src") {
+        return Ok(Outcome::LeftOut(
+            "no rust-src: `rustup component add rust-src`".to_owned(),
+        ));
+    }
+    let mut command = cargo();
+    command.args([
+        "test",
+        "-Zbuild-std",
+        "-p",
+        "coua-store",
+        "--lib",
+        "--tests",
+        "--target",
+        host,
+    ]);
+    sanitized(&mut command, "thread");
+    run_within(minutes(60), &command)?;
+    Ok(Outcome::Passed)
+}
+
+/// Miri over the crates that it can run: those without system calls of their own.
+pub(crate) fn miri(_: &Context) -> Result<Outcome> {
+    if !succeeds(cargo_of("nightly").args(["miri", "--version"])) {
+        return Ok(Outcome::LeftOut(
+            "no Miri: `rustup component add --toolchain nightly miri rust-src`".to_owned(),
+        ));
+    }
+    let mut command = cargo_of("nightly");
+    command.args([
+        "miri",
+        "test",
+        "-p",
+        "coua-protocol",
+        "-p",
+        "coua-store",
+        "--lib",
+    ]);
+    command.env(
+        "MIRIFLAGS",
+        "-Zmiri-disable-isolation -Zmiri-permissive-provenance",
+    );
+    command
+        .env("CARGO_TARGET_DIR", target().join("miri"))
+        .env("PROPTEST_CASES", "8");
+    run_within(minutes(60), &command)?;
+    Ok(Outcome::Passed)
+}
+
+/// Each fuzz target from its corpus on: 20 seconds, or 10 minutes with `--all`.
+pub(crate) fn fuzz(context: &Context) -> Result<Outcome> {
+    let folder = root().join("fuzz/fuzz_targets");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.push(
+                path.file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+            );
+        }
+    }
+    names.sort();
+    ensure!(
+        !names.is_empty(),
+        "{} holds no fuzz target",
+        folder.display()
+    );
+    let seconds = if context.all { 600 } else { 20 };
+    for name in names {
+        let mut command = program(&context.tools.cargo_fuzz);
+        // No sanitizer: the code is safe Rust, or has its own step; so 5 times as many inputs are tried.
+        command.args(["run", "--sanitizer", "none", &name]);
+        // What is found goes to a folder of its own: the kept corpus grows only by hand.
+        let found = target().join("fuzz-corpus").join(&name);
+        fs::create_dir_all(&found)?;
+        command.arg(found);
+        let kept = root().join("fuzz/corpus").join(&name);
+        if kept.is_dir() {
+            command.arg(kept);
+        }
+        command.args([
+            "--",
+            &format!("-max_total_time={seconds}"),
+            "-print_final_stats=1",
+            "-verbosity=0",
+        ]);
+        command
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_TARGET_DIR", target().join("fuzz"));
+        run_within(minutes(5) + Duration::from_secs(seconds), &command)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// The store's stress test for minutes instead of seconds.
+pub(crate) fn stress(_: &Context) -> Result<Outcome> {
+    let test = root().join("crates/store/tests/stress.rs");
+    ensure!(
+        test.is_file() || test.with_extension("").is_dir(),
+        "{} is not there",
+        test.display()
+    );
+    let mut command = cargo();
+    command.args(["test", "--release", "-p", "coua-store", "--test", "stress"]);
+    command.env("COUA_STRESS_SECONDS", "600");
+    run_within(minutes(60), &command)?;
+    Ok(Outcome::Passed)
+}
+
+fn sanitized(command: &mut Command, name: &str) {
+    command
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", format!("-Zsanitizer={name}"));
+    command.env(
+        "CARGO_TARGET_DIR",
+        target().join(format!("{name}-sanitizer")),
+    );
+}
+
+/// The sanitizers must not reach build scripts, so the host is named as if it were foreign.
+fn sanitizer_target() -> Option<&'static str> {
+    match (std::env::consts::OS, std::env::consts::ARCH) {
+        ("linux", "x86_64") => Some("x86_64-unknown-linux-gnu"),
+        ("linux", "aarch64") => Some("aarch64-unknown-linux-gnu"),
+        _ => None,
+    }
+}
+
+fn has_component(tool_chain: &str, component: &str) -> bool {
+    let list = [
+        "component",
+        "list",
+        "--installed",
+        "--toolchain",
+        tool_chain,
+    ];
+    crate::commands::read(
+        Command::new("rustup")
+            .args(list)
+            .current_dir(Path::new("/")),
+    )
+    .is_ok_and(|text| text.lines().any(|line| line.starts_with(component)))
+}
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}

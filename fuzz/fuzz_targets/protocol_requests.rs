@@ -1,0 +1,101 @@
+//! Requests in pieces: no panic, no standing still, every span inside of its
+//! input, and the same operations however the bytes are cut.
+#![no_main]
+
+use coua_protocol::{Limits, Op, Parser, Span, Step};
+use libfuzzer_sys::fuzz_target;
+
+/// Up to this many bytes a line without an end is waited for, whatever it is.
+const SAME_MAX: usize = 2048;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[sizes, seed], bytes)) = data.split_first_chunk() else {
+        return;
+    };
+    let limits = Limits {
+        item_size_max: [70, 100, 1 << 10, 1 << 20][usize::from(sizes & 3)],
+        gather_max: [0, 30, 100, 1 << 14][usize::from(sizes >> 2 & 3)],
+        cas: sizes & 16 != 0,
+        line_max: 2100,
+    };
+    let mut random = u32::from(seed) | 1;
+    let mut piece = || {
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        match seed {
+            0 => 1,
+            _ => random as usize % 32 + 1,
+        }
+    };
+    let pieces = run(bytes, &limits, &mut piece);
+    if bytes.len() <= SAME_MAX {
+        assert_eq!(pieces, run(bytes, &limits, &mut || bytes.len()));
+    }
+});
+
+/// The operations, with spans as of all the bytes; what is left of a request that
+/// is not whole; and whether the connection was closed.
+fn run(bytes: &[u8], limits: &Limits, piece: &mut impl FnMut() -> usize) -> (Vec<Op>, usize, bool) {
+    let mut parser = Parser::new();
+    let mut ops = Vec::new();
+    let (mut front, mut end) = (0, 0);
+    loop {
+        let input = &bytes[front..end];
+        match parser.next(input, limits) {
+            Step::More { at_least } => {
+                assert!(at_least as usize > input.len());
+                if end == bytes.len() {
+                    return (ops, input.len(), false);
+                }
+                end = bytes.len().min(end + piece());
+            }
+            Step::Op { consumed, op } => {
+                assert!(consumed > 0 && consumed as usize <= input.len());
+                let op = op.shifted(u32::try_from(front).expect("short"));
+                inside(&op, &bytes[..end]);
+                front += consumed as usize;
+                match (ops.last_mut(), op) {
+                    (Some(Op::StoreBody { bytes }), Op::StoreBody { bytes: next }) => {
+                        assert_eq!(next.start, bytes.start + bytes.len);
+                        bytes.len += next.len;
+                    }
+                    _ => ops.push(op),
+                }
+            }
+            Step::Skip { consumed } => {
+                assert!(consumed > 0 && consumed as usize <= input.len());
+                front += consumed as usize;
+            }
+            Step::Close { .. } => return (ops, 0, true),
+        }
+    }
+}
+
+/// Reads what the operation's spans name.
+fn inside(op: &Op, bytes: &[u8]) {
+    let key = |key: Span| assert!(key.of(bytes).len() <= coua_protocol::KEY_LEN_MAX);
+    match op {
+        Op::Get { key: name, .. } | Op::GetAndTouch { key: name, .. } => key(*name),
+        Op::Store(store) | Op::StoreStream(store) => {
+            key(store.key);
+            assert!(store.value.of(bytes).len() <= store.value_len as usize);
+            let echo = coua_protocol::Echo::of(store.tokens.of(bytes));
+            assert!(echo.flags().count() <= 4);
+        }
+        Op::MetaGet(meta) | Op::MetaDelete(meta) => {
+            key(meta.key);
+            assert!(meta.flags(bytes).all(|(letter, _)| meta.set.has(letter)));
+            if meta.key_base64() {
+                let mut decoded = [0; coua_protocol::KEY_LEN_MAX];
+                assert!(coua_protocol::base64::decode(meta.key.of(bytes), &mut decoded).is_some());
+            }
+        }
+        Op::MetaArithmetic(change) => key(change.meta.key),
+        Op::StoreBody { bytes: value } => assert!(!value.of(bytes).is_empty()),
+        Op::Stats { args } | Op::Admin { args, .. } => {
+            let _ = args.of(bytes);
+        }
+        _ => {}
+    }
+}
