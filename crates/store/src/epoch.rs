@@ -33,7 +33,9 @@ impl Epochs {
     pub(crate) fn new(workers: usize) -> Epochs {
         Epochs {
             global: CachePadded::new(AtomicU64::new(1)),
-            workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(ABSENT))).collect(),
+            workers: (0..workers)
+                .map(|_| CachePadded::new(AtomicU64::new(ABSENT)))
+                .collect(),
         }
     }
 
@@ -63,6 +65,8 @@ impl Epochs {
     /// Whether the grace period of `epoch` is over.
     pub(crate) fn is_over(&self, epoch: Epoch) -> bool {
         fence(Ordering::SeqCst);
-        self.workers.iter().all(|worker| worker.load(Ordering::Acquire) >= epoch.0)
+        self.workers
+            .iter()
+            .all(|worker| worker.load(Ordering::Acquire) >= epoch.0)
     }
 }

@@ -3,9 +3,9 @@
 use crate::counters::Counters;
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
-use crate::observer::{Gone, Seen};
 use crate::item::Item;
 use crate::key::Key;
+use crate::observer::{Gone, Seen};
 use crate::request::{Access, Miss};
 use crate::segment::item::{RawItem, mark};
 use crate::store::Store;
@@ -28,8 +28,10 @@ impl<'s> Hand<'s> {
         now: UnixSeconds,
     ) -> Result<(Place<'s>, RawItem<'s>), Miss> {
         let store = self.store;
-        let place =
-            store.index.find(key.hash, |slot| store.is_key(slot, key.bytes)).ok_or(Miss::Absent)?;
+        let place = store
+            .index
+            .find(key.hash, |slot| store.is_key(slot, key.bytes))
+            .ok_or(Miss::Absent)?;
         let item = store.log.item_of(place.slot);
         match self.death(place.slot.location(), item, now) {
             None => Ok((place, item)),
@@ -49,7 +51,11 @@ impl<'s> Hand<'s> {
         access: Access,
         now: UnixSeconds,
     ) -> Option<Item<'s>> {
-        let cas = if access.cas { self.reveal_cas(place, item)? } else { 0 };
+        let cas = if access.cas {
+            self.reveal_cas(place, item)?
+        } else {
+            0
+        };
         if access.bump {
             place.warm();
             item.note_access(self.store.access_time(now));
@@ -71,7 +77,8 @@ impl<'s> Hand<'s> {
     /// The CAS of the item at `location`.
     #[inline]
     pub(crate) fn cas_at(self, location: Location, item: RawItem<'_>) -> u64 {
-        item.explicit_cas().unwrap_or_else(|| self.store.log.cas_of(location))
+        item.explicit_cas()
+            .unwrap_or_else(|| self.store.log.cas_of(location))
     }
 
     #[inline]
@@ -115,7 +122,9 @@ impl<'s> Hand<'s> {
     /// Unlinks a dead item, if it still stands where it was found.
     #[cold]
     pub(crate) fn bury(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
-        let Some(mut lock) = place.lock() else { return false };
+        let Some(mut lock) = place.lock() else {
+            return false;
+        };
         lock.replace(Slot::EMPTY);
         drop(lock);
         self.count_death(item, why);
@@ -135,7 +144,11 @@ impl<'s> Hand<'s> {
                 }
             }
         }
-        let gone = if why == Miss::Flushed { Gone::Flushed } else { Gone::Expired };
+        let gone = if why == Miss::Flushed {
+            Gone::Flushed
+        } else {
+            Gone::Expired
+        };
         self.tell_gone(item, gone);
     }
 
@@ -170,7 +183,14 @@ impl<'s> Hand<'s> {
         if item.expiry().second().is_some() {
             counters.evicted_nonzero.add(1);
         }
-        self.tell_gone(item, if fetched { Gone::Evicted } else { Gone::EvictedUnread });
+        self.tell_gone(
+            item,
+            if fetched {
+                Gone::Evicted
+            } else {
+                Gone::EvictedUnread
+            },
+        );
     }
 }
 

@@ -23,7 +23,12 @@ impl<'b> Item<'b> {
         location: Location,
         cas: u64,
     ) -> Item<'b> {
-        Item { raw, store, location, cas }
+        Item {
+            raw,
+            store,
+            location,
+            cas,
+        }
     }
 
     /// The key.

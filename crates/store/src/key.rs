@@ -25,7 +25,10 @@ pub struct KeyHash(pub(crate) u64);
 
 impl KeyHash {
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the tag is the top 16 bits")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the tag is the top 16 bits"
+    )]
     pub(crate) fn tag(self) -> Tag {
         Tag((self.0 >> 48) as u16)
     }
@@ -52,7 +55,9 @@ pub(crate) struct Hasher {
 
 impl Hasher {
     pub(crate) fn new(seed: u64) -> Hasher {
-        Hasher { secrets: RapidSecrets::seed(seed) }
+        Hasher {
+            secrets: RapidSecrets::seed(seed),
+        }
     }
 
     #[inline]

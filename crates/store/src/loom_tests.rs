@@ -42,7 +42,11 @@ fn hash(first: u64, far: bool, upper: bool, n: u64) -> KeyHash {
 }
 
 fn slot(hash: KeyHash) -> Slot {
-    Slot::item(hash.tag(), Location::of_offset(((hash.0 >> 45) as usize & !7) + 8), 64)
+    Slot::item(
+        hash.tag(),
+        Location::of_offset(((hash.0 >> 45) as usize & !7) + 8),
+        64,
+    )
 }
 
 fn insert(index: &Index, hash: KeyHash) -> bool {
@@ -51,7 +55,9 @@ fn insert(index: &Index, hash: KeyHash) -> bool {
 }
 
 fn has(index: &Index, hash: KeyHash) -> bool {
-    index.find(hash, |found| found.location() == slot(hash).location()).is_some()
+    index
+        .find(hash, |found| found.location() == slot(hash).location())
+        .is_some()
 }
 
 /// Fills bucket 0 and 1 so that the key at `hash(3, far)` stands in its second bucket, 0, and
@@ -66,7 +72,9 @@ fn index_about_to_displace() -> (Index, KeyHash, KeyHash) {
     }
     assert!(insert(&index, key));
     for other in others {
-        let place = index.find(other, |s| s.location() == slot(other).location()).unwrap();
+        let place = index
+            .find(other, |s| s.location() == slot(other).location())
+            .unwrap();
         place.lock().unwrap().replace(Slot::EMPTY);
     }
     for n in 0..3 {
@@ -351,7 +359,11 @@ impl Moving {
         let index = index();
         assert!(insert(&index, Moving::key()));
         let words = || std::array::from_fn(|_| AtomicU64::new(0));
-        Arc::new(Moving { index, expiry: words(), marks: words() })
+        Arc::new(Moving {
+            index,
+            expiry: words(),
+            marks: words(),
+        })
     }
 
     /// Which copy of the item is the current one, while `f` runs.
@@ -359,7 +371,9 @@ impl Moving {
         loop {
             let place = self.index.find(Moving::key(), |_| true).unwrap();
             if let Some(lock) = place.lock() {
-                return f(usize::from(lock.slot.location() == Location::of_offset(MOVED)));
+                return f(usize::from(
+                    lock.slot.location() == Location::of_offset(MOVED),
+                ));
             }
         }
     }
@@ -369,7 +383,11 @@ impl Moving {
         let mut lock = place.lock().unwrap();
         self.expiry[1].store(self.expiry[0].load(Ordering::Relaxed), Ordering::Relaxed);
         self.marks[1].store(self.marks[0].load(Ordering::Relaxed), Ordering::Relaxed);
-        lock.replace(Slot::item(Moving::key().tag(), Location::of_offset(MOVED), 64));
+        lock.replace(Slot::item(
+            Moving::key().tag(),
+            Location::of_offset(MOVED),
+            64,
+        ));
     }
 
     fn win(&self) -> bool {
@@ -414,6 +432,9 @@ fn exactly_one_wins_whatever_the_cleaner_does() {
             .collect();
         let mine = moving.win();
         let others: Vec<bool> = threads.into_iter().map(|t| t.join().unwrap()).collect();
-        assert_eq!(u32::from(mine) + others.into_iter().map(u32::from).sum::<u32>(), 1);
+        assert_eq!(
+            u32::from(mine) + others.into_iter().map(u32::from).sum::<u32>(),
+            1
+        );
     });
 }

@@ -34,7 +34,10 @@ impl Prefault {
             .name("coua-prefault".into())
             .spawn(move || run(&mapping, &pages, &stopped))
             .ok()?;
-        Some(Prefault { stop, thread: Some(thread) })
+        Some(Prefault {
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 

@@ -18,7 +18,10 @@ pub struct Access {
 
 impl Default for Access {
     fn default() -> Access {
-        Access { bump: true, cas: false }
+        Access {
+            bump: true,
+            cas: false,
+        }
     }
 }
 

@@ -44,6 +44,10 @@ pub struct Config {
     pub evict: bool,
     /// Fault in and lock all memory at the start (`-k`).
     pub lock_memory: bool,
+    /// The logarithm to base 2 of the number of sub-tables that the index starts with. `None`
+    /// chooses it from `memory`, so that small items can fill memory before tags grow short; fewer
+    /// save a little memory for large items and make lookups of many small ones slower.
+    pub index_bits: Option<u32>,
     /// The hash seed; `None` draws one.
     pub seed: Option<u64>,
     /// Told what happens to items.
@@ -58,6 +62,7 @@ impl Default for Config {
             workers: 1,
             evict: true,
             lock_memory: false,
+            index_bits: None,
             seed: None,
             observer: None,
         }
@@ -83,6 +88,12 @@ pub enum StoreError {
     /// An item could not be stored in any case.
     #[error("the largest item may be at most half of memory and 1 GiB")]
     ItemSizeTooLarge,
+    /// More sub-tables at the start than memory of that size is ever filled with.
+    #[error("the index may start with at most 2^{most} sub-tables in so much memory")]
+    IndexTooLarge {
+        /// The most bits.
+        most: u32,
+    },
     /// None, or more than [`WORKERS_MAX`].
     #[error("a store has 1 to {WORKERS_MAX} workers")]
     Workers,
@@ -179,16 +190,21 @@ impl Store {
             source,
         })?;
         if config.lock_memory {
-            mapping.lock(0, plan.len).map_err(|source| StoreError::System {
-                action: "lock",
-                bytes: plan.len,
-                source,
-            })?;
+            mapping
+                .lock(0, plan.len)
+                .map_err(|source| StoreError::System {
+                    action: "lock",
+                    bytes: plan.len,
+                    source,
+                })?;
         }
         let entries: Slice<SegmentEntry> = Slice::new(&mapping, 0, plan.pages);
         let words = Slice::new(&mapping, plan.directory_at, 1 << plan.directory_bits);
         let buckets = Slice::new(&mapping, 0, plan.len / 64);
-        #[expect(clippy::cast_possible_truncation, reason = "8 TiB in 64 KiB pages are 2^27")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "8 TiB in 64 KiB pages are 2^27"
+        )]
         let pages = Arc::new(Pages::new(
             Arc::clone(&mapping),
             plan.segment_len,
@@ -202,7 +218,9 @@ impl Store {
             log: Log::new(Arc::clone(&pages), entries, config.workers),
             epochs: Epochs::new(config.workers),
             hasher: Hasher::new(config.seed.unwrap_or_else(random_seed)),
-            counters: (0..config.workers).map(|_| CachePadded::default()).collect(),
+            counters: (0..config.workers)
+                .map(|_| CachePadded::default())
+                .collect(),
             observer: config.observer,
             evict: config.evict,
             whole_max: plan.segment_len / 4,
@@ -242,7 +260,10 @@ impl Store {
     /// Where `id` is too high, or that worker exists already.
     pub fn worker(self: &Arc<Store>, id: usize) -> Worker {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(!std::mem::replace(&mut taken[id], true), "worker {id} exists already");
+        assert!(
+            !std::mem::replace(&mut taken[id], true),
+            "worker {id} exists already"
+        );
         drop(taken);
         Worker::new(Arc::clone(self), id)
     }
@@ -254,7 +275,10 @@ impl Store {
     /// A key with its hash in this store.
     #[inline]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: self.hasher.hash(bytes) }
+        Key {
+            bytes,
+            hash: self.hasher.hash(bytes),
+        }
     }
 
     /// A page of the store's memory for connection buffers, or `None` while there is none to lend.
@@ -305,13 +329,20 @@ impl Store {
 
     /// An unused sub-table, from a page that is begun or a new one.
     pub(crate) fn take_table(&self) -> Option<TableId> {
-        let mut spare = self.spare_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self
+            .spare_tables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if spare.is_empty() {
             let pages = self.log.pages();
             let page = pages.take(Purpose::Index)? as usize;
             let tables = pages.page_len() / TABLE_BYTES;
             #[expect(clippy::cast_possible_truncation, reason = "8 TiB in tables are 2^27")]
-            spare.extend((0..tables).rev().map(|i| TableId((page * tables + i) as u32)));
+            spare.extend(
+                (0..tables)
+                    .rev()
+                    .map(|i| TableId((page * tables + i) as u32)),
+            );
         }
         self.tables.fetch_add(1, Ordering::Relaxed);
         spare.pop()
@@ -319,7 +350,10 @@ impl Store {
 
     pub(crate) fn give_table_back(&self, table: TableId) {
         self.tables.fetch_sub(1, Ordering::Relaxed);
-        self.spare_tables.lock().unwrap_or_else(PoisonError::into_inner).push(table);
+        self.spare_tables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(table);
     }
 
     /// Bytes of the index's sub-tables.
@@ -364,11 +398,21 @@ impl Plan {
         if config.item_size_max > ITEM_SIZE_LIMIT || config.item_size_max > config.memory / 2 {
             return Err(StoreError::ItemSizeTooLarge);
         }
-        let segment_len = 1 << (config.memory / 1024).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX).ilog2();
+        let segment_len = 1
+            << (config.memory / 1024)
+                .clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX)
+                .ilog2();
         let len = config.memory / (2 << 20) * (2 << 20);
         let pages = len / segment_len;
-        let base_bits = base_bits(config.memory);
-        let directory_bits = base_bits + TAG_BITS_SPENT_MAX;
+        let directory_bits = base_bits(config.memory) + TAG_BITS_SPENT_MAX;
+        let base_bits = config
+            .index_bits
+            .unwrap_or(directory_bits - TAG_BITS_SPENT_MAX);
+        if base_bits > directory_bits - TAG_BITS_SPENT_MAX {
+            return Err(StoreError::IndexTooLarge {
+                most: directory_bits - TAG_BITS_SPENT_MAX,
+            });
+        }
         let directory_at = (pages * size_of::<SegmentEntry>()).next_multiple_of(4096);
         let tables_len = directory_at + (8 << directory_bits);
         let plan = Plan {
@@ -401,7 +445,11 @@ impl Plan {
     }
 
     fn too_small(&self, given: usize, workers: usize) -> StoreError {
-        StoreError::MemoryTooSmall { given, workers, least: self.least(workers) }
+        StoreError::MemoryTooSmall {
+            given,
+            workers,
+            least: self.least(workers),
+        }
     }
 }
 

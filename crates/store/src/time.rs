@@ -21,7 +21,11 @@ impl Expiry {
 
     /// The second at which the item dies, or `None` where it never does.
     pub const fn second(self) -> Option<UnixSeconds> {
-        if self.0 == 0 { None } else { Some(UnixSeconds(self.0)) }
+        if self.0 == 0 {
+            None
+        } else {
+            Some(UnixSeconds(self.0))
+        }
     }
 
     /// Whether the item is dead at `now`.

@@ -87,7 +87,12 @@ impl Burst<'_> {
             let data_at = body_at(&draft);
             let location = slot.location();
             upload.store.log.hold(location);
-            upload.whole = Some(Part { location, total, data_at, data_len: value_len });
+            upload.whole = Some(Part {
+                location,
+                total,
+                data_at,
+                data_len: value_len,
+            });
         }
         Ok(upload)
     }
@@ -118,10 +123,21 @@ impl Burst<'_> {
     /// # Panics
     /// Where the upload is not complete.
     pub fn finish_upload(&mut self, upload: Upload) -> Result<Stored, Upload> {
-        assert_eq!(upload.remaining(), 0, "an upload is finished before it is complete");
-        let key = Key { bytes: upload.key(), hash: upload.hash };
+        assert_eq!(
+            upload.remaining(),
+            0,
+            "an upload is finished before it is complete"
+        );
+        let key = Key {
+            bytes: upload.key(),
+            hash: upload.hash,
+        };
         let stored = self.pen().put(&key, &upload.put, Body::Upload(&upload));
-        if stored == Stored::Refused(Refused::Wait) { Err(upload) } else { Ok(stored) }
+        if stored == Stored::Refused(Refused::Wait) {
+            Err(upload)
+        } else {
+            Ok(stored)
+        }
     }
 }
 
@@ -151,12 +167,19 @@ impl Upload {
     /// # Panics
     /// Where there was not so much space.
     pub fn advance(&mut self, n: usize) {
-        assert!(self.filled + n <= self.reserved(), "more than there was space for");
+        assert!(
+            self.filled + n <= self.reserved(),
+            "more than there was space for"
+        );
         self.filled += n;
     }
 
     fn draft(&self, access: u32) -> Draft<'_> {
-        let known = if self.put.return_cas { mark::CAS_KNOWN } else { 0 };
+        let known = if self.put.return_cas {
+            mark::CAS_KNOWN
+        } else {
+            0
+        };
         Draft {
             key: self.key(),
             key_is_binary: self.put.key_is_binary,
@@ -192,7 +215,9 @@ impl Upload {
     /// The place of the bytes that come next.
     fn unfilled(&mut self) -> &mut [u8] {
         let reserved = self.reserved();
-        let Some(part) = self.whole.as_ref().or(self.pieces.last()) else { return &mut [] };
+        let Some(part) = self.whole.as_ref().or(self.pieces.last()) else {
+            return &mut [];
+        };
         let len = reserved - self.filled;
         let start = part.data_at + part.data_len - len;
         #[expect(unsafe_code, reason = "segment memory that the upload has for itself")]
@@ -235,16 +260,29 @@ impl Pen<'_> {
                     && upload.put.mode != Mode::Cas
                     && !upload.adopted.get();
                 if !is_as_wanted {
-                    return self.write(upload.hash, queue, draft, &[Body::Upload(upload)], cas_above);
+                    return self.write(
+                        upload.hash,
+                        queue,
+                        draft,
+                        &[Body::Upload(upload)],
+                        cas_above,
+                    );
                 }
                 item.set_expiry(draft.expiry);
                 Slot::item(upload.hash.tag(), part.location, part.total)
             }
             None if upload.adopted.get() => {
-                return self.write(upload.hash, queue, draft, &[Body::Upload(upload)], cas_above);
+                return self.write(
+                    upload.hash,
+                    queue,
+                    draft,
+                    &[Body::Upload(upload)],
+                    cas_above,
+                );
             }
             None => {
-                let pieces: Vec<Location> = upload.pieces.iter().map(|part| part.location).collect();
+                let pieces: Vec<Location> =
+                    upload.pieces.iter().map(|part| part.location).collect();
                 self.write_head(upload.hash, queue, draft, &pieces, cas_above)?
             }
         };
@@ -263,6 +301,8 @@ impl Drop for Upload {
             }
             log.release(part.location);
         }
-        self.store.upload_bytes.fetch_sub(self.held, Ordering::Relaxed);
+        self.store
+            .upload_bytes
+            .fetch_sub(self.held, Ordering::Relaxed);
     }
 }

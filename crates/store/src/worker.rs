@@ -50,7 +50,10 @@ impl Worker {
         Worker {
             store,
             id,
-            open: [OpenSegment::new(Queue::Small), OpenSegment::new(Queue::Main)],
+            open: [
+                OpenSegment::new(Queue::Small),
+                OpenSegment::new(Queue::Main),
+            ],
             migrations: Vec::with_capacity(64),
             cleaner: Cleaner::new(),
             flush_seen: 0,
@@ -109,7 +112,10 @@ impl Worker {
         for open in self.open.iter().chain(&self.cleaner.open) {
             self.store.log.publish_used(open);
         }
-        let hand = Hand { store: &self.store, id: self.id };
+        let hand = Hand {
+            store: &self.store,
+            id: self.id,
+        };
         let more = self.cleaner.clean(hand, self.appended, now);
         self.appended = 0;
         self.store.epochs.announce(self.id);
@@ -131,7 +137,9 @@ impl Worker {
     fn migrate(&mut self, buckets: u32) {
         let mut left = buckets.min(64 * crate::index::TABLE_BUCKETS);
         while left > 0 {
-            let Some(migration) = self.migrations.last_mut() else { return };
+            let Some(migration) = self.migrations.last_mut() else {
+                return;
+            };
             let step = left.min(crate::index::TABLE_BUCKETS);
             if self.store.index.migrate(migration, step) {
                 self.migrations.pop();
@@ -143,14 +151,20 @@ impl Worker {
     /// The store with this worker's number.
     #[inline]
     pub(crate) fn hand(&self) -> Hand<'_> {
-        Hand { store: &self.store, id: self.id }
+        Hand {
+            store: &self.store,
+            id: self.id,
+        }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         self.park();
-        let hand = Hand { store: &self.store, id: self.id };
+        let hand = Hand {
+            store: &self.store,
+            id: self.id,
+        };
         self.cleaner.abandon(hand);
         for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
             self.store.log.seal(open);
@@ -199,7 +213,9 @@ impl Burst<'_> {
     #[inline]
     pub fn prefetch_item(&self, hash: KeyHash) {
         let store = &*self.worker.store;
-        let Some(slot) = store.index.likely(hash) else { return };
+        let Some(slot) = store.index.likely(hash) else {
+            return;
+        };
         let start = store.log.mapping().at(slot.location().offset()).as_ptr();
         for line in 0..slot.lines().min(PREFETCH_LINES) {
             prefetch_at(start.wrapping_add(line * 64));

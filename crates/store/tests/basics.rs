@@ -6,7 +6,11 @@ use std::sync::Arc;
 const NOW: UnixSeconds = UnixSeconds(1_000_000);
 
 fn store(memory: usize) -> Arc<Store> {
-    let config = Config { memory, seed: Some(7), ..Config::default() };
+    let config = Config {
+        memory,
+        seed: Some(7),
+        ..Config::default()
+    };
     Store::new(config, NOW).unwrap()
 }
 
@@ -17,7 +21,9 @@ fn value_of(item: &Item<'_>) -> Vec<u8> {
 fn get(worker: &mut Worker, key: &[u8], now: UnixSeconds) -> Result<Vec<u8>, Miss> {
     let burst = worker.burst(now);
     let key = burst.key(key);
-    burst.get(&key, Access::default()).map(|item| value_of(&item))
+    burst
+        .get(&key, Access::default())
+        .map(|item| value_of(&item))
 }
 
 fn put(worker: &mut Worker, key: &[u8], put: &Put, value: &[u8]) -> Stored {
@@ -37,7 +43,16 @@ fn set(worker: &mut Worker, key: &[u8], value: &[u8]) {
 fn cas_of(worker: &mut Worker, key: &[u8]) -> u64 {
     let burst = worker.burst(NOW);
     let key = burst.key(key);
-    burst.get(&key, Access { bump: false, cas: true }).unwrap().cas()
+    burst
+        .get(
+            &key,
+            Access {
+                bump: false,
+                cas: true,
+            },
+        )
+        .unwrap()
+        .cas()
 }
 
 #[test]
@@ -52,7 +67,10 @@ fn a_value_is_found_until_it_is_deleted() {
     let mut burst = worker.burst(NOW);
     let key = burst.key(b"k");
     assert_eq!(burst.delete(&key, &Delete::default()), Deleted::Done);
-    assert_eq!(burst.delete(&key, &Delete::default()), Deleted::NotFound(Miss::Absent));
+    assert_eq!(
+        burst.delete(&key, &Delete::default()),
+        Deleted::NotFound(Miss::Absent)
+    );
     drop(burst);
     assert_eq!(get(&mut worker, b"k", NOW), Err(Miss::Absent));
     assert_eq!(store.stats().items, 0);
@@ -62,19 +80,55 @@ fn a_value_is_found_until_it_is_deleted() {
 fn modes_respect_what_is_there() {
     let store = store(64 << 20);
     let mut worker = store.worker(0);
-    let mode = |mode| Put { mode, ..Put::set(5, Expiry::NEVER) };
-    assert_eq!(put(&mut worker, b"k", &mode(Mode::Replace), b"x"), Stored::NotStored);
-    assert_eq!(put(&mut worker, b"k", &mode(Mode::Append), b"x"), Stored::NotStored);
-    assert_eq!(put(&mut worker, b"k", &mode(Mode::Cas), b"x"), Stored::NotFound);
-    assert!(matches!(put(&mut worker, b"k", &mode(Mode::Add), b"b"), Stored::Stored { .. }));
-    assert_eq!(put(&mut worker, b"k", &mode(Mode::Add), b"x"), Stored::NotStored);
-    put(&mut worker, b"k", &Put { client_flags: 9, ..mode(Mode::Append) }, b"c");
+    let mode = |mode| Put {
+        mode,
+        ..Put::set(5, Expiry::NEVER)
+    };
+    assert_eq!(
+        put(&mut worker, b"k", &mode(Mode::Replace), b"x"),
+        Stored::NotStored
+    );
+    assert_eq!(
+        put(&mut worker, b"k", &mode(Mode::Append), b"x"),
+        Stored::NotStored
+    );
+    assert_eq!(
+        put(&mut worker, b"k", &mode(Mode::Cas), b"x"),
+        Stored::NotFound
+    );
+    assert!(matches!(
+        put(&mut worker, b"k", &mode(Mode::Add), b"b"),
+        Stored::Stored { .. }
+    ));
+    assert_eq!(
+        put(&mut worker, b"k", &mode(Mode::Add), b"x"),
+        Stored::NotStored
+    );
+    put(
+        &mut worker,
+        b"k",
+        &Put {
+            client_flags: 9,
+            ..mode(Mode::Append)
+        },
+        b"c",
+    );
     let joined = put(&mut worker, b"k", &mode(Mode::Prepend), b"a");
-    assert_eq!(joined, Stored::Stored { cas: 0, value_len: 3, over_newer: false });
+    assert_eq!(
+        joined,
+        Stored::Stored {
+            cas: 0,
+            value_len: 3,
+            over_newer: false
+        }
+    );
     assert_eq!(get(&mut worker, b"k", NOW).unwrap(), b"abc");
     let burst = worker.burst(NOW);
     let key = burst.key(b"k");
-    assert_eq!(burst.get(&key, Access::default()).unwrap().client_flags(), 5);
+    assert_eq!(
+        burst.get(&key, Access::default()).unwrap().client_flags(),
+        5
+    );
 }
 
 #[test]
@@ -87,13 +141,27 @@ fn cas_rises_and_guards() {
     set(&mut worker, b"k", b"2");
     let second = cas_of(&mut worker, b"k");
     assert!(second > first);
-    let guarded = |compare| Put { mode: Mode::Cas, compare, ..Put::set(0, Expiry::NEVER) };
-    assert_eq!(put(&mut worker, b"k", &guarded(first), b"x"), Stored::Exists);
+    let guarded = |compare| Put {
+        mode: Mode::Cas,
+        compare,
+        ..Put::set(0, Expiry::NEVER)
+    };
+    assert_eq!(
+        put(&mut worker, b"k", &guarded(first), b"x"),
+        Stored::Exists
+    );
     assert_eq!(put(&mut worker, b"k", &guarded(0), b"x"), Stored::Exists);
-    assert!(matches!(put(&mut worker, b"k", &guarded(second), b"3"), Stored::Stored { .. }));
+    assert!(matches!(
+        put(&mut worker, b"k", &guarded(second), b"3"),
+        Stored::Stored { .. }
+    ));
     assert_eq!(get(&mut worker, b"k", NOW).unwrap(), b"3");
     // An explicit one, higher than any place in the log.
-    let high = Put { cas: Some(u64::MAX - 9), return_cas: true, ..Put::set(0, Expiry::NEVER) };
+    let high = Put {
+        cas: Some(u64::MAX - 9),
+        return_cas: true,
+        ..Put::set(0, Expiry::NEVER)
+    };
     let stored = put(&mut worker, b"k", &high, b"4");
     assert!(matches!(stored, Stored::Stored { cas, .. } if cas == u64::MAX - 9));
     set(&mut worker, b"k", b"5");
@@ -106,15 +174,27 @@ fn items_die_at_their_second() {
     let mut worker = store.worker(0);
     let until = Put::set(0, Expiry::at(UnixSeconds(NOW.0 + 10)));
     put(&mut worker, b"k", &until, b"v");
-    assert_eq!(get(&mut worker, b"k", UnixSeconds(NOW.0 + 9)).unwrap(), b"v");
+    assert_eq!(
+        get(&mut worker, b"k", UnixSeconds(NOW.0 + 9)).unwrap(),
+        b"v"
+    );
     let mut burst = worker.burst(UnixSeconds(NOW.0 + 9));
     let key = burst.key(b"k");
     let later = Expiry::at(UnixSeconds(NOW.0 + 20));
     assert!(burst.touch(&key, later, Access::default()).is_ok());
     drop(burst);
-    assert_eq!(get(&mut worker, b"k", UnixSeconds(NOW.0 + 19)).unwrap(), b"v");
-    assert_eq!(get(&mut worker, b"k", UnixSeconds(NOW.0 + 20)), Err(Miss::Expired));
-    assert_eq!(get(&mut worker, b"k", UnixSeconds(NOW.0 + 20)), Err(Miss::Absent));
+    assert_eq!(
+        get(&mut worker, b"k", UnixSeconds(NOW.0 + 19)).unwrap(),
+        b"v"
+    );
+    assert_eq!(
+        get(&mut worker, b"k", UnixSeconds(NOW.0 + 20)),
+        Err(Miss::Expired)
+    );
+    assert_eq!(
+        get(&mut worker, b"k", UnixSeconds(NOW.0 + 20)),
+        Err(Miss::Absent)
+    );
 }
 
 #[test]
@@ -128,7 +208,10 @@ fn flush_kills_what_was_there() {
     burst.flush_all(None);
     let (old, new) = (1u32.to_le_bytes(), 2u32.to_le_bytes());
     let key = burst.key(&old);
-    assert_eq!(burst.get(&key, Access::default()).err(), Some(Miss::Flushed));
+    assert_eq!(
+        burst.get(&key, Access::default()).err(),
+        Some(Miss::Flushed)
+    );
     let key = burst.key(&new);
     burst.store(&key, &Put::set(0, Expiry::NEVER), b"new");
     drop(burst);
@@ -210,7 +293,10 @@ fn one_request_wins_what_is_stale_or_missing() {
     assert_eq!(ask(&mut worker, &request), (false, false, false, false));
     let mut burst = worker.burst(NOW);
     let key = burst.key(b"k");
-    let stale = Delete { mark_stale: true, ..Delete::default() };
+    let stale = Delete {
+        mark_stale: true,
+        ..Delete::default()
+    };
     assert_eq!(burst.delete(&key, &stale), Deleted::Done);
     drop(burst);
     assert_eq!(ask(&mut worker, &request), (false, true, false, true));
@@ -225,17 +311,30 @@ fn large_values_are_stored_joined_and_read_in_pieces() {
     let large: Vec<u8> = (0..1_000_000u32).map(|i| (i / 7) as u8).collect();
     set(&mut worker, b"k", &large);
     assert_eq!(get(&mut worker, b"k", NOW).unwrap(), large);
-    let behind = Put { mode: Mode::Append, ..Put::set(0, Expiry::NEVER) };
-    assert!(matches!(put(&mut worker, b"k", &behind, b"tail"), Stored::Stored { .. }));
+    let behind = Put {
+        mode: Mode::Append,
+        ..Put::set(0, Expiry::NEVER)
+    };
+    assert!(matches!(
+        put(&mut worker, b"k", &behind, b"tail"),
+        Stored::Stored { .. }
+    ));
     let both = [&large[..], b"tail"].concat();
     assert_eq!(get(&mut worker, b"k", NOW).unwrap(), both);
     let burst = worker.burst(NOW);
     let key = burst.key(b"k");
-    let pinned = burst.pin(&burst.get(&key, Access::default()).unwrap()).unwrap();
+    let pinned = burst
+        .pin(&burst.get(&key, Access::default()).unwrap())
+        .unwrap();
     drop(burst);
     set(&mut worker, b"k", b"small");
     assert_eq!(pinned.chunks().flatten().copied().collect::<Vec<_>>(), both);
-    let too_large = put(&mut worker, b"k", &Put::set(0, Expiry::NEVER), &vec![0; 2 << 20]);
+    let too_large = put(
+        &mut worker,
+        b"k",
+        &Put::set(0, Expiry::NEVER),
+        &vec![0; 2 << 20],
+    );
     assert_eq!(too_large, Stored::Refused(Refused::TooLarge));
 }
 
@@ -247,7 +346,9 @@ fn uploads_arrive_in_parts() {
         let value: Vec<u8> = (0..len).map(|i| (i * 31 >> 3) as u8).collect();
         let mut burst = worker.burst(NOW);
         let key = burst.key(b"up");
-        let mut upload = burst.begin_upload(&key, &Put::set(3, Expiry::NEVER), len).unwrap();
+        let mut upload = burst
+            .begin_upload(&key, &Put::set(3, Expiry::NEVER), len)
+            .unwrap();
         drop(burst);
         while upload.remaining() > 0 {
             let done = len - upload.remaining();
@@ -260,13 +361,18 @@ fn uploads_arrive_in_parts() {
             worker.end(NOW);
         }
         let mut burst = worker.burst(NOW);
-        assert!(matches!(burst.finish_upload(upload), Ok(Stored::Stored { .. })));
+        assert!(matches!(
+            burst.finish_upload(upload),
+            Ok(Stored::Stored { .. })
+        ));
         drop(burst);
         assert_eq!(get(&mut worker, b"up", NOW).unwrap(), value);
         // One that is given up leaves the item alone.
         let mut burst = worker.burst(NOW);
         let key = burst.key(b"up");
-        let mut upload = burst.begin_upload(&key, &Put::set(3, Expiry::NEVER), len).unwrap();
+        let mut upload = burst
+            .begin_upload(&key, &Put::set(3, Expiry::NEVER), len)
+            .unwrap();
         assert!(!burst.upload_space(&mut upload).unwrap().is_empty());
         drop(upload);
         drop(burst);
@@ -282,7 +388,12 @@ fn memory_that_is_full_evicts_and_stays_bounded() {
     let mut waits = 0;
     for i in 0..500_000u64 {
         loop {
-            let stored = put(&mut worker, &i.to_le_bytes(), &Put::set(0, Expiry::NEVER), &[1; 100]);
+            let stored = put(
+                &mut worker,
+                &i.to_le_bytes(),
+                &Put::set(0, Expiry::NEVER),
+                &[1; 100],
+            );
             match stored {
                 Stored::Stored { .. } => break,
                 Stored::Refused(Refused::Wait) => waits += 1,
@@ -297,6 +408,8 @@ fn memory_that_is_full_evicts_and_stays_bounded() {
     assert!(stats.totals.evicted > 350_000, "{stats:?}");
     assert!(stats.items > 80_000, "{stats:?}");
     assert!(waits < 1000, "{waits}");
-    let held = (0..500_000u64).filter(|i| get(&mut worker, &i.to_le_bytes(), NOW).is_ok()).count();
+    let held = (0..500_000u64)
+        .filter(|i| get(&mut worker, &i.to_le_bytes(), NOW).is_ok())
+        .count();
     assert_eq!(held as u64, stats.items);
 }

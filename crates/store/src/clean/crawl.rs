@@ -3,11 +3,11 @@
 //! an item that has expired.
 
 use super::Cleaner;
+use crate::hand::Hand;
 use crate::index::slot::Location;
 use crate::memory::PageId;
 use crate::request::Miss;
 use crate::segment::SegmentState;
-use crate::hand::Hand;
 use crate::time::UnixSeconds;
 use std::sync::atomic::Ordering;
 
@@ -60,19 +60,27 @@ impl Cleaner {
     fn next_segment(&self, hand: Hand<'_>, now: UnixSeconds) -> Option<Position> {
         let log = &hand.store.log;
         let turn = hand.store.crawl_next.fetch_add(1, Ordering::Relaxed);
-        #[expect(clippy::cast_possible_truncation, reason = "below the number of segments")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "below the number of segments"
+        )]
         let segment = (turn % u64::from(log.segment_count())) as PageId;
         let entry = log.entry(segment);
         let is_due = entry.state() == SegmentState::Sealed && entry.expiry_min() <= now.0;
         is_due.then(|| {
             entry.reset_expiry_min();
-            Position { segment, sequence: entry.sequence(), offset: 0 }
+            Position {
+                segment,
+                sequence: entry.sequence(),
+                offset: 0,
+            }
         })
     }
 
     /// Looks at items from `position` on. Returns where to go on.
     fn crawl_segment(
-        &mut self, hand: Hand<'_>,
+        &mut self,
+        hand: Hand<'_>,
         mut position: Position,
         now: UnixSeconds,
         left: &mut usize,
@@ -101,7 +109,10 @@ impl Cleaner {
                 continue;
             }
             let hash = hand.store.hasher.hash(item.key());
-            let place = hand.store.index.find(hash, |slot| slot.location() == location);
+            let place = hand
+                .store
+                .index
+                .find(hash, |slot| slot.location() == location);
             if let Some(place) = place
                 && hand.bury(place, item, Miss::Expired)
             {

@@ -32,7 +32,11 @@ impl FlushState {
 
     #[cold]
     fn make_due_happen(&self, log: &Log, due: u32) {
-        if self.due.compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self
+            .due
+            .compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
             self.happen(log);
         }
     }

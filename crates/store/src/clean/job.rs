@@ -2,10 +2,10 @@
 
 use super::Cleaner;
 use super::Slice;
+use crate::hand::Hand;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::{PageId, prefetch_for_write};
-use crate::hand::Hand;
 use crate::time::UnixSeconds;
 
 /// Items whose buckets are fetched ahead of looking at them.
@@ -34,7 +34,12 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(kind: Kind, segment: PageId, end: usize) -> Job {
-        Job { kind, segment, offset: 0, end }
+        Job {
+            kind,
+            segment,
+            offset: 0,
+            end,
+        }
     }
 
     pub(super) fn segment(&self) -> PageId {
@@ -58,7 +63,9 @@ pub(super) struct Victim {
 impl Cleaner {
     /// Works on the job. False where it can do nothing at the moment.
     pub(super) fn work(&mut self, hand: Hand<'_>, now: UnixSeconds, slice: &mut Slice) -> bool {
-        let Some(mut job) = self.job.take() else { return false };
+        let Some(mut job) = self.job.take() else {
+            return false;
+        };
         let mut stuck = false;
         while job.offset < job.end && !slice.is_spent() && !stuck {
             let (batch, count) = self.next_batch(hand, &job, slice.items.min(AHEAD));
@@ -90,7 +97,11 @@ impl Cleaner {
     fn next_batch(&self, hand: Hand<'_>, job: &Job, count: usize) -> ([Victim; AHEAD], usize) {
         let log = &hand.store.log;
         let start = job.segment as usize * log.segment_len();
-        let none = Victim { location: Location::of_offset(start), len: 0, hash: KeyHash(0) };
+        let none = Victim {
+            location: Location::of_offset(start),
+            len: 0,
+            hash: KeyHash(0),
+        };
         let mut batch = [none; AHEAD];
         let (mut filled, mut offset) = (0, job.offset);
         while filled < count && offset < job.end {
@@ -105,7 +116,11 @@ impl Cleaner {
                 prefetch_for_write(bucket);
             }
             let len = item.total_len();
-            batch[filled] = Victim { location, len, hash };
+            batch[filled] = Victim {
+                location,
+                len,
+                hash,
+            };
             offset += len;
             filled += 1;
         }

@@ -60,7 +60,10 @@ impl Cleaner {
     pub(crate) fn new() -> Cleaner {
         Cleaner {
             job: None,
-            open: [OpenSegment::new(Queue::Small), OpenSegment::new(Queue::Main)],
+            open: [
+                OpenSegment::new(Queue::Small),
+                OpenSegment::new(Queue::Main),
+            ],
             debt: 0,
             look_at: 0,
             flush_pause: 0,
@@ -103,7 +106,11 @@ impl Cleaner {
             self.debt = 0;
         }
         let mut slice = Slice {
-            items: if urgent { URGENT_SLICE_ITEMS } else { SLICE_ITEMS },
+            items: if urgent {
+                URGENT_SLICE_ITEMS
+            } else {
+                SLICE_ITEMS
+            },
             bytes: SLICE_BYTES,
         };
         while !slice.is_spent() {

@@ -2,12 +2,12 @@
 
 use super::Cleaner;
 use super::job::{Kind, Victim};
+use crate::hand::Hand;
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
 use crate::segment::Queue;
 use crate::segment::item::{RawItem, mark};
-use crate::hand::Hand;
 use crate::time::UnixSeconds;
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,8 @@ enum Fate {
 impl Cleaner {
     /// Deals with one item. Returns the bytes moved, or `None` where there is no room to move it.
     pub(super) fn clean_item(
-        &mut self, hand: Hand<'_>,
+        &mut self,
+        hand: Hand<'_>,
         kind: Kind,
         victim: Victim,
         now: UnixSeconds,
@@ -37,7 +38,9 @@ impl Cleaner {
                     entry.is_some_and(|e| e.load(Ordering::Relaxed) == victim.location.raw())
                 })
             } else {
-                store.index.find(victim.hash, |slot| slot.location() == victim.location)
+                store
+                    .index
+                    .find(victim.hash, |slot| slot.location() == victim.location)
             };
             // Replaced or deleted before: a dead item.
             let Some(place) = place else { return Some(0) };
@@ -51,9 +54,9 @@ impl Cleaner {
                 continue;
             }
             let done = match self.fate(hand, kind, victim.location, place.slot) {
-                Fate::Evict { leave_ghost } => {
-                    self.evict(hand, place, owner, leave_ghost).then_some(Done::Gone)
-                }
+                Fate::Evict { leave_ghost } => self
+                    .evict(hand, place, owner, leave_ghost)
+                    .then_some(Done::Gone),
                 Fate::Move { queue, frequency } => {
                     let moved = if item.is_piece() {
                         self.move_piece(hand, victim, place, item, owner, queue)
@@ -61,9 +64,9 @@ impl Cleaner {
                         self.move_item(hand, victim, place, item, queue, frequency)
                     };
                     match moved {
-                        Done::NoRoom if hand.store.evict => {
-                            self.evict(hand, place, owner, kind == Kind::Small).then_some(Done::Gone)
-                        }
+                        Done::NoRoom if hand.store.evict => self
+                            .evict(hand, place, owner, kind == Kind::Small)
+                            .then_some(Done::Gone),
                         Done::NoRoom => return None,
                         Done::Raced => None,
                         done => Some(done),
@@ -87,11 +90,23 @@ impl Cleaner {
         let frequency = slot.frequency();
         let own = hand.store.log.entry_of(location).queue();
         match kind {
-            _ if !hand.store.evict => Fate::Move { queue: own, frequency },
-            Kind::Dead | Kind::Compact => Fate::Move { queue: own, frequency },
-            Kind::Small if frequency > 0 => Fate::Move { queue: Queue::Main, frequency: 0 },
+            _ if !hand.store.evict => Fate::Move {
+                queue: own,
+                frequency,
+            },
+            Kind::Dead | Kind::Compact => Fate::Move {
+                queue: own,
+                frequency,
+            },
+            Kind::Small if frequency > 0 => Fate::Move {
+                queue: Queue::Main,
+                frequency: 0,
+            },
             Kind::Small => Fate::Evict { leave_ghost: true },
-            Kind::Main if frequency > 0 => Fate::Move { queue: Queue::Main, frequency: frequency - 1 },
+            Kind::Main if frequency > 0 => Fate::Move {
+                queue: Queue::Main,
+                frequency: frequency - 1,
+            },
             Kind::Main => Fate::Evict { leave_ghost: false },
         }
     }
@@ -106,8 +121,16 @@ impl Cleaner {
     }
 
     /// Drops a live item. False where it is no longer where it was found.
-    fn evict(&self, hand: Hand<'_>, place: Place<'_>, item: RawItem<'_>, leave_ghost: bool) -> bool {
-        let Some(mut lock) = place.lock() else { return false };
+    fn evict(
+        &self,
+        hand: Hand<'_>,
+        place: Place<'_>,
+        item: RawItem<'_>,
+        leave_ghost: bool,
+    ) -> bool {
+        let Some(mut lock) = place.lock() else {
+            return false;
+        };
         let slot = lock.slot;
         lock.replace(if leave_ghost {
             Slot::ghost(slot.tag(), hand.store.log.clock())
@@ -121,7 +144,8 @@ impl Cleaner {
     }
 
     fn move_item(
-        &mut self, hand: Hand<'_>,
+        &mut self,
+        hand: Hand<'_>,
         victim: Victim,
         place: Place<'_>,
         item: RawItem<'_>,
@@ -130,7 +154,9 @@ impl Cleaner {
     ) -> Done {
         let store = hand.store;
         let log = &store.log;
-        let old_cas = item.explicit_cas().unwrap_or_else(|| log.cas_of(victim.location));
+        let old_cas = item
+            .explicit_cas()
+            .unwrap_or_else(|| log.cas_of(victim.location));
         let open = &mut self.open[queue as usize];
         // A CAS that a client has seen must stay; any other must at least not fall.
         let mut carries_cas = item.explicit_cas().is_some()
@@ -165,7 +191,8 @@ impl Cleaner {
     }
 
     fn move_piece(
-        &mut self, hand: Hand<'_>,
+        &mut self,
+        hand: Hand<'_>,
         victim: Victim,
         place: Place<'_>,
         piece: RawItem<'_>,

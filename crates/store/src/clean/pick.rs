@@ -2,10 +2,10 @@
 
 use super::Cleaner;
 use super::job::{Job, Kind};
+use crate::hand::Hand;
 use crate::memory::PageId;
 use crate::segment::{Queue, SegmentState};
 use crate::store::Store;
-use crate::hand::Hand;
 use crate::time::UnixSeconds;
 
 /// Segments looked at for an empty one at a time. A pick takes a few microseconds whatever the
@@ -35,7 +35,12 @@ impl Store {
 
 impl Cleaner {
     /// Takes a victim out of its queue: a dead one, or, where space is wanted, any.
-    pub(super) fn pick(&mut self, hand: Hand<'_>, now: UnixSeconds, wants_space: bool) -> Option<Job> {
+    pub(super) fn pick(
+        &mut self,
+        hand: Hand<'_>,
+        now: UnixSeconds,
+        wants_space: bool,
+    ) -> Option<Job> {
         let below = hand.store.log.flushed_below();
         if below != 0 {
             if self.flush_pause == 0 {
@@ -49,7 +54,9 @@ impl Cleaner {
         if !wants_space {
             return None;
         }
-        let (kind, segment) = self.pick_sparse(hand, now).or_else(|| self.pick_oldest(hand))?;
+        let (kind, segment) = self
+            .pick_sparse(hand, now)
+            .or_else(|| self.pick_oldest(hand))?;
         Some(self.begin(hand, kind, segment))
     }
 
@@ -58,7 +65,9 @@ impl Cleaner {
     fn pick_flushed(&mut self, hand: Hand<'_>, below: u64) -> Option<Job> {
         let log = &hand.store.log;
         let mut queues = log.queues();
-        let found = queues.iter().find(|&s| log.entry(s).sequence() < below && self.is_free(hand, s));
+        let found = queues
+            .iter()
+            .find(|&s| log.entry(s).sequence() < below && self.is_free(hand, s));
         if let Some(segment) = found {
             queues.remove(segment);
             drop(queues);
@@ -123,10 +132,20 @@ impl Cleaner {
         let mut queues = log.queues();
         let sealed = queues.small_len() + queues.main_len();
         let small_first = queues.small_len() * SMALL_SHARE >= sealed;
-        let order = if small_first { [Queue::Small, Queue::Main] } else { [Queue::Main, Queue::Small] };
+        let order = if small_first {
+            [Queue::Small, Queue::Main]
+        } else {
+            [Queue::Main, Queue::Small]
+        };
         order.into_iter().find_map(|queue| {
-            let kind = if queue == Queue::Small { Kind::Small } else { Kind::Main };
-            queues.pop(queue, |segment| self.is_free(hand, segment)).map(|segment| (kind, segment))
+            let kind = if queue == Queue::Small {
+                Kind::Small
+            } else {
+                Kind::Main
+            };
+            queues
+                .pop(queue, |segment| self.is_free(hand, segment))
+                .map(|segment| (kind, segment))
         })
     }
 

@@ -37,7 +37,10 @@ pub(crate) struct Bucket {
 
 impl Default for Bucket {
     fn default() -> Bucket {
-        Bucket { word: AtomicU64::new(0), slots: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Bucket {
+            word: AtomicU64::new(0),
+            slots: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 }
 
@@ -131,7 +134,8 @@ impl Bucket {
     /// Says that the slots have come over from the parent; under the lock.
     pub(crate) fn set_filled(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        self.word.store((word & !UNFILLED).wrapping_add(MOVE), Ordering::Release);
+        self.word
+            .store((word & !UNFILLED).wrapping_add(MOVE), Ordering::Release);
     }
 
     /// Empties a bucket that no other thread can reach and marks it unfilled or not.
@@ -139,7 +143,8 @@ impl Bucket {
         for slot in &self.slots {
             slot.store(0, Ordering::Relaxed);
         }
-        self.word.store(if unfilled { UNFILLED } else { 0 }, Ordering::Relaxed);
+        self.word
+            .store(if unfilled { UNFILLED } else { 0 }, Ordering::Relaxed);
     }
 
     /// The first empty slot; under the lock, or as a hint.
@@ -158,6 +163,12 @@ impl Bucket {
     pub(crate) fn vacant_slot(&self) -> Option<usize> {
         (0..SLOTS)
             .filter(|&i| self.peek(i).is_vacant())
-            .min_by_key(|&i| if self.peek(i).is_empty() { 0 } else { self.peek(i).ghost_stamp() })
+            .min_by_key(|&i| {
+                if self.peek(i).is_empty() {
+                    0
+                } else {
+                    self.peek(i).ghost_stamp()
+                }
+            })
     }
 }

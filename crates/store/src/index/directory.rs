@@ -107,7 +107,11 @@ impl Directory {
         assert!(words.len().is_power_of_two());
         let bits = words.len().trailing_zeros();
         assert!(bits >= base_bits && bits <= base_bits + 16 && base_bits <= 16);
-        Directory { words, base_bits, bits }
+        Directory {
+            words,
+            base_bits,
+            bits,
+        }
     }
 
     /// Levels that cost no tag bits.

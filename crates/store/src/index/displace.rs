@@ -38,7 +38,11 @@ impl Index {
     pub(crate) fn make_room(&self, hash: KeyHash) -> Room {
         let entry = self.directory.entry(hash);
         let i = first(hash);
-        let root = |bucket| Node { bucket, parent: NO_PARENT, slot: 0 };
+        let root = |bucket| Node {
+            bucket,
+            parent: NO_PARENT,
+            slot: 0,
+        };
         let mut nodes = [root(i); SEARCH_MAX];
         nodes[1] = root(alternate(i, hash.tag()));
         let Some(end) = self.search(entry, &mut nodes) else {
@@ -70,7 +74,11 @@ impl Index {
                     let target = alternate(number, slot.tag());
                     prefetch(self.bucket(entry.table(), target));
                     #[expect(clippy::cast_possible_truncation, reason = "below SEARCH_MAX")]
-                    let node = Node { bucket: target, parent: head as u16, slot: at as u8 };
+                    let node = Node {
+                        bucket: target,
+                        parent: head as u16,
+                        slot: at as u8,
+                    };
                     nodes[tail] = node;
                     tail += 1;
                 }

@@ -29,7 +29,11 @@ impl<'i> Place<'i> {
         self.bucket.lock();
         let slot = self.bucket.peek(self.at);
         if slot.same_item(self.slot) {
-            return Some(PlaceLock { bucket: self.bucket, at: self.at, slot });
+            return Some(PlaceLock {
+                bucket: self.bucket,
+                at: self.at,
+                slot,
+            });
         }
         self.bucket.unlock();
         None
@@ -165,7 +169,11 @@ impl Index {
             // The sub-table may have split between the look at the directory and the locks.
             if self.directory.entry(hash) == entry {
                 self.fill_both(entry, i, j);
-                return Locked { index: self, tag: hash.tag(), buckets };
+                return Locked {
+                    index: self,
+                    tag: hash.tag(),
+                    buckets,
+                };
             }
             unlock_both(buckets);
         }

@@ -70,7 +70,11 @@ impl Index {
     /// An index over `buckets`, all of the arena. The caller then hands one table to each position
     /// with [`Index::adopt_first_tables`].
     pub(crate) fn new(directory: Directory, buckets: Slice<Bucket>) -> Index {
-        Index { directory, buckets, restructure: Mutex::new(()) }
+        Index {
+            directory,
+            buckets,
+            restructure: Mutex::new(()),
+        }
     }
 
     /// Fills the directory with its first sub-tables, one for each value of the base bits.
@@ -80,7 +84,8 @@ impl Index {
         for start in (0..self.directory.len()).step_by(span) {
             let table = next();
             self.reset_table(table, false);
-            self.directory.publish_at(start, Entry::new(table, depth, State::Settled, table));
+            self.directory
+                .publish_at(start, Entry::new(table, depth, State::Settled, table));
         }
     }
 
@@ -100,7 +105,10 @@ impl Index {
     pub(crate) fn buckets_of(&self, hash: KeyHash) -> [&Bucket; 2] {
         let table = self.directory.entry(hash).table();
         let i = first(hash);
-        [self.bucket(table, i), self.bucket(table, alternate(i, hash.tag()))]
+        [
+            self.bucket(table, i),
+            self.bucket(table, alternate(i, hash.tag())),
+        ]
     }
 
     /// A slot that is likely the key's: the first of its tag. A hint, to prefetch the item by.
@@ -207,7 +215,12 @@ impl Index {
         let numbers = [i, alternate(i, tag)];
         let child = numbers.map(|n| self.bucket(entry.table(), n));
         let parent = numbers.map(|n| self.bucket(entry.other(), n));
-        let seen = [child[0].seen(), child[1].seen(), parent[0].seen(), parent[1].seen()];
+        let seen = [
+            child[0].seen(),
+            child[1].seen(),
+            parent[0].seen(),
+            parent[1].seen(),
+        ];
         for bucket in child {
             if let Some(place) = self.find_in(bucket, tag, is_it) {
                 return Ok(Some(place));
@@ -221,8 +234,17 @@ impl Index {
             }
         }
         fence(Ordering::Acquire);
-        let now = [child[0].seen(), child[1].seen(), parent[0].seen(), parent[1].seen()];
-        if now == seen && self.directory.entry(hash) == entry { Ok(None) } else { Err(Moved) }
+        let now = [
+            child[0].seen(),
+            child[1].seen(),
+            parent[0].seen(),
+            parent[1].seen(),
+        ];
+        if now == seen && self.directory.entry(hash) == entry {
+            Ok(None)
+        } else {
+            Err(Moved)
+        }
     }
 }
 

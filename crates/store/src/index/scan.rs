@@ -10,7 +10,10 @@
 //! same to the lookup as one stored a moment later.
 #![cfg_attr(
     all(target_arch = "x86_64", not(loom), not(miri)),
-    allow(unsafe_code, reason = "vector loads of slots that other threads store to")
+    allow(
+        unsafe_code,
+        reason = "vector loads of slots that other threads store to"
+    )
 )]
 
 use super::bucket::Bucket;
@@ -61,7 +64,9 @@ pub(super) fn matches(bucket: &Bucket, tag: Tag) -> u32 {
 #[cfg(any(test, not(all(target_arch = "x86_64", not(loom), not(miri)))))]
 #[inline(always)]
 fn portable(bucket: &Bucket, tag: Tag) -> u32 {
-    (0..super::SLOTS).fold(0, |mask, i| mask | (u32::from(bucket.peek(i).tag() == tag) << i))
+    (0..super::SLOTS).fold(0, |mask, i| {
+        mask | (u32::from(bucket.peek(i).tag() == tag) << i)
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -76,7 +81,9 @@ mod tests {
         let mut seed = 1u64;
         for _ in 0..1000 {
             for i in 0..SLOTS {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                seed = seed
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 // Tags that differ in their top bit, their lowest bit, or not at all.
                 let tag = Tag(((seed >> 63) << 15 | (seed >> 62 & 1)) as u16);
                 let slot = match seed >> 60 & 3 {

@@ -47,7 +47,10 @@ impl Location {
 
     /// Bytes from the arena's start.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a location is at most 40 bits of granules")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a location is at most 40 bits of granules"
+    )]
     pub(crate) fn offset(self) -> usize {
         self.0 as usize * GRANULE
     }
@@ -76,7 +79,10 @@ impl Slot {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the tag is the top 16 bits")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the tag is the top 16 bits"
+    )]
     pub(crate) fn tag(self) -> Tag {
         Tag((self.0 >> TAG_SHIFT) as u16)
     }

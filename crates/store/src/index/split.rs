@@ -50,7 +50,11 @@ impl Index {
         self.directory.publish_at(middle, child);
         self.directory.publish_at(start, parent);
         drop(guard);
-        Some(Migration { child, start: middle, next: 0 })
+        Some(Migration {
+            child,
+            start: middle,
+            next: 0,
+        })
     }
 
     /// Whether the sub-table of `hash` could be split now.
@@ -109,7 +113,14 @@ impl Index {
             return;
         };
         if child.is_filling() {
-            self.migrate(&mut Migration { child, start, next: 0 }, TABLE_BUCKETS);
+            self.migrate(
+                &mut Migration {
+                    child,
+                    start,
+                    next: 0,
+                },
+                TABLE_BUCKETS,
+            );
         }
     }
 
@@ -121,9 +132,13 @@ impl Index {
             return;
         }
         let (table, parent, depth) = (child.table(), child.other(), child.depth());
-        self.directory.publish_at(start, Entry::new(table, depth, State::Settled, table));
+        self.directory
+            .publish_at(start, Entry::new(table, depth, State::Settled, table));
         let parent_start = start - self.directory.span(depth);
-        self.directory.publish_at(parent_start, Entry::new(parent, depth, State::Settled, parent));
+        self.directory.publish_at(
+            parent_start,
+            Entry::new(parent, depth, State::Settled, parent),
+        );
     }
 
     /// Fetches from the parent what belongs to bucket `number` of a filling sub-table. The caller
@@ -134,8 +149,9 @@ impl Index {
             return;
         }
         let parent = self.bucket(entry.other(), number);
-        let is_ours =
-            |slot: Slot| !slot.is_empty() && self.directory.upper_half(slot.tag(), entry.depth() - 1);
+        let is_ours = |slot: Slot| {
+            !slot.is_empty() && self.directory.upper_half(slot.tag(), entry.depth() - 1)
+        };
         parent.lock();
         for i in 0..SLOTS {
             let slot = parent.peek(i);

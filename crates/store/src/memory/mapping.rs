@@ -84,7 +84,11 @@ impl Mapping {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
             .ok_or(std::io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Mapping { base, len, huge: HugePages::None }))
+        Ok(Arc::new(Mapping {
+            base,
+            len,
+            huge: HugePages::None,
+        }))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -123,9 +127,7 @@ impl Mapping {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         #[cfg(not(miri))]
         // SAFETY: the range is inside the mapping; locking it changes no byte.
-        unsafe {
-            rustix::mm::mlock(self.at(offset).as_ptr().cast(), len)
-        }?;
+        unsafe { rustix::mm::mlock(self.at(offset).as_ptr().cast(), len) }?;
         Ok(())
     }
 }
@@ -184,9 +186,18 @@ impl<T: Shared> Slice<T> {
     /// `len` values from byte `offset` on.
     pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Slice<T> {
         assert!(offset.is_multiple_of(align_of::<T>()));
-        let end = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
-        assert!(end.is_some_and(|end| end <= mapping.len()), "a view past the end of memory");
-        Slice { first: mapping.at(offset).cast(), len, mapping: Arc::clone(mapping) }
+        let end = len
+            .checked_mul(size_of::<T>())
+            .and_then(|bytes| bytes.checked_add(offset));
+        assert!(
+            end.is_some_and(|end| end <= mapping.len()),
+            "a view past the end of memory"
+        );
+        Slice {
+            first: mapping.at(offset).cast(),
+            len,
+            mapping: Arc::clone(mapping),
+        }
     }
 
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {

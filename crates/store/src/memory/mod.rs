@@ -39,7 +39,10 @@ pub(crate) fn prefetch_for_write<T>(target: &T) {
 #[inline(always)]
 #[cfg_attr(
     all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)),
-    expect(unsafe_code, reason = "the instruction has no safe form on every supported compiler")
+    expect(
+        unsafe_code,
+        reason = "the instruction has no safe form on every supported compiler"
+    )
 )]
 pub(crate) fn prefetch_at(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -60,7 +63,10 @@ pub(crate) fn prefetch_at(address: *const u8) {
 #[inline(always)]
 #[cfg_attr(
     all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)),
-    expect(unsafe_code, reason = "the instruction has no safe form on every supported compiler")
+    expect(
+        unsafe_code,
+        reason = "the instruction has no safe form on every supported compiler"
+    )
 )]
 pub(crate) fn prefetch_write_at(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

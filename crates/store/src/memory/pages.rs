@@ -87,7 +87,10 @@ impl Pages {
 
     /// A page, or `None` where there is none for that purpose.
     pub(crate) fn take(&self, purpose: Purpose) -> Option<PageId> {
-        let mut free = self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut free = self
+            .free
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let leave = match purpose {
             Purpose::Items | Purpose::Lent => self.reserve,
             Purpose::Index => self.reserve / 2,
@@ -110,7 +113,10 @@ impl Pages {
 
     /// Takes a page back that nothing points into any more.
     pub(crate) fn give_back(&self, page: PageId) {
-        let mut free = self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut free = self
+            .free
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         free.push(page);
         self.free_count.store(free.len(), Ordering::Relaxed);
     }
@@ -118,7 +124,10 @@ impl Pages {
     /// Lends a page to the server.
     pub(crate) fn lend(self: &Arc<Pages>) -> Option<Page> {
         let id = self.take(Purpose::Lent)?;
-        Some(Page { id, pages: Arc::clone(self) })
+        Some(Page {
+            id,
+            pages: Arc::clone(self),
+        })
     }
 
     pub(crate) fn shares(&self) -> Shares {
@@ -146,7 +155,10 @@ impl std::ops::Deref for Page {
 
     #[expect(unsafe_code, reason = "a lent page is a byte slice of the arena")]
     fn deref(&self) -> &[u8] {
-        let base = self.pages.mapping.at(self.id as usize * self.pages.page_len);
+        let base = self
+            .pages
+            .mapping
+            .at(self.id as usize * self.pages.page_len);
         // SAFETY: the page is inside the mapping, and from `take` until `drop` it belongs to this
         // value alone.
         unsafe { std::slice::from_raw_parts(base.as_ptr(), self.pages.page_len) }
@@ -156,7 +168,10 @@ impl std::ops::Deref for Page {
 impl std::ops::DerefMut for Page {
     #[expect(unsafe_code, reason = "a lent page is a byte slice of the arena")]
     fn deref_mut(&mut self) -> &mut [u8] {
-        let base = self.pages.mapping.at(self.id as usize * self.pages.page_len);
+        let base = self
+            .pages
+            .mapping
+            .at(self.id as usize * self.pages.page_len);
         // SAFETY: as above, and `self` is borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), self.pages.page_len) }
     }

@@ -46,7 +46,9 @@ impl<'p> Pen<'p> {
         if request.compare != 0 && request.compare != old_cas {
             return Ok(Some(Counted::Exists));
         }
-        let Some(old) = parse(item.value()) else { return Ok(Some(Counted::NotNumeric)) };
+        let Some(old) = parse(item.value()) else {
+            return Ok(Some(Counted::NotNumeric));
+        };
         let number = if request.decrement {
             old.saturating_sub(request.delta)
         } else {
@@ -71,14 +73,26 @@ impl<'p> Pen<'p> {
         let (new, body) = self.write_header(key.hash, queue, &draft, old_cas)?;
         body.fill(b' ');
         body[..digits].copy_from_slice(&text[..digits]);
-        let known = if request.return_cas { mark::CAS_KNOWN } else { 0 };
+        let known = if request.return_cas {
+            mark::CAS_KNOWN
+        } else {
+            0
+        };
         let mut expiry_before = Expiry::NEVER;
         let done = self.replace(place, new, |new_item| {
             expiry_before = item.expiry();
             let expiry = request.touch.unwrap_or(expiry_before);
-            self.hand.store.log.entry_of(new.location()).note_expiry(expiry);
+            self.hand
+                .store
+                .log
+                .entry_of(new.location())
+                .note_expiry(expiry);
             new_item.set_expiry(expiry);
-            let kept = if in_place { mark::STALE | mark::WON | mark::FETCHED } else { 0 };
+            let kept = if in_place {
+                mark::STALE | mark::WON | mark::FETCHED
+            } else {
+                0
+            };
             new_item.change_marks(item.access() & kept | known, 0);
         });
         if !done {
@@ -87,7 +101,12 @@ impl<'p> Pen<'p> {
         }
         self.hand.note_dead(location, item);
         let cas = self.cas_if(request.return_cas, new.location());
-        Ok(Some(Counted::Value { number, cas, expiry_before, created: false }))
+        Ok(Some(Counted::Value {
+            number,
+            cas,
+            expiry_before,
+            created: false,
+        }))
     }
 
     fn vivify_number(
@@ -105,7 +124,11 @@ impl<'p> Pen<'p> {
             client_flags: 0,
             cas: request.cas,
             expiry,
-            access: self.access_word(if request.return_cas { mark::CAS_KNOWN } else { 0 }),
+            access: self.access_word(if request.return_cas {
+                mark::CAS_KNOWN
+            } else {
+                0
+            }),
             value_len: digits,
             chunks: None,
         };
@@ -115,7 +138,12 @@ impl<'p> Pen<'p> {
             Link::Done => {
                 let cas = self.cas_if(request.return_cas, new.location());
                 let expiry_before = Expiry::NEVER;
-                Ok(Some(Counted::Value { number: initial, cas, expiry_before, created: true }))
+                Ok(Some(Counted::Value {
+                    number: initial,
+                    cas,
+                    expiry_before,
+                    created: true,
+                }))
             }
             Link::Raced => {
                 self.abandon(new);
@@ -129,11 +157,17 @@ impl<'p> Pen<'p> {
     }
 
     fn cas_if(&self, wanted: bool, location: crate::index::slot::Location) -> u64 {
-        if wanted { self.hand.cas_at(location, self.hand.store.log.item(location)) } else { 0 }
+        if wanted {
+            self.hand
+                .cas_at(location, self.hand.store.log.item(location))
+        } else {
+            0
+        }
     }
 }
 
-/// A number as C's `strtoull` takes it, followed by white space or the end: what memcached counts.
+/// A number as C's `strtoull` takes it, followed by white space, NUL or the end: what memcached
+/// counts.
 fn parse(text: &[u8]) -> Option<u64> {
     let is_space = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|b| !is_space(b))?;
@@ -143,8 +177,11 @@ fn parse(text: &[u8]) -> Option<u64> {
         [b'+', rest @ ..] => (false, rest),
         _ => (false, text),
     };
-    let end = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
-    if end == 0 || text.get(end).is_some_and(|b| !is_space(b)) {
+    let end = text
+        .iter()
+        .position(|b| !b.is_ascii_digit())
+        .unwrap_or(text.len());
+    if end == 0 || text.get(end).is_some_and(|b| *b != 0 && !is_space(b)) {
         return None;
     }
     let number = text[..end].iter().try_fold(0u64, |n, b| {
@@ -197,7 +234,7 @@ mod tests {
             ("-5", None),
             ("-0", Some(0)),
             ("-18446744073709551615", Some(1)),
-            ("9\0", None),
+            ("9\0x", Some(9)),
         ] {
             assert_eq!(parse(text.as_bytes()), number, "{text:?}");
         }

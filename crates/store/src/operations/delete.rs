@@ -38,7 +38,9 @@ impl Pen<'_> {
 
     /// False where the item is no longer where it was found.
     fn remove(&self, place: Place<'_>, item: RawItem<'_>) -> bool {
-        let Some(mut lock) = place.lock() else { return false };
+        let Some(mut lock) = place.lock() else {
+            return false;
+        };
         lock.replace(Slot::EMPTY);
         drop(lock);
         self.hand.tell_gone(item, Gone::Deleted);
@@ -55,7 +57,8 @@ impl Pen<'_> {
         item: RawItem<'_>,
         cas: u64,
     ) -> Result<bool, Refused> {
-        let (mut expiry, mut marks, mut new_cas) = (delete.clear_value.unwrap_or_default(), 0, Some(cas));
+        let (mut expiry, mut marks, mut new_cas) =
+            (delete.clear_value.unwrap_or_default(), 0, Some(cas));
         if delete.mark_stale {
             expiry = delete.expiry.unwrap_or(expiry);
             marks = mark::STALE;
@@ -92,7 +95,9 @@ impl Pen<'_> {
         let log = &self.hand.store.log;
         let location = place.slot.location();
         let open = &mut self.open[log.entry_of(location).queue() as usize];
-        let new_cas = delete.cas.or_else(|| (log.next_cas(open) <= cas).then(|| cas.saturating_add(1)));
+        let new_cas = delete
+            .cas
+            .or_else(|| (log.next_cas(open) <= cas).then(|| cas.saturating_add(1)));
         let len = item.len_with_cas(new_cas.is_some());
         let Some(mut space) = log.append(open, len, Purpose::Items) else {
             return Err(self.refused());

@@ -40,7 +40,9 @@ impl Pen<'_> {
         adjust: impl FnOnce(RawItem<'_>),
     ) -> bool {
         let log = &self.hand.store.log;
-        let Some(mut lock) = place.lock() else { return false };
+        let Some(mut lock) = place.lock() else {
+            return false;
+        };
         let item = log.item_of(new);
         adjust(item);
         let frequency = lock.slot.frequency();
@@ -108,7 +110,9 @@ impl Pen<'_> {
         if locked.find(|slot| store.is_key(slot, key.bytes)).is_some() {
             return Link::Raced;
         }
-        let Some((spot, victim)) = locked.least_used() else { return Link::Raced };
+        let Some((spot, victim)) = locked.least_used() else {
+            return Link::Raced;
+        };
         locked.replace(spot, new);
         drop(locked);
         let item = store.log.item_of(victim);
@@ -129,7 +133,9 @@ impl Pen<'_> {
         if !store.index.can_split(hash) {
             return false;
         }
-        let Some(table) = store.take_table() else { return false };
+        let Some(table) = store.take_table() else {
+            return false;
+        };
         match store.index.split(hash, table) {
             Some(migration) => {
                 if self.migrations.len() == MIGRATIONS_MAX

@@ -43,7 +43,11 @@ impl<'p> Pen<'p> {
             let _lock = place.lock()?;
             marks = item.access();
             expiry_before = item.expiry();
-            let seen = if get.touch_first { get.touch.unwrap_or(expiry_before) } else { expiry_before };
+            let seen = if get.touch_first {
+                get.touch.unwrap_or(expiry_before)
+            } else {
+                expiry_before
+            };
             let is_due = get.recache.is_some_and(|at| dies_before(seen, at));
             won = marks & mark::WON == 0 && (is_due || marks & mark::STALE != 0);
             if won {
@@ -87,7 +91,9 @@ impl<'p> Pen<'p> {
             chunks: None,
         };
         let queue = self.queue_for(key.hash, None);
-        let new = self.write(key.hash, queue, &draft, &[], 0).map_err(MetaMiss::Refused)?;
+        let new = self
+            .write(key.hash, queue, &draft, &[], 0)
+            .map_err(MetaMiss::Refused)?;
         match self.link(key, new) {
             Link::Done => {}
             Link::Raced => {

@@ -62,7 +62,10 @@ impl Worker {
     /// For writing within a burst.
     pub(crate) fn pen(&mut self, now: UnixSeconds) -> Pen<'_> {
         Pen {
-            hand: Hand { store: &self.store, id: self.id },
+            hand: Hand {
+                store: &self.store,
+                id: self.id,
+            },
             open: &mut self.open,
             migrations: &mut self.migrations,
             appended: &mut self.appended,
@@ -162,10 +165,13 @@ impl<'p> Pen<'p> {
         parts: &[Body<'_>],
         cas_above: u64,
     ) -> Result<Slot, Refused> {
-        let mut pieces = Pieces { locations: Vec::new(), left: draft.value_len };
-        let result = self.fill_pieces(hash, queue, parts, &mut pieces).and_then(|()| {
-            self.write_head(hash, queue, draft, &pieces.locations, cas_above)
-        });
+        let mut pieces = Pieces {
+            locations: Vec::new(),
+            left: draft.value_len,
+        };
+        let result = self
+            .fill_pieces(hash, queue, parts, &mut pieces)
+            .and_then(|()| self.write_head(hash, queue, draft, &pieces.locations, cas_above));
         if result.is_err() {
             self.give_up(&pieces.locations);
         }
@@ -224,7 +230,12 @@ impl<'p> Pen<'p> {
         let most = store.whole_max - PIECE_DATA_AT;
         let room = log.room(open).saturating_sub(PIECE_DATA_AT);
         // What is left of the segment, unless that is so little that the head would grow long.
-        let data_len = if room >= most / 2 { most.min(room) } else { most }.min(left);
+        let data_len = if room >= most / 2 {
+            most.min(room)
+        } else {
+            most
+        }
+        .min(left);
         let total = piece_len(data_len);
         let Some(space) = log.append(open, total, Purpose::Items) else {
             return Err(self.refused());
@@ -233,7 +244,10 @@ impl<'p> Pen<'p> {
         self.hand.counters().bytes_appended.add(total as u64);
         let location = space.location;
         log.entry_of(location).set_has_pieces();
-        #[expect(clippy::cast_possible_truncation, reason = "a value has a few thousand pieces")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a value has a few thousand pieces"
+        )]
         let data = space.into_piece(hash.0, index as u32, data_len);
         Ok((location, data))
     }
@@ -247,8 +261,14 @@ impl<'p> Pen<'p> {
         pieces: &[Location],
         cas_above: u64,
     ) -> Result<Slot, Refused> {
-        #[expect(clippy::cast_possible_truncation, reason = "a value has a few thousand pieces")]
-        let draft = Draft { chunks: Some(pieces.len() as u32), ..*draft };
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a value has a few thousand pieces"
+        )]
+        let draft = Draft {
+            chunks: Some(pieces.len() as u32),
+            ..*draft
+        };
         if draft.layout().total > self.hand.store.log.segment_len() {
             return Err(Refused::TooLarge);
         }
@@ -269,12 +289,17 @@ impl<'p> Pen<'p> {
 
     /// An item that was written and not published is dead.
     pub(crate) fn abandon(&self, slot: Slot) {
-        self.hand.note_dead(slot.location(), self.hand.store.log.item_of(slot));
+        self.hand
+            .note_dead(slot.location(), self.hand.store.log.item_of(slot));
     }
 
     pub(crate) fn refused(&self) -> Refused {
         self.hand.counters().waits.add(1);
-        if self.hand.store.evict { Refused::Wait } else { Refused::OutOfMemory }
+        if self.hand.store.evict {
+            Refused::Wait
+        } else {
+            Refused::OutOfMemory
+        }
     }
 }
 

@@ -55,8 +55,14 @@ impl Pinned {
         let log = &self.store.log;
         // Held segments are not used again.
         let whole = self.pieces.is_empty().then(|| log.item(self.item));
-        let whole = whole.filter(|item| !item.is_head()).map(|item| item.value());
-        whole.into_iter().chain(self.pieces.iter().map(|&piece| log.item(piece).piece_data()))
+        let whole = whole
+            .filter(|item| !item.is_head())
+            .map(|item| item.value());
+        whole.into_iter().chain(
+            self.pieces
+                .iter()
+                .map(|&piece| log.item(piece).piece_data()),
+        )
     }
 }
 

@@ -44,7 +44,9 @@ impl<'p> Pen<'p> {
                 Err(outcome) => return outcome,
             };
             let value_len = body.len()
-                + old.filter(|_| plan.join != Join::Replace).map_or(0, |(_, item)| item.value_len());
+                + old
+                    .filter(|_| plan.join != Join::Replace)
+                    .map_or(0, |(_, item)| item.value_len());
             if value_len + key.bytes.len() > limit {
                 // memcached's append says no more when the whole would be too large.
                 return Stored::NotStored;
@@ -67,7 +69,11 @@ impl<'p> Pen<'p> {
                     } else {
                         0
                     };
-                    return Stored::Stored { cas, value_len, over_newer: plan.over_newer };
+                    return Stored::Stored {
+                        cas,
+                        value_len,
+                        over_newer: plan.over_newer,
+                    };
                 }
                 Ok(None) => {}
                 Err(refused) => return Stored::Refused(refused),
@@ -176,7 +182,11 @@ impl<'p> Pen<'p> {
             if keeps_old {
                 // It may have been touched, or its token won, since the plan was made.
                 let expiry = item.expiry();
-                self.hand.store.log.entry_of(new.location()).note_expiry(expiry);
+                self.hand
+                    .store
+                    .log
+                    .entry_of(new.location())
+                    .note_expiry(expiry);
                 new_item.set_expiry(expiry);
             }
             if plan.over_newer {

@@ -31,7 +31,11 @@ impl<'p> Pen<'p> {
     /// Changes an item's expiry; under the lock bit of its bucket.
     pub(crate) fn extend(&self, place: Place<'_>, item: RawItem<'_>, expiry: Expiry) {
         // The segment must not be freed for its age before the item's new one.
-        self.hand.store.log.entry_of(place.slot.location()).note_expiry(expiry);
+        self.hand
+            .store
+            .log
+            .entry_of(place.slot.location())
+            .note_expiry(expiry);
         item.set_expiry(expiry);
     }
 }

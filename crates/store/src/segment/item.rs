@@ -109,7 +109,9 @@ impl Draft<'_> {
         if self.chunks.is_some() {
             fields |= HEAD;
         }
-        let body_len = self.chunks.map_or(self.value_len, |chunks| chunks as usize * 8);
+        let body_len = self
+            .chunks
+            .map_or(self.value_len, |chunks| chunks as usize * 8);
         Layout::of(fields, self.key.len(), body_len)
     }
 }
@@ -121,7 +123,12 @@ impl Layout {
         if fields & HEAD != 0 {
             body_at = body_at.next_multiple_of(8);
         }
-        Layout { fields, key_at, body_at, total: (body_at + body_len).next_multiple_of(8) }
+        Layout {
+            fields,
+            key_at,
+            body_at,
+            total: (body_at + body_len).next_multiple_of(8),
+        }
     }
 }
 
@@ -149,7 +156,12 @@ impl<'m> Space<'m> {
     /// Nobody else reads or writes the bytes while the value lives.
     pub(crate) unsafe fn new(memory: &'m Mapping, location: Location, len: usize) -> Space<'m> {
         assert!(location.offset() + len <= memory.len());
-        Space { at: memory.at(location.offset()), location, len, memory: PhantomData }
+        Space {
+            at: memory.at(location.offset()),
+            location,
+            len,
+            memory: PhantomData,
+        }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
@@ -161,12 +173,19 @@ impl<'m> Space<'m> {
     pub(crate) fn write_item(&mut self, draft: &Draft<'_>) -> &mut [u8] {
         let layout = draft.layout();
         assert!(layout.total <= self.len, "an item larger than its space");
-        #[expect(clippy::cast_possible_truncation, reason = "the parser bounds keys, Layout values")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the parser bounds keys, Layout values"
+        )]
         let (key_len, short_len) = (draft.key.len() as u8, draft.value_len as u16);
         let bytes = self.bytes();
         bytes[0] = key_len;
         bytes[1] = layout.fields;
-        let short = if layout.fields & LONG != 0 { 0 } else { short_len };
+        let short = if layout.fields & LONG != 0 {
+            0
+        } else {
+            short_len
+        };
         bytes[2..4].copy_from_slice(&short.to_ne_bytes());
         bytes[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
         bytes[8..12].copy_from_slice(&draft.access.to_ne_bytes());
@@ -189,14 +208,19 @@ impl<'m> Space<'m> {
             put(&cas.to_ne_bytes());
         }
         put(draft.key);
-        let body_len = draft.chunks.map_or(draft.value_len, |chunks| chunks as usize * 8);
+        let body_len = draft
+            .chunks
+            .map_or(draft.value_len, |chunks| chunks as usize * 8);
         &mut bytes[layout.body_at..layout.body_at + body_len]
     }
 
     /// Writes a piece's header. Returns its data, to be filled.
     pub(crate) fn write_piece(&mut self, hash: u64, index: u32, data_len: usize) -> &mut [u8] {
         let bytes = self.bytes();
-        #[expect(clippy::cast_possible_truncation, reason = "a piece is smaller than a segment")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a piece is smaller than a segment"
+        )]
         let len = data_len as u32;
         bytes[..PIECE_HEADER_LEN].fill(0);
         bytes[1] = PIECE;
@@ -260,7 +284,10 @@ impl<'m> RawItem<'m> {
     /// which it loaded the location from a slot, or it owns or holds the segment.
     #[inline]
     pub(crate) unsafe fn new(memory: &'m Mapping, location: Location) -> RawItem<'m> {
-        RawItem { at: memory.at(location.offset()), memory: PhantomData }
+        RawItem {
+            at: memory.at(location.offset()),
+            memory: PhantomData,
+        }
     }
 
     /// `N` immutable bytes of the item from `offset` on.
@@ -316,19 +343,30 @@ impl<'m> RawItem<'m> {
 
     fn layout(self) -> Layout {
         let fields = self.fields();
-        let body_len =
-            if fields & HEAD != 0 { self.chunk_count() * 8 } else { self.value_len() };
+        let body_len = if fields & HEAD != 0 {
+            self.chunk_count() * 8
+        } else {
+            self.value_len()
+        };
         Layout::of(fields, self.key_len(), body_len)
     }
 
     /// All bytes, a multiple of 8.
     #[inline]
     pub(crate) fn total_len(self) -> usize {
-        if self.is_piece() { piece_len(self.piece_data_len()) } else { self.layout().total }
+        if self.is_piece() {
+            piece_len(self.piece_data_len())
+        } else {
+            self.layout().total
+        }
     }
 
     pub(crate) fn client_flags(self) -> u32 {
-        if self.fields() & CLIENT_FLAGS == 0 { 0 } else { u32::from_ne_bytes(self.read(HEADER_LEN)) }
+        if self.fields() & CLIENT_FLAGS == 0 {
+            0
+        } else {
+            u32::from_ne_bytes(self.read(HEADER_LEN))
+        }
     }
 
     /// The CAS where it is written out.
@@ -446,8 +484,16 @@ impl<'m> RawItem<'m> {
         if self.is_piece() {
             return self.total_len();
         }
-        let fields = if carries { self.fields() | CAS } else { self.fields() & !CAS };
-        let body_len = if self.is_head() { self.chunk_count() * 8 } else { self.value_len() };
+        let fields = if carries {
+            self.fields() | CAS
+        } else {
+            self.fields() & !CAS
+        };
+        let body_len = if self.is_head() {
+            self.chunk_count() * 8
+        } else {
+            self.value_len()
+        };
         Layout::of(fields, self.key_len(), body_len).total
     }
 
@@ -483,7 +529,8 @@ impl<'m> RawItem<'m> {
     /// Copies what changes to `copy`, which nobody else can reach yet; under the lock bit of this
     /// item's bucket.
     pub(crate) fn copy_changing(self, copy: RawItem<'_>) {
-        copy.cell(4).store(self.cell(4).load(Ordering::Relaxed), Ordering::Relaxed);
+        copy.cell(4)
+            .store(self.cell(4).load(Ordering::Relaxed), Ordering::Relaxed);
         copy.cell(8).store(self.access(), Ordering::Relaxed);
         for (to, from) in copy.chunks().iter().zip(self.chunks()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -562,7 +609,10 @@ mod tests {
                     item.copy_changing(copy);
                     assert_eq!((copy.explicit_cas(), copy.total_len()), (Some(9), len));
                     assert_eq!((copy.key(), copy.value()), (item.key(), item.value()));
-                    assert_eq!((copy.access(), copy.expiry()), (item.access(), item.expiry()));
+                    assert_eq!(
+                        (copy.access(), copy.expiry()),
+                        (item.access(), item.expiry())
+                    );
                 }
             }
         }
@@ -571,16 +621,24 @@ mod tests {
     #[test]
     fn heads_and_pieces_are_read_as_written() {
         let memory = Mapping::reserve(2 << 20).unwrap();
-        let head = Draft { chunks: Some(3), ..draft(b"large", 200_000) };
+        let head = Draft {
+            chunks: Some(3),
+            ..draft(b"large", 200_000)
+        };
         // SAFETY: the memory is this test's alone.
-        let mut space = unsafe { Space::new(&memory, Location::of_offset(64), head.layout().total) };
+        let mut space =
+            unsafe { Space::new(&memory, Location::of_offset(64), head.layout().total) };
         let table = space.write_item(&head);
         for (i, entry) in table.chunks_exact_mut(8).enumerate() {
             entry.copy_from_slice(&(i as u64 + 5).to_ne_bytes());
         }
         // SAFETY: just written.
         let item = unsafe { RawItem::new(&memory, Location::of_offset(64)) };
-        let chunks: Vec<_> = item.chunks().iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        let chunks: Vec<_> = item
+            .chunks()
+            .iter()
+            .map(|c| c.load(Ordering::Relaxed))
+            .collect();
         assert_eq!(chunks, [5, 6, 7]);
         assert_eq!(item.value_len(), 200_000);
 
@@ -590,7 +648,14 @@ mod tests {
         // SAFETY: just written.
         let piece = unsafe { RawItem::new(&memory, Location::of_offset(8192)) };
         assert!(piece.is_piece());
-        assert_eq!((piece.piece_hash(), piece.piece_index(), piece.piece_data_len()), (42, 2, 100));
+        assert_eq!(
+            (
+                piece.piece_hash(),
+                piece.piece_index(),
+                piece.piece_data_len()
+            ),
+            (42, 2, 100)
+        );
         assert_eq!(piece.piece_data(), [b'p'; 100]);
         assert_eq!(piece.total_len(), piece_len(100));
         let to = Location::of_offset(16384);
@@ -599,6 +664,9 @@ mod tests {
         piece.copy_to(&mut space, None);
         // SAFETY: just written.
         let copy = unsafe { RawItem::new(&memory, to) };
-        assert_eq!((copy.piece_index(), copy.piece_data()), (2, piece.piece_data()));
+        assert_eq!(
+            (copy.piece_index(), copy.piece_data()),
+            (2, piece.piece_data())
+        );
     }
 }

@@ -45,7 +45,12 @@ pub(crate) struct OpenSegment {
 
 impl OpenSegment {
     pub(crate) fn new(queue: Queue) -> OpenSegment {
-        OpenSegment { queue, segment: None, used: 0, sequence: 0 }
+        OpenSegment {
+            queue,
+            segment: None,
+            used: 0,
+            sequence: 0,
+        }
     }
 }
 
@@ -169,7 +174,11 @@ impl Log {
 
     /// Bytes that fit into the open segment without another.
     pub(crate) fn room(&self, open: &OpenSegment) -> usize {
-        if open.segment.is_some() { self.segment_len - open.used } else { 0 }
+        if open.segment.is_some() {
+            self.segment_len - open.used
+        } else {
+            0
+        }
     }
 
     #[cold]
@@ -183,13 +192,20 @@ impl Log {
         }
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         self.entry(next).open(open.queue, sequence);
-        *open = OpenSegment { queue: open.queue, segment: Some(next), used: 0, sequence };
+        *open = OpenSegment {
+            queue: open.queue,
+            segment: Some(next),
+            used: 0,
+            sequence,
+        };
         Some(())
     }
 
     /// Ends an open segment, if there is one.
     pub(crate) fn seal(&self, open: &mut OpenSegment) {
-        let Some(segment) = open.segment.take() else { return };
+        let Some(segment) = open.segment.take() else {
+            return;
+        };
         let entry = self.entry(segment);
         entry.set_used(open.used);
         entry.set_state(SegmentState::Sealed);
@@ -200,14 +216,23 @@ impl Log {
     #[inline]
     pub(crate) fn note_dead(&self, worker: usize, location: Location, len: usize) {
         let cell = &self.dead[worker][self.segment_of(location) as usize];
-        #[expect(clippy::cast_possible_truncation, reason = "segments are at most 2 MiB")]
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(len as u32), Ordering::Relaxed);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "segments are at most 2 MiB"
+        )]
+        cell.store(
+            cell.load(Ordering::Relaxed).wrapping_add(len as u32),
+            Ordering::Relaxed,
+        );
     }
 
     /// As [`Log::note_dead`], for a thread that need not be a worker.
     pub(crate) fn note_dead_from_outside(&self, location: Location, len: usize) {
         let Some(row) = self.dead.last() else { return };
-        #[expect(clippy::cast_possible_truncation, reason = "segments are at most 2 MiB")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "segments are at most 2 MiB"
+        )]
         row[self.segment_of(location) as usize].fetch_add(len as u32, Ordering::Relaxed);
     }
 
@@ -226,7 +251,11 @@ impl Log {
                     SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
                 )
             })
-            .map(|segment| self.entry(segment).used().saturating_sub(self.dead_bytes(segment)))
+            .map(|segment| {
+                self.entry(segment)
+                    .used()
+                    .saturating_sub(self.dead_bytes(segment))
+            })
             .sum()
     }
 
@@ -256,9 +285,13 @@ impl Log {
         if self.retired_count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let Ok(mut retired) = self.retired.try_lock() else { return };
+        let Ok(mut retired) = self.retired.try_lock() else {
+            return;
+        };
         for _ in 0..retired.len() {
-            let Some((epoch, segment)) = retired.pop_front() else { break };
+            let Some((epoch, segment)) = retired.pop_front() else {
+                break;
+            };
             if !epochs.is_over(epoch) {
                 retired.push_front((epoch, segment));
                 break;
@@ -308,7 +341,9 @@ impl Log {
 
     /// Says that nothing is left of what the flush at `below` killed.
     pub(crate) fn flush_is_over(&self, below: u64) {
-        let _ = self.flushed_below.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self
+            .flushed_below
+            .compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether a flush has killed the item at `location`.
@@ -321,7 +356,10 @@ impl Log {
     /// Ends an open segment that is older than `below`: what is in it is dead, what comes must not
     /// be.
     pub(crate) fn seal_older(&self, open: &mut OpenSegment, below: u64) {
-        if open.segment.is_some_and(|segment| self.entry(segment).sequence() < below) {
+        if open
+            .segment
+            .is_some_and(|segment| self.entry(segment).sequence() < below)
+        {
             self.seal(open);
         }
     }

@@ -84,7 +84,11 @@ impl SegmentEntry {
     }
 
     pub(crate) fn queue(&self) -> Queue {
-        if self.queue.load(Ordering::Relaxed) == Queue::Main as u32 { Queue::Main } else { Queue::Small }
+        if self.queue.load(Ordering::Relaxed) == Queue::Main as u32 {
+            Queue::Main
+        } else {
+            Queue::Small
+        }
     }
 
     #[inline]
@@ -92,7 +96,10 @@ impl SegmentEntry {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "segments are at most 2 MiB")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "segments are at most 2 MiB"
+    )]
     pub(crate) fn set_used(&self, used: usize) {
         self.used.store(used as u32, Ordering::Relaxed);
     }
@@ -105,7 +112,11 @@ impl SegmentEntry {
     /// to live so long.
     #[inline]
     pub(crate) fn note_expiry(&self, expiry: crate::time::Expiry) {
-        let until = if expiry.raw() == 0 { u32::MAX } else { expiry.raw() };
+        let until = if expiry.raw() == 0 {
+            u32::MAX
+        } else {
+            expiry.raw()
+        };
         if self.expiry_max.load(Ordering::Relaxed) < until {
             self.expiry_max.fetch_max(until, Ordering::Relaxed);
         }

@@ -26,7 +26,10 @@ pub(crate) struct Queues {
 impl Queues {
     /// Queues that never allocate again, for at most `segments` segments.
     pub(crate) fn with_capacity(segments: usize) -> Queues {
-        Queues { small: VecDeque::with_capacity(segments), main: VecDeque::with_capacity(segments) }
+        Queues {
+            small: VecDeque::with_capacity(segments),
+            main: VecDeque::with_capacity(segments),
+        }
     }
 
     fn queue(&mut self, queue: Queue) -> &mut VecDeque<PageId> {

@@ -1,0 +1,575 @@
+//! The store against a plain map, with time, and memory enough that nothing is evicted.
+
+use coua_store::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const START: u32 = 1_000_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Get {
+        key: u8,
+    },
+    Put {
+        key: u8,
+        mode: Mode,
+        compare: Compare,
+        len: usize,
+        ttl: u8,
+    },
+    Delete {
+        key: u8,
+        compare: Option<Compare>,
+        what: What,
+    },
+    Count {
+        key: u8,
+        delta: u64,
+        decrement: bool,
+        vivify: bool,
+    },
+    Touch {
+        key: u8,
+        ttl: u8,
+    },
+    Meta {
+        key: u8,
+        vivify: Option<u8>,
+        recache: Option<u8>,
+        touch: Option<u8>,
+        touch_first: bool,
+    },
+    Flush {
+        delay: u8,
+    },
+    Upload {
+        key: u8,
+        len: usize,
+        flush_meanwhile: bool,
+    },
+    Wait {
+        seconds: u8,
+    },
+    EndBurst,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Compare {
+    None,
+    Right,
+    Wrong,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Remove,
+    Clear,
+    MarkStale,
+}
+
+#[derive(Clone, Debug)]
+struct Expected {
+    value: Vec<u8>,
+    flags: u32,
+    expiry: u32,
+    stale: bool,
+    won: bool,
+    cas: u64,
+}
+
+#[derive(Default)]
+struct Model {
+    items: HashMap<u8, Expected>,
+    flush_at: Option<u32>,
+}
+
+impl Model {
+    fn advance(&mut self, now: u32) {
+        if self.flush_at.is_some_and(|at| at <= now) {
+            self.flush_at = None;
+            self.items.clear();
+        }
+        self.items
+            .retain(|_, item| item.expiry == 0 || item.expiry > now);
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0..12u8;
+    let compare = prop_oneof![
+        Just(Compare::None),
+        Just(Compare::Right),
+        Just(Compare::Wrong)
+    ];
+    let mode = prop_oneof![
+        4 => Just(Mode::Set),
+        1 => Just(Mode::Add),
+        1 => Just(Mode::Replace),
+        2 => Just(Mode::Cas),
+        1 => Just(Mode::Append),
+        1 => Just(Mode::Prepend),
+        1 => Just(Mode::AppendOrSet),
+        1 => Just(Mode::PrependOrSet),
+    ];
+    let len = prop_oneof![6 => 0..40usize, 1 => 15_000..18_000usize, 1 => 60_000..140_000usize];
+    let what =
+        prop_oneof![3 => Just(What::Remove), 1 => Just(What::Clear), 1 => Just(What::MarkStale)];
+    prop_oneof![
+        6 => key.clone().prop_map(|key| Step::Get { key }),
+        8 => (key.clone(), mode, compare.clone(), len.clone(), 0..6u8)
+            .prop_map(|(key, mode, compare, len, ttl)| Step::Put { key, mode, compare, len, ttl }),
+        3 => (key.clone(), proptest::option::of(compare), what)
+            .prop_map(|(key, compare, what)| Step::Delete { key, compare, what }),
+        3 => (key.clone(), any::<u64>(), any::<bool>(), any::<bool>())
+            .prop_map(|(key, delta, decrement, vivify)| Step::Count { key, delta, decrement, vivify }),
+        2 => (key.clone(), 0..6u8).prop_map(|(key, ttl)| Step::Touch { key, ttl }),
+        3 => (
+            key.clone(),
+            proptest::option::of(0..6u8),
+            proptest::option::of(0..6u8),
+            proptest::option::of(0..6u8),
+            any::<bool>()
+        )
+            .prop_map(|(key, vivify, recache, touch, touch_first)| Step::Meta {
+                key, vivify, recache, touch, touch_first
+            }),
+        1 => (0..4u8).prop_map(|delay| Step::Flush { delay }),
+        2 => (key, len, any::<bool>())
+            .prop_map(|(key, len, flush_meanwhile)| Step::Upload { key, len, flush_meanwhile }),
+        2 => (1..4u8).prop_map(|seconds| Step::Wait { seconds }),
+        4 => Just(Step::EndBurst),
+    ]
+}
+
+/// Seconds from now as an expiry; 0 is never.
+fn expiry(now: u32, ttl: u8) -> u32 {
+    if ttl == 0 { 0 } else { now + u32::from(ttl) }
+}
+
+fn at(expiry: u32) -> Expiry {
+    Expiry::at(UnixSeconds(expiry))
+}
+
+struct World {
+    worker: Worker,
+    model: Model,
+    now: u32,
+    serial: u32,
+}
+
+impl World {
+    fn value(&mut self, len: usize) -> Vec<u8> {
+        self.serial += 1;
+        if self.serial.is_multiple_of(3) && len < 20 {
+            return self.serial.to_string().into_bytes();
+        }
+        // Nothing that could end a number.
+        (0..len)
+            .map(|i| 0x80 | (i as u32).wrapping_mul(self.serial) as u8)
+            .collect()
+    }
+
+    fn check(&mut self, id: u8) {
+        let name = [b'k', id];
+        let burst = self.worker.burst(UnixSeconds(self.now));
+        let key = burst.key(&name);
+        let found = burst.get(
+            &key,
+            Access {
+                bump: true,
+                cas: true,
+            },
+        );
+        match (self.model.items.get_mut(&id), found) {
+            (None, Err(_)) => {}
+            (Some(expected), Ok(item)) => {
+                let value: Vec<u8> = item.value().flatten().copied().collect();
+                assert!(value == expected.value, "another value of {id}");
+                assert_eq!(item.client_flags(), expected.flags);
+                assert_eq!(item.expiry(), at(expected.expiry));
+                if expected.cas != 0 {
+                    assert_eq!(
+                        item.cas(),
+                        expected.cas,
+                        "the CAS of {id} changed by itself"
+                    );
+                }
+                expected.cas = item.cas();
+            }
+            (expected, found) => panic!("{id}: {expected:?}, but {:?}", found.err()),
+        }
+    }
+
+    fn run(&mut self, step: Step) {
+        self.model.advance(self.now);
+        let now = self.now;
+        match step {
+            Step::Get { key } => self.check(key),
+            Step::Put {
+                key,
+                mode,
+                compare,
+                len,
+                ttl,
+            } => self.put(key, mode, compare, len, ttl),
+            Step::Delete { key, compare, what } => self.delete(key, compare, what),
+            Step::Count {
+                key,
+                delta,
+                decrement,
+                vivify,
+            } => {
+                self.count(key, delta, decrement, vivify);
+            }
+            Step::Touch { key, ttl } => {
+                let until = expiry(now, ttl);
+                let name = [b'k', key];
+                let mut burst = self.worker.burst(UnixSeconds(now));
+                let found = burst
+                    .touch(&burst.key(&name), at(until), Access::default())
+                    .is_ok();
+                assert_eq!(found, self.model.items.contains_key(&key));
+                if let Some(item) = self.model.items.get_mut(&key) {
+                    item.expiry = until;
+                }
+            }
+            Step::Meta {
+                key,
+                vivify,
+                recache,
+                touch,
+                touch_first,
+            } => {
+                self.meta(key, vivify, recache, touch, touch_first);
+            }
+            Step::Flush { delay } => self.flush(delay),
+            Step::Upload {
+                key,
+                len,
+                flush_meanwhile,
+            } => self.upload(key, len, flush_meanwhile),
+            Step::Wait { seconds } => self.now += u32::from(seconds),
+            Step::EndBurst => {
+                self.worker.end(UnixSeconds(now));
+            }
+        }
+    }
+
+    fn compare(&mut self, id: u8, compare: Compare) -> u64 {
+        if matches!(compare, Compare::None) {
+            return 0;
+        }
+        self.check(id);
+        let cas = self.model.items.get(&id).map_or(77, |item| item.cas);
+        if matches!(compare, Compare::Right) {
+            cas
+        } else {
+            cas + 1
+        }
+    }
+
+    fn put(&mut self, id: u8, mode: Mode, compare: Compare, len: usize, ttl: u8) {
+        let (value, compare) = (self.value(len), self.compare(id, compare));
+        let fresh = Expected {
+            value: value.clone(),
+            flags: u32::from(ttl) * 1000,
+            expiry: expiry(self.now, ttl),
+            stale: false,
+            won: false,
+            cas: 0,
+        };
+        let put = Put {
+            mode,
+            compare,
+            ..Put::set(fresh.flags, at(fresh.expiry))
+        };
+        let name = [b'k', id];
+        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        let stored = burst.store(&burst.key(&name), &put, &value);
+        let old = self.model.items.get(&id).cloned();
+        let expected = match (mode, old) {
+            (Mode::Set | Mode::Add, None) | (Mode::AppendOrSet | Mode::PrependOrSet, None) => {
+                Ok(fresh)
+            }
+            (Mode::Set | Mode::Replace, Some(_)) => Ok(fresh),
+            (Mode::Cas, None) => Err(Stored::NotFound),
+            (Mode::Cas, Some(old)) if compare != 0 && compare == old.cas => Ok(fresh),
+            (Mode::Cas, Some(_)) => Err(Stored::Exists),
+            (Mode::Add, Some(_)) | (Mode::Replace | Mode::Append | Mode::Prepend, None) => {
+                Err(Stored::NotStored)
+            }
+            (_, Some(old)) if compare != 0 && compare != old.cas => Err(Stored::Exists),
+            (_, Some(old)) => {
+                let parts = if matches!(mode, Mode::Append | Mode::AppendOrSet) {
+                    [&old.value[..], &value]
+                } else {
+                    [&value[..], &old.value]
+                };
+                let joined = parts.concat();
+                if joined.len() + 2 > ITEM_SIZE_MAX {
+                    Err(Stored::NotStored)
+                } else {
+                    Ok(Expected {
+                        value: joined,
+                        flags: old.flags,
+                        expiry: old.expiry,
+                        ..fresh
+                    })
+                }
+            }
+        };
+        match expected {
+            Ok(item) => {
+                let value_len = item.value.len();
+                assert_eq!(
+                    stored,
+                    Stored::Stored {
+                        cas: 0,
+                        value_len,
+                        over_newer: false
+                    }
+                );
+                self.model.items.insert(id, item);
+            }
+            Err(outcome) => assert_eq!(stored, outcome),
+        }
+    }
+
+    fn delete(&mut self, id: u8, compare: Option<Compare>, what: What) {
+        let compare = compare
+            .map(|compare| self.compare(id, compare))
+            .filter(|&cas| cas != 0);
+        let request = Delete {
+            compare,
+            clear_value: matches!(what, What::Clear).then_some(Expiry::NEVER),
+            mark_stale: matches!(what, What::MarkStale),
+            ..Delete::default()
+        };
+        let name = [b'k', id];
+        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        let deleted = burst.delete(&burst.key(&name), &request);
+        let Some(item) = self.model.items.get_mut(&id) else {
+            assert!(matches!(deleted, Deleted::NotFound(_)), "{deleted:?}");
+            return;
+        };
+        if compare.is_some_and(|compare| compare != item.cas) {
+            assert_eq!(deleted, Deleted::Exists);
+            return;
+        }
+        assert_eq!(deleted, Deleted::Done);
+        match what {
+            What::Remove => _ = self.model.items.remove(&id),
+            What::Clear => {
+                item.value.clear();
+                (item.flags, item.expiry, item.stale, item.won) = (0, 0, false, false);
+            }
+            What::MarkStale => (item.stale, item.won, item.cas) = (true, false, 0),
+        }
+    }
+
+    fn count(&mut self, id: u8, delta: u64, decrement: bool, vivify: bool) {
+        let request = Arithmetic {
+            delta,
+            decrement,
+            compare: 0,
+            cas: None,
+            return_cas: false,
+            vivify: vivify.then_some((5, Expiry::NEVER)),
+            touch: None,
+        };
+        let name = [b'k', id];
+        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        let counted = burst.arithmetic(&burst.key(&name), &request);
+        let in_pieces = burst
+            .get(&burst.key(&name), Access::default())
+            .is_ok_and(|item| item.as_slice().is_none());
+        let Some(item) = self.model.items.get_mut(&id) else {
+            if vivify {
+                assert!(matches!(
+                    counted,
+                    Counted::Value {
+                        number: 5,
+                        created: true,
+                        ..
+                    }
+                ));
+                let item = Expected {
+                    value: b"5".into(),
+                    flags: 0,
+                    expiry: 0,
+                    stale: false,
+                    won: false,
+                    cas: 0,
+                };
+                self.model.items.insert(id, item);
+            } else {
+                assert!(matches!(counted, Counted::NotFound(_)));
+            }
+            return;
+        };
+        let text = String::from_utf8_lossy(&item.value).into_owned();
+        // A value in pieces is no number, whatever it begins with.
+        let number = text
+            .split(' ')
+            .next()
+            .and_then(|digits| digits.parse::<u64>().ok());
+        let Some(old) = number.filter(|_| !in_pieces) else {
+            assert_eq!(counted, Counted::NotNumeric, "{text:?}");
+            return;
+        };
+        let new = if decrement {
+            old.saturating_sub(delta)
+        } else {
+            old.wrapping_add(delta)
+        };
+        assert!(matches!(counted, Counted::Value { number, created: false, .. } if number == new));
+        let digits = new.to_string();
+        if digits.len() > item.value.len() {
+            (item.stale, item.won) = (false, false);
+        }
+        item.value = format!("{digits:<width$}", width = item.value.len()).into_bytes();
+        item.cas = 0;
+    }
+
+    fn meta(
+        &mut self,
+        id: u8,
+        vivify: Option<u8>,
+        recache: Option<u8>,
+        touch: Option<u8>,
+        touch_first: bool,
+    ) {
+        let now = self.now;
+        let request = MetaGet {
+            access: Access::default(),
+            vivify: vivify.map(|ttl| at(expiry(now, ttl))),
+            vivify_cas: None,
+            recache: recache.map(|ttl| at(expiry(now, ttl))),
+            touch: touch.map(|ttl| at(expiry(now, ttl))),
+            touch_first,
+        };
+        let name = [b'k', id];
+        let mut burst = self.worker.burst(UnixSeconds(now));
+        let hit = burst.meta_get(&burst.key(&name), &request);
+        let Some(item) = self.model.items.get_mut(&id) else {
+            match (vivify, hit) {
+                (None, Err(MetaMiss::Miss(_))) => {}
+                (Some(ttl), Ok(hit)) => {
+                    assert!(hit.created && hit.won && !hit.token_sent);
+                    let item = Expected {
+                        value: Vec::new(),
+                        flags: 0,
+                        expiry: expiry(now, ttl),
+                        stale: false,
+                        won: true,
+                        cas: 0,
+                    };
+                    self.model.items.insert(id, item);
+                }
+                _ => panic!("neither a miss nor a new item"),
+            }
+            return;
+        };
+        let hit = hit.ok().expect("the item is there");
+        let before = item.expiry;
+        let seen = if touch_first {
+            request.touch.map_or(before, raw)
+        } else {
+            before
+        };
+        let is_due = request
+            .recache
+            .map(raw)
+            .is_some_and(|due| seen != 0 && seen < due);
+        let wins = !item.won && (is_due || item.stale);
+        assert_eq!(
+            (hit.won, hit.token_sent, hit.stale),
+            (wins, item.won, item.stale)
+        );
+        assert_eq!(hit.expiry_before, at(before));
+        item.won |= wins;
+        if let Some(touch) = request.touch {
+            item.expiry = raw(touch);
+        }
+    }
+
+    fn flush(&mut self, delay: u8) {
+        let second = self.now + u32::from(delay);
+        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        burst.flush_all((delay > 0).then_some(UnixSeconds(second)));
+        self.model.flush_at = (delay > 0).then_some(second);
+        if delay == 0 {
+            self.model.items.clear();
+        }
+    }
+
+    fn upload(&mut self, id: u8, len: usize, flush_meanwhile: bool) {
+        let value = self.value(len);
+        let put = Put::set(3, Expiry::NEVER);
+        let name = [b'k', id];
+        let now = UnixSeconds(self.now);
+        let mut burst = self.worker.burst(now);
+        let mut upload = burst
+            .begin_upload(&burst.key(&name), &put, value.len())
+            .expect("room");
+        drop(burst);
+        let mut flushed = false;
+        while upload.remaining() > 0 {
+            let done = value.len() - upload.remaining();
+            let mut burst = self.worker.burst(now);
+            let space = burst.upload_space(&mut upload).expect("room");
+            let n = space.len().min(9_999);
+            space[..n].copy_from_slice(&value[done..done + n]);
+            upload.advance(n);
+            drop(burst);
+            if flush_meanwhile && !flushed {
+                flushed = true;
+                self.flush(0);
+            }
+            self.worker.end(now);
+        }
+        let mut burst = self.worker.burst(now);
+        let stored = burst.finish_upload(upload).ok().expect("room");
+        assert!(matches!(stored, Stored::Stored { .. }));
+        let item = Expected {
+            value,
+            flags: 3,
+            expiry: 0,
+            stale: false,
+            won: false,
+            cas: 0,
+        };
+        self.model.items.insert(id, item);
+    }
+}
+
+fn raw(expiry: Expiry) -> u32 {
+    expiry.second().map_or(0, |second| second.0)
+}
+
+const ITEM_SIZE_MAX: usize = 1 << 20;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 4096, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_does_what_a_map_would(steps in proptest::collection::vec(step(), 1..120)) {
+        let config = Config {
+            memory: 64 << 20,
+            item_size_max: ITEM_SIZE_MAX,
+            seed: Some(1),
+            ..Config::default()
+        };
+        let store = Store::new(config, UnixSeconds(START)).unwrap();
+        let worker = store.worker(0);
+        let mut world = World { worker, model: Model::default(), now: START, serial: 0 };
+        for step in steps {
+            world.run(step);
+        }
+        world.model.advance(world.now);
+        for id in 0..12 {
+            world.check(id);
+        }
+    }
+}
