@@ -25,10 +25,6 @@ pub struct KeyHash(pub(crate) u64);
 
 impl KeyHash {
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the tag is the top 16 bits"
-    )]
     pub(crate) fn tag(self) -> Tag {
         Tag((self.0 >> 48) as u16)
     }

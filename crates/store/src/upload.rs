@@ -23,8 +23,7 @@ const KEY_MAX: usize = 250;
 pub struct Upload {
     store: Arc<Store>,
     put: Put,
-    key: [u8; KEY_MAX],
-    key_len: u8,
+    key: Box<[u8]>,
     hash: KeyHash,
     value_len: usize,
     filled: usize,
@@ -61,9 +60,7 @@ impl Burst<'_> {
         }
         let mut upload = Upload {
             put: *put,
-            key: [0; KEY_MAX],
-            #[expect(clippy::cast_possible_truncation, reason = "at most KEY_MAX")]
-            key_len: key.bytes.len() as u8,
+            key: key.bytes.into(),
             hash: key.hash,
             value_len,
             filled: 0,
@@ -74,7 +71,6 @@ impl Burst<'_> {
             adopted: std::cell::Cell::new(false),
             store,
         };
-        upload.key[..key.bytes.len()].copy_from_slice(key.bytes);
         let mut pen = self.pen();
         let old = pen.hand.find_live(key, pen.now).ok();
         upload.queue = pen.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
@@ -122,6 +118,7 @@ impl Burst<'_> {
     ///
     /// # Panics
     /// Where the upload is not complete.
+    #[expect(clippy::result_large_err, reason = "the upload moves either way")]
     pub fn finish_upload(&mut self, upload: Upload) -> Result<Stored, Upload> {
         assert_eq!(
             upload.remaining(),
@@ -154,7 +151,7 @@ impl Upload {
 
     /// The key.
     pub fn key(&self) -> &[u8] {
-        &self.key[..usize::from(self.key_len)]
+        &self.key
     }
 
     /// The store operation.

@@ -59,19 +59,16 @@ impl Entry {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "28 bits")]
     pub(crate) fn table(self) -> TableId {
         TableId((self.0 & TABLE_MASK) as u32)
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "28 bits")]
     pub(crate) fn other(self) -> TableId {
         TableId((self.0 >> OTHER_SHIFT & TABLE_MASK) as u32)
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "six bits")]
     pub(crate) fn depth(self) -> u32 {
         (self.0 >> DEPTH_SHIFT & 63) as u32
     }

@@ -85,7 +85,7 @@ mod tests {
                     .wrapping_mul(6364136223846793005)
                     .wrapping_add(1442695040888963407);
                 // Tags that differ in their top bit, their lowest bit, or not at all.
-                let tag = Tag(((seed >> 63) << 15 | (seed >> 62 & 1)) as u16);
+                let tag = Tag([0, 1, 0x8000, 0x8001][(seed >> 62) as usize]);
                 let slot = match seed >> 60 & 3 {
                     0 => Slot::EMPTY,
                     1 => Slot::ghost(tag, seed >> 20),

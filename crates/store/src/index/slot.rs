@@ -79,10 +79,6 @@ impl Slot {
     }
 
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the tag is the top 16 bits"
-    )]
     pub(crate) fn tag(self) -> Tag {
         Tag((self.0 >> TAG_SHIFT) as u16)
     }
@@ -119,7 +115,6 @@ impl Slot {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "four bits")]
     pub(crate) fn lines(self) -> usize {
         ((self.0 >> SIZE_SHIFT) & 15) as usize
     }

@@ -201,7 +201,6 @@ fn format(number: u64, text: &mut [u8; DIGITS_MAX]) -> usize {
     let (mut at, mut left) = (DIGITS_MAX, number);
     loop {
         at -= 1;
-        #[expect(clippy::cast_possible_truncation, reason = "a digit")]
         let digit = (left % 10) as u8;
         digits[at] = b'0' + digit;
         left /= 10;

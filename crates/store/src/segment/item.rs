@@ -290,19 +290,26 @@ impl<'m> RawItem<'m> {
         }
     }
 
+    /// The address of byte `offset`, inside the item.
+    #[inline]
+    fn byte(self, offset: usize) -> NonNull<u8> {
+        // SAFETY: all callers pass offsets that the item's own header says are inside.
+        unsafe { self.at.add(offset) }
+    }
+
     /// `N` immutable bytes of the item from `offset` on.
     #[inline]
     fn read<const N: usize>(self, offset: usize) -> [u8; N] {
         // SAFETY: all callers read fields that the item's own header says are there, and that
         // nobody changes.
-        unsafe { self.at.add(offset).cast::<[u8; N]>().read() }
+        unsafe { self.byte(offset).cast::<[u8; N]>().read() }
     }
 
     #[inline]
     fn cell(self, offset: usize) -> &'m AtomicU32 {
         // SAFETY: the item is 8-aligned, `offset` is 4 or 8, inside every header; the words are
         // only accessed as atomics once the item is published.
-        unsafe { self.at.add(offset).cast::<AtomicU32>().as_ref() }
+        unsafe { self.byte(offset).cast::<AtomicU32>().as_ref() }
     }
 
     #[inline]
@@ -319,7 +326,7 @@ impl<'m> RawItem<'m> {
     pub(crate) fn key(self) -> &'m [u8] {
         let at = HEADER_LEN + optional_len(self.fields());
         // SAFETY: the key lies behind the optional fields and does not change.
-        unsafe { std::slice::from_raw_parts(self.at.add(at).as_ptr(), self.key_len()) }
+        unsafe { std::slice::from_raw_parts(self.byte(at).as_ptr(), self.key_len()) }
     }
 
     #[inline]
@@ -398,9 +405,7 @@ impl<'m> RawItem<'m> {
         debug_assert!(!self.is_head());
         let layout = self.layout();
         // SAFETY: the value lies where the header says, and does not change.
-        unsafe {
-            std::slice::from_raw_parts(self.at.add(layout.body_at).as_ptr(), self.value_len())
-        }
+        unsafe { std::slice::from_raw_parts(self.byte(layout.body_at).as_ptr(), self.value_len()) }
     }
 
     /// The locations of a head's pieces, in order; empty for other items.
@@ -412,7 +417,7 @@ impl<'m> RawItem<'m> {
         let layout = self.layout();
         // SAFETY: a head's table is 8-aligned, lies where the header says, and is only accessed as
         // atomics once the head is published.
-        unsafe { std::slice::from_raw_parts(self.at.add(layout.body_at).cast().as_ptr(), count) }
+        unsafe { std::slice::from_raw_parts(self.byte(layout.body_at).cast().as_ptr(), count) }
     }
 
     pub(crate) fn piece_data_len(self) -> usize {
@@ -430,10 +435,7 @@ impl<'m> RawItem<'m> {
     pub(crate) fn piece_data(self) -> &'m [u8] {
         // SAFETY: a piece's data lies behind its header and does not change.
         unsafe {
-            std::slice::from_raw_parts(
-                self.at.add(PIECE_HEADER_LEN).as_ptr(),
-                self.piece_data_len(),
-            )
+            std::slice::from_raw_parts(self.byte(PIECE_HEADER_LEN).as_ptr(), self.piece_data_len())
         }
     }
 
