@@ -16,7 +16,7 @@
 //! let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), b"hello");
 //! assert!(matches!(stored, Stored::Stored { .. }));
 //! assert_eq!(burst.get(&key, Access::default()).unwrap().as_slice(), Some(&b"hello"[..]));
-//! drop(burst);
+//! burst.close();
 //! worker.end(now);
 //! # Ok::<(), coua_store::StoreError>(())
 //! ```

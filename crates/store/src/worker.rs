@@ -185,6 +185,9 @@ impl Burst<'_> {
         self.now
     }
 
+    /// Ends the burst, as going out of scope does.
+    pub fn close(self) {}
+
     /// A key with its hash.
     #[inline]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {

@@ -1,4 +1,8 @@
 //! What each operation promises, one thread.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "patterns and small numbers"
+)]
 
 use coua_store::*;
 use std::sync::Arc;
@@ -30,7 +34,7 @@ fn put(worker: &mut Worker, key: &[u8], put: &Put, value: &[u8]) -> Stored {
     let mut burst = worker.burst(NOW);
     let key = burst.key(key);
     let stored = burst.store(&key, put, value);
-    drop(burst);
+    burst.close();
     worker.end(NOW);
     stored
 }
@@ -71,7 +75,7 @@ fn a_value_is_found_until_it_is_deleted() {
         burst.delete(&key, &Delete::default()),
         Deleted::NotFound(Miss::Absent)
     );
-    drop(burst);
+    burst.close();
     assert_eq!(get(&mut worker, b"k", NOW), Err(Miss::Absent));
     assert_eq!(store.stats().items, 0);
 }
@@ -182,7 +186,7 @@ fn items_die_at_their_second() {
     let key = burst.key(b"k");
     let later = Expiry::at(UnixSeconds(NOW.0 + 20));
     assert!(burst.touch(&key, later, Access::default()).is_ok());
-    drop(burst);
+    burst.close();
     assert_eq!(
         get(&mut worker, b"k", UnixSeconds(NOW.0 + 19)).unwrap(),
         b"v"
@@ -214,7 +218,7 @@ fn flush_kills_what_was_there() {
     );
     let key = burst.key(&new);
     burst.store(&key, &Put::set(0, Expiry::NEVER), b"new");
-    drop(burst);
+    burst.close();
     for _ in 0..100 {
         worker.end(NOW);
     }
@@ -298,7 +302,7 @@ fn one_request_wins_what_is_stale_or_missing() {
         ..Delete::default()
     };
     assert_eq!(burst.delete(&key, &stale), Deleted::Done);
-    drop(burst);
+    burst.close();
     assert_eq!(ask(&mut worker, &request), (false, true, false, true));
     assert_eq!(ask(&mut worker, &request), (false, false, true, true));
     assert_eq!(get(&mut worker, b"k", NOW).unwrap(), b"v");
@@ -326,7 +330,7 @@ fn large_values_are_stored_joined_and_read_in_pieces() {
     let pinned = burst
         .pin(&burst.get(&key, Access::default()).unwrap())
         .unwrap();
-    drop(burst);
+    burst.close();
     set(&mut worker, b"k", b"small");
     assert_eq!(pinned.chunks().flatten().copied().collect::<Vec<_>>(), both);
     let too_large = put(
@@ -343,13 +347,13 @@ fn uploads_arrive_in_parts() {
     let store = store(64 << 20);
     let mut worker = store.worker(0);
     for len in [1usize, 5000, 20_000, 700_000] {
-        let value: Vec<u8> = (0..len).map(|i| (i * 31 >> 3) as u8).collect();
+        let value: Vec<u8> = (0..len).map(|i| ((i * 31) >> 3) as u8).collect();
         let mut burst = worker.burst(NOW);
         let key = burst.key(b"up");
         let mut upload = burst
             .begin_upload(&key, &Put::set(3, Expiry::NEVER), len)
             .unwrap();
-        drop(burst);
+        burst.close();
         while upload.remaining() > 0 {
             let done = len - upload.remaining();
             let mut burst = worker.burst(NOW);
@@ -357,7 +361,7 @@ fn uploads_arrive_in_parts() {
             let n = space.len().min(1777);
             space[..n].copy_from_slice(&value[done..done + n]);
             upload.advance(n);
-            drop(burst);
+            burst.close();
             worker.end(NOW);
         }
         let mut burst = worker.burst(NOW);
@@ -365,7 +369,7 @@ fn uploads_arrive_in_parts() {
             burst.finish_upload(upload),
             Ok(Stored::Stored { .. })
         ));
-        drop(burst);
+        burst.close();
         assert_eq!(get(&mut worker, b"up", NOW).unwrap(), value);
         // One that is given up leaves the item alone.
         let mut burst = worker.burst(NOW);
@@ -375,7 +379,7 @@ fn uploads_arrive_in_parts() {
             .unwrap();
         assert!(!burst.upload_space(&mut upload).unwrap().is_empty());
         drop(upload);
-        drop(burst);
+        burst.close();
         assert_eq!(get(&mut worker, b"up", NOW).unwrap(), value);
         assert_eq!(store.stats().memory_uploads, 0);
     }

@@ -1,4 +1,8 @@
 //! The store against a plain map, with time, and memory enough that nothing is evicted.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "patterns and small numbers"
+)]
 
 use coua_store::*;
 use proptest::prelude::*;
@@ -513,7 +517,7 @@ impl World {
         let mut upload = burst
             .begin_upload(&burst.key(&name), &put, value.len())
             .expect("room");
-        drop(burst);
+        burst.close();
         let mut flushed = false;
         while upload.remaining() > 0 {
             let done = value.len() - upload.remaining();
@@ -522,7 +526,7 @@ impl World {
             let n = space.len().min(9_999);
             space[..n].copy_from_slice(&value[done..done + n]);
             upload.advance(n);
-            drop(burst);
+            burst.close();
             if flush_meanwhile && !flushed {
                 flushed = true;
                 self.flush(0);

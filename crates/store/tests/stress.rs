@@ -1,5 +1,9 @@
 //! Many threads at once: no key that is there is ever missed and no value is ever wrong, while
 //! items move, sub-tables split, items expire and segments are emptied.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "patterns and small numbers"
+)]
 
 use coua_store::*;
 use std::sync::Arc;
@@ -63,7 +67,7 @@ fn set(worker: &mut Worker, now: UnixSeconds, id: u64, expiry: Expiry, bytes: &[
         let mut burst = worker.burst(now);
         let name = id.to_le_bytes();
         let stored = burst.store(&burst.key(&name), &Put::set(0, expiry), bytes);
-        drop(burst);
+        burst.close();
         match stored {
             Stored::Stored { .. } => return,
             Stored::Refused(Refused::OutOfMemory | Refused::Wait) => {
@@ -133,7 +137,7 @@ fn nothing_is_missed_and_nothing_is_wrong() {
                         );
                     }
                     reads.fetch_add(16, Ordering::Relaxed);
-                    drop(burst);
+                    burst.close();
                     if random.below(64) == 0 {
                         worker.park();
                         thread::yield_now();
@@ -182,7 +186,7 @@ fn write(
         versions[id as usize].store(version, Ordering::Release);
         // Others: some die of age, some are deleted.
         mortal += 1;
-        let id = 1 << 40 | writer << 32 | mortal;
+        let id = (1 << 40) | (writer << 32) | mortal;
         value(id, 1, &mut buffer);
         buffer.truncate(100);
         set(
@@ -193,7 +197,7 @@ fn write(
             &buffer,
         );
         if mortal > 200 {
-            let name = (1u64 << 40 | writer << 32 | (mortal - random.below(200))).to_le_bytes();
+            let name = ((1u64 << 40) | (writer << 32) | (mortal - random.below(200))).to_le_bytes();
             let mut burst = worker.burst(now);
             burst.delete(&burst.key(&name), &Delete::default());
         }
@@ -240,7 +244,7 @@ fn the_index_grows_a_thousandfold() {
                         }
                         let name = (keys + i).to_le_bytes();
                         assert!(burst.get(&burst.key(&name), Access::default()).is_err());
-                        drop(burst);
+                        burst.close();
                         worker.end(now);
                     }
                 }
