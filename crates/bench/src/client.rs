@@ -1,4 +1,5 @@
-//! A blocking client of one connection, for what is not measured: statistics, reading back, filling with an order.
+//! A blocking client of one connection, for what is not measured: statistics, reading back, filling
+//! with an order.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,4 +1,5 @@
-//! Cores and CPU time: which core a thread runs on, and how much of it a thread or a process has used.
+//! Cores and CPU time: which core a thread runs on, and how much of it a thread or a process has
+//! used.
 
 use std::io;
 use std::time::Duration;
@@ -43,7 +44,8 @@ pub(crate) fn of_this_thread() -> Duration {
     Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds)
 }
 
-/// CPU time, user and system, that all threads of a process have used so far, to a clock tick (10 ms).
+/// CPU time, user and system, that all threads of a process have used so far, to a clock tick (10
+/// ms).
 pub(crate) fn of_process(process: Pid) -> io::Result<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()))?;
     let ticks = ticks_in(&text).ok_or(io::ErrorKind::InvalidData)?;

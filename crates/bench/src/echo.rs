@@ -1,7 +1,8 @@
 //! The bare server: it moves the bytes that a cache would move and does nothing else.
 //!
-//! One thread, one epoll set. A request is so many line ends; each is answered with one prepared reply, and all
-//! replies of a wake-up leave in one write. No key is looked at. What a cache takes beyond this is its own work.
+//! One thread, one epoll set. A request is so many line ends; each is answered with one prepared
+//! reply, and all replies of a wake-up leave in one write. No key is looked at. What a cache takes
+//! beyond this is its own work.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! A server of few words for tests: `get`, `set`, `mg`, `ms`, `stats` over a map that evicts nothing.
+//! A server of few words for tests: `get`, `set`, `mg`, `ms`, `stats` over a map that evicts
+//! nothing.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};

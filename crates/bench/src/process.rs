@@ -23,7 +23,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Time that a server may take until it accepts connections; first touches of its memory are part of it.
+    /// Time that a server may take until it accepts connections; first touches of its memory are
+    /// part of it.
     const START: Duration = Duration::from_secs(60);
 
     /// Starts `program` on `core` with the flags of memcached that [`Flags`] stands for.
@@ -32,7 +33,8 @@ impl Server {
         Self::spawn(program, core, flags.arguments(address), address)
     }
 
-    /// Starts this very program on `core` as the echo that the arguments describe, less its address.
+    /// Starts this very program on `core` as the echo that the arguments describe, less its
+    /// address.
     pub(crate) fn start_echo(core: usize, arguments: Vec<OsString>) -> Result<Server, Error> {
         let address = free_address()?;
         let mut all: Vec<OsString> =
@@ -137,7 +139,8 @@ impl Flags {
     }
 }
 
-/// The memcached to compare with: the one named, else the unpacked 1.6.45 of this user, else the one in `PATH`.
+/// The memcached to compare with: the one named, else the unpacked 1.6.45 of this user, else the
+/// one in `PATH`.
 pub(crate) fn memcached(named: Option<&Path>) -> PathBuf {
     if let Some(path) = named {
         return path.into();

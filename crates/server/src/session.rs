@@ -39,6 +39,8 @@ pub struct Session {
     pub has_no_more_input: bool,
     /// It is in the list of those that may have something to do.
     pub is_listed: bool,
+    /// It is in the list only because its next request waits for memory.
+    pub is_listed_for_memory: bool,
     /// Its input lies in the input buffer.
     pub is_active: bool,
     /// It closes as soon as its replies have been sent.
@@ -108,6 +110,7 @@ impl Session {
             ended: false,
             has_no_more_input: false,
             is_listed: false,
+            is_listed_for_memory: false,
             is_active: false,
             closes_when_sent: false,
             waits_since_ms: None,

@@ -310,9 +310,7 @@ impl Worker {
     fn close(&mut self, id: SessionId) {
         if let Some(mut session) = self.sessions.remove(id) {
             session.release(&mut self.pool);
-            if session.waits_since_ms.is_some() && session.is_listed {
-                self.waiting_for_memory -= 1;
-            }
+            self.waiting_for_memory -= usize::from(session.is_listed_for_memory);
             self.shared.registry.remove(self.index, id.slot as usize);
         }
     }
@@ -345,7 +343,10 @@ impl Worker {
     fn list_for_memory(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.sessions.get(id) {
             session.waits_since_ms.get_or_insert(now.since_start_ms);
-            self.waiting_for_memory += 1;
+            if !session.is_listed {
+                session.is_listed_for_memory = true;
+                self.waiting_for_memory += 1;
+            }
             list_session(session, id, &mut self.ready);
         }
     }

@@ -475,7 +475,7 @@ impl World {
             }
             return;
         };
-        let hit = hit.ok().expect("the item is there");
+        let Ok(hit) = hit else { panic!("the item is there") };
         let before = item.expiry;
         let seen = if touch_first {
             request.touch.map_or(before, raw)

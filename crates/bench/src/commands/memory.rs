@@ -1,7 +1,8 @@
 //! `coua-bench memory`: how many bytes of `-m` an item takes, filled through the protocol.
 //!
-//! The index grows in steps, so that one memory size may be lucky: sizes a quarter of a doubling apart are filled,
-//! and their mean is said. After that, keys that are held are stored again, which leaves dead items behind.
+//! The index grows in steps, so that one memory size may be lucky: sizes a quarter of a doubling
+//! apart are filled, and their mean is said. After that, keys that are held are stored again, which
+//! leaves dead items behind.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -157,7 +158,8 @@ fn fill(flags: &Flags, program: &Path, memory: u64, value_size: usize) -> anyhow
         values: Arc::new(Values::new(value_size)),
     };
     let mut client = server.client()?;
-    // A step of a thousandth of what memory can hold at most, so that the first eviction is seen near where it is.
+    // A step of a thousandth of what memory can hold at most, so that the first eviction is seen
+    // near where it is.
     let step = u32::try_from((bytes / (flags.key_size + value_size) as u64 / 1000).max(100))?;
     let (mut next, mut refused) = (0u32, 0);
     while client.stats()?.number("evictions") == 0 {
@@ -232,10 +234,11 @@ impl Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "Bytes of -m for each item held; keys of {} bytes. Each figure is the mean over the memory sizes, which lie \
-             within one doubling, with the least and the most in brackets. Filled: half as many new keys again after \
-             the first eviction. Overwritten: keys held are stored again, {} × as many as there are. memcached's hash \
-             table is not part of its -m, coua's index is.\n",
+            "Bytes of -m for each item held; keys of {} bytes. Each figure is the mean over \
+             the memory sizes, which lie within one doubling, with the least and the most in \
+             brackets. Filled: half as many new keys again after the first eviction. \
+             Overwritten: keys held are stored again, {} × as many as there are. memcached's \
+             hash table is not part of its -m, coua's index is.\n",
             self.key_size, self.overwrites
         )?;
         let mut table = Table::new([

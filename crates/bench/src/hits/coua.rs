@@ -26,8 +26,8 @@ impl Sizes {
     /// What an item takes beside its value, more or less; the search starts here.
     const OVERHEAD: u64 = 40;
 
-    /// The sizes at which a full store holds about so many items (a per cent more or less where items are small), and
-    /// how many it holds indeed.
+    /// The sizes at which a full store holds about so many items (a per cent more or less where
+    /// items are small), and how many it holds indeed.
     pub(crate) fn for_items(wanted: u32, memory: u64) -> Result<(Sizes, u64), StoreError> {
         let wanted = u64::from(wanted.max(1));
         let memory = memory.max((wanted * (Self::VALUE_MIN + Self::OVERHEAD)).div_ceil(1 << 20));
@@ -81,7 +81,8 @@ impl Coua {
         self.store.stats().items
     }
 
-    /// Stores keys that are never asked for until items leave, and for a while on; how many are held then.
+    /// Stores keys that are never asked for until items leave, and for a while on; how many are
+    /// held then.
     fn fill(&mut self) -> u64 {
         let mut key = 0;
         while self.store.stats().totals.evicted == 0 {

@@ -1,9 +1,10 @@
-//! A memcached-compatible server as the cache: replayed over its socket, in order, on one connection.
+//! A memcached-compatible server as the cache: replayed over its socket, in order, on one
+//! connection.
 //!
-//! Small values go in windows: each get is followed by a store that only takes effect where the key is missing, so
-//! that the server does the same as in lock step and nobody waits for each reply. Such a store leaves the order of
-//! eviction of an item that is there as the get has left it. Large values go in lock step, and are sent on a miss
-//! only.
+//! Small values go in windows: each get is followed by a store that only takes effect where the key
+//! is missing, so that the server does the same as in lock step and nobody waits for each reply.
+//! Such a store leaves the order of eviction of an item that is there as the get has left it. Large
+//! values go in lock step, and are sent on a miss only.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Bytes of requests in flight; below what any socket holds, so that neither side waits for the other to read.
+    /// Bytes of requests in flight; below what any socket holds, so that neither side waits for the
+    /// other to read.
     const WINDOW: usize = 48 << 10;
     /// Values above this go in lock step.
     const LOCK_STEP: usize = 16 << 10;

@@ -1,6 +1,7 @@
 //! Miss ratios: streams of requests, and caches that they are replayed on.
 //!
-//! A cache is asked for a key and stores it where it misses; a stream may also overwrite keys. Only gets count.
+//! A cache is asked for a key and stores it where it misses; a stream may also overwrite keys. Only
+//! gets count.
 
 pub(crate) mod coua;
 pub(crate) mod lru;

@@ -1,6 +1,7 @@
 //! A list of key numbers in order, from which any can be taken out.
 
-/// Neighbours of each key, by key number; lists of the same keys may share one where no key is in two of them.
+/// Neighbours of each key, by key number; lists of the same keys may share one where no key is in
+/// two of them.
 #[derive(Debug)]
 pub(crate) struct Links {
     /// Toward the front and toward the back.

@@ -1,9 +1,9 @@
 //! S3-FIFO as published (SOSP 2023), exactly, by item.
 //!
-//! New keys enter a small queue of a tenth of the capacity. From its front, a key that was asked for twice or more
-//! goes to the main queue, others leave and are remembered as ghosts, as many as the main queue holds. A key that is
-//! remembered enters the main queue at once. From the front of the main queue a key with a frequency goes to the
-//! back with one less. Frequencies stop at 3.
+//! New keys enter a small queue of a tenth of the capacity. From its front, a key that was asked
+//! for twice or more goes to the main queue, others leave and are remembered as ghosts, as many as
+//! the main queue holds. A key that is remembered enters the main queue at once. From the front of
+//! the main queue a key with a frequency goes to the back with one less. Frequencies stop at 3.
 
 use std::collections::VecDeque;
 

@@ -20,7 +20,8 @@ pub(crate) struct Recipe {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Disturbance {
     None,
-    /// Now and then, keys that never come again, mixed with the others half and half, a fiftieth of all keys at once.
+    /// Now and then, keys that never come again, mixed with the others half and half, a fiftieth of
+    /// all keys at once.
     Scans,
     /// In the course of the stream every key's popularity passes to a key that is new.
     Drift,
@@ -66,7 +67,8 @@ impl Recipe {
         name
     }
 
-    /// Makes the stream of `length` requests, the first half of them warm-up, over `keys` popular keys.
+    /// Makes the stream of `length` requests, the first half of them warm-up, over `keys` popular
+    /// keys.
     pub(crate) fn stream(self, keys: u32, length: usize) -> Stream {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
         let ranks = Ranks::new(keys, self.zipf);

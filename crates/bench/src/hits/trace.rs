@@ -1,7 +1,8 @@
 //! Traces from files: requests that someone's clients made.
 //!
 //! Files end in `.gz`, `.xz` or `.zst` where they are compressed. What is inside:
-//! - `NAME.lis`: lines of first block, count, and more; each block of the range is one request (ARC's traces);
+//! - `NAME.lis`: lines of first block, count, and more; each block of the range is one request
+//!   (ARC's traces);
 //! - text: one key a line, lines without a number are skipped (LIRS's traces);
 //! - anything else: key numbers of four bytes, most significant first.
 

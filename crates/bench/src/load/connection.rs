@@ -17,7 +17,8 @@ use crate::target::Stream;
 /// # Invariants
 /// - `sent <= burst.len()`; bytes from `sent` on wait for the socket to take them.
 /// - `answered <= kinds.len()`; the burst is over when they are equal.
-/// - `replies[..filled]` is the beginning of the reply to request `answered`, less the values already counted.
+/// - `replies[..filled]` is the beginning of the reply to request `answered`, less the values
+///   already counted.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
@@ -54,7 +55,8 @@ impl Connection {
         self.answered == self.kinds.len()
     }
 
-    /// Writes the next burst, as far as the socket takes it; the connection stays idle when no requests are left.
+    /// Writes the next burst, as far as the socket takes it; the connection stays idle when no
+    /// requests are left.
     pub(super) fn begin(&mut self, depth: usize) -> Result<(), Error> {
         self.burst.clear();
         self.kinds.clear();

@@ -15,8 +15,8 @@ use super::requests::Requests;
 use crate::cpu;
 use crate::target::Target;
 
-/// Connections of one thread. Stretches of load follow each other on the same connections without a gap, so that a
-/// warm-up is a stretch whose measurement is thrown away.
+/// Connections of one thread. Stretches of load follow each other on the same connections without a
+/// gap, so that a warm-up is a stretch whose measurement is thrown away.
 #[derive(Debug)]
 pub(crate) struct Engine {
     epoll: OwnedFd,
@@ -64,7 +64,8 @@ impl Engine {
         })
     }
 
-    /// Keeps all connections busy for a time; what is in flight at the end belongs to the next stretch.
+    /// Keeps all connections busy for a time; what is in flight at the end belongs to the next
+    /// stretch.
     pub(crate) fn run(&mut self, time: Duration) -> Result<Measured, Error> {
         let deadline = Instant::now() + time;
         self.drive(|now, _| now < deadline)
@@ -75,7 +76,8 @@ impl Engine {
         self.drive(|_, busy| busy)
     }
 
-    /// Goes on while `more` says so, which is asked before each wait; `busy` is whether anything is in flight.
+    /// Goes on while `more` says so, which is asked before each wait; `busy` is whether anything is
+    /// in flight.
     fn drive(&mut self, more: impl Fn(Instant, bool) -> bool) -> Result<Measured, Error> {
         let mut measured = Measured::new();
         let (started, cpu_before) = (Instant::now(), cpu::of_this_thread());

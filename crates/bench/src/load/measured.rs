@@ -19,7 +19,8 @@ pub(crate) struct Measured {
     pub(crate) hits: u64,
     /// Sets that the server refused.
     pub(crate) refused: u64,
-    /// Time from the write of a burst to the read of each of its replies, in nanoseconds, to three digits.
+    /// Time from the write of a burst to the read of each of its replies, in nanoseconds, to three
+    /// digits.
     pub(crate) latency_ns: Histogram<u64>,
 }
 

@@ -24,7 +24,8 @@ impl Shape {
         b"VALUE ".len() + self.key_size + b" 0 ".len() + digits + 2 + self.value_size + 2
     }
 
-    /// What a server answers to a get of `keys` keys that are all there, as far as sizes go: the keys are made up.
+    /// What a server answers to a get of `keys` keys that are all there, as far as sizes go: the
+    /// keys are made up.
     pub(crate) fn hit(self, keys: usize) -> Vec<u8> {
         let block = format!(
             "VALUE {} 0 {}\r\n{}\r\n",

@@ -16,7 +16,8 @@ pub(crate) enum Kind {
     Set,
 }
 
-/// A source of bursts. Those of [`for_share`](Self::for_share) draw other keys of the same workload.
+/// A source of bursts. Those of [`for_share`](Self::for_share) draw other keys of the same
+/// workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     keys: KeyFormat,
@@ -31,7 +32,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Requests of which the fraction `sets` (0 to 1) store a value, and the others get `keys_per_get` keys.
+    /// Requests of which the fraction `sets` (0 to 1) store a value, and the others get
+    /// `keys_per_get` keys.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the fraction is clamped, 2^32 fits"
@@ -75,7 +77,8 @@ impl Requests {
         requests
     }
 
-    /// Appends up to `depth` requests to `out` and their kinds to `kinds`; fewer when the keys are at their end.
+    /// Appends up to `depth` requests to `out` and their kinds to `kinds`; fewer when the keys are
+    /// at their end.
     pub(crate) fn append_burst(&mut self, depth: usize, out: &mut Vec<u8>, kinds: &mut Vec<Kind>) {
         for _ in 0..depth {
             let set = self.set_below > 0 && u64::from(self.choice.next_u32()) < self.set_below;

@@ -20,7 +20,8 @@ pub(crate) struct CouaRival {
 }
 
 impl CouaRival {
-    /// Holds the keys below `keys`, in `memory` bytes, index included; `workers` threads may work on it.
+    /// Holds the keys below `keys`, in `memory` bytes, index included; `workers` threads may work
+    /// on it.
     pub(crate) fn filled(
         keys: u32,
         sizes: KeySizes,
@@ -102,11 +103,12 @@ impl CouaRival {
     }
 }
 
-/// Requests between two steps of the look-ahead: two buckets and an item each are about as many lines as a core
-/// fetches at a time; 8 and 16 measured slower.
+/// Requests between two steps of the look-ahead: two buckets and an item each are about as many
+/// lines as a core fetches at a time; 8 and 16 measured slower.
 const AHEAD: usize = 4;
 
-/// Looks ahead in two steps: the buckets, some requests later the item, and as many later the operation.
+/// Looks ahead in two steps: the buckets, some requests later the item, and as many later the
+/// operation.
 #[inline]
 fn look_ahead(
     burst: &mut Burst<'_>,
@@ -163,7 +165,8 @@ impl Rival for CouaRival {
     }
 }
 
-/// How long single stores took while a store grew from nothing, in nanoseconds of the thread's CPU time.
+/// How long single stores took while a store grew from nothing, in nanoseconds of the thread's CPU
+/// time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Growth {
     /// Keys stored.
@@ -182,7 +185,8 @@ pub(crate) struct Growth {
     pub(crate) clock_ns: u64,
 }
 
-/// Stores the keys below `keys` one burst each, ends of bursts included, in an empty store of `memory` bytes.
+/// Stores the keys below `keys` one burst each, ends of bursts included, in an empty store of
+/// `memory` bytes.
 pub(crate) fn grow(
     keys: u32,
     sizes: KeySizes,

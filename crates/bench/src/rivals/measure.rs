@@ -12,8 +12,8 @@ use crate::workload::{Sampler, Values};
 /// What one measurement came to.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Speed {
-    /// Operations for each second of a thread's CPU time, summed over the threads. Other work on the machine does
-    /// not show in it.
+    /// Operations for each second of a thread's CPU time, summed over the threads. Other work on
+    /// the machine does not show in it.
     pub(crate) per_cpu_second: f64,
     /// Operations of all threads for each second.
     pub(crate) per_second: f64,

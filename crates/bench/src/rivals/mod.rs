@@ -1,6 +1,7 @@
 //! Stores in this process, compared: coua's, two maps under locks, and the segcache crate.
 //!
-//! Every rival gets the same keys in the same order, and copies each value that it finds to where a reply would be.
+//! Every rival gets the same keys in the same order, and copies each value that it finds to where a
+//! reply would be.
 
 mod coua;
 mod maps;
@@ -24,7 +25,8 @@ pub(crate) trait Rival: Sync {
         &[1]
     }
 
-    /// Does the work of thread `thread` until it is over; `batch` is one of [`batches`](Self::batches).
+    /// Does the work of thread `thread` until it is over; `batch` is one of
+    /// [`batches`](Self::batches).
     fn run(&self, thread: usize, operation: Operation, batch: usize, work: &mut Work<'_>);
 }
 

@@ -20,8 +20,8 @@ impl SegcacheRival {
         values: &Values,
         memory: usize,
     ) -> SegcacheRival {
-        // An index of 2^power slots, two fifths full at most: keys whose bucket is full are refused, and at two thirds
-        // it is one in a thousand.
+        // An index of 2^power slots, two fifths full at most: keys whose bucket is full are
+        // refused, and with half of the slots in use it is one key in a thousand.
         let power = (f64::from(keys) / 0.4).log2().ceil().max(10.0);
         let cache = Segcache::builder()
             .heap_size(memory.next_multiple_of(1 << 20))

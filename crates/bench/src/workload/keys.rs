@@ -1,6 +1,7 @@
 //! Keys: a number in hexadecimal digits, filled up to a fixed size.
 
-/// Writes key numbers as keys of one size: `k` as often as needed, then up to eight hexadecimal digits.
+/// Writes key numbers as keys of one size: `k` as often as needed, then up to eight hexadecimal
+/// digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyFormat {
     size: usize,

@@ -1,4 +1,5 @@
-//! What a load asks for: keys numbered from 0, the values that belong to them, and which key comes next.
+//! What a load asks for: keys numbered from 0, the values that belong to them, and which key comes
+//! next.
 
 mod keys;
 mod sampler;

@@ -50,7 +50,8 @@ pub(crate) enum Sampler {
         /// Numbers are below this.
         keys: u32,
     },
-    /// Read from a table that was drawn before, round and round: a draw costs more than a request may.
+    /// Read from a table that was drawn before, round and round: a draw costs more than a request
+    /// may.
     Table {
         /// The numbers drawn.
         numbers: Arc<[u32]>,
@@ -74,7 +75,8 @@ impl Sampler {
     /// Numbers drawn into the table of a skewed sampler.
     const TABLE: usize = 1 << 22;
 
-    /// Draws from `keys` numbers (one at least). Ranks are scattered over the numbers, the same way for every seed.
+    /// Draws from `keys` numbers (one at least). Ranks are scattered over the numbers, the same way
+    /// for every seed.
     pub(crate) fn new(popularity: Popularity, keys: u32, seed: u64) -> Sampler {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         match popularity {
@@ -98,8 +100,8 @@ impl Sampler {
         }
     }
 
-    /// The sampler of one of `shares` connections or threads: it draws from another place on, or takes its part of
-    /// the sequence. All share one table.
+    /// The sampler of one of `shares` connections or threads: it draws from another place on, or
+    /// takes its part of the sequence. All share one table.
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Sampler {
         let mut sampler = self.clone();
         match &mut sampler {
@@ -182,7 +184,8 @@ pub(crate) fn below(bound: u32, random: &mut impl Rng) -> u32 {
     ((u64::from(random.next_u32()) * u64::from(bound)) >> 32) as u32
 }
 
-/// Spreads neighbouring ranks over the numbers; the factor is a prime, so that each number has one rank.
+/// Spreads neighbouring ranks over the numbers; the factor is a prime, so that each number has one
+/// rank.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the remainder is below a 32-bit number"

@@ -313,8 +313,7 @@ impl Worker {
             _ if closes => session.closes_when_sent = true,
             Outcome::Wait if !session.is_blocked() => {
                 counters.requests_deferred.add(1);
-                self.keep(id, rest, now);
-                self.list_for_memory(id, now);
+                self.keep_for_memory(id, rest, now);
             }
             Outcome::Blocked | Outcome::Wait => {
                 session.connection.set_activity(Activity::Writing);
@@ -348,6 +347,28 @@ impl Worker {
             self.close(id);
         } else if session.readable {
             self.list(id);
+        }
+    }
+
+    /// Keeps input whose first request waits for memory: where buffers have none either, it stays
+    /// where it is.
+    fn keep_for_memory(&mut self, id: SessionId, (start, end): (usize, usize), now: Now) {
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        match self.pool.take(end - start) {
+            Some(block) => {
+                let len = end - start;
+                self.pool.bytes_mut(&block)[..len].copy_from_slice(&self.input.bytes()[start..end]);
+                session.leftover = Some(Leftover { block, len });
+                session.stalled_since_ms = now.since_start_ms;
+                self.list_for_memory(id, now);
+            }
+            None => {
+                session.waits_since_ms.get_or_insert(now.since_start_ms);
+                session.is_active = true;
+                self.input.active.push_back(Active { id, start, end });
+            }
         }
     }
 

@@ -25,7 +25,7 @@ impl Worker {
                 continue;
             };
             session.is_listed = false;
-            if session.waits_since_ms.is_some() {
+            if std::mem::take(&mut session.is_listed_for_memory) {
                 self.waiting_for_memory -= 1;
             }
             if self.finish_replies(id, now) {

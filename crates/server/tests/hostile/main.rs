@@ -215,6 +215,8 @@ fn ten_thousand_clients_die_in_mid_body() {
         }
         drop(clients);
         scene.check_memory();
+        // More of them than `-c` would be turned away at the door.
+        scene.wait_until_gone(AT_ONCE);
     }
     for key in ["dead0-0", "dead99-99", "dead50-1"] {
         assert_eq!(

@@ -91,6 +91,16 @@ impl Scene {
         );
     }
 
+    /// Returns when the server has no more than so many connections beside the witness, or after ten seconds.
+    pub(crate) fn wait_until_gone(&self, left: usize) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while descriptors(self.server.child.id()) > self.descriptors + left
+            && Instant::now() < deadline
+        {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Ends the test: all that was promised must have held.
     pub(crate) fn close(self) {
         self.close_after(|_| ());
@@ -99,10 +109,7 @@ impl Scene {
     /// As [`Scene::close`], after a last look once the hostile clients' descriptors are gone.
     pub(crate) fn close_after(self, look: impl FnOnce(&Self)) {
         let pid = self.server.child.id();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while descriptors(pid) > self.descriptors && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(20));
-        }
+        self.wait_until_gone(0);
         let now = descriptors(pid);
         assert!(
             now <= self.descriptors,

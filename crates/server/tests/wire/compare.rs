@@ -101,17 +101,27 @@ fn equal(left: &[Line], right: &[Line]) -> bool {
             .all(|(left, right)| equal_line(left, right))
 }
 
-/// Word by word; what counts seconds may differ by one, since the two clocks tick at different moments.
+/// As all comparisons here: word by word; what counts seconds may differ by one, since the two clocks tick at
+/// different moments.
+pub(crate) fn equal_texts(left: &[String], right: &[&str]) -> bool {
+    left.len() == right.len()
+        && left
+            .iter()
+            .zip(right)
+            .all(|(left, right)| equal_text(left, right))
+}
+
 fn equal_line(left: &Line, right: &Line) -> bool {
-    if left == right {
-        return true;
-    }
-    let (left_words, right_words) = (left.1.split(' '), right.1.split(' '));
-    left.0 == right.0
-        && left_words.clone().count() == right_words.clone().count()
-        && left_words
-            .zip(right_words)
-            .all(|(left, right)| left == right || equal_seconds(left, right))
+    left.0 == right.0 && equal_text(&left.1, &right.1)
+}
+
+fn equal_text(left: &str, right: &str) -> bool {
+    let (left_words, right_words) = (left.split(' '), right.split(' '));
+    left == right
+        || left_words.clone().count() == right_words.clone().count()
+            && left_words
+                .zip(right_words)
+                .all(|(left, right)| left == right || equal_seconds(left, right))
 }
 
 fn equal_seconds(left: &str, right: &str) -> bool {

@@ -7,6 +7,8 @@ use std::sync::Mutex;
 
 use serde::Deserialize;
 
+use crate::compare;
+
 /// The rows, and which of them were needed.
 pub(crate) struct Differences {
     rows: Vec<Row>,
@@ -67,8 +69,8 @@ impl Differences {
         let found = self.rows.iter().position(|row| {
             row.script == script
                 && row.case == case
-                && row.memcached == memcached
-                && row.coua == coua
+                && compare::equal_texts(&row.memcached, memcached)
+                && compare::equal_texts(&row.coua, coua)
         });
         if let Some(row) = found {
             self.used.lock().expect("no holder panics").insert(row);

@@ -1,8 +1,9 @@
 //! `coua-bench hits`: miss ratios of coua's store beside LRU, S3-FIFO and memcached.
 //!
-//! For each stream and each fraction of its distinct keys, values get the size at which coua's store, in a memory of
-//! many segments, holds that many items. LRU and S3-FIFO then hold as many items as coua was found to hold when it
-//! was full; memcached gets the same `-m` and the same values.
+//! For each stream and each fraction of its distinct keys, values get the size at which coua's
+//! store, in a memory of many segments, holds that many items. LRU and S3-FIFO then hold as many
+//! items as coua was found to hold when it was full; memcached gets the same `-m` and the same
+//! values.
 
 mod outcome;
 

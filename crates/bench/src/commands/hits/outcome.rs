@@ -144,12 +144,13 @@ impl Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "Values have the size at which coua's store holds the given share of all distinct keys in {} MiB of 1024 \
-             segments (more memory where values would be under 8 bytes). LRU and S3-FIFO are simulated exactly and \
-             hold as many items as coua held when it was filled with keys that come once. memcached runs over its \
-             socket with the same -m and the same values; its hash table is not part of its -m, coua's index is. \
-             Sizes of fewer than {} items are left out. Traces count from the first request, synthetic streams from \
-             the middle.\n",
+            "Values have the size at which coua's store holds the given share of all distinct \
+             keys in {} MiB of 1024 segments (more memory where values would be under 8 \
+             bytes). LRU and S3-FIFO are simulated exactly and hold as many items as coua \
+             held when it was filled with keys that come once. memcached runs over its socket \
+             with the same -m and the same values; its hash table is not part of its -m, \
+             coua's index is. Sizes of fewer than {} items are left out. Traces count from \
+             the first request, synthetic streams from the middle.\n",
             self.memory, self.items_min
         )?;
         for (name, points) in [

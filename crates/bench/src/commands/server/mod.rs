@@ -1,8 +1,9 @@
 //! `coua-bench server`: coua, memcached and the bare echo beside each other on loopback.
 //!
-//! Each has one worker on one core, the load has another core, and all measurements of a case are interleaved. The
-//! ratios are medians of the ratios of neighbours in time. A side whose core is not busy was not measured at its
-//! capacity: the CPU time a request takes of the server is then the better comparison.
+//! Each has one worker on one core, the load has another core, and all measurements of a case are
+//! interleaved. The ratios are medians of the ratios of neighbours in time. A side whose core is
+//! not busy was not measured at its capacity: the CPU time a request takes of the server is then
+//! the better comparison.
 
 mod cases;
 mod outcome;
@@ -137,7 +138,8 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Memory that any server takes for an item beside its key and value, at least; for the number of keys only.
+    /// Memory that any server takes for an item beside its key and value, at least; for the number
+    /// of keys only.
     const ITEM_OVERHEAD: u64 = 30;
 
     fn prepare(flags: &'a Flags, state: State) -> anyhow::Result<Stage<'a>> {

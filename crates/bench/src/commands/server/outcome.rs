@@ -21,7 +21,7 @@ pub(super) struct Outcome {
     key_size: usize,
     value_size: usize,
     popularity: String,
-    /// TCP's congestion control: one that paces, as bbr does, costs small replies on loopback dearly.
+    /// TCP's congestion control, the kernel's choice.
     congestion_control: String,
     pub(super) cases: Vec<CaseOutcome>,
 }
@@ -254,7 +254,8 @@ impl Display for Outcome {
         )?;
         writeln!(
             f,
-            "{} connections over {}, keys of {} and values of {} bytes, {}; medians of {} interleaved measurements of {} s.",
+            "{} connections over {}, keys of {} and values of {} bytes, {}; medians of {} \
+             interleaved measurements of {} s.",
             self.connections,
             self.congestion_control,
             self.key_size,
@@ -265,8 +266,9 @@ impl Display for Outcome {
         )?;
         writeln!(
             f,
-            "A multi-get counts once. A core counts as saturated from 95 % on. \"By CPU\" compares requests for \
-             each second of the server's CPU time, which is the better comparison where the load is saturated.\n"
+            "A multi-get counts once. A core counts as saturated from 95 % on. “By CPU” \
+             compares requests for each second of the server's CPU time, which is the better \
+             comparison where the load is saturated.\n"
         )?;
         writeln!(f, "{}", self.rates())?;
         write!(f, "{}", self.latencies())

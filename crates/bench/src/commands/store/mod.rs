@@ -1,7 +1,9 @@
-//! `coua-bench store`: coua's store in this process beside hashbrown under a lock, dashmap and segcache.
+//! `coua-bench store`: coua's store in this process beside hashbrown under a lock, dashmap and
+//! segcache.
 //!
-//! All stores of a configuration are filled and kept, and all their measurements are interleaved. Every store gets
-//! the memory that its keys take and three tenths more, so that none evicts; a success below 100 % says that one did.
+//! All stores of a configuration are filled and kept, and all their measurements are interleaved.
+//! Every store gets the memory that its keys take and three tenths more, so that none evicts; a
+//! success below 100 % says that one did.
 
 mod outcome;
 

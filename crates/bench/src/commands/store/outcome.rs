@@ -191,8 +191,8 @@ impl Display for Outcome {
         if !self.configured.is_empty() {
             writeln!(
                 f,
-                "Medians of {} interleaved measurements of {} s. Per second of the threads' CPU time, summed over the \
-                 threads, and of wall time in brackets.",
+                "Medians of {} interleaved measurements of {} s. Per second of the threads' CPU \
+                 time, summed over the threads, and of wall time in brackets.",
                 self.rounds, self.seconds
             )?;
         }
