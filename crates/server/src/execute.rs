@@ -10,7 +10,7 @@ mod meta;
 mod upload;
 
 use coua_protocol::{ErrorLine, KEY_LEN_MAX, Op, Span, base64, expiry};
-use coua_store::{Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
+use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
 use crate::buffers::Pool;
 use crate::clock::Now;
@@ -54,7 +54,6 @@ pub struct Executor<'w, 'b> {
     /// What answers are made with.
     pub answers: Answers<'w>,
     /// Boxes for values that arrive in pieces, to be used again.
-    #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
     pub spare_upstreams: &'w mut Vec<Box<Upstream>>,
 }
 
@@ -80,6 +79,8 @@ pub struct Request<'r> {
     pub input: &'r [u8],
     /// Its key's hash, where it has a key.
     pub hash: Option<KeyHash>,
+    /// What the look ahead has seen of it.
+    pub ahead: Ahead,
     /// It has waited for memory for as long as it may.
     pub gives_up: bool,
 }
@@ -102,18 +103,17 @@ pub fn key_of(op: &Op) -> Option<(Span, bool, Intent)> {
     })
 }
 
+/// Room for a decoded key; filled only where there is one.
+pub type KeyRoom = Option<[u8; KEY_LEN_MAX]>;
+
 /// The stored form of a key: decoded into `room` where it came in base64.
 #[inline]
-pub fn stored_key<'k>(
-    key: Span,
-    base64: bool,
-    input: &'k [u8],
-    room: &'k mut [u8; KEY_LEN_MAX],
-) -> &'k [u8] {
+pub fn stored_key<'k>(key: Span, base64: bool, input: &'k [u8], room: &'k mut KeyRoom) -> &'k [u8] {
     let sent = key.of(input);
     if !base64 {
         return sent;
     }
+    let room = room.insert([0; KEY_LEN_MAX]);
     // The parser lets only keys through that decode.
     let len = base64::decode(sent, room).unwrap_or(0);
     &room[..len]
@@ -171,7 +171,13 @@ impl Executor<'_, '_> {
                 args,
                 noreply,
             } => self.answers.administer(request, *command, *args, *noreply),
-            Op::Error { error, noreply } => self.answers.error(*error, *noreply),
+            Op::Error { error, noreply } => {
+                if *error == ErrorLine::BadDataChunk {
+                    // It had got as far as to ask for memory.
+                    self.answers.counters.cmd_set.add(1);
+                }
+                self.answers.error(*error, *noreply)
+            }
         }
     }
 

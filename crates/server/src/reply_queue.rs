@@ -150,3 +150,79 @@ pub fn send_pieces<'p>(
     }
     Drained::All
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpStream;
+    use std::sync::Arc;
+
+    use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
+    use coua_transport::sockets::{Accepted, Listener, Sent, Stream, TcpOptions};
+
+    use super::{Drained, ReplyQueue};
+    use crate::buffers::Pool;
+
+    const NOW: UnixSeconds = UnixSeconds(1_000_000);
+
+    fn pair() -> (Stream, TcpStream) {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let listeners = Listener::tcp(address, 1, TcpOptions { backlog: 4 }).expect("a port");
+        let peer = TcpStream::connect(listeners[0].address().expect("TCP")).expect("connected");
+        loop {
+            if let Accepted::Stream(stream) = listeners[0].accept() {
+                return (stream, peer);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_comes_late_gets_every_byte_in_order() {
+        let store = Store::new(
+            Config {
+                memory: 32 << 20,
+                ..Config::default()
+            },
+            NOW,
+        );
+        let store = store.expect("a store");
+        let mut pool = Pool::new(Arc::clone(&store), 8);
+        let mut worker = store.worker(0);
+        let mut burst = worker.burst(NOW);
+        let value: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let key = burst.key(b"large");
+        let _ = burst.store(&key, &Put::set(0, Expiry::NEVER), &value);
+        let item = burst.get(&key, Access::default()).expect("it was stored");
+        let pinned = burst.pin(&item).expect("pins are free");
+
+        let (stream, mut peer) = pair();
+        let mut before = 0;
+        while let Sent::Bytes(count) = stream.send(&[b'-'; 1 << 16]) {
+            before += count;
+        }
+        let head: Vec<u8> = (0..50_000_u32)
+            .map(|i| u8::try_from(i % 251).unwrap_or(0))
+            .collect();
+        let mut queue = ReplyQueue::default();
+        queue.push(&mut pool, &head).expect("blocks");
+        queue.push_value(pinned, b"\r\nEND\r\n", 3);
+        let mut sent = 0;
+        assert_eq!(queue.drain(&mut pool, &stream, &mut sent), Drained::Blocked);
+        assert_eq!(sent, 0);
+
+        let expected = [&head[..], &value[3..], b"\r\nEND\r\n"].concat();
+        let total = before + expected.len();
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; total];
+            peer.read_exact(&mut got).expect("all of it");
+            got
+        });
+        while queue.drain(&mut pool, &stream, &mut sent) == Drained::Blocked {
+            std::thread::yield_now();
+        }
+        assert!(queue.is_empty());
+        assert_eq!(sent, expected.len() as u64);
+        assert!(reader.join().expect("the reader")[before..] == expected);
+        assert_eq!((pool.blocks_taken(), store.stats().memory_held), (0, 0));
+    }
+}

@@ -5,6 +5,10 @@
 //! does not finish (more input than one connection's share, replies that the client does not
 //! read) leads to another turn at once, or waits for the poller.
 //!
+//! Bytes become input in `intake` and `uploads`, and replies become bytes in [`Output`] and
+//! [`ReplyQueue`](crate::reply_queue::ReplyQueue), nowhere else: what transforms a connection's
+//! bytes stands between these and the socket.
+//!
 //! # Invariants
 //! - Between turns a session is in one of three places: listed as ready, active (its input lies in
 //!   the input buffer, not all of it executed), or waiting for the poller.

@@ -84,5 +84,5 @@ pub use {
     store::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Stats, Store, StoreError, WORKERS_MAX},
     time::{Expiry, UnixSeconds},
     upload::Upload,
-    worker::{Burst, Intent, Worker},
+    worker::{Ahead, Burst, Intent, Worker},
 };

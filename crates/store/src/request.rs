@@ -138,8 +138,8 @@ pub enum Refused {
 pub struct Delete {
     /// The CAS that the item must have (`md C`); `None` deletes any.
     pub compare: Option<u64>,
-    /// `md x`: keeps the item but drops its value and client flags; its expiry becomes this.
-    pub clear_value: Option<Expiry>,
+    /// `md x`: keeps the item but drops its value; its client flags and expiry become these.
+    pub clear_value: Option<(u32, Expiry)>,
     /// `md I`: keeps the item, marks it stale and takes its win token back.
     pub mark_stale: bool,
     /// `md T`, with `mark_stale`: the item's new expiry.

@@ -249,7 +249,7 @@ impl Store {
             return Err(plan.too_small(config.memory, config.workers));
         }
         if !config.lock_memory {
-            store.prefault = Prefault::start(mapping, pages);
+            store.prefault = Prefault::start(mapping, &pages);
         }
         Ok(Arc::new(store))
     }

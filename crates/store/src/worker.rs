@@ -2,7 +2,7 @@
 
 use crate::clean::Cleaner;
 use crate::hand::Hand;
-use crate::index::Migration;
+use crate::index::{Hint, Migration};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
 use crate::memory::{prefetch, prefetch_at, prefetch_for_write};
@@ -173,6 +173,25 @@ impl Drop for Worker {
     }
 }
 
+/// What a look-ahead has seen.
+#[derive(Clone, Copy)]
+pub struct Ahead(Step);
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// No item of the key's tag, or not looked.
+    Nothing,
+    /// No item of the tag in the first bucket; the second is on its way.
+    Second(usize),
+    /// What is likely the key's item.
+    Seen(Hint),
+}
+
+impl Ahead {
+    /// Nothing was seen.
+    pub const NONE: Ahead = Ahead(Step::Nothing);
+}
+
 /// A worker between two quiescent states. Items that it shows stay readable until it is dropped.
 pub struct Burst<'w> {
     pub(crate) worker: &'w mut Worker,
@@ -194,35 +213,81 @@ impl Burst<'_> {
         self.worker.store.key(bytes)
     }
 
-    /// Fetches the key's buckets ahead of use. First step of the look-ahead: some sixteen requests
-    /// later [`Burst::prefetch_item`], and as many later the operation.
+    /// Fetches the key's first bucket ahead of use. The look-ahead has three steps, each some eight
+    /// requests after the one before, and as many after the last the operation:
+    /// [`Burst::prefetch`], [`Burst::look`], [`Burst::look_again`]. They change nothing and may be
+    /// left out. How many lines a core can fetch at a time is what bounds lookups, so the second
+    /// bucket is fetched only where the first does not hold the key.
     #[inline]
-    pub fn prefetch_buckets(&self, hash: KeyHash, intent: Intent) {
-        let [b1, b2] = self.worker.store.index.buckets_of(hash);
-        match intent {
-            Intent::Read => {
-                prefetch(b1);
-                prefetch(b2);
-            }
-            Intent::Write => {
-                prefetch_for_write(b1);
-                prefetch_for_write(b2);
-            }
+    pub fn prefetch(&self, hash: KeyHash, intent: Intent) {
+        self.prefetch_bucket(self.worker.store.index.bucket_number(hash, false), intent);
+    }
+
+    /// Fetches what is likely the key's item, or its second bucket.
+    #[inline]
+    pub fn look(&self, hash: KeyHash, intent: Intent) -> Ahead {
+        let index = &self.worker.store.index;
+        if let Some(hint) = index.likely(index.bucket_number(hash, false), hash) {
+            return self.prefetch_item(hint);
+        }
+        let second = index.bucket_number(hash, true);
+        self.prefetch_bucket(second, intent);
+        Ahead(Step::Second(second))
+    }
+
+    /// Fetches what is likely the key's item from its second bucket, where that is called for.
+    #[inline]
+    pub fn look_again(&self, hash: KeyHash, ahead: Ahead) -> Ahead {
+        let Step::Second(second) = ahead.0 else {
+            return ahead;
+        };
+        match self.worker.store.index.likely(second, hash) {
+            Some(hint) => self.prefetch_item(hint),
+            None => Ahead::NONE,
         }
     }
 
-    /// Fetches what is likely the key's item ahead of use. Changes nothing: the operation looks
-    /// the key up again.
     #[inline]
-    pub fn prefetch_item(&self, hash: KeyHash) {
-        let store = &*self.worker.store;
-        let Some(slot) = store.index.likely(hash) else {
-            return;
-        };
-        let start = store.log.mapping().at(slot.location().offset()).as_ptr();
-        for line in 0..slot.lines().min(PREFETCH_LINES) {
+    fn prefetch_bucket(&self, number: usize, intent: Intent) {
+        let bucket = self.worker.store.index.bucket_at(number);
+        match intent {
+            Intent::Read => prefetch(bucket),
+            Intent::Write => prefetch_for_write(bucket),
+        }
+    }
+
+    #[inline]
+    fn prefetch_item(&self, hint: Hint) -> Ahead {
+        let start = self
+            .worker
+            .store
+            .log
+            .mapping()
+            .at(hint.slot.location().offset())
+            .as_ptr();
+        for line in 0..hint.slot.lines().min(PREFETCH_LINES) {
             prefetch_at(start.wrapping_add(line * 64));
         }
+        Ahead(Step::Seen(hint))
+    }
+
+    /// As [`Burst::get`], beginning where the look-ahead saw the item.
+    #[inline]
+    pub fn get_ahead(&self, key: &Key<'_>, ahead: Ahead, access: Access) -> Result<Item<'_>, Miss> {
+        let hand = self.worker.hand();
+        let store = hand.store;
+        if let Step::Seen(hint) = ahead.0
+            && let Some(place) = store.index.recall(hint)
+        {
+            let item = store.log.item_of(place.slot);
+            if item.key() == key.bytes
+                && hand.death(place.slot.location(), item, self.now).is_none()
+                && let Some(item) = hand.show(place, item, access, self.now)
+            {
+                return Ok(item);
+            }
+        }
+        self.get(key, access)
     }
 
     /// Looks `key` up.

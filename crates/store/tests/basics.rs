@@ -170,6 +170,14 @@ fn cas_rises_and_guards() {
     assert!(matches!(stored, Stored::Stored { cas, .. } if cas == u64::MAX - 9));
     set(&mut worker, b"k", b"5");
     assert!(cas_of(&mut worker, b"k") > u64::MAX - 9);
+    // Behind the highest there is none higher, but another.
+    let highest = Put {
+        cas: Some(u64::MAX),
+        ..high
+    };
+    put(&mut worker, b"k", &highest, b"6");
+    set(&mut worker, b"k", b"7");
+    assert_ne!(cas_of(&mut worker, b"k"), u64::MAX);
 }
 
 #[test]

@@ -346,7 +346,7 @@ impl World {
             .filter(|&cas| cas != 0);
         let request = Delete {
             compare,
-            clear_value: matches!(what, What::Clear).then_some(Expiry::NEVER),
+            clear_value: matches!(what, What::Clear).then_some((7, Expiry::NEVER)),
             mark_stale: matches!(what, What::MarkStale),
             ..Delete::default()
         };
@@ -366,7 +366,7 @@ impl World {
             What::Remove => _ = self.model.items.remove(&id),
             What::Clear => {
                 item.value.clear();
-                (item.flags, item.expiry, item.stale, item.won) = (0, 0, false, false);
+                (item.flags, item.expiry, item.stale, item.won) = (7, 0, false, false);
             }
             What::MarkStale => (item.stale, item.won, item.cas) = (true, false, 0),
         }
@@ -475,7 +475,9 @@ impl World {
             }
             return;
         };
-        let Ok(hit) = hit else { panic!("the item is there") };
+        let Ok(hit) = hit else {
+            panic!("the item is there")
+        };
         let before = item.expiry;
         let seen = if touch_first {
             request.touch.map_or(before, raw)

@@ -20,6 +20,8 @@ enum What {
     Store,
     /// Miss ratios on traces, beside LRU, S3-FIFO and memcached
     Hits,
+    /// Bytes of memory an item, filled through the protocol
+    Memory,
     /// Whole servers on loopback: coua, memcached, and a bare echo
     Server,
 }
@@ -29,11 +31,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let name = match flags.what {
         What::Store => "store",
         What::Hits => "hits",
-        What::Server => {
-            run_command(cargo().args(["build", "--release", "-p", "coua"]))?;
-            "server"
-        }
+        What::Memory => "memory",
+        What::Server => "server",
     };
+    // The benchmarks that compare servers start the program that is shipped.
+    run_command(cargo().args(["build", "--release", "-p", "coua"]))?;
     run_command(
         cargo()
             .args(["run", "--release", "-p", "coua-bench", "--", name])

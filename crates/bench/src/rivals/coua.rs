@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coua_store::{
-    Access, Burst, Config, Expiry, Intent, Key, Put, Refused, Store, StoreError, Stored, Worker,
+    Access, Ahead, Burst, Config, Expiry, Intent, Key, Put, Refused, Store, StoreError, Stored,
+    Worker,
 };
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -68,14 +69,14 @@ impl CouaRival {
             {
                 let burst = &mut worker.burst(now);
                 match operation {
-                    Operation::Get => look_ahead(burst, &keys, Intent::Read, |burst, at| {
-                        if let Ok(item) = burst.get(&keys[at], Access::default())
+                    Operation::Get => look_ahead(burst, &keys, Intent::Read, |burst, at, ahead| {
+                        if let Ok(item) = burst.get_ahead(&keys[at], ahead, Access::default())
                             && let Some(value) = item.as_slice()
                         {
                             work.reply(value);
                         }
                     }),
-                    Operation::Set => look_ahead(burst, &keys, Intent::Write, |burst, at| {
+                    Operation::Set => look_ahead(burst, &keys, Intent::Write, |burst, at, _| {
                         match burst.store(&keys[at], &put, work.values.of(numbers[at])) {
                             Stored::Stored { .. } => work.succeeded += 1,
                             Stored::Refused(Refused::Wait) => waiting[at] = true,
@@ -103,32 +104,28 @@ impl CouaRival {
     }
 }
 
-/// Requests between two steps of the look-ahead: two buckets and an item each are about as many
-/// lines as a core fetches at a time; 8 and 16 measured slower.
-const AHEAD: usize = 4;
-
-/// Looks ahead in two steps: the buckets, some requests later the item, and as many later the
-/// operation.
+/// Looks ahead at all keys of a burst in three steps, then operates on them in order.
 #[inline]
-fn look_ahead(
+fn look_ahead<const B: usize>(
     burst: &mut Burst<'_>,
-    keys: &[Key<'_>],
+    keys: &[Key<'_>; B],
     intent: Intent,
-    mut operate: impl FnMut(&mut Burst<'_>, usize),
+    mut operate: impl FnMut(&mut Burst<'_>, usize, Ahead),
 ) {
-    let distance = AHEAD.min(keys.len() / 2);
-    for step in 0..keys.len() + 2 * distance {
-        if distance > 0 {
-            if let Some(key) = keys.get(step) {
-                burst.prefetch_buckets(key.hash, intent);
-            }
-            if let Some(key) = step.checked_sub(distance).and_then(|at| keys.get(at)) {
-                burst.prefetch_item(key.hash);
-            }
+    let mut ahead = [Ahead::NONE; B];
+    if B > 1 {
+        for key in keys {
+            burst.prefetch(key.hash, intent);
         }
-        if let Some(at) = step.checked_sub(2 * distance) {
-            operate(burst, at);
+        for (key, ahead) in keys.iter().zip(&mut ahead) {
+            *ahead = burst.look(key.hash, intent);
         }
+        for (key, ahead) in keys.iter().zip(&mut ahead) {
+            *ahead = burst.look_again(key.hash, *ahead);
+        }
+    }
+    for (at, &ahead) in ahead.iter().enumerate() {
+        operate(burst, at, ahead);
     }
 }
 

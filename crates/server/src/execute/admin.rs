@@ -56,7 +56,7 @@ impl Answers<'_> {
         match mode {
             ShutdownMode::Now | ShutdownMode::Graceful => {
                 self.shared.stop();
-                Outcome::Close
+                Outcome::CloseWhenSent
             }
             ShutdownMode::Unknown => self.error(ErrorLine::BadShutdownMode, noreply),
         }

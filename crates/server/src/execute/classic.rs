@@ -20,7 +20,10 @@ impl Executor<'_, '_> {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
         self.answers.counters.cmd_get.add(1);
-        match self.burst.get(&key, Access { bump: true, cas }) {
+        match self
+            .burst
+            .get_ahead(&key, request.ahead, Access { bump: true, cas })
+        {
             Ok(item) => {
                 self.answers.counters.get_hits.add(1);
                 self.answers.count_prefix(sent, PrefixEvent::Hit);
@@ -47,26 +50,44 @@ impl Executor<'_, '_> {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
         let expiry = self.answers.expiry(exptime);
+        let access = Access { bump: true, cas };
         self.answers.counters.cmd_touch.add(1);
-        if let Err(miss) = self.burst.touch(&key, expiry, Access { bump: true, cas }) {
-            self.answers.counters.touch_misses.add(1);
-            self.answers.count_miss(miss);
-            self.answers.count_prefix(sent, PrefixEvent::Miss);
-            return self.answers.end_if(last);
-        }
+        // An item that ends here is answered once more, so it is looked at before it is touched.
+        let found = match expiry.is_past(self.answers.now.unix) {
+            true => self.burst.get(&key, access),
+            false => self.burst.touch(&key, expiry, access),
+        };
+        let item = match found {
+            Ok(item) => item,
+            Err(miss) => {
+                self.answers.counters.touch_misses.add(1);
+                self.answers.count_miss(miss);
+                self.answers.count_prefix(sent, PrefixEvent::Miss);
+                return self.answers.end_if(last);
+            }
+        };
         self.answers.counters.touch_hits.add(1);
         self.answers.count_prefix(sent, PrefixEvent::Hit);
-        // Another worker may have deleted it since, which is as if it had done so before.
-        match self.burst.get(&key, Access { bump: false, cas }) {
-            Ok(item) => self
-                .answers
-                .value(&self.burst, request.session, &item, cas, last),
-            Err(_) => self.answers.end_if(last),
+        let outcome = if item.value_len() < IN_PLACE_LEN_MIN {
+            self.answers.copied_value(&item, cas, last)
+        } else {
+            // Another worker may have deleted it since, which is as if it had done so before.
+            match self.burst.get(&key, Access { bump: false, cas }) {
+                Ok(item) => self
+                    .answers
+                    .value(&self.burst, request.session, &item, cas, last),
+                Err(_) => self.answers.end_if(last),
+            }
+        };
+        if expiry.is_past(self.answers.now.unix) {
+            // It may be gone by now; what matters is that it is.
+            let _ = self.burst.touch(&key, expiry, access);
         }
+        outcome
     }
 
     pub(super) fn store(&mut self, request: Request<'_>, store: &Store) -> Outcome {
-        let mut room = [0; coua_protocol::KEY_LEN_MAX];
+        let mut room = None;
         let bytes = stored_key(store.key, store.key_base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
         let put = self.answers.put(store, request.input);
@@ -95,7 +116,7 @@ impl Executor<'_, '_> {
     pub(super) fn refuse_store(&mut self, request: Request<'_>, refused: &StoreRefused) -> Outcome {
         self.answers.counters.store_too_large.add(1);
         if refused.unlink {
-            let mut room = [0; coua_protocol::KEY_LEN_MAX];
+            let mut room = None;
             let bytes = stored_key(refused.key, refused.key_base64, request.input, &mut room);
             self.burst
                 .delete(&self.key(bytes, request.hash), &Delete::default());
@@ -213,6 +234,14 @@ impl Answers<'_> {
                 },
             );
         }
+        self.copied_value(item, cas.is_some(), last)
+    }
+
+    /// Answers an item of a `get` whose value is copied.
+    fn copied_value(&mut self, item: &Item<'_>, cas: bool, last: bool) -> Outcome {
+        let (key, flags) = (item.key(), item.client_flags());
+        let cas = cas.then(|| self.shown_cas(item.cas()));
+        let value_len = item.value_len();
         if let Some(value) = item.as_slice() {
             self.output
                 .reply(|reply| reply.value(key, flags, cas, value));
@@ -271,7 +300,8 @@ impl Answers<'_> {
             },
             compare: store.cas,
             allow_stale: store.invalidate,
-            cas: store.explicit_cas(),
+            // 0 is no CAS that an item can have; memcached chooses one then.
+            cas: store.explicit_cas().filter(|&cas| cas != 0),
             return_cas: store.tokens.len > 0 && store.flags(input).any(|(flag, _)| flag == b'c'),
             client_flags: store.client_flags,
             expiry: self.expiry(store.exptime),

@@ -2,9 +2,9 @@
 
 use coua_protocol::expiry::TtlStart;
 use coua_protocol::reply::{Line, MetaDebug, MetaFacts, MetaHead, MetaKey};
-use coua_protocol::{ErrorLine, Flags, KEY_LEN_MAX, Meta, MetaArithmetic, Span, StoreReply};
+use coua_protocol::{ErrorLine, Flags, Meta, MetaArithmetic, Span, StoreReply};
 use coua_store::{
-    Access, Arithmetic, Counted, Delete, Deleted, Expiry, Item, MetaGet, MetaHit, MetaMiss,
+    Access, Arithmetic, Counted, Delete, Deleted, Expiry, Item, Key, MetaGet, MetaHit, MetaMiss,
     Refused, Stored, UnixSeconds,
 };
 
@@ -14,12 +14,50 @@ use crate::output::{IN_PLACE_LEN_MIN, InPlace};
 
 impl Executor<'_, '_> {
     pub(super) fn meta_get(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
-        let mut room = [0; KEY_LEN_MAX];
+        let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
         let key = self.key(bytes, request.hash);
+        let mut get = self.answers.meta_get_request(meta, request.input);
+        let ends_it = get
+            .touch
+            .filter(|expiry| self.is_last_of_large(meta, &key, *expiry));
+        if ends_it.is_some() {
+            get.touch = None;
+        }
+        let outcome = self.meta_lookup(request, meta, &key, &get);
+        if let Some(expiry) = ends_it
+            && outcome != Outcome::Wait
+        {
+            // It may be gone by now; what matters is that it is.
+            let _ = self.burst.touch(&key, expiry, get.access);
+        }
+        outcome
+    }
+
+    /// Whether the request ends an item that it still answers with a value sent in place: the
+    /// item is looked at twice then, so it must not end before the answer.
+    fn is_last_of_large(&self, meta: &Meta, key: &Key<'_>, expiry: Expiry) -> bool {
+        let access = Access {
+            bump: false,
+            cas: false,
+        };
+        expiry.is_past(self.answers.now.unix)
+            && meta.set.has(b'v')
+            && self
+                .burst
+                .get(key, access)
+                .is_ok_and(|item| item.value_len() >= IN_PLACE_LEN_MIN)
+    }
+
+    fn meta_lookup(
+        &mut self,
+        request: Request<'_>,
+        meta: &Meta,
+        key: &Key<'_>,
+        get: &MetaGet,
+    ) -> Outcome {
         let flags = meta.flags(request.input);
-        let get = self.answers.meta_get_request(meta, request.input);
-        let known = match self.burst.meta_get(&key, &get) {
+        let known = match self.burst.meta_get(key, get) {
             Ok(hit) => {
                 self.answers.count_meta_hit(meta);
                 let known = Known::of(&hit);
@@ -29,14 +67,14 @@ impl Executor<'_, '_> {
                 known
             }
             Err(MetaMiss::Refused(Refused::Wait)) if !request.gives_up => return Outcome::Wait,
-            Err(miss) => return self.answers.meta_miss(meta, flags, bytes, miss),
+            Err(miss) => return self.answers.meta_miss(meta, flags, key.bytes, miss),
         };
         // Another worker may have replaced or deleted it since: the answer is of one item.
         let access = Access {
             bump: false,
             cas: get.access.cas,
         };
-        match self.burst.get(&key, access) {
+        match self.burst.get_ahead(key, request.ahead, access) {
             Ok(item) if is_sent_in_place(meta, &item) => {
                 let facts = self.answers.facts(meta, &known, &item);
                 let (output, value_len) = (&mut *self.answers.output, item.value_len());
@@ -53,19 +91,22 @@ impl Executor<'_, '_> {
             Ok(item) => self.answers.meta_hit(meta, flags, &known, &item),
             Err(miss) => self
                 .answers
-                .meta_miss(meta, flags, bytes, MetaMiss::Miss(miss)),
+                .meta_miss(meta, flags, key.bytes, MetaMiss::Miss(miss)),
         }
     }
 
     pub(super) fn meta_delete(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
-        let mut room = [0; KEY_LEN_MAX];
+        let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
         let key = self.key(bytes, request.hash);
         let touch = meta.touch().map(|exptime| self.answers.expiry(exptime));
         let mark_stale = meta.set.has(b'I');
         let delete = Delete {
             compare: meta.cas(),
-            clear_value: meta.set.has(b'x').then(|| touch.unwrap_or(Expiry::NEVER)),
+            clear_value: meta
+                .set
+                .has(b'x')
+                .then(|| (meta.client_flags, touch.unwrap_or(Expiry::NEVER))),
             mark_stale,
             expiry: touch,
             cas: meta.explicit_cas(),
@@ -105,7 +146,7 @@ impl Executor<'_, '_> {
 
     pub(super) fn meta_arithmetic(&mut self, request: Request<'_>, op: &MetaArithmetic) -> Outcome {
         let meta = &op.meta;
-        let mut room = [0; KEY_LEN_MAX];
+        let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
         let key = self.key(bytes, request.hash);
         let arithmetic = Arithmetic {
@@ -165,7 +206,7 @@ impl Executor<'_, '_> {
     }
 
     pub(super) fn meta_debug(&mut self, request: Request<'_>, key: Span, base64: bool) -> Outcome {
-        let mut room = [0; KEY_LEN_MAX];
+        let mut room = None;
         let bytes = stored_key(key, base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
         self.answers.counters.cmd_meta.add(1);
@@ -274,7 +315,7 @@ impl Answers<'_> {
         MetaGet {
             access: Access {
                 bump: !meta.set.has(b'u'),
-                cas: meta.set.has(b'c'),
+                cas: meta.set.has(b'c') || meta.set.has(b'C'),
             },
             vivify,
             vivify_cas: meta.explicit_cas(),

@@ -18,8 +18,9 @@ impl Executor<'_, '_> {
             input,
             hash,
             gives_up,
+            ..
         } = request;
-        let mut room = [0; KEY_LEN_MAX];
+        let mut room = None;
         let bytes = stored_key(store.key, store.key_base64, input, &mut room);
         let key = self.key(bytes, hash);
         let put = self.answers.put(store, input);
@@ -119,6 +120,7 @@ impl Executor<'_, '_> {
         };
         if !terminated {
             drop(upload);
+            self.answers.counters.cmd_set.add(1);
             let noreply = upstream.reply == StoreReply::None;
             self.end_upstream(session);
             return self.answers.error(ErrorLine::BadDataChunk, noreply);

@@ -102,10 +102,9 @@ pub struct Raw {
     #[arg(long = "cores", value_name = "LIST", help_heading = WORK)]
     pub cores: Option<String>,
 
-    /// Requests of one connection that are answered before others have their turn.
-    #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value = "20",
-          help_heading = WORK)]
-    pub requests_per_turn: String,
+    /// Requests of one connection that are answered before others have their turn; 256 unless given.
+    #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", help_heading = WORK)]
+    pub requests_per_turn: Option<String>,
 
     /// Let clients stop the server with "shutdown".
     #[arg(short = 'A', long = "enable-shutdown", help_heading = ACCESS)]

@@ -27,7 +27,6 @@ fn defaults_are_those_of_memcached() {
     assert_eq!(settings.memory, 64 << 20);
     assert_eq!(settings.connections_max, 1024);
     assert_eq!(settings.limits.item_size_max, 1 << 20);
-    assert_eq!(settings.requests_per_turn, 20);
     assert!(settings.evict && settings.refuses_at_once && settings.permissions.flush);
     assert!(!settings.permissions.shutdown);
 }

@@ -4,14 +4,15 @@
 //! while requests before it were executed, so that the waiting times for memory overlap:
 //!
 //! ```text
-//! request i + 32   hash the key, prefetch its buckets
-//! request i + 16   look into the buckets, prefetch the item
+//! request i + 24   hash the key, prefetch its first bucket
+//! request i + 16   look into it, prefetch the item, or else the second bucket
+//! request i + 8    look into that, prefetch the item
 //! request i        execute
 //! ```
 //! All that is a hint; a request's answer looks at the store as it is when it is executed.
 
-use coua_protocol::{KEY_LEN_MAX, Op, Parser, Step};
-use coua_store::KeyHash;
+use coua_protocol::{Limits, Op, Parser, Step};
+use coua_store::{Ahead, Intent, KeyHash};
 
 use super::input::{Active, SESSION_INPUT_LEN};
 use super::{BURST_LEN, Worker};
@@ -21,11 +22,8 @@ use crate::execute::{Answers, Executor, Outcome, Request, key_of, stored_key};
 use crate::output::Flushed;
 use crate::session::{Leftover, SessionId};
 
-/// How many requests lie between a key's hash and its execution.
-const LOOK_AHEAD: usize = 32;
-
-/// How many requests lie between the look into the buckets and the execution.
-const LOOK_AHEAD_ITEM: usize = 16;
+/// How many requests lie between two steps of the look ahead.
+const STEP: usize = 8;
 
 /// Bursts shorter than this are executed without a look ahead, which would find nothing to
 /// overlap with.
@@ -45,8 +43,10 @@ pub(super) struct Planned {
     visit: u16,
     /// Where in the input buffer the slice begins that its spans count from.
     base: u32,
-    /// Its key's hash, once it has been made.
-    hash: Option<KeyHash>,
+    /// Its key's hash, once it has been made, and what is going to be done to the key.
+    hash: Option<(KeyHash, Intent)>,
+    /// What the look ahead has seen.
+    ahead: Ahead,
     op: Op,
 }
 
@@ -131,6 +131,7 @@ impl Worker {
                 lets_others: false,
             };
             let bytes = self.input.bytes();
+            let limits = &self.shared.settings.limits;
             let mut requests = 0;
             while visit.parsed_to < input.end {
                 if requests >= share || self.plan.len() >= BURST_LEN {
@@ -138,7 +139,7 @@ impl Worker {
                     break;
                 }
                 let rest = &bytes[visit.parsed_to..input.end];
-                match session.parser.next(rest, &self.shared.settings.limits) {
+                match session.parser.next(rest, &limits_for(rest, limits)) {
                     Step::Op { consumed, op } => {
                         if logs {
                             log_request(session.connection.stream.descriptor(), rest, consumed);
@@ -148,12 +149,13 @@ impl Worker {
                             visit: number,
                             base,
                             hash: None,
+                            ahead: Ahead::NONE,
                             op,
                         });
                         visit.planned += 1;
                         visit.parsed_to += consumed as usize;
                         requests += usize::from(ends_request(&op));
-                        if matches!(op, Op::Quit | Op::Shutdown { .. }) {
+                        if matches!(op, Op::Quit) {
                             visit.pause = Pause::Closes;
                             break;
                         }
@@ -186,34 +188,35 @@ impl Worker {
         };
         let plan = &mut self.plan[..];
         let len = plan.len();
-        let (ahead, ahead_item) = match len < LOOK_AHEAD_LEN_MIN {
-            true => (0, 0),
-            false => (LOOK_AHEAD, LOOK_AHEAD_ITEM),
-        };
+        let step = if len < LOOK_AHEAD_LEN_MIN { 0 } else { STEP };
         let mut visit_began_at = 0;
-        for at in 0..len + ahead {
+        for at in 0..len + 3 * step {
             if let Some(planned) = plan.get_mut(at) {
                 let input = &bytes[planned.base as usize..];
                 if let Some((key, base64, intent)) = key_of(&planned.op) {
-                    let mut room = [0; KEY_LEN_MAX];
+                    let mut room = None;
                     let key = executor
                         .burst
                         .key(stored_key(key, base64, input, &mut room));
-                    planned.hash = Some(key.hash);
-                    if ahead > 0 {
-                        executor.burst.prefetch_buckets(key.hash, intent);
+                    planned.hash = Some((key.hash, intent));
+                    if step > 0 {
+                        executor.burst.prefetch(key.hash, intent);
                     }
                 }
             }
-            if ahead > 0
-                && let Some(planned) = at
-                    .checked_sub(ahead - ahead_item)
-                    .and_then(|at| plan.get(at))
-                && let Some(hash) = planned.hash
-            {
-                executor.burst.prefetch_item(hash);
+            if step > 0 {
+                if let Some(planned) = at.checked_sub(step).and_then(|at| plan.get_mut(at))
+                    && let Some((hash, intent)) = planned.hash
+                {
+                    planned.ahead = executor.burst.look(hash, intent);
+                }
+                if let Some(planned) = at.checked_sub(2 * step).and_then(|at| plan.get_mut(at))
+                    && let Some((hash, _)) = planned.hash
+                {
+                    planned.ahead = executor.burst.look_again(hash, planned.ahead);
+                }
             }
-            let Some(at) = at.checked_sub(ahead) else {
+            let Some(at) = at.checked_sub(3 * step) else {
                 continue;
             };
             let planned = &plan[at];
@@ -232,7 +235,8 @@ impl Worker {
                 let request = Request {
                     session: &mut *session,
                     input: &bytes[planned.base as usize..visit.input.end],
-                    hash: planned.hash,
+                    hash: planned.hash.map(|(hash, _)| hash),
+                    ahead: planned.ahead,
                     gives_up: visit.gives_up,
                 };
                 visit.outcome = executor.execute(request, &planned.op);
@@ -402,16 +406,11 @@ fn is_first(plan: &[Planned], at: usize) -> bool {
 }
 
 /// The parser and the bytes used after `executed` requests of an input that has been parsed once.
-fn replay(
-    mut parser: Parser,
-    input: &[u8],
-    executed: usize,
-    limits: &coua_protocol::Limits,
-) -> (Parser, usize) {
+fn replay(mut parser: Parser, input: &[u8], executed: usize, limits: &Limits) -> (Parser, usize) {
     let mut used = 0;
     let mut requests = 0;
     while requests < executed {
-        match parser.next(&input[used..], limits) {
+        match parser.next(&input[used..], &limits_for(&input[used..], limits)) {
             Step::Op { consumed, .. } => {
                 used += consumed as usize;
                 requests += 1;
@@ -421,6 +420,17 @@ fn replay(
         }
     }
     (parser, used)
+}
+
+/// The limits for parsing the front of `rest`: a value that is there as a whole need not be stored
+/// in pieces, however long it is.
+#[inline]
+fn limits_for(rest: &[u8], limits: &Limits) -> Limits {
+    let held = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+    Limits {
+        gather_max: limits.gather_max.max(held),
+        ..*limits
+    }
 }
 
 /// Whether an operation is the last of its request.
@@ -445,3 +455,54 @@ fn log_request(descriptor: i32, input: &[u8], consumed: u32) {
 }
 
 const _: () = assert!(SESSION_INPUT_LEN <= crate::buffers::BLOCK_SIZE_MAX);
+
+#[cfg(test)]
+mod tests {
+    use coua_protocol::{Limits, Parser, Step};
+
+    use super::{limits_for, replay};
+
+    /// Whatever the number of requests that were executed, the parser goes on at the next.
+    #[test]
+    fn a_parser_that_is_taken_back_finds_the_same_requests_again() {
+        let limits = Limits {
+            gather_max: 64,
+            line_max: 4096,
+            item_size_max: 1024,
+            ..Limits::default()
+        };
+        let input = [
+            &b"get a b c\r\nset k 0 0 2\r\nhi\r\nset no 0 0 2000\r\n"[..],
+            &[b'z'; 2000],
+            b"\r\nmg k v\r\nset big 0 0 900\r\n",
+            &[b'v'; 500],
+        ]
+        .concat();
+        let all = requests(Parser::new(), &input, &limits);
+        // Three keys, a value, a refusal, a meta lookup, the beginning and a part of a large value.
+        assert_eq!(all.len(), 8, "{all:?}");
+        for executed in 0..=all.len() {
+            let (parser, used) = replay(Parser::new(), &input, executed, &limits);
+            assert_eq!(
+                requests(parser, &input[used..], &limits),
+                all[executed..],
+                "{executed}"
+            );
+        }
+    }
+
+    fn requests(mut parser: Parser, mut input: &[u8], limits: &Limits) -> Vec<String> {
+        let mut found = Vec::new();
+        while !input.is_empty() {
+            match parser.next(input, &limits_for(input, limits)) {
+                Step::Op { consumed, op } => {
+                    found.push(format!("{op:?}"));
+                    input = &input[consumed as usize..];
+                }
+                Step::Skip { consumed } => input = &input[consumed as usize..],
+                Step::More { .. } | Step::Close { .. } => break,
+            }
+        }
+        found
+    }
+}

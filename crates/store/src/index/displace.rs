@@ -34,7 +34,10 @@ struct Node {
 }
 
 impl Index {
-    /// Tries to free a slot in the buckets of `hash`.
+    /// Tries to free a slot in the buckets of `hash`. Its search needs a stack frame of some pages,
+    /// which callers must not pay for where there is room.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn make_room(&self, hash: KeyHash) -> Room {
         let entry = self.directory.entry(hash);
         let i = first(hash);

@@ -111,21 +111,52 @@ impl Index {
         ]
     }
 
-    /// A slot that is likely the key's: the first of its tag. A hint, to prefetch the item by.
+    /// The key's first bucket, or its second, by its number in the arena.
     #[inline]
-    pub(crate) fn likely(&self, hash: KeyHash) -> Option<Slot> {
-        let tag = hash.tag();
-        for bucket in self.buckets_of(hash) {
-            let mut found = scan::matches(bucket, tag);
-            while found != 0 {
-                let slot = bucket.peek(found.trailing_zeros() as usize);
-                if slot.is_item() {
-                    return Some(slot);
-                }
-                found &= found - 1;
+    pub(crate) fn bucket_number(&self, hash: KeyHash, second: bool) -> usize {
+        let table = self.directory.entry(hash).table();
+        let i = first(hash);
+        let number = if second { alternate(i, hash.tag()) } else { i };
+        table.0 as usize * TABLE_BUCKETS as usize + number as usize
+    }
+
+    /// The bucket of a number.
+    #[inline]
+    pub(crate) fn bucket_at(&self, number: usize) -> &Bucket {
+        &self.buckets[number]
+    }
+
+    /// A slot of bucket `number` that is likely the key's: the first of its tag. A hint, to prefetch
+    /// the item by, and to look at first later.
+    #[inline]
+    pub(crate) fn likely(&self, number: usize, hash: KeyHash) -> Option<Hint> {
+        let bucket = self.bucket_at(number);
+        let mut found = scan::matches(bucket, hash.tag());
+        while found != 0 {
+            let at = found.trailing_zeros() as usize;
+            let slot = bucket.peek(at);
+            if slot.is_item() {
+                return Some(Hint {
+                    bucket: number,
+                    at,
+                    slot,
+                });
             }
+            found &= found - 1;
         }
         None
+    }
+
+    /// The place that a hint names, if the same item still stands there.
+    #[inline]
+    pub(crate) fn recall(&self, hint: Hint) -> Option<Place<'_>> {
+        let bucket = self.bucket_at(hint.bucket);
+        let slot = bucket.load(hint.at);
+        slot.same_item(hint.slot).then_some(Place {
+            bucket,
+            at: hint.at,
+            slot,
+        })
     }
 
     /// Whether one of the key's buckets remembers an eviction of its tag, and when.
@@ -246,6 +277,15 @@ impl Index {
             Err(Moved)
         }
     }
+}
+
+/// Where a key's slot was seen. Sub-tables stay where they are, so a hint never goes bad: at worst
+/// another item stands there when it is recalled.
+#[derive(Clone, Copy)]
+pub(crate) struct Hint {
+    bucket: usize,
+    at: usize,
+    pub(crate) slot: Slot,
 }
 
 /// The lookup raced with a move and has to look again.

@@ -69,7 +69,7 @@ impl Slot {
 
     /// A slot for an item in memory, read never so far.
     pub(crate) fn item(tag: Tag, location: Location, item_len: usize) -> Slot {
-        let lines = item_len.div_ceil(64).min(15) as u64;
+        let lines = (location.offset() % 64 + item_len).div_ceil(64).min(15) as u64;
         Slot((u64::from(tag.0) << TAG_SHIFT) | KIND_MEMORY | (lines << SIZE_SHIFT) | location.0)
     }
 

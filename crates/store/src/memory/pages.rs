@@ -3,7 +3,8 @@
 use super::mapping::Mapping;
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::Thread;
 
 /// A page's number: its offset in the arena in pages. Segments go by the same number.
 pub(crate) type PageId = u32;
@@ -44,6 +45,9 @@ pub(crate) struct Pages {
     lent: AtomicUsize,
     /// Pages below this number have been given out at least once.
     touched: AtomicUsize,
+    /// Who supplies memory ahead of use, and from how many touched bytes on it wants to be woken.
+    supplier: OnceLock<Thread>,
+    wake_at: AtomicUsize,
 }
 
 impl Pages {
@@ -67,6 +71,8 @@ impl Pages {
             index: AtomicUsize::new(0),
             lent: AtomicUsize::new(0),
             touched: AtomicUsize::new(first as usize),
+            supplier: OnceLock::new(),
+            wake_at: AtomicUsize::new(usize::MAX),
         }
     }
 
@@ -92,8 +98,8 @@ impl Pages {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let leave = match purpose {
-            Purpose::Items | Purpose::Lent => self.reserve,
-            Purpose::Index => self.reserve / 2,
+            Purpose::Items => self.reserve,
+            Purpose::Index | Purpose::Lent => self.reserve / 2,
             Purpose::Cleaning => 0,
         };
         if free.len() <= leave {
@@ -107,7 +113,13 @@ impl Pages {
         }
         let page = free.pop()?;
         self.free_count.store(free.len(), Ordering::Relaxed);
-        self.touched.fetch_max(page as usize + 1, Ordering::Relaxed);
+        // SeqCst against the supplier, which says from when to wake it and then looks once more.
+        self.touched.fetch_max(page as usize + 1, Ordering::SeqCst);
+        if self.touched_bytes() >= self.wake_at.load(Ordering::SeqCst)
+            && let Some(supplier) = self.supplier.get()
+        {
+            supplier.unpark();
+        }
         Some(page)
     }
 
@@ -140,7 +152,17 @@ impl Pages {
 
     /// Bytes from the arena's start that pages have been given out of.
     pub(crate) fn touched_bytes(&self) -> usize {
-        self.touched.load(Ordering::Relaxed) * self.page_len
+        self.touched.load(Ordering::SeqCst) * self.page_len
+    }
+
+    /// The thread that supplies memory ahead of use.
+    pub(crate) fn wake_when_touched(&self, supplier: Thread) {
+        let _ = self.supplier.set(supplier);
+    }
+
+    /// From how many touched bytes on the supplier wants to be woken.
+    pub(crate) fn set_wake_at(&self, bytes: usize) {
+        self.wake_at.store(bytes, Ordering::SeqCst);
     }
 }
 

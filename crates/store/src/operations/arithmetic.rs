@@ -38,7 +38,7 @@ impl<'p> Pen<'p> {
         place: Place<'p>,
         item: RawItem<'p>,
     ) -> Result<Option<Counted>, Refused> {
-        if item.is_head() || item.value_len() == 0 {
+        if item.value_len() == 0 {
             return Ok(Some(Counted::NotNumeric));
         }
         let location = place.slot.location();
@@ -46,7 +46,12 @@ impl<'p> Pen<'p> {
         if request.compare != 0 && request.compare != old_cas {
             return Ok(Some(Counted::Exists));
         }
-        let Some(old) = parse(item.value()) else {
+        let number = if item.is_head() {
+            None
+        } else {
+            parse(item.value())
+        };
+        let Some(old) = number else {
             return Ok(Some(Counted::NotNumeric));
         };
         let number = if request.decrement {
@@ -61,7 +66,7 @@ impl<'p> Pen<'p> {
         let value_len = item.value_len().max(digits);
         let draft = Draft {
             key: key.bytes,
-            key_is_binary: item.key_is_binary(),
+            key_is_binary: in_place && item.key_is_binary(),
             client_flags: item.client_flags(),
             cas: request.cas,
             expiry: request.touch.unwrap_or_else(|| item.expiry()),

@@ -8,6 +8,7 @@ use crate::memory::Purpose;
 use crate::observer::Gone;
 use crate::request::{Delete, Deleted, Refused};
 use crate::segment::item::{Draft, RawItem, mark};
+use crate::time::Expiry;
 
 impl Pen<'_> {
     /// Deletes the item of `key`, or what `delete` makes of that.
@@ -21,8 +22,8 @@ impl Pen<'_> {
             if delete.compare.is_some_and(|compare| compare != cas) {
                 return Deleted::Exists;
             }
-            let done = if delete.clear_value.is_some() {
-                self.clear(key, delete, place, item, cas)
+            let done = if let Some((client_flags, expiry)) = delete.clear_value {
+                self.clear(key, delete, (client_flags, expiry), place, item, cas)
             } else if delete.mark_stale {
                 self.mark_stale(delete, place, item, cas)
             } else {
@@ -53,12 +54,12 @@ impl Pen<'_> {
         &mut self,
         key: &Key<'_>,
         delete: &Delete,
+        (client_flags, mut expiry): (u32, Expiry),
         place: Place<'_>,
         item: RawItem<'_>,
         cas: u64,
     ) -> Result<bool, Refused> {
-        let (mut expiry, mut marks, mut new_cas) =
-            (delete.clear_value.unwrap_or_default(), 0, Some(cas));
+        let (mut marks, mut new_cas) = (0, Some(cas));
         if delete.mark_stale {
             expiry = delete.expiry.unwrap_or(expiry);
             marks = mark::STALE;
@@ -66,8 +67,9 @@ impl Pen<'_> {
         }
         let draft = Draft {
             key: key.bytes,
-            key_is_binary: item.key_is_binary(),
-            client_flags: 0,
+            // As in memcached, an item made of another forgets how the key came.
+            key_is_binary: false,
+            client_flags,
             cas: delete.cas.or(new_cas),
             expiry,
             access: self.access_word(marks),
@@ -95,9 +97,11 @@ impl Pen<'_> {
         let log = &self.hand.store.log;
         let location = place.slot.location();
         let open = &mut self.open[log.entry_of(location).queue() as usize];
-        let new_cas = delete
-            .cas
-            .or_else(|| (log.next_cas(open) <= cas).then(|| cas.saturating_add(1)));
+        let new_cas = delete.cas.or_else(|| {
+            (log.next_cas(open) <= cas)
+                .then(|| Draft::cas_after(cas))
+                .flatten()
+        });
         let len = item.len_with_cas(new_cas.is_some());
         let Some(mut space) = log.append(open, len, Purpose::Items) else {
             return Err(self.refused());

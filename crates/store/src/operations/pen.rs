@@ -142,7 +142,7 @@ impl<'p> Pen<'p> {
         let mut draft = *draft;
         if draft.cas.is_none() && log.next_cas(open) <= cas_above {
             // Another worker's segment is younger than ours.
-            draft.cas = Some(cas_above.saturating_add(1));
+            draft.cas = Draft::cas_after(cas_above);
         }
         let total = draft.layout().total;
         let Some(space) = log.append(open, total, Purpose::Items) else {

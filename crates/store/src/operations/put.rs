@@ -132,7 +132,8 @@ impl<'p> Pen<'p> {
             join,
             client_flags: item.client_flags(),
             expiry: item.expiry(),
-            key_is_binary: item.key_is_binary(),
+            // As in memcached, an item made of two forgets how the key came.
+            key_is_binary: false,
             ..fresh
         })
     }

@@ -80,7 +80,7 @@ pub(crate) const STEPS: &[Step] = &[
 fn workspace(context: &Context) -> Result<Outcome> {
     let mut command = cargo();
     command
-        .args(["test", "--workspace"])
+        .args(["test", "--workspace", "--no-fail-fast"])
         .env("MEMCACHED_BIN", &context.tools.memcached);
     if let Some(filter) = &context.test_filter {
         command.args(["--", filter]);
