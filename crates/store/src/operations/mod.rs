@@ -14,6 +14,9 @@ mod pin;
 mod put;
 mod touch;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use pen::{Body, Pen};
 pub use pin::Pinned;
 

@@ -266,7 +266,7 @@ impl Display for Outcome {
         )?;
         writeln!(
             f,
-            "A multi-get counts once. A core counts as saturated from 95 % on. “By CPU” \
+            "A multi-get counts once. A core counts as saturated from 95 % on. `By CPU` \
              compares requests for each second of the server's CPU time, which is the better \
              comparison where the load is saturated.\n"
         )?;
