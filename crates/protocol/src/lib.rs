@@ -39,6 +39,6 @@ pub use op::{
 };
 pub use reply::Reply;
 pub use request::flags::{Echo, FlagSet, Flags};
-pub use request::parser::{CloseReason, Dialect, Parser, Step};
+pub use request::parser::{CloseReason, Dialect, GetKey, Parser, Step};
 pub use request::token::Tokens;
 pub use span::Span;

@@ -95,7 +95,7 @@ impl<'a> Reply<'a> {
     ) -> Result<(), Full> {
         self.write(|out| {
             out.value_line(key, client_flags, cas, value.len());
-            out.put(value);
+            out.put_short(value);
             out.put(b"\r\n");
         })
     }
@@ -164,24 +164,62 @@ impl Cursor<'_> {
         self.len = end;
     }
 
+    /// As [`Cursor::put`] for bytes that are likely few, without a call where they
+    /// are: the two halves of what is copied overlap.
+    #[inline]
+    fn put_short(&mut self, bytes: &[u8]) {
+        let end = self.len.saturating_add(bytes.len());
+        if let Some(to) = self.room.get_mut(self.len..end) {
+            match bytes.len() {
+                8..=16 => copy_ends::<8>(to, bytes),
+                17..=32 => copy_ends::<16>(to, bytes),
+                _ => to.copy_from_slice(bytes),
+            }
+        }
+        self.len = end;
+    }
+
     #[inline]
     fn number(&mut self, number: u64) {
+        match u8::try_from(number) {
+            Ok(digit @ 0..10) => self.put(&[b'0' + digit]),
+            _ => self.long_number(number),
+        }
+    }
+
+    fn long_number(&mut self, number: u64) {
         self.put(Digits::of(number).as_bytes());
     }
 
     #[inline]
     fn value_line(&mut self, key: &[u8], client_flags: u32, cas: Option<u64>, value_len: usize) {
         self.put(b"VALUE ");
-        self.put(key);
-        self.put(b" ");
-        self.number(u64::from(client_flags));
-        self.put(b" ");
+        self.put_short(key);
+        if client_flags == 0 {
+            self.put(b" 0 ");
+        } else {
+            self.put(b" ");
+            self.number(u64::from(client_flags));
+            self.put(b" ");
+        }
         self.number(value_len as u64);
         if let Some(cas) = cas {
             self.put(b" ");
             self.number(cas);
         }
         self.put(b"\r\n");
+    }
+}
+
+/// Copies the first and the last `N` bytes, which are all there are. Both slices
+/// have the same length, at least `N`.
+#[inline]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+        *to = *from;
+    }
+    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk::<N>()) {
+        *to = *from;
     }
 }
 

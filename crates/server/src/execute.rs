@@ -122,17 +122,8 @@ pub fn stored_key<'k>(key: Span, base64: bool, input: &'k [u8], room: &'k mut Ke
 impl Executor<'_, '_> {
     /// Executes one operation.
     pub fn execute(&mut self, request: Request<'_>, op: &Op) -> Outcome {
-        if !self.answers.output.has_room() {
-            let answers = &mut self.answers;
-            let flushed = answers.output.flush(request.session, answers.pool);
-            if flushed != Flushed::All {
-                // Nothing of this operation has been done; it is executed once the client reads.
-                return if flushed == Flushed::Blocked {
-                    Outcome::Wait
-                } else {
-                    flushed.into()
-                };
-            }
+        if let Some(outcome) = self.make_room(request.session) {
+            return outcome;
         }
         match op {
             Op::Get { key, cas, last } => self.get(request, *key, *cas, *last),
@@ -178,6 +169,36 @@ impl Executor<'_, '_> {
                 }
                 self.answers.error(*error, *noreply)
             }
+        }
+    }
+
+    /// Executes one key of a `get`: [`Op::Get`].
+    #[inline]
+    pub fn execute_get(
+        &mut self,
+        request: Request<'_>,
+        key: Span,
+        cas: bool,
+        last: bool,
+    ) -> Outcome {
+        match self.make_room(request.session) {
+            None => self.get(request, key, cas, last),
+            Some(outcome) => outcome,
+        }
+    }
+
+    /// Sees to it that there is room for a reply. Where there is none, nothing may be executed.
+    #[inline]
+    fn make_room(&mut self, session: &mut Session) -> Option<Outcome> {
+        if self.answers.output.has_room() {
+            return None;
+        }
+        let flushed = self.answers.output.flush(session, self.answers.pool);
+        match flushed {
+            Flushed::All => None,
+            // The operation is executed once the client reads.
+            Flushed::Blocked => Some(Outcome::Wait),
+            _ => Some(flushed.into()),
         }
     }
 

@@ -18,6 +18,7 @@
 mod burst;
 mod input;
 mod intake;
+mod look_ahead;
 mod uploads;
 
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coua_protocol::Op;
 use coua_transport::sockets::{Accepted, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -38,12 +40,21 @@ use crate::session::{Session, SessionId, Sessions, Upstream};
 use burst::{Planned, Visit};
 use input::{INPUT_LEN, Input};
 
-/// Requests that are looked up together at most.
+/// Requests that are looked up together at most, a key of a request with many counting as one.
 const BURST_LEN: usize = 512;
+
+/// How far the last request of a burst may go beyond that to be in it as a whole.
+const BURST_LEN_MAX: usize = 2 * BURST_LEN;
 
 /// Bytes outside of the store's memory that each worker takes: buffers and lists of fixed size.
 pub const MEMORY_PER_WORKER: usize =
-    INPUT_LEN + OUTPUT_LEN + BURST_LEN * (size_of::<Planned>() + size_of::<Visit>());
+    INPUT_LEN + OUTPUT_LEN + BURST_LEN_MAX * PLANNED_LEN + VISITS_MAX * size_of::<Visit>();
+
+/// Bytes that the lists take for each request of a burst.
+const PLANNED_LEN: usize = size_of::<Planned>() + size_of::<Op>();
+
+/// Connections in a burst at most.
+const VISITS_MAX: usize = BURST_LEN;
 
 /// Connections that one turn accepts from one listener.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -88,6 +99,8 @@ pub struct Worker {
     output: Output,
     pool: Pool,
     plan: Vec<Planned>,
+    /// What is planned beyond keys of gets.
+    ops: Vec<Op>,
     visits: Vec<Visit>,
     #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
     spare_upstreams: Vec<Box<Upstream>>,
@@ -124,8 +137,9 @@ impl Worker {
             input: Input::new(),
             output: Output::new(),
             pool: Pool::new(Arc::clone(&shared.store), pages_max),
-            plan: Vec::with_capacity(BURST_LEN),
-            visits: Vec::with_capacity(BURST_LEN),
+            plan: Vec::with_capacity(BURST_LEN_MAX),
+            ops: Vec::with_capacity(BURST_LEN_MAX),
+            visits: Vec::with_capacity(VISITS_MAX),
             spare_upstreams: Vec::new(),
             uploads: Vec::new(),
             has_chores: false,

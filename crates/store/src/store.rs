@@ -413,6 +413,8 @@ impl Plan {
                 most: directory_bits - TAG_BITS_SPENT_MAX,
             });
         }
+        // A sub-table can split only as often as the tag has bits.
+        let directory_bits = directory_bits.min(base_bits + 16);
         let directory_at = (pages * size_of::<SegmentEntry>()).next_multiple_of(4096);
         let tables_len = directory_at + (8 << directory_bits);
         let plan = Plan {

@@ -3,11 +3,11 @@
 //! A value that is stored whole gets its place, and its item's header, at once; a larger one gets
 //! pieces as its bytes arrive. Until the upload is finished no slot points to any of it, and it
 //! holds its segments, so that the cleaner leaves them alone. All unfinished uploads together hold
-//! at most an eighth of memory.
+//! at most an eighth of memory; one that is alone may hold as much as its item is large.
 
 use crate::index::slot::{Location, Slot};
 use crate::key::{Key, KeyHash};
-use crate::operations::{Body, Pen};
+use crate::operations::{Body, KEY_MAX, Pen};
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::Queue;
 use crate::segment::item::{Draft, PIECE_DATA_AT, Space, body_at, mark, piece_len};
@@ -15,9 +15,6 @@ use crate::store::Store;
 use crate::worker::Burst;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// The longest key.
-const KEY_MAX: usize = 250;
 
 /// A value on its way in. Dropping it gives it up.
 pub struct Upload {
@@ -55,7 +52,7 @@ impl Burst<'_> {
         value_len: usize,
     ) -> Result<Upload, Refused> {
         let store = Arc::clone(&self.worker.store);
-        if key.bytes.len() > KEY_MAX || value_len + key.bytes.len() > store.item_size_max {
+        if key.bytes.len() > KEY_MAX || value_len > store.item_size_max - key.bytes.len() {
             return Err(Refused::TooLarge);
         }
         let mut upload = Upload {
@@ -96,12 +93,24 @@ impl Burst<'_> {
     /// Where the value's next bytes go: at least one byte, unless the upload is complete. Fill some
     /// of it, then tell by [`Upload::advance`].
     pub fn upload_space<'u>(&mut self, upload: &'u mut Upload) -> Result<&'u mut [u8], Refused> {
+        assert!(
+            Arc::ptr_eq(&self.worker.store, &upload.store),
+            "an upload to another store"
+        );
         if upload.filled < upload.value_len && upload.filled == upload.reserved() {
             let left = upload.value_len - upload.filled;
             let (index, queue) = (upload.pieces.len(), upload.queue);
-            upload.reserve(upload.store.whole_max.min(piece_len(left)))?;
-            let (location, data) = self.pen().new_piece(upload.hash, queue, index, left)?;
-            let data_len = data.len();
+            let most = upload.store.whole_max.min(piece_len(left));
+            upload.reserve(most)?;
+            let mut pen = self.pen();
+            let (location, data_len) = match pen.new_piece(upload.hash, queue, index, left) {
+                Ok((location, data)) => (location, data.len()),
+                Err(refused) => {
+                    upload.give_back(most);
+                    return Err(refused);
+                }
+            };
+            upload.give_back(most.saturating_sub(piece_len(data_len)));
             upload.store.log.hold(location);
             upload.pieces.push(Part {
                 location,
@@ -117,13 +126,17 @@ impl Burst<'_> {
     /// to be finished later.
     ///
     /// # Panics
-    /// Where the upload is not complete.
+    /// Where the upload is not complete, or to another store.
     #[expect(clippy::result_large_err, reason = "the upload moves either way")]
     pub fn finish_upload(&mut self, upload: Upload) -> Result<Stored, Upload> {
         assert_eq!(
             upload.remaining(),
             0,
             "an upload is finished before it is complete"
+        );
+        assert!(
+            Arc::ptr_eq(&self.worker.store, &upload.store),
+            "an upload to another store"
         );
         let key = Key {
             bytes: upload.key(),
@@ -192,12 +205,22 @@ impl Upload {
     /// Takes a part of what uploads may hold.
     fn reserve(&mut self, bytes: usize) -> Result<(), Refused> {
         let before = self.store.upload_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > self.store.upload_bytes_max {
+        // A few bytes hold a whole segment.
+        let holds_too_many = self.store.log.held_count() >= 2 * self.store.held_max;
+        // One that is alone may be as large as an item may be.
+        let is_alone = before == self.held;
+        if !is_alone && (before + bytes > self.store.upload_bytes_max || holds_too_many) {
             self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Refused::OutOfMemory);
         }
         self.held += bytes;
         Ok(())
+    }
+
+    /// Undoes a part of [`Upload::reserve`].
+    fn give_back(&mut self, bytes: usize) {
+        self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.held -= bytes;
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {

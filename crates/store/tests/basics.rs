@@ -425,3 +425,45 @@ fn memory_that_is_full_evicts_and_stays_bounded() {
         .count();
     assert_eq!(held as u64, stats.items);
 }
+
+#[test]
+fn the_largest_item_can_be_uploaded() {
+    let config = Config {
+        memory: 64 << 20,
+        item_size_max: 30 << 20,
+        ..Config::default()
+    };
+    let store = Store::new(config, NOW).unwrap();
+    let mut worker = store.worker(0);
+    // Round and round, so that memory is full of the last one.
+    for round in 0..4u8 {
+        let len = (30 << 20) - 1;
+        let mut burst = worker.burst(NOW);
+        let key = burst.key(b"k");
+        let put = Put::set(0, Expiry::NEVER);
+        let mut upload = burst.begin_upload(&key, &put, len).unwrap();
+        let mut tries = 0;
+        while upload.remaining() > 0 {
+            let mut burst = worker.burst(NOW);
+            match burst.upload_space(&mut upload) {
+                Ok(space) => {
+                    let n = space.len();
+                    space.fill(round);
+                    upload.advance(n);
+                }
+                Err(refused) => {
+                    tries += 1;
+                    assert!(tries < 10_000, "{refused}: {:?}", store.stats());
+                }
+            }
+            worker.end(NOW);
+        }
+        let mut burst = worker.burst(NOW);
+        assert!(matches!(
+            burst.finish_upload(upload),
+            Ok(Stored::Stored { .. })
+        ));
+        let value = get(&mut worker, b"k", NOW).unwrap();
+        assert!(value.len() == len && value.iter().all(|&b| b == round));
+    }
+}

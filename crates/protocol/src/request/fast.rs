@@ -6,13 +6,14 @@
 
 use crate::limits::KEY_LEN_MAX;
 use crate::op::{Store, StoreMode, StoreReply};
+use crate::request::parser::GetKey;
 use crate::request::token::bytes_below;
 use crate::span::Span;
 
 /// The key of a `get` of one key, or of a `gets`, which is to be answered with
 /// the CAS.
 #[inline]
-pub(crate) fn get(input: &[u8]) -> Option<Get> {
+pub(crate) fn get(input: &[u8]) -> Option<GetKey> {
     let (start, cas) = match input.first_chunk()? {
         b"get " => (4, false),
         b"gets" if input.get(4) == Some(&b' ') => (5, true),
@@ -22,15 +23,12 @@ pub(crate) fn get(input: &[u8]) -> Option<Get> {
     let end = start + key.len as usize;
     let consumed = Span::between(0, end + 2).len;
     let ended = input[end..].starts_with(b"\r\n");
-    ended.then_some(Get { consumed, key, cas })
-}
-
-/// What [`get`] finds.
-pub(crate) struct Get {
-    /// Bytes in the line.
-    pub(crate) consumed: u32,
-    pub(crate) key: Span,
-    pub(crate) cas: bool,
+    ended.then_some(GetKey {
+        consumed,
+        key,
+        cas,
+        last: true,
+    })
 }
 
 /// The line of a `set` and its bytes.

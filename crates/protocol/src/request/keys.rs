@@ -113,7 +113,7 @@ fn keys(line: &Line<'_>, at: usize, lookup: Lookup) -> Parsed {
     if skip == line.text.len() {
         return Parsed::error(ErrorLine::BadFormat, false);
     }
-    if Tokens::new(words).any(|key| key.len() > KEY_LEN_MAX) {
+    if has_long_word(words) {
         return Parsed::error(ErrorLine::BadFormat, false);
     }
     Parsed::Keys(Keys {
@@ -124,9 +124,46 @@ fn keys(line: &Line<'_>, at: usize, lookup: Lookup) -> Parsed {
     })
 }
 
+/// Whether a word is longer than a key may be.
+///
+/// It looks for the last space among the next so many bytes, and goes on behind
+/// it, so that most words are never looked at.
+fn has_long_word(mut text: &[u8]) -> bool {
+    while text.len() > KEY_LEN_MAX {
+        match memchr::memrchr(b' ', &text[..=KEY_LEN_MAX]) {
+            Some(at) => text = &text[at + 1..],
+            None => return true,
+        }
+    }
+    false
+}
+
 /// Spaces at the front.
+#[inline]
 pub(crate) fn space_len(text: &[u8]) -> usize {
     text.iter()
         .position(|&byte| byte != b' ')
         .unwrap_or(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KEY_LEN_MAX, has_long_word};
+
+    #[test]
+    fn long_words_are_found_wherever_they_stand() {
+        for len in [KEY_LEN_MAX, KEY_LEN_MAX + 1] {
+            for before in 0..2 * KEY_LEN_MAX {
+                for after in [0, 1, 2, 600] {
+                    let text = [
+                        &b"a ".repeat(before.div_ceil(2))[before % 2..],
+                        &b"k".repeat(len),
+                        &b" b".repeat(after)[..],
+                    ]
+                    .concat();
+                    assert_eq!(has_long_word(&text), len > KEY_LEN_MAX, "{before} {after}");
+                }
+            }
+        }
+    }
 }

@@ -78,6 +78,19 @@ pub enum Step {
     },
 }
 
+/// One key of a `get` or `gets`: [`Op::Get`] in few bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetKey {
+    /// Bytes used up.
+    pub consumed: u32,
+    /// The key, into the same input.
+    pub key: Span,
+    /// Answer with the CAS (`gets`).
+    pub cas: bool,
+    /// The request's last key: `END` follows it.
+    pub last: bool,
+}
+
 /// Why a connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
@@ -147,17 +160,44 @@ impl Parser {
         matches!(self.state, FRONT)
     }
 
+    /// Does what [`Parser::next`] would where a glance shows that the next step is
+    /// a key of a `get` or `gets`; else does nothing. Most such keys are found so,
+    /// but not all.
+    #[inline]
+    pub fn next_get(&mut self, input: &[u8]) -> Option<GetKey> {
+        if let State::Keys(keys) = &mut self.state {
+            if keys.lookup.touch.is_some() {
+                return None;
+            }
+            let taken = keys.take(input)?;
+            let cas = keys.lookup.cas;
+            if taken.last {
+                self.state = FRONT;
+            }
+            return Some(GetKey {
+                consumed: taken.consumed,
+                key: taken.key,
+                cas,
+                last: taken.last,
+            });
+        }
+        if !self.is_between_requests() || self.dialect != Dialect::Text {
+            return None;
+        }
+        fast::get(input)
+    }
+
     /// Parses one step from the front of `input`.
     #[inline]
     pub fn next(&mut self, input: &[u8], limits: &Limits) -> Step {
+        if let Some(get) = self.next_get(input) {
+            let (key, cas, last) = (get.key, get.cas, get.last);
+            return Step::Op {
+                consumed: get.consumed,
+                op: Op::Get { key, cas, last },
+            };
+        }
         if self.is_between_requests() && self.dialect == Dialect::Text {
-            if let Some(fast::Get { consumed, key, cas }) = fast::get(input) {
-                let last = true;
-                return Step::Op {
-                    consumed,
-                    op: Op::Get { key, cas, last },
-                };
-            }
             if let Some((len, store)) = fast::set(input) {
                 let parsed = classic::sized(store, limits);
                 return self.parsed(parsed, len, input, limits);

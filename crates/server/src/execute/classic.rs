@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::stats::PrefixEvent;
 
 impl Executor<'_, '_> {
+    #[inline]
     pub(super) fn get(
         &mut self,
         request: Request<'_>,
@@ -208,7 +209,22 @@ impl Executor<'_, '_> {
 
 impl Answers<'_> {
     /// Answers an item of a `get`.
+    #[inline]
     fn value(
+        &mut self,
+        burst: &Burst<'_>,
+        session: &mut Session,
+        item: &Item<'_>,
+        cas: bool,
+        last: bool,
+    ) -> Outcome {
+        if item.value_len() < IN_PLACE_LEN_MIN {
+            return self.copied_value(item, cas, last);
+        }
+        self.value_in_place(burst, session, item, cas, last)
+    }
+
+    fn value_in_place(
         &mut self,
         burst: &Burst<'_>,
         session: &mut Session,
@@ -218,26 +234,20 @@ impl Answers<'_> {
     ) -> Outcome {
         let (key, flags) = (item.key(), item.client_flags());
         let cas = cas.then(|| self.shown_cas(item.cas()));
-        let value_len = item.value_len();
-        if value_len >= IN_PLACE_LEN_MIN {
-            let reply_start = self.output.next_start();
-            self.output
-                .reply(|reply| reply.value_line(key, flags, cas, value_len));
-            let tail: &[u8] = if last { b"\r\nEND\r\n" } else { b"\r\n" };
-            return self.send_in_place(
-                burst,
-                session,
-                &InPlace {
-                    item,
-                    tail,
-                    reply_start,
-                },
-            );
-        }
-        self.copied_value(item, cas.is_some(), last)
+        let reply_start = self.output.next_start();
+        self.output
+            .reply(|reply| reply.value_line(key, flags, cas, item.value_len()));
+        let tail: &[u8] = if last { b"\r\nEND\r\n" } else { b"\r\n" };
+        let value = InPlace {
+            item,
+            tail,
+            reply_start,
+        };
+        self.send_in_place(burst, session, &value)
     }
 
     /// Answers an item of a `get` whose value is copied.
+    #[inline]
     fn copied_value(&mut self, item: &Item<'_>, cas: bool, last: bool) -> Outcome {
         let (key, flags) = (item.key(), item.client_flags());
         let cas = cas.then(|| self.shown_cas(item.cas()));

@@ -1,33 +1,15 @@
 //! One burst: requests of all active connections, looked up together, executed in order.
-//!
-//! Before a request is executed its buckets and then its item have been asked for from memory,
-//! while requests before it were executed, so that the waiting times for memory overlap:
-//!
-//! ```text
-//! request i + 24   hash the key, prefetch its first bucket
-//! request i + 16   look into it, prefetch the item, or else the second bucket
-//! request i + 8    look into that, prefetch the item
-//! request i        execute
-//! ```
-//! All that is a hint; a request's answer looks at the store as it is when it is executed.
 
-use coua_protocol::{Limits, Op, Parser, Step};
-use coua_store::{Ahead, Intent, KeyHash};
+use coua_protocol::{Limits, Op, Parser, Span, Step};
 
 use super::input::{Active, SESSION_INPUT_LEN};
-use super::{BURST_LEN, Worker};
+use super::look_ahead::LookAhead;
+use super::{BURST_LEN, BURST_LEN_MAX, VISITS_MAX, Worker};
 use crate::clock::Now;
 use crate::connections::Activity;
-use crate::execute::{Answers, Executor, Outcome, Request, key_of, stored_key};
+use crate::execute::{Answers, Executor, Outcome, Request};
 use crate::output::Flushed;
 use crate::session::{Leftover, SessionId};
-
-/// How many requests lie between two steps of the look ahead.
-const STEP: usize = 8;
-
-/// Bursts shorter than this are executed without a look ahead, which would find nothing to
-/// overlap with.
-const LOOK_AHEAD_LEN_MIN: usize = 2;
 
 /// Bytes of replies after which a connection lets others have their turn, and after which the
 /// burst ends: large values must not keep small requests waiting.
@@ -37,17 +19,32 @@ const BURST_REPLY_LEN: u64 = 4 << 20;
 /// How long a request may wait for memory before it is refused.
 const WAIT_MS_MAX: u64 = 1000;
 
-/// A request of the burst.
+/// A request of the burst, or one key of it.
+#[derive(Clone, Copy)]
 pub(super) struct Planned {
-    /// Whose: its place among the visits.
-    visit: u16,
     /// Where in the input buffer the slice begins that its spans count from.
-    base: u32,
-    /// Its key's hash, once it has been made, and what is going to be done to the key.
-    hash: Option<(KeyHash, Intent)>,
-    /// What the look ahead has seen.
-    ahead: Ahead,
-    op: Op,
+    pub(super) base: u32,
+    /// What it is.
+    pub(super) what: What,
+}
+
+/// What is to be done. Keys of gets are by far the most, so they take little room.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// As [`Op::Get`].
+    Get {
+        /// The key.
+        key: Span,
+        /// Answer with the CAS.
+        cas: bool,
+        /// `END` follows.
+        last: bool,
+    },
+    /// Anything else.
+    Other {
+        /// Its place among the burst's operations.
+        op: u16,
+    },
 }
 
 /// A connection's part of the burst.
@@ -55,6 +52,8 @@ pub(super) struct Visit {
     input: Active,
     /// The parser as it was before the burst.
     parser_before: Parser,
+    /// Its first request in the plan.
+    first: usize,
     /// Requests of this connection.
     planned: usize,
     /// How many of them have been executed.
@@ -96,6 +95,7 @@ impl Worker {
             self.settle(number, now);
         }
         self.plan.clear();
+        self.ops.clear();
         self.visits.clear();
         self.input.reuse();
         self.receive_values(now);
@@ -109,17 +109,17 @@ impl Worker {
         let share =
             (BURST_LEN / self.input.active.len()).max(self.shared.settings.requests_per_turn);
         let logs = self.shared.verbosity() >= 2;
-        while self.plan.len() < BURST_LEN {
+        while self.plan.len() < BURST_LEN && self.visits.len() < VISITS_MAX {
             let Some(input) = self.input.active.pop_front() else {
                 break;
             };
             let Some(session) = self.sessions.get(input.id) else {
                 continue;
             };
-            let number = u16::try_from(self.visits.len()).expect("fewer visits than BURST_LEN");
             let mut visit = Visit {
                 input,
                 parser_before: session.parser,
+                first: self.plan.len(),
                 planned: 0,
                 executed: 0,
                 parsed_to: input.start,
@@ -133,39 +133,51 @@ impl Worker {
             let bytes = self.input.bytes();
             let limits = &self.shared.settings.limits;
             let mut requests = 0;
+            let mut is_within = false;
             while visit.parsed_to < input.end {
-                if requests >= share || self.plan.len() >= BURST_LEN {
+                // A request that has begun is planned to its end where there is room, so that its
+                // reply leaves in one piece.
+                let is_full = self.plan.len() >= BURST_LEN && !is_within;
+                if requests >= share || is_full || self.plan.len() >= BURST_LEN_MAX {
                     visit.pause = Pause::Yields;
                     break;
                 }
                 let rest = &bytes[visit.parsed_to..input.end];
-                match session.parser.next(rest, &limits_for(rest, limits)) {
-                    Step::Op { consumed, op } => {
-                        if logs {
-                            log_request(session.connection.stream.descriptor(), rest, consumed);
+                let base = u32::try_from(visit.parsed_to).expect("below INPUT_LEN");
+                let (consumed, what) = match session.parser.next_get(rest) {
+                    Some(get) => {
+                        let (key, cas, last) = (get.key, get.cas, get.last);
+                        is_within = !last;
+                        (get.consumed, What::Get { key, cas, last })
+                    }
+                    None => match session.parser.next(rest, &limits_for(rest, limits)) {
+                        Step::Op { consumed, op } => {
+                            is_within = !ends_request(&op);
+                            if matches!(op, Op::Quit) {
+                                visit.pause = Pause::Closes;
+                            }
+                            (consumed, what(&op, &mut self.ops))
                         }
-                        let base = u32::try_from(visit.parsed_to).expect("below INPUT_LEN");
-                        self.plan.push(Planned {
-                            visit: number,
-                            base,
-                            hash: None,
-                            ahead: Ahead::NONE,
-                            op,
-                        });
-                        visit.planned += 1;
-                        visit.parsed_to += consumed as usize;
-                        requests += usize::from(ends_request(&op));
-                        if matches!(op, Op::Quit) {
+                        Step::Skip { consumed } => {
+                            visit.parsed_to += consumed as usize;
+                            continue;
+                        }
+                        Step::More { .. } => break,
+                        Step::Close { .. } => {
                             visit.pause = Pause::Closes;
                             break;
                         }
-                    }
-                    Step::Skip { consumed } => visit.parsed_to += consumed as usize,
-                    Step::More { .. } => break,
-                    Step::Close { .. } => {
-                        visit.pause = Pause::Closes;
-                        break;
-                    }
+                    },
+                };
+                if logs {
+                    log_request(session.connection.stream.descriptor(), rest, consumed);
+                }
+                self.plan.push(Planned { base, what });
+                visit.planned += 1;
+                visit.parsed_to += consumed as usize;
+                requests += usize::from(!is_within);
+                if visit.pause == Pause::Closes {
+                    break;
                 }
             }
             self.visits.push(visit);
@@ -186,90 +198,62 @@ impl Worker {
             },
             spare_upstreams: &mut self.spare_upstreams,
         };
-        let plan = &mut self.plan[..];
-        let len = plan.len();
-        let step = if len < LOOK_AHEAD_LEN_MIN { 0 } else { STEP };
-        let mut visit_began_at = 0;
-        for at in 0..len + 3 * step {
-            if let Some(planned) = plan.get_mut(at) {
-                let input = &bytes[planned.base as usize..];
-                if let Some((key, base64, intent)) = key_of(&planned.op) {
-                    let mut room = None;
-                    let key = executor
-                        .burst
-                        .key(stored_key(key, base64, input, &mut room));
-                    planned.hash = Some((key.hash, intent));
-                    if step > 0 {
-                        executor.burst.prefetch(key.hash, intent);
-                    }
-                }
-            }
-            if step > 0 {
-                if let Some(planned) = at.checked_sub(step).and_then(|at| plan.get_mut(at))
-                    && let Some((hash, intent)) = planned.hash
-                {
-                    planned.ahead = executor.burst.look(hash, intent);
-                }
-                if let Some(planned) = at.checked_sub(2 * step).and_then(|at| plan.get_mut(at))
-                    && let Some((hash, _)) = planned.hash
-                {
-                    planned.ahead = executor.burst.look_again(hash, planned.ahead);
-                }
-            }
-            let Some(at) = at.checked_sub(3 * step) else {
-                continue;
-            };
-            let planned = &plan[at];
-            let visit = &mut self.visits[usize::from(planned.visit)];
+        let (plan, ops) = (&self.plan[..], &self.ops[..]);
+        let mut look = LookAhead::new(plan, ops, bytes);
+        for visit in &mut self.visits {
             let Some(session) = self.sessions.get(visit.input.id) else {
                 continue;
             };
-            if is_first(plan, at) {
-                visit_began_at = executor.answers.output.bytes_sent;
-            }
-            let sent = executor.answers.output.bytes_sent;
-            if sent - visit_began_at >= VISIT_REPLY_LEN || sent >= BURST_REPLY_LEN {
-                visit.lets_others = true;
-            }
-            if visit.outcome == Outcome::Done && !visit.lets_others {
+            let began_at = executor.answers.output.bytes_sent;
+            let all = visit.first..visit.first + visit.planned;
+            for (at, planned) in all.clone().zip(&plan[all]) {
+                let seen = look.seen(&executor.burst, at);
+                let sent = executor.answers.output.bytes_sent;
+                if sent - began_at >= VISIT_REPLY_LEN || sent >= BURST_REPLY_LEN {
+                    visit.lets_others = true;
+                }
+                if visit.outcome != Outcome::Done || visit.lets_others {
+                    continue;
+                }
                 let request = Request {
                     session: &mut *session,
                     input: &bytes[planned.base as usize..visit.input.end],
-                    hash: planned.hash.map(|(hash, _)| hash),
-                    ahead: planned.ahead,
+                    hash: seen.hash(),
+                    ahead: seen.ahead,
                     gives_up: visit.gives_up,
                 };
-                visit.outcome = executor.execute(request, &planned.op);
+                visit.outcome = match planned.what {
+                    What::Get { key, cas, last } => executor.execute_get(request, key, cas, last),
+                    What::Other { op } => executor.execute(request, &ops[usize::from(op)]),
+                };
                 if visit.outcome != Outcome::Wait {
                     visit.executed += 1;
                     visit.gives_up = false;
                 }
             }
-            let is_last = plan
-                .get(at + 1)
-                .is_none_or(|next| next.visit != planned.visit);
-            if is_last {
-                let keeps = matches!(
-                    visit.outcome,
-                    Outcome::Done | Outcome::Wait | Outcome::CloseWhenSent
-                );
-                let flushed = match keeps && !session.is_blocked() {
-                    true => executor
-                        .answers
-                        .output
-                        .flush(session, executor.answers.pool),
-                    false => {
-                        executor.answers.output.truncate(0);
-                        Flushed::All
-                    }
-                };
-                match (flushed, visit.outcome) {
-                    (Flushed::All, _) => {}
-                    // The request waits for memory or the connection for its end; either way the
-                    // replies go first.
-                    (Flushed::Blocked, Outcome::Wait | Outcome::CloseWhenSent) => {}
-                    (flushed, _) => visit.outcome = flushed.into(),
+            if visit.planned == 0 {
+                continue;
+            }
+            let keeps = matches!(
+                visit.outcome,
+                Outcome::Done | Outcome::Wait | Outcome::CloseWhenSent
+            );
+            let flushed = match keeps && !session.is_blocked() {
+                true => executor
+                    .answers
+                    .output
+                    .flush(session, executor.answers.pool),
+                false => {
+                    executor.answers.output.truncate(0);
+                    Flushed::All
                 }
+            };
+            match (flushed, visit.outcome) {
+                (Flushed::All, _) => {}
+                // The request waits for memory or the connection for its end; either way the
+                // replies go first.
+                (Flushed::Blocked, Outcome::Wait | Outcome::CloseWhenSent) => {}
+                (flushed, _) => visit.outcome = flushed.into(),
             }
         }
         counters
@@ -399,10 +383,15 @@ impl Worker {
     }
 }
 
-/// Whether a request is the first of its connection.
-fn is_first(plan: &[Planned], at: usize) -> bool {
-    at.checked_sub(1)
-        .is_none_or(|before| plan[before].visit != plan[at].visit)
+/// An operation as the plan has it; where it takes more room, it is put behind `ops`.
+fn what(op: &Op, ops: &mut Vec<Op>) -> What {
+    if let Op::Get { key, cas, last } = *op {
+        return What::Get { key, cas, last };
+    }
+    ops.push(*op);
+    What::Other {
+        op: u16::try_from(ops.len() - 1).expect("fewer than BURST_LEN_MAX"),
+    }
 }
 
 /// The parser and the bytes used after `executed` requests of an input that has been parsed once.

@@ -34,6 +34,15 @@ struct Position {
     offset: usize,
 }
 
+impl Crawl {
+    /// Leaves the segment that it is at to others.
+    pub(super) fn abandon(&mut self, hand: Hand<'_>) {
+        if let Some(position) = self.at.take() {
+            hand.store.log.entry(position.segment).make_crawl_due();
+        }
+    }
+}
+
 impl Cleaner {
     /// Does a slice of crawling. True where it has more to do at once.
     pub(super) fn crawl(&mut self, hand: Hand<'_>, now: UnixSeconds) -> bool {

@@ -135,8 +135,9 @@ impl Cleaner {
         crawls || has_dead || is_short
     }
 
-    /// Puts a half-cleaned segment back, for another worker.
+    /// Puts half-done segments back, for other workers.
     pub(crate) fn abandon(&mut self, hand: Hand<'_>) {
+        self.crawling.abandon(hand);
         if let Some(job) = self.job.take() {
             self.put_back(hand, job);
         }

@@ -173,7 +173,8 @@ impl Cleaner {
             let lock = place.lock();
             // Whoever shows a CAS marks the item under the same lock.
             let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
-            let Some(mut lock) = lock.filter(|_| !is_late) else {
+            let is_parted = log.are_parted(victim.location, location);
+            let Some(mut lock) = lock.filter(|_| !is_late && !is_parted) else {
                 log.note_dead(hand.id, location, len);
                 if is_late {
                     carries_cas = true;

@@ -162,6 +162,8 @@ impl Cleaner {
     pub(super) fn put_back(&mut self, hand: Hand<'_>, job: Job) {
         let log = &hand.store.log;
         let entry = log.entry(job.segment());
+        // A crawl may have given it up meanwhile.
+        entry.make_crawl_due();
         entry.set_state(SegmentState::Sealed);
         log.queues().push(entry.queue(), job.segment());
     }

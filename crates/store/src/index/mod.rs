@@ -34,7 +34,7 @@ pub(crate) use split::Migration;
 
 use crate::key::KeyHash;
 use crate::memory::Slice;
-use crate::sync::{Mutex, Ordering, fence};
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use slot::{Slot, Tag};
 
 /// Buckets of a sub-table. Under loom four, so that a slot can move out of a key's own two.
@@ -53,6 +53,8 @@ pub(crate) struct Index {
     buckets: Slice<Bucket>,
     /// Held while the directory changes.
     restructure: Mutex<()>,
+    /// 1 while a split's words are being stored to the directory.
+    publishing: AtomicU64,
 }
 
 #[inline]
@@ -74,6 +76,7 @@ impl Index {
             directory,
             buckets,
             restructure: Mutex::new(()),
+            publishing: AtomicU64::new(0),
         }
     }
 

@@ -10,6 +10,9 @@
 //! # Concurrency
 //! - A writer with an old entry holds the parent's locks and finds the entry unchanged, so what it
 //!   stores is there when the bucket is filled, which needs the same lock.
+//! - The directory changes word by word, and a bucket that is filled before the last word has
+//!   changed would lose what a writer with an old word stores in the parent behind it. So nothing
+//!   is filled before all words are there, which takes a split some stores.
 //! - A lookup with an old entry that misses finds the entry changed: slots leave the parent only
 //!   after the directory names the child.
 //! - While the parent gives, slots of the child's half do not move within it: one that moved into
@@ -21,6 +24,7 @@ use super::bucket::SLOTS;
 use super::slot::Slot;
 use super::{BucketNumber, Entry, Index, State, TABLE_BUCKETS, TableId};
 use crate::key::KeyHash;
+use crate::sync::{Ordering, relax};
 
 /// A split whose buckets are being filled. Whoever began it carries it on; see [`Index::migrate`].
 #[derive(Clone, Copy)]
@@ -46,9 +50,11 @@ impl Index {
         let child = Entry::new(child, depth, State::Filling, old.table());
         let start = self.directory.start(hash, old.depth());
         let middle = start + self.directory.span(depth);
+        self.publishing.store(1, Ordering::Relaxed);
         // The child's half first: until it is there, the old entry serves both halves.
         self.directory.publish_at(middle, child);
         self.directory.publish_at(start, parent);
+        self.publishing.store(0, Ordering::Release);
         drop(guard);
         Some(Migration {
             child,
@@ -148,6 +154,7 @@ impl Index {
         if !bucket.is_unfilled() {
             return;
         }
+        self.await_published();
         let parent = self.bucket(entry.other(), number);
         let is_ours = |slot: Slot| {
             !slot.is_empty() && self.directory.upper_half(slot.tag(), entry.depth() - 1)
@@ -166,6 +173,16 @@ impl Index {
             }
         }
         parent.unlock();
+    }
+
+    /// Waits until no split is half published. Who has seen a word of a split sees the mark that was
+    /// set before it, or that it was cleared after the last one.
+    fn await_published(&self) {
+        let mut spins = 0;
+        while self.publishing.load(Ordering::Acquire) != 0 {
+            relax(spins);
+            spins += 1;
+        }
     }
 
     /// Whether `slot` in the sub-table of `entry` waits there for the child to fetch it.

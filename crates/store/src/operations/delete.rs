@@ -97,11 +97,7 @@ impl Pen<'_> {
         let log = &self.hand.store.log;
         let location = place.slot.location();
         let open = &mut self.open[log.entry_of(location).queue() as usize];
-        let new_cas = delete.cas.or_else(|| {
-            (log.next_cas(open) <= cas)
-                .then(|| Draft::cas_after(cas))
-                .flatten()
-        });
+        let new_cas = delete.cas.or_else(|| log.cas_after(open, cas));
         let len = item.len_with_cas(new_cas.is_some());
         let Some(mut space) = log.append(open, len, Purpose::Items) else {
             return Err(self.refused());

@@ -43,6 +43,9 @@ impl Pen<'_> {
         let Some(mut lock) = place.lock() else {
             return false;
         };
+        if log.are_parted(place.slot.location(), new.location()) {
+            return false;
+        }
         let item = log.item_of(new);
         adjust(item);
         let frequency = lock.slot.frequency();

@@ -56,6 +56,10 @@ impl<'p> Pen<'p> {
             if let Some(expiry) = get.touch {
                 self.extend(place, item, expiry);
             }
+            if get.access.cas {
+                // Under this lock, so that showing it cannot fail: a token is won but once.
+                item.change_marks(mark::CAS_KNOWN, 0);
+            }
         }
         let idle_seconds = item.idle_seconds(self.now, store.made);
         let shown = self.hand.show(place, item, get.access, self.now)?;

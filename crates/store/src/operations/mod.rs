@@ -17,7 +17,7 @@ mod touch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use pen::{Body, Pen};
+pub(crate) use pen::{Body, KEY_MAX, Pen};
 pub use pin::Pinned;
 
 use crate::request::{

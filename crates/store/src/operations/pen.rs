@@ -20,7 +20,21 @@ pub(crate) struct Pen<'p> {
     pub(crate) migrations: &'p mut Vec<Migration>,
     pub(crate) appended: &'p mut usize,
     pub(crate) now: UnixSeconds,
+    /// Pieces that this operation has written. It holds their segments.
+    unlinked: Vec<Location>,
 }
+
+impl Drop for Pen<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for &piece in &self.unlinked {
+            self.hand.store.log.release(piece);
+        }
+    }
+}
+
+/// The longest key.
+pub(crate) const KEY_MAX: usize = 250;
 
 /// Where a value comes from.
 #[derive(Clone, Copy)]
@@ -70,6 +84,7 @@ impl Worker {
             migrations: &mut self.migrations,
             appended: &mut self.appended,
             now,
+            unlinked: Vec::new(),
         }
     }
 }
@@ -140,11 +155,14 @@ impl<'p> Pen<'p> {
         let log = &self.hand.store.log;
         let open = &mut self.open[queue as usize];
         let mut draft = *draft;
-        if draft.cas.is_none() && log.next_cas(open) <= cas_above {
-            // Another worker's segment is younger than ours.
-            draft.cas = Draft::cas_after(cas_above);
+        if draft.cas.is_none() {
+            // Another worker's segment may be younger than ours.
+            draft.cas = log.cas_after(open, cas_above);
         }
         let total = draft.layout().total;
+        if draft.key.len() > KEY_MAX || total > log.segment_len() {
+            return Err(Refused::TooLarge);
+        }
         let Some(space) = log.append(open, total, Purpose::Items) else {
             return Err(self.refused());
         };
@@ -244,6 +262,9 @@ impl<'p> Pen<'p> {
         self.hand.counters().bytes_appended.add(total as u64);
         let location = space.location;
         log.entry_of(location).set_has_pieces();
+        // The segment may fill up and be cleaned before a head points to the piece.
+        log.hold(location);
+        self.unlinked.push(location);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a value has a few thousand pieces"
@@ -269,9 +290,6 @@ impl<'p> Pen<'p> {
             chunks: Some(pieces.len() as u32),
             ..*draft
         };
-        if draft.layout().total > self.hand.store.log.segment_len() {
-            return Err(Refused::TooLarge);
-        }
         let (slot, table) = self.write_header(hash, queue, &draft, cas_above)?;
         for (entry, location) in table.chunks_exact_mut(8).zip(pieces) {
             entry.copy_from_slice(&location.raw().to_ne_bytes());

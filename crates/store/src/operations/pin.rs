@@ -22,15 +22,22 @@ impl Burst<'_> {
     /// eighth of memory already: then the value has to be copied.
     pub fn pin(&self, item: &Item<'_>) -> Option<Pinned> {
         let store = &self.worker.store;
-        if store.log.held_count() >= store.held_max {
-            return None;
-        }
+        assert!(
+            std::ptr::eq(item.store, &raw const **store),
+            "an item of another store"
+        );
         let pieces: Box<[Location]> = item
             .raw
             .chunks()
             .iter()
             .map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
             .collect();
+        // Neighbouring pieces mostly lie in one segment.
+        let segment = |&location: &Location| store.log.segment_of(location);
+        let new = 1 + pieces.chunk_by(|a, b| segment(a) == segment(b)).count();
+        if store.log.held_count() + new > store.held_max {
+            return None;
+        }
         store.log.hold(item.location);
         for &piece in &pieces {
             store.log.hold(piece);

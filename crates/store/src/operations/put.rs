@@ -1,7 +1,7 @@
 //! set, add, replace, cas, append, prepend.
 
 use super::link::Link;
-use super::pen::{Body, Pen};
+use super::pen::{Body, KEY_MAX, Pen};
 use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::Key;
@@ -34,7 +34,7 @@ impl<'p> Pen<'p> {
     /// Stores `body` under `key` as `put` says.
     pub(crate) fn put(&mut self, key: &Key<'_>, put: &Put, body: Body<'_>) -> Stored {
         let limit = self.hand.store.item_size_max;
-        if body.len() + key.bytes.len() > limit {
+        if key.bytes.len() > KEY_MAX || body.len() + key.bytes.len() > limit {
             return Stored::Refused(Refused::TooLarge);
         }
         loop {

@@ -92,12 +92,6 @@ pub(crate) struct Layout {
 }
 
 impl Draft<'_> {
-    /// The CAS to write out for an item that comes after one of `cas`. Nothing comes after the
-    /// highest, which only a client can have chosen: then the item's place decides again.
-    pub(crate) fn cas_after(cas: u64) -> Option<u64> {
-        cas.checked_add(1)
-    }
-
     pub(crate) fn layout(&self) -> Layout {
         let mut fields = 0;
         if self.client_flags != 0 {

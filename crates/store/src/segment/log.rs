@@ -21,8 +21,10 @@ pub(crate) struct Log {
     entries: Slice<SegmentEntry>,
     segment_len: usize,
     segment_shift: u32,
-    /// The sequence number of the next segment to be opened.
+    /// The next sequence number: of a segment, a flush, or CASs that are written out.
     sequence: CachePadded<AtomicU64>,
+    /// Segments opened so far.
+    opened: AtomicU64,
     /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none.
     flushed_below: CachePadded<AtomicU64>,
     queues: Mutex<Queues>,
@@ -41,6 +43,8 @@ pub(crate) struct OpenSegment {
     segment: Option<PageId>,
     used: usize,
     sequence: u64,
+    /// A sequence number for CASs that are written out, where the segment's own is too low; or 0.
+    cas_sequence: u64,
 }
 
 impl OpenSegment {
@@ -50,6 +54,7 @@ impl OpenSegment {
             segment: None,
             used: 0,
             sequence: 0,
+            cas_sequence: 0,
         }
     }
 }
@@ -67,6 +72,7 @@ impl Log {
             segment_len,
             segment_shift: segment_len.trailing_zeros(),
             sequence: CachePadded::new(AtomicU64::new(1)),
+            opened: AtomicU64::new(1),
             flushed_below: CachePadded::new(AtomicU64::new(0)),
             queues: Mutex::new(Queues::with_capacity(count)),
             retired: Mutex::new(VecDeque::with_capacity(count)),
@@ -137,9 +143,9 @@ impl Log {
         (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
     }
 
-    /// The sequence number of the next segment: the log's clock.
+    /// How many segments have been opened: the log's clock.
     pub(crate) fn clock(&self) -> u64 {
-        self.sequence.load(Ordering::Relaxed)
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// `len` bytes at the end of the worker's open segment, or of a new one; `None` where no page
@@ -152,7 +158,10 @@ impl Log {
         purpose: Purpose,
     ) -> Option<Space<'_>> {
         debug_assert!(len <= self.segment_len && len.is_multiple_of(GRANULE));
-        if open.segment.is_none() || open.used + len > self.segment_len {
+        if open.segment.is_none()
+            || open.used + len > self.segment_len
+            || open.sequence < self.flushed_below()
+        {
             self.open_next(open, purpose)?;
         }
         let segment = open.segment?;
@@ -168,7 +177,34 @@ impl Log {
     pub(crate) fn next_cas(&self, open: &OpenSegment) -> u64 {
         match open.segment {
             Some(_) => (open.sequence << PLACE_BITS) | (open.used / GRANULE) as u64,
-            None => self.clock() << PLACE_BITS,
+            None => self.sequence.load(Ordering::Relaxed) << PLACE_BITS,
+        }
+    }
+
+    /// A CAS above `above` for the next item appended, to be written out, and never given to
+    /// another. `None` where its place gives it one. Nothing comes after the highest CAS, which
+    /// only a client can have chosen: then the item's place decides again.
+    #[inline]
+    pub(crate) fn cas_after(&self, open: &mut OpenSegment, above: u64) -> Option<u64> {
+        if self.next_cas(open) > above {
+            return None;
+        }
+        self.explicit_cas_after(open, above)
+    }
+
+    #[cold]
+    fn explicit_cas_after(&self, open: &mut OpenSegment, above: u64) -> Option<u64> {
+        // Numbers of this segment's own, one for each place in it, so that none is given twice.
+        let place = (open.used / GRANULE) as u64;
+        if (open.cas_sequence << PLACE_BITS) | place <= above {
+            open.cas_sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
+        }
+        let cas = (open.cas_sequence << PLACE_BITS) | place;
+        if cas > above {
+            Some(cas)
+        } else {
+            // A client has chosen a CAS that the log will not come to.
+            above.checked_add(1)
         }
     }
 
@@ -190,13 +226,16 @@ impl Log {
             // saw one that did is over.
             dead[next as usize].store(0, Ordering::Relaxed);
         }
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        // Acquire: who opens a segment that a flush does not kill sees the flush.
+        let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
+        self.opened.fetch_add(1, Ordering::Relaxed);
         self.entry(next).open(open.queue, sequence);
         *open = OpenSegment {
             queue: open.queue,
             segment: Some(next),
             used: 0,
             sequence,
+            cas_sequence: 0,
         };
         Some(())
     }
@@ -328,9 +367,23 @@ impl Log {
 
     /// Kills everything stored so far. Returns the sequence number below which all is dead.
     pub(crate) fn flush(&self) -> u64 {
-        let below = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        self.flushed_below.fetch_max(below, Ordering::Release);
-        below
+        let mut last = self.sequence.load(Ordering::Relaxed);
+        loop {
+            // The mark first, so that whoever opens a segment that is not killed sees it.
+            self.flushed_below.fetch_max(last + 1, Ordering::Release);
+            match self.sequence.compare_exchange_weak(
+                last,
+                last + 1,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => last = now,
+            }
+        }
+        // The cleaner may have taken an earlier attempt's mark away.
+        self.flushed_below.fetch_max(last + 1, Ordering::Release);
+        last + 1
     }
 
     /// The flush whose dead are still being cleared away; 0 where none are.
@@ -351,6 +404,15 @@ impl Log {
     pub(crate) fn is_flushed(&self, location: Location) -> bool {
         let below = self.flushed_below();
         below != 0 && self.entry_of(location).sequence() < below
+    }
+
+    /// Whether a flush came between the items at two locations, so that what was made from one must
+    /// not take its place at the other: one of them is dead, the other is not.
+    #[inline]
+    pub(crate) fn are_parted(&self, one: Location, other: Location) -> bool {
+        let below = self.flushed_below();
+        below != 0
+            && (self.entry_of(one).sequence() < below) != (self.entry_of(other).sequence() < below)
     }
 
     /// Ends an open segment that is older than `below`: what is in it is dead, what comes must not

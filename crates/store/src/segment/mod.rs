@@ -138,6 +138,11 @@ impl SegmentEntry {
         self.expiry_min.store(u32::MAX, Ordering::Relaxed);
     }
 
+    /// The next crawl looks at the items, whatever their expiry.
+    pub(crate) fn make_crawl_due(&self) {
+        self.expiry_min.store(0, Ordering::Relaxed);
+    }
+
     /// Keeps the segment from being cleaned or used again. Only for a segment that is open, or
     /// from inside the burst in which an item of it was found.
     pub(crate) fn hold(&self) -> bool {

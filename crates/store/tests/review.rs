@@ -1,0 +1,344 @@
+//! What must hold where operations meet at awkward moments.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "patterns and small numbers"
+)]
+
+use coua_store::*;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NOW: UnixSeconds = UnixSeconds(1_000_000);
+
+/// How long a race is tried for.
+const RACE: Duration = Duration::from_millis(if cfg!(miri) { 20 } else { 500 });
+
+fn store(workers: usize, evict: bool) -> Arc<Store> {
+    let config = Config {
+        memory: 8 << 20,
+        item_size_max: 2 << 20,
+        workers,
+        evict,
+        seed: Some(7),
+        ..Config::default()
+    };
+    Store::new(config, NOW).unwrap()
+}
+
+fn try_set(worker: &mut Worker, key: &[u8], value: &[u8]) -> Stored {
+    let mut burst = worker.burst(NOW);
+    let key = burst.key(key);
+    let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), value);
+    burst.close();
+    worker.end(NOW);
+    stored
+}
+
+fn set(worker: &mut Worker, key: &[u8], value: &[u8]) {
+    for _ in 0..100_000 {
+        match try_set(worker, key, value) {
+            Stored::Stored { .. } => return,
+            Stored::Refused(Refused::Wait | Refused::OutOfMemory) => thread::yield_now(),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("no memory for a long time");
+}
+
+fn get(worker: &mut Worker, key: &[u8]) -> Option<Vec<u8>> {
+    let burst = worker.burst(NOW);
+    let key = burst.key(key);
+    let item = burst.get(&key, Access::default()).ok()?;
+    Some(item.value().flatten().copied().collect())
+}
+
+fn cas_of(worker: &mut Worker, key: &[u8]) -> u64 {
+    let burst = worker.burst(NOW);
+    let key = burst.key(key);
+    let access = Access {
+        bump: false,
+        cas: true,
+    };
+    burst.get(&key, access).unwrap().cas()
+}
+
+fn delete(worker: &mut Worker, key: &[u8]) {
+    let mut burst = worker.burst(NOW);
+    let key = burst.key(key);
+    assert_eq!(burst.delete(&key, &Delete::default()), Deleted::Done);
+}
+
+#[test]
+fn a_cas_that_a_client_has_seen_never_comes_again() {
+    // The first worker's segment is older, so it has to write CASs above the second's out.
+    for writes in 1..12 {
+        let store = store(2, true);
+        let (mut older, mut younger) = (store.worker(0), store.worker(1));
+        set(&mut older, b"other", b"");
+        set(&mut younger, b"k", b"v");
+        let mut seen = vec![cas_of(&mut younger, b"k")];
+        for _ in 0..writes {
+            set(&mut older, b"k", b"v");
+            let cas = cas_of(&mut older, b"k");
+            assert!(cas > *seen.last().unwrap(), "a CAS fell");
+            seen.push(cas);
+        }
+        delete(&mut older, b"k");
+        for worker in [&mut younger, &mut older] {
+            for _ in 0..writes {
+                set(worker, b"k", b"v");
+                let cas = cas_of(worker, b"k");
+                assert!(!seen.contains(&cas), "CAS {cas} after {writes} writes");
+                seen.push(cas);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_upload_that_waits_takes_its_share_once() {
+    let store = store(1, true);
+    let mut worker = store.worker(0);
+    // Nothing can be cleaned while pages are lent and nothing was ever stored.
+    let mut i = 0u32;
+    while store.stats().totals.waits == 0 {
+        let mut burst = worker.burst(NOW);
+        let name = i.to_le_bytes();
+        let key = burst.key(&name);
+        let _ = burst.store(&key, &Put::set(0, Expiry::NEVER), &[0; 8000]);
+        i += 1;
+    }
+    let before = store.stats().memory_uploads;
+    let mut burst = worker.burst(NOW);
+    let key = burst.key(b"large");
+    let mut upload = burst
+        .begin_upload(&key, &Put::set(0, Expiry::NEVER), 500_000)
+        .unwrap();
+    let mut waits = 0;
+    for _ in 0..1000 {
+        match burst.upload_space(&mut upload) {
+            Ok(space) => {
+                let n = space.len();
+                upload.advance(n);
+            }
+            Err(refused) => {
+                assert_eq!(refused, Refused::Wait);
+                waits += 1;
+            }
+        }
+    }
+    assert!(waits > 900);
+    let taken = store.stats().memory_uploads - before;
+    assert!(taken < 100_000, "{taken} bytes");
+    drop(upload);
+    burst.close();
+    assert_eq!(store.stats().memory_uploads, before);
+}
+
+#[test]
+fn slow_uploads_cannot_hold_all_segments() {
+    let store = store(1, true);
+    let mut worker = store.worker(0);
+    let mut uploads = Vec::new();
+    let mut refused = 0;
+    // Each begins in another segment and never ends.
+    for i in 0..400u32 {
+        let mut burst = worker.burst(NOW);
+        let key = burst.key(b"slow");
+        match burst.begin_upload(&key, &Put::set(0, Expiry::NEVER), 100) {
+            Ok(upload) => uploads.push(upload),
+            Err(_) => refused += 1,
+        }
+        burst.close();
+        for j in 0..8u32 {
+            set(
+                &mut worker,
+                &[i.to_le_bytes(), j.to_le_bytes()].concat(),
+                &[1; 8000],
+            );
+        }
+    }
+    assert!(refused > 0);
+    let stats = store.stats();
+    assert!(stats.memory_held <= stats.memory / 4, "{stats:?}");
+}
+
+#[test]
+fn a_pin_holds_no_more_than_pins_may() {
+    let store = store(1, true);
+    let mut worker = store.worker(0);
+    set(&mut worker, b"large", &[7; 2_000_000]);
+    set(&mut worker, b"small", &[7; 2_000]);
+    let burst = worker.burst(NOW);
+    let large = burst
+        .get(&burst.key(b"large"), Access::default())
+        .map(|item| burst.pin(&item));
+    assert!(large.unwrap().is_none());
+    let small = burst
+        .get(&burst.key(b"small"), Access::default())
+        .map(|item| burst.pin(&item));
+    assert!(small.unwrap().is_some());
+}
+
+#[test]
+fn keys_and_lengths_beyond_all_bounds_are_refused() {
+    let store = store(1, true);
+    let mut worker = store.worker(0);
+    let long = [b'k'; 300];
+    assert_eq!(
+        try_set(&mut worker, &long, b"v"),
+        Stored::Refused(Refused::TooLarge)
+    );
+    let mut burst = worker.burst(NOW);
+    let key = burst.key(b"k");
+    let put = Put::set(0, Expiry::NEVER);
+    for len in [usize::MAX, usize::MAX - 1, 1 << 32, (2 << 20) + 1] {
+        assert!(matches!(
+            burst.begin_upload(&key, &put, len),
+            Err(Refused::TooLarge)
+        ));
+    }
+}
+
+#[test]
+fn an_index_may_begin_small_in_any_memory() {
+    let config = Config {
+        memory: 8 << 30,
+        index_bits: Some(0),
+        seed: Some(7),
+        ..Config::default()
+    };
+    // Address space only: no page of it is touched but the first.
+    if cfg!(not(miri)) {
+        let store = Store::new(config, NOW).unwrap();
+        assert_eq!(store.stats().tables, 1);
+    }
+}
+
+/// Runs `other` on a thread with its own worker, over and over, until the race is over.
+fn against(store: &Arc<Store>, mut other: impl FnMut(&mut Worker) + Send, race: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut worker = store.worker(1);
+        let stop = &stop;
+        let joined = scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                other(&mut worker);
+            }
+        });
+        let raced = catch_unwind(AssertUnwindSafe(race));
+        stop.store(true, Ordering::Relaxed);
+        joined.join().unwrap();
+        if let Err(panic) = raced {
+            resume_unwind(panic);
+        }
+    });
+}
+
+#[test]
+fn a_flush_is_not_undone_by_what_is_under_way() {
+    let store = store(2, true);
+    let mut worker = store.worker(0);
+    let count = Arithmetic {
+        delta: 1,
+        decrement: false,
+        compare: 0,
+        cas: None,
+        return_cas: false,
+        vivify: None,
+        touch: None,
+    };
+    against(
+        &store,
+        |other| {
+            let mut burst = other.burst(NOW);
+            let key = burst.key(b"n");
+            for _ in 0..64 {
+                burst.arithmetic(&key, &count);
+            }
+            burst.close();
+            other.end(NOW);
+        },
+        || {
+            let end = Instant::now() + RACE;
+            while Instant::now() < end {
+                set(&mut worker, b"n", b"100");
+                thread::yield_now();
+                worker.burst(NOW).flush_all(None);
+                for _ in 0..10 {
+                    assert_eq!(get(&mut worker, b"n"), None);
+                    thread::yield_now();
+                    worker.end(NOW);
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn large_items_are_whole_whatever_is_cleaned_while_they_are_written() {
+    let store = store(2, true);
+    let mut worker = store.worker(0);
+    let value = |round: u32| vec![round as u8; 200_000 + (round % 64) as usize * 1000];
+    against(
+        &store,
+        |other| {
+            other.burst(NOW).flush_all(None);
+            for i in 0..40u32 {
+                try_set(other, &i.to_le_bytes(), &[0xee; 3000]);
+            }
+        },
+        || {
+            let end = Instant::now() + RACE;
+            let mut round = 0;
+            while Instant::now() < end {
+                round += 1;
+                try_set(&mut worker, b"large", &value(round));
+                for _ in 0..3 {
+                    if let Some(found) = get(&mut worker, b"large") {
+                        assert!(found == value(round), "a value that was never stored");
+                    }
+                    worker.end(NOW);
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn without_evictions_what_is_deleted_can_be_used_again() {
+    let store = store(1, false);
+    let mut worker = store.worker(0);
+    for round in 0..4u32 {
+        let len = [100, 3000, 700, 20_000][round as usize];
+        let name = |i: u32| [round.to_le_bytes(), i.to_le_bytes()].concat();
+        // Full when a second's worth of turns has freed nothing.
+        let mut count = 0;
+        let mut failures = 0;
+        while failures < 500 {
+            match try_set(&mut worker, &name(count), &vec![round as u8; len]) {
+                Stored::Stored { .. } => (count, failures) = (count + 1, 0),
+                Stored::Refused(Refused::OutOfMemory) => failures += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        let stored = u64::from(count) * len as u64;
+        assert!(stored > 4 << 20, "only {stored} bytes in round {round}");
+        for i in 0..count {
+            let found = get(&mut worker, &name(i));
+            assert!(found.is_some_and(|v| v == vec![round as u8; len]), "{i}");
+        }
+        // Every other one, so that no segment is empty; then most of what is left.
+        for i in (0..count)
+            .filter(|i| i % 2 == 0)
+            .chain((0..count).filter(|i| i % 2 == 1))
+        {
+            delete(&mut worker, &name(i));
+            worker.end(NOW);
+        }
+        assert_eq!(store.stats().items, 0);
+    }
+}
