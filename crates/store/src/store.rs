@@ -364,7 +364,7 @@ impl Store {
     /// Whether `slot` is the item of `key`.
     #[inline]
     pub(crate) fn is_key(&self, slot: Slot, key: &[u8]) -> bool {
-        self.log.item_of(slot).key() == key
+        self.log.item_of(slot).key_is(key)
     }
 
     /// Seconds since the store was made, as access words have them.

@@ -181,6 +181,8 @@ pub struct Ahead(Step);
 enum Step {
     /// No item of the key's tag, or not looked.
     Nothing,
+    /// The first bucket is on its way.
+    First(usize),
     /// No item of the tag in the first bucket; the second is on its way.
     Second(usize),
     /// What is likely the key's item.
@@ -219,18 +221,23 @@ impl Burst<'_> {
     /// left out. How many lines a core can fetch at a time is what bounds lookups, so the second
     /// bucket is fetched only where the first does not hold the key.
     #[inline]
-    pub fn prefetch(&self, hash: KeyHash, intent: Intent) {
-        self.prefetch_bucket(self.worker.store.index.bucket_number(hash, false), intent);
+    pub fn prefetch(&self, hash: KeyHash, intent: Intent) -> Ahead {
+        let first = self.worker.store.index.first_number(hash);
+        self.prefetch_bucket(first, intent);
+        Ahead(Step::First(first))
     }
 
     /// Fetches what is likely the key's item, or its second bucket.
     #[inline]
-    pub fn look(&self, hash: KeyHash, intent: Intent) -> Ahead {
+    pub fn look(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
+        let Step::First(first) = ahead.0 else {
+            return ahead;
+        };
         let index = &self.worker.store.index;
-        if let Some(hint) = index.likely(index.bucket_number(hash, false), hash) {
+        if let Some(hint) = index.likely(first, hash) {
             return self.prefetch_item(hint);
         }
-        let second = index.bucket_number(hash, true);
+        let second = index.other_number(hash, first);
         self.prefetch_bucket(second, intent);
         Ahead(Step::Second(second))
     }
@@ -280,7 +287,7 @@ impl Burst<'_> {
             && let Some(place) = store.index.recall(hint)
         {
             let item = store.log.item_of(place.slot);
-            if item.key() == key.bytes
+            if item.key_is(key.bytes)
                 && hand.death(place.slot.location(), item, self.now).is_none()
                 && let Some(item) = hand.show(place, item, access, self.now)
             {

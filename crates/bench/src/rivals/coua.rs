@@ -114,11 +114,11 @@ fn look_ahead<const B: usize>(
 ) {
     let mut ahead = [Ahead::NONE; B];
     if B > 1 {
-        for key in keys {
-            burst.prefetch(key.hash, intent);
+        for (key, ahead) in keys.iter().zip(&mut ahead) {
+            *ahead = burst.prefetch(key.hash, intent);
         }
         for (key, ahead) in keys.iter().zip(&mut ahead) {
-            *ahead = burst.look(key.hash, intent);
+            *ahead = burst.look(key.hash, intent, *ahead);
         }
         for (key, ahead) in keys.iter().zip(&mut ahead) {
             *ahead = burst.look_again(key.hash, *ahead);

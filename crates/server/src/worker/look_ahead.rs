@@ -110,11 +110,12 @@ impl<'p> LookAhead<'p> {
             let hash = burst.key(key).hash;
             *seen = Seen {
                 key: Some((hash, intent)),
-                ahead: Ahead::NONE,
+                ahead: if prefetches {
+                    burst.prefetch(hash, intent)
+                } else {
+                    Ahead::NONE
+                },
             };
-            if prefetches {
-                burst.prefetch(hash, intent);
-            }
         }
         if !prefetches {
             return;
@@ -123,7 +124,7 @@ impl<'p> LookAhead<'p> {
             let left = self.plan.len().saturating_sub(at);
             for seen in group(&mut self.seen, at).iter_mut().take(left) {
                 if let Some((hash, intent)) = seen.key {
-                    seen.ahead = burst.look(hash, intent);
+                    seen.ahead = burst.look(hash, intent, seen.ahead);
                 }
             }
         }

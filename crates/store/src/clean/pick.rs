@@ -29,7 +29,7 @@ impl Store {
 
     /// Free segments beyond the reserve that the cleaner keeps.
     pub(crate) fn free_margin(&self) -> usize {
-        self.counters.len() * 2 + (self.log.segment_count() as usize) / 256
+        self.counters.len() + 2
     }
 }
 

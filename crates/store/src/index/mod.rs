@@ -114,13 +114,17 @@ impl Index {
         ]
     }
 
-    /// The key's first bucket, or its second, by its number in the arena.
+    /// The number, in the arena, of the key's first bucket.
     #[inline]
-    pub(crate) fn bucket_number(&self, hash: KeyHash, second: bool) -> usize {
+    pub(crate) fn first_number(&self, hash: KeyHash) -> usize {
         let table = self.directory.entry(hash).table();
-        let i = first(hash);
-        let number = if second { alternate(i, hash.tag()) } else { i };
-        table.0 as usize * TABLE_BUCKETS as usize + number as usize
+        table.0 as usize * TABLE_BUCKETS as usize + first(hash) as usize
+    }
+
+    /// The number of the key's other bucket, `number` being that of one.
+    #[inline]
+    pub(crate) fn other_number(&self, hash: KeyHash, number: usize) -> usize {
+        number ^ alternate(0, hash.tag()) as usize
     }
 
     /// The bucket of a number.
@@ -140,8 +144,7 @@ impl Index {
             let slot = bucket.peek(at);
             if slot.is_item() {
                 return Some(Hint {
-                    bucket: number,
-                    at,
+                    place: number << 3 | at,
                     slot,
                 });
             }
@@ -153,13 +156,11 @@ impl Index {
     /// The place that a hint names, if the same item still stands there.
     #[inline]
     pub(crate) fn recall(&self, hint: Hint) -> Option<Place<'_>> {
-        let bucket = self.bucket_at(hint.bucket);
-        let slot = bucket.load(hint.at);
-        slot.same_item(hint.slot).then_some(Place {
-            bucket,
-            at: hint.at,
-            slot,
-        })
+        let bucket = self.bucket_at(hint.place >> 3);
+        let at = hint.place & 7;
+        let slot = bucket.load(at);
+        slot.same_item(hint.slot)
+            .then_some(Place { bucket, at, slot })
     }
 
     /// Whether one of the key's buckets remembers an eviction of its tag, and when.
@@ -286,8 +287,8 @@ impl Index {
 /// another item stands there when it is recalled.
 #[derive(Clone, Copy)]
 pub(crate) struct Hint {
-    bucket: usize,
-    at: usize,
+    /// The bucket's number and, in the lowest three bits, the slot's.
+    place: usize,
     pub(crate) slot: Slot,
 }
 

@@ -75,7 +75,7 @@ impl Index {
 
     /// How many of a hundred slots of the sub-table of `hash` hold items, by a sample.
     pub(crate) fn load_percent(&self, hash: KeyHash) -> usize {
-        const SAMPLE: u32 = if cfg!(loom) { 2 } else { 32 };
+        const SAMPLE: u32 = if cfg!(loom) { 2 } else { 128 };
         let table = self.directory.entry(hash).table();
         let live: usize = (0..SAMPLE)
             .map(|i| self.bucket(table, (hash.low() + i) & (TABLE_BUCKETS - 1)))

@@ -18,7 +18,7 @@ const MIGRATIONS_MAX: usize = 64;
 const GHOST_SHARE: usize = 20;
 
 /// A sub-table splits for its ghosts' sake when more than this many of 100 slots live.
-const GHOST_LOAD: usize = 60;
+const GHOST_LOAD: usize = 63;
 
 /// What publishing came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,8 +159,8 @@ impl Pen<'_> {
     #[cold]
     fn consider_ghosts(&mut self, hash: KeyHash) {
         let store = self.hand.store;
-        // Looking costs more than most inserts: one in eight looks.
-        if hash.low() >> 10 & 7 != 0 || !store.index.can_split(hash) {
+        // Looking costs more than most inserts: one in 32 looks, at an eighth of the buckets.
+        if hash.low() >> 10 & 31 != 0 || !store.index.can_split(hash) {
             return;
         }
         let budget = store.log.mapping().len() / GHOST_SHARE;

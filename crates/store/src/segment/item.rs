@@ -132,12 +132,45 @@ impl Layout {
     }
 }
 
+#[inline]
 fn optional_len(fields: u8) -> usize {
-    let words = u32::from(fields & CLIENT_FLAGS != 0)
-        + u32::from(fields & LONG != 0)
-        + u32::from(fields & HEAD != 0)
-        + 2 * u32::from(fields & CAS != 0);
-    words as usize * 4
+    usize::from(OPTIONAL_LEN[usize::from(fields)])
+}
+
+/// Bytes of the optional fields, for each value of the field bits: every lookup asks.
+const OPTIONAL_LEN: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut fields = 0;
+    while fields < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        let bits = fields as u8;
+        let words = (bits & CLIENT_FLAGS != 0) as u8
+            + (bits & LONG != 0) as u8
+            + (bits & HEAD != 0) as u8
+            + 2 * (bits & CAS != 0) as u8;
+        table[fields] = 4 * words;
+        fields += 1;
+    }
+    table
+};
+
+/// Whether two slices of one length are the same. Keys are short, and a call to compare them would
+/// cost more than the comparison.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    debug_assert_eq!(a.len(), b.len());
+    if let (Some((first_a, _)), Some((first_b, _))) =
+        (a.split_first_chunk::<8>(), b.split_first_chunk::<8>())
+    {
+        if first_a != first_b {
+            return false;
+        }
+        let (whole_a, whole_b) = (a.chunks_exact(8), b.chunks_exact(8));
+        // What is left of whole eights is covered by the last eight, which overlap them.
+        return a.last_chunk::<8>() == b.last_chunk::<8>()
+            && whole_a.zip(whole_b).all(|(a, b)| a == b);
+    }
+    a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 /// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
@@ -322,6 +355,12 @@ impl<'m> RawItem<'m> {
         usize::from(self.read::<1>(0)[0])
     }
 
+    /// Whether this is the item of `key`.
+    #[inline]
+    pub(crate) fn key_is(self, key: &[u8]) -> bool {
+        self.key_len() == key.len() && is_same(self.key(), key)
+    }
+
     #[inline]
     pub(crate) fn key(self) -> &'m [u8] {
         let at = HEADER_LEN + optional_len(self.fields());
@@ -403,9 +442,9 @@ impl<'m> RawItem<'m> {
     #[inline]
     pub(crate) fn value(self) -> &'m [u8] {
         debug_assert!(!self.is_head());
-        let layout = self.layout();
-        // SAFETY: the value lies where the header says, and does not change.
-        unsafe { std::slice::from_raw_parts(self.byte(layout.body_at).as_ptr(), self.value_len()) }
+        let body_at = HEADER_LEN + optional_len(self.fields()) + self.key_len();
+        // SAFETY: the value of an item that is no head follows its key, and does not change.
+        unsafe { std::slice::from_raw_parts(self.byte(body_at).as_ptr(), self.value_len()) }
     }
 
     /// The locations of a head's pieces, in order; empty for other items.
