@@ -10,8 +10,6 @@ pub(crate) struct KeyFormat {
 impl KeyFormat {
     /// Keys of ten bytes, for every number.
     pub(crate) const TEN: KeyFormat = KeyFormat { size: 10 };
-    /// Keys of eight bytes, for every number.
-    pub(crate) const EIGHT: KeyFormat = KeyFormat { size: 8 };
     /// The longest key that a memcached takes.
     pub(crate) const SIZE_MAX: usize = 250;
 
