@@ -87,6 +87,8 @@ counters! {
     bytes_moved,
     /// Segments emptied.
     segments_cleaned,
+    /// Segments freed without a look, because nothing in them lived.
+    segments_dead,
     /// Segments whose items had all expired.
     segments_expired,
     /// Searches for a displacement path.

@@ -20,6 +20,7 @@
 //! - A victim retires once no slot points into it.
 
 mod crawl;
+mod dead;
 pub(crate) mod flush;
 mod job;
 mod moves;
@@ -51,6 +52,8 @@ pub(crate) struct Cleaner {
     debt: usize,
     /// Where it looks for empty segments next.
     look_at: u32,
+    /// Where it looks for segments without a live item next.
+    look_for_dead: u32,
     /// Bursts before it looks for flushed segments again.
     flush_pause: u32,
     crawling: crawl::Crawl,
@@ -66,6 +69,7 @@ impl Cleaner {
             ],
             debt: 0,
             look_at: 0,
+            look_for_dead: 0,
             flush_pause: 0,
             crawling: crawl::Crawl::default(),
         }
@@ -129,6 +133,7 @@ impl Cleaner {
         if self.job.is_none() {
             self.debt = 0;
         }
+        self.free_dead(hand);
         let crawls = self.crawl(hand, now);
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
         let is_short = urgent && self.job.is_some();

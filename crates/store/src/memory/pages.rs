@@ -150,6 +150,12 @@ impl Pages {
         }
     }
 
+    /// Pages below this number have been given out at least once.
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    pub(crate) fn touched_pages(&self) -> PageId {
+        self.touched.load(Ordering::Relaxed) as PageId
+    }
+
     /// Bytes from the arena's start that pages have been given out of.
     pub(crate) fn touched_bytes(&self) -> usize {
         self.touched.load(Ordering::SeqCst) * self.page_len

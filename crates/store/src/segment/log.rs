@@ -119,6 +119,11 @@ impl Log {
         self.entry(self.segment_of(location))
     }
 
+    /// The location `offset` bytes into a segment.
+    pub(crate) fn location_in(&self, segment: PageId, offset: usize) -> Location {
+        Location::of_offset(segment as usize * self.segment_len + offset)
+    }
+
     /// The item that a slot points to. The caller is inside the burst in which it loaded the slot,
     /// holds the slot's bucket, or owns the segment.
     #[inline]
