@@ -10,6 +10,7 @@ use crate::request::{Access, Miss};
 use crate::segment::item::{RawItem, mark};
 use crate::store::Store;
 use crate::time::UnixSeconds;
+use crate::worker::{Ahead, Step};
 use std::sync::atomic::Ordering;
 
 /// See the module.
@@ -40,6 +41,24 @@ impl<'s> Hand<'s> {
                 Err(why)
             }
         }
+    }
+
+    /// Where the look-ahead saw `key`, if it still stands there, alive.
+    #[inline]
+    pub(crate) fn recall(
+        self,
+        key: &Key<'_>,
+        ahead: Ahead,
+        now: UnixSeconds,
+    ) -> Option<(Place<'s>, RawItem<'s>)> {
+        let Step::Seen(hint) = ahead.0 else {
+            return None;
+        };
+        let place = self.store.index.recall(hint)?;
+        let item = self.store.log.item_of(place.slot);
+        let lives =
+            item.key_is(key.bytes) && self.death(place.slot.location(), item, now).is_none();
+        lives.then_some((place, item))
     }
 
     /// Does to a found item what `access` says. `None` where it has gone meanwhile.

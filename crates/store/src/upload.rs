@@ -12,7 +12,7 @@ use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::Queue;
 use crate::segment::item::{Draft, PIECE_DATA_AT, Space, body_at, mark, piece_len};
 use crate::store::Store;
-use crate::worker::Burst;
+use crate::worker::{Ahead, Burst};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -142,7 +142,9 @@ impl Burst<'_> {
             bytes: upload.key(),
             hash: upload.hash,
         };
-        let stored = self.pen().put(&key, &upload.put, Body::Upload(&upload));
+        let stored = self
+            .pen()
+            .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload));
         if stored == Stored::Refused(Refused::Wait) {
             Err(upload)
         } else {

@@ -175,10 +175,10 @@ impl Drop for Worker {
 
 /// What a look-ahead has seen.
 #[derive(Clone, Copy)]
-pub struct Ahead(Step);
+pub struct Ahead(pub(crate) Step);
 
 #[derive(Clone, Copy)]
-enum Step {
+pub(crate) enum Step {
     /// No item of the key's tag, or not looked.
     Nothing,
     /// The first bucket is on its way.
@@ -282,17 +282,10 @@ impl Burst<'_> {
     #[inline]
     pub fn get_ahead(&self, key: &Key<'_>, ahead: Ahead, access: Access) -> Result<Item<'_>, Miss> {
         let hand = self.worker.hand();
-        let store = hand.store;
-        if let Step::Seen(hint) = ahead.0
-            && let Some(place) = store.index.recall(hint)
+        if let Some((place, item)) = hand.recall(key, ahead, self.now)
+            && let Some(item) = hand.show(place, item, access, self.now)
         {
-            let item = store.log.item_of(place.slot);
-            if item.key_is(key.bytes)
-                && hand.death(place.slot.location(), item, self.now).is_none()
-                && let Some(item) = hand.show(place, item, access, self.now)
-            {
-                return Ok(item);
-            }
+            return Ok(item);
         }
         self.get(key, access)
     }

@@ -76,13 +76,15 @@ impl CouaRival {
                             work.reply(value);
                         }
                     }),
-                    Operation::Set => look_ahead(burst, &keys, Intent::Write, |burst, at, _| {
-                        match burst.store(&keys[at], &put, work.values.of(numbers[at])) {
+                    Operation::Set => {
+                        look_ahead(burst, &keys, Intent::Write, |burst, at, ahead| match burst
+                            .store_ahead(&keys[at], ahead, &put, work.values.of(numbers[at]))
+                        {
                             Stored::Stored { .. } => work.succeeded += 1,
                             Stored::Refused(Refused::Wait) => waiting[at] = true,
                             _ => {}
-                        }
-                    }),
+                        })
+                    }
                 }
             }
             worker.end(now);

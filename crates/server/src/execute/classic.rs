@@ -92,7 +92,9 @@ impl Executor<'_, '_> {
         let bytes = stored_key(store.key, store.key_base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
         let put = self.answers.put(store, request.input);
-        let stored = self.burst.store(&key, &put, store.value.of(request.input));
+        let stored =
+            self.burst
+                .store_ahead(&key, request.ahead, &put, store.value.of(request.input));
         if stored == Stored::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }

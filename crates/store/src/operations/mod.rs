@@ -24,14 +24,20 @@ use crate::request::{
     Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Put, Stored,
 };
 use crate::time::{Expiry, UnixSeconds};
-use crate::worker::Burst;
+use crate::worker::{Ahead, Burst};
 use crate::{Item, Key};
 
 impl Burst<'_> {
     /// Stores `value` under `key` as `put` says.
     #[inline]
     pub fn store(&mut self, key: &Key<'_>, put: &Put, value: &[u8]) -> Stored {
-        self.pen().put(key, put, Body::Bytes(value))
+        self.store_ahead(key, Ahead::NONE, put, value)
+    }
+
+    /// As [`Burst::store`], beginning where the look-ahead saw the item.
+    #[inline]
+    pub fn store_ahead(&mut self, key: &Key<'_>, ahead: Ahead, put: &Put, value: &[u8]) -> Stored {
+        self.pen().put(key, ahead, put, Body::Bytes(value))
     }
 
     /// Gives the item another expiry and shows it: touch, gat.

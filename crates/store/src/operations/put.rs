@@ -8,6 +8,7 @@ use crate::key::Key;
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::item::{Draft, RawItem, mark};
 use crate::time::Expiry;
+use crate::worker::Ahead;
 
 /// The old item's place in the new one's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,14 +32,23 @@ struct Plan {
 }
 
 impl<'p> Pen<'p> {
-    /// Stores `body` under `key` as `put` says.
-    pub(crate) fn put(&mut self, key: &Key<'_>, put: &Put, body: Body<'_>) -> Stored {
+    /// Stores `body` under `key` as `put` says, looking first where the look-ahead saw the item.
+    pub(crate) fn put(
+        &mut self,
+        key: &Key<'_>,
+        mut ahead: Ahead,
+        put: &Put,
+        body: Body<'_>,
+    ) -> Stored {
         let limit = self.hand.store.item_size_max;
         if key.bytes.len() > KEY_MAX || body.len() + key.bytes.len() > limit {
             return Stored::Refused(Refused::TooLarge);
         }
         loop {
-            let old = self.hand.find_live(key, self.now).ok();
+            let seen = self.hand.recall(key, ahead, self.now);
+            let old = seen.or_else(|| self.hand.find_live(key, self.now).ok());
+            // Should it be lost, it is looked for afresh.
+            ahead = Ahead::NONE;
             let plan = match self.plan(put, old) {
                 Ok(plan) => plan,
                 Err(outcome) => return outcome,
