@@ -47,17 +47,122 @@ impl KeyHash {
 /// Hashes keys with a seed that clients cannot know, so that they cannot choose keys that collide.
 pub(crate) struct Hasher {
     secrets: RapidSecrets,
+    /// An odd factor of the length of keys that are hashed as [`words`].
+    length_factor: u64,
 }
 
 impl Hasher {
     pub(crate) fn new(seed: u64) -> Hasher {
+        let secrets = RapidSecrets::seed(seed);
+        let length_factor = rapidhash_v3_nano_inline::<true, false>(b"length", &secrets) | 1;
         Hasher {
-            secrets: RapidSecrets::seed(seed),
+            secrets,
+            length_factor,
         }
     }
 
+    /// Keys of usual lengths take one path, since a branch that goes by a length that differs from
+    /// key to key costs as much as the hash.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(rapidhash_v3_nano_inline::<true, false>(key, &self.secrets))
+        let Some(mut words) = words(key) else {
+            return KeyHash(rapidhash_v3_nano_inline::<true, false>(key, &self.secrets));
+        };
+        // Keys of two lengths may have the same words.
+        words[2] ^= (key.len() as u64).wrapping_mul(self.length_factor);
+        let mut block = [0; 32];
+        for (bytes, word) in block.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        KeyHash(rapidhash_v3_nano_inline::<true, false>(
+            &block,
+            &self.secrets,
+        ))
+    }
+}
+
+/// Four words that overlap and together are the whole key, if it has 8 to 32 bytes.
+#[inline]
+fn words(key: &[u8]) -> Option<[u64; 4]> {
+    let length = key.len();
+    if !(8..=32).contains(&length) {
+        return None;
+    }
+    let last = length - 8;
+    let word = |at: usize| {
+        let bytes = key[at..].first_chunk().expect("eight bytes are left");
+        u64::from_ne_bytes(*bytes)
+    };
+    Some([
+        word(0),
+        word(last.min(8)),
+        word(last.saturating_sub(8)),
+        word(last),
+    ])
+}
+
+/// Whether two keys of one length are the same. Keys are short, and a call to compare them would
+/// cost more than the comparison.
+#[inline]
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
+    debug_assert_eq!(a.len(), b.len());
+    if let (Some(a), Some(b)) = (words(a), words(b)) {
+        return a.iter().zip(b).fold(0, |unlike, (a, b)| unlike | (a ^ b)) == 0;
+    }
+    let (whole_a, whole_b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let (rest_a, rest_b) = (whole_a.remainder(), whole_b.remainder());
+    whole_a.zip(whole_b).all(|(a, b)| a == b) && rest_a.iter().zip(rest_b).all(|(a, b)| a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys of every length whose bytes are all alike, and those with one bit changed somewhere.
+    fn keys() -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        for length in 1..=70 {
+            let plain = vec![b'a'; length];
+            for at in 0..length {
+                let mut changed = plain.clone();
+                changed[at] ^= 1;
+                keys.push(changed);
+            }
+            keys.push(plain);
+        }
+        keys
+    }
+
+    #[test]
+    fn every_byte_and_the_length_count() {
+        let hasher = Hasher::new(7);
+        let keys = keys();
+        let hashes: std::collections::HashSet<u64> =
+            keys.iter().map(|key| hasher.hash(key).0).collect();
+        assert_eq!(hashes.len(), keys.len());
+    }
+
+    #[test]
+    fn keys_are_the_same_when_all_bytes_are() {
+        let keys = keys();
+        for a in &keys {
+            for b in keys.iter().filter(|b| b.len() == a.len()) {
+                assert_eq!(is_same(a, b), a == b);
+            }
+        }
+    }
+
+    #[test]
+    fn words_cover_keys_of_usual_lengths() {
+        assert!(words(b"1234567").is_none());
+        assert!(words(&[b'k'; 33]).is_none());
+        let bytes: Vec<u8> = (0..32).collect();
+        for length in 8..=32 {
+            let words = words(&bytes[..length]).unwrap();
+            let mut seen: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, bytes[..length]);
+        }
     }
 }

@@ -57,14 +57,10 @@ impl CouaRival {
         operation: Operation,
         work: &mut Work<'_>,
     ) {
-        let mut buffers = [KeySizes::buffer(); B];
         let (now, put) = (now(), Put::set(0, Expiry::NEVER));
         loop {
-            let numbers: [u32; B] = std::array::from_fn(|_| work.next_key());
-            let starts: [usize; B] =
-                std::array::from_fn(|at| work.keys.write(numbers[at], &mut buffers[at]));
-            let keys: [Key<'_>; B] =
-                std::array::from_fn(|at| self.store.key(&buffers[at][starts[at]..]));
+            let requests = work.next::<B>();
+            let keys: [Key<'_>; B] = std::array::from_fn(|at| self.store.key(requests[at].key()));
             let mut waiting = [false; B];
             {
                 let burst = &mut worker.burst(now);
@@ -78,8 +74,12 @@ impl CouaRival {
                     }),
                     Operation::Set => {
                         look_ahead(burst, &keys, Intent::Write, |burst, at, ahead| match burst
-                            .store_ahead(&keys[at], ahead, &put, work.values.of(numbers[at]))
-                        {
+                            .store_ahead(
+                                &keys[at],
+                                ahead,
+                                &put,
+                                work.values.of(requests[at].number),
+                            ) {
                             Stored::Stored { .. } => work.succeeded += 1,
                             Stored::Refused(Refused::Wait) => waiting[at] = true,
                             _ => {}
@@ -94,7 +94,7 @@ impl CouaRival {
                     &self.store,
                     worker,
                     keys[at].bytes,
-                    work.values.of(numbers[at]),
+                    work.values.of(requests[at].number),
                 );
                 work.succeeded += u64::from(stored);
             }

@@ -33,18 +33,18 @@ impl Rival for HashbrownRival {
 
     fn run(&self, _thread: usize, operation: Operation, _batch: usize, work: &mut Work<'_>) {
         match operation {
-            Operation::Get => work.one_by_one(|work, _, key| {
+            Operation::Get => work.one_by_one(|work, request| {
                 let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-                if let Some(value) = map.get(key) {
+                if let Some(value) = map.get(request.key()) {
                     work.reply(value);
                 }
             }),
-            Operation::Set => work.one_by_one(|work, number, key| {
-                let value = work.values.of(number);
+            Operation::Set => work.one_by_one(|work, request| {
+                let value = work.values.of(request.number);
                 let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-                match map.get_mut(key) {
+                match map.get_mut(request.key()) {
                     Some(old) => overwrite(old, value),
-                    None => drop(map.insert(key.into(), value.into())),
+                    None => drop(map.insert(request.key().into(), value.into())),
                 }
                 work.succeeded += 1;
             }),
@@ -79,16 +79,16 @@ impl Rival for DashMapRival {
 
     fn run(&self, _thread: usize, operation: Operation, _batch: usize, work: &mut Work<'_>) {
         match operation {
-            Operation::Get => work.one_by_one(|work, _, key| {
-                if let Some(value) = self.0.get(key) {
+            Operation::Get => work.one_by_one(|work, request| {
+                if let Some(value) = self.0.get(request.key()) {
                     work.reply(&value);
                 }
             }),
-            Operation::Set => work.one_by_one(|work, number, key| {
-                let value = work.values.of(number);
-                match self.0.get_mut(key) {
+            Operation::Set => work.one_by_one(|work, request| {
+                let value = work.values.of(request.number);
+                match self.0.get_mut(request.key()) {
                     Some(mut old) => overwrite(&mut old, value),
-                    None => drop(self.0.insert(key.into(), value.into())),
+                    None => drop(self.0.insert(request.key().into(), value.into())),
                 }
                 work.succeeded += 1;
             }),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{KeySizes, Operation, Rival, Work};
+use super::{Operation, Requests, Rival, Work};
 use crate::cpu;
-use crate::workload::{Sampler, Values};
+use crate::workload::Values;
 
 /// What one measurement came to.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -24,12 +24,10 @@ pub(crate) struct Speed {
 /// Which keys are asked for, and for how long.
 #[derive(Clone, Copy)]
 pub(crate) struct Load<'a> {
-    /// How keys are written.
-    pub(crate) sizes: KeySizes,
     /// The value of each key.
     pub(crate) values: &'a Values,
-    /// Which key comes next; each thread draws its own.
-    pub(crate) sampler: &'a Sampler,
+    /// Which key comes next; each thread begins elsewhere.
+    pub(crate) requests: &'a Requests,
     /// How long each thread works.
     pub(crate) time: Duration,
 }
@@ -46,10 +44,9 @@ pub(crate) fn measure(
     let one = |thread: usize| {
         // Where the core cannot be had, the scheduler chooses; both figures stay true.
         let _ = cpu::pin(cores[thread]);
-        let sampler = load.sampler.for_share(thread, cores.len());
         start.wait();
         let (begun, cpu_before) = (Instant::now(), cpu::of_this_thread());
-        let mut work = Work::new(load.sizes, load.values, sampler, load.time);
+        let mut work = Work::new(load.requests, load.values, thread, cores.len(), load.time);
         rival.run(thread, operation, batch, &mut work);
         (
             work.done,

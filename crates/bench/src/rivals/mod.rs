@@ -13,7 +13,7 @@ pub(crate) use coua::{CouaRival, Growth, grow};
 pub(crate) use maps::{DashMapRival, HashbrownRival};
 pub(crate) use measure::{Load, Speed, measure};
 pub(crate) use segcache::SegcacheRival;
-pub(crate) use work::{KeySizes, Operation, Work};
+pub(crate) use work::{KeySizes, Operation, Requests, Work};
 
 /// A store that holds some keys already.
 pub(crate) trait Rival: Sync {
@@ -49,11 +49,10 @@ mod tests {
             Box::new(DashMapRival::filled(KEYS, sizes, &values)),
             Box::new(SegcacheRival::filled(KEYS, sizes, &values, memory)),
         ];
-        let sampler = &Sampler::new(Popularity::Uniform, KEYS, 1);
+        let mut sampler = Sampler::new(Popularity::Uniform, KEYS, 1);
         let load = Load {
-            sizes,
             values: &values,
-            sampler,
+            requests: &Requests::draw(sizes, &mut sampler),
             time: Duration::from_millis(5),
         };
         for rival in &rivals {

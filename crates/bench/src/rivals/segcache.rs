@@ -55,17 +55,20 @@ impl Rival for SegcacheRival {
 
     fn run(&self, _thread: usize, operation: Operation, _batch: usize, work: &mut Work<'_>) {
         match operation {
-            Operation::Get => work.one_by_one(|work, _, key| {
-                if let Some(item) = self.0.get(key)
+            Operation::Get => work.one_by_one(|work, request| {
+                if let Some(item) = self.0.get(request.key())
                     && let Value::Bytes(value) = item.value()
                 {
                     work.reply(value);
                 }
             }),
-            Operation::Set => work.one_by_one(|work, number, key| {
-                let value = work.values.of(number);
-                work.succeeded +=
-                    u64::from(self.0.insert(key, value, None, Duration::ZERO).is_ok());
+            Operation::Set => work.one_by_one(|work, request| {
+                let value = work.values.of(request.number);
+                work.succeeded += u64::from(
+                    self.0
+                        .insert(request.key(), value, None, Duration::ZERO)
+                        .is_ok(),
+                );
             }),
         }
     }

@@ -2,10 +2,55 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 use crate::workload::{Sampler, Values};
 
+/// One key to ask for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    buffer: [u8; KeySizes::MAX],
+    start: u32,
+    /// The key's number, which its value goes by.
+    pub(crate) number: u32,
+}
+
+impl Request {
+    /// The key.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.buffer[self.start as usize..]
+    }
+}
+
+/// Requests drawn and written before time is taken, as a client would have done: what the
+/// benchmark itself does for a key counts against all stores alike, and most against the fastest.
+pub(crate) struct Requests(Vec<Request>);
+
+impl Requests {
+    /// Requests that are drawn, and then gone through round and round.
+    const COUNT: usize = 1 << 21;
+
+    /// Draws the numbers from a sampler.
+    pub(crate) fn draw(sizes: KeySizes, sampler: &mut Sampler) -> Requests {
+        let request = |number| {
+            let mut buffer = KeySizes::buffer();
+            let start = sizes.write(number, &mut buffer);
+            Request {
+                buffer,
+                start: u32::try_from(start).expect("it lies in the buffer"),
+                number,
+            }
+        };
+        let numbers = std::iter::from_fn(|| sampler.next());
+        let requests: Vec<_> = numbers.take(Self::COUNT).map(request).collect();
+        assert_eq!(requests.len(), Self::COUNT, "the sampler has no end");
+        Requests(requests)
+    }
+}
+
 /// What is done with each key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
     /// Look it up and copy its value.
     Get,
@@ -35,8 +80,7 @@ impl KeySizes {
     #[inline]
     pub(crate) fn write(self, number: u32, buffer: &mut [u8; Self::MAX]) -> usize {
         const FILLING: usize = KeySizes::MAX - KeySizes::MIN;
-        // Eight letters, one for each four bits, without the divisions that digits would take: what
-        // the benchmark itself does counts against all stores alike, and most against the fastest.
+        // Eight letters, one for each four bits.
         let halves = u64::from(number) | u64::from(number) << 16;
         let quarters = halves & 0x0000_ffff_0000_ffff;
         let bytes = (quarters | quarters << 8) & 0x00ff_00ff_00ff_00ff;
@@ -54,13 +98,12 @@ impl KeySizes {
     }
 }
 
-/// The keys of one thread, for a time.
+/// The requests of one thread, for a time.
 pub(crate) struct Work<'a> {
-    /// How keys are written.
-    pub(crate) keys: KeySizes,
     /// The value of each key.
     pub(crate) values: &'a Values,
-    sampler: Sampler,
+    requests: &'a [Request],
+    at: usize,
     deadline: Instant,
     /// Operations done.
     pub(crate) done: u64,
@@ -73,29 +116,38 @@ impl<'a> Work<'a> {
     /// Operations between two looks at the clock.
     const STRETCH: u64 = 4096;
 
-    /// Work that ends `time` from now.
+    /// The work of one of `threads`, which ends `time` from now. Each begins at another request.
     pub(crate) fn new(
-        keys: KeySizes,
+        requests: &'a Requests,
         values: &'a Values,
-        sampler: Sampler,
+        thread: usize,
+        threads: usize,
         time: Duration,
     ) -> Work<'a> {
-        let deadline = Instant::now() + time;
         Work {
-            keys,
             values,
-            sampler,
-            deadline,
+            requests: &requests.0,
+            at: Requests::COUNT / threads * thread,
+            deadline: Instant::now() + time,
             done: 0,
             succeeded: 0,
             replies: Replies::new(),
         }
     }
 
-    /// The number of the next key.
+    /// The next `B` requests.
     #[inline]
-    pub(crate) fn next_key(&mut self) -> u32 {
-        self.sampler.next().unwrap_or(0)
+    pub(crate) fn next<const B: usize>(&mut self) -> &'a [Request; B] {
+        const { assert!(Requests::COUNT.is_multiple_of(B)) };
+        let (requests, _) = self.requests[self.at..]
+            .split_first_chunk()
+            .unwrap_or_else(|| {
+                // A thread may begin where no whole burst fits in before the end.
+                self.at = 0;
+                self.requests.split_first_chunk().expect("there are more")
+            });
+        self.at += B;
+        requests
     }
 
     /// Copies a value to the replies.
@@ -112,13 +164,11 @@ impl<'a> Work<'a> {
         self.done % Self::STRETCH < operations && Instant::now() >= self.deadline
     }
 
-    /// Takes key after key until time is up, for stores without bursts.
-    pub(crate) fn one_by_one(&mut self, mut operate: impl FnMut(&mut Self, u32, &[u8])) {
-        let mut buffer = KeySizes::buffer();
+    /// Takes request after request until time is up, for stores without bursts.
+    pub(crate) fn one_by_one(&mut self, mut operate: impl FnMut(&mut Self, &Request)) {
         loop {
-            let number = self.next_key();
-            let start = self.keys.write(number, &mut buffer);
-            operate(self, number, &buffer[start..]);
+            let [request] = self.next();
+            operate(self, request);
             if self.over(1) {
                 return;
             }
@@ -176,15 +226,12 @@ mod tests {
     #[test]
     fn work_ends_with_its_time() {
         let values = Values::new(4);
-        let sampler = Sampler::new(crate::workload::Popularity::Uniform, 10, 1);
-        let mut work = Work::new(
-            KeySizes { most: 8 },
-            &values,
-            sampler,
-            Duration::from_millis(5),
-        );
-        work.one_by_one(|work, _, key| {
-            assert_eq!(key.len(), 8);
+        let mut sampler = Sampler::new(crate::workload::Popularity::Uniform, 10, 1);
+        let requests = Requests::draw(KeySizes { most: 8 }, &mut sampler);
+        let time = Duration::from_millis(5);
+        let mut work = Work::new(&requests, &values, 1, 2, time);
+        work.one_by_one(|work, request| {
+            assert_eq!(request.key().len(), 8);
             work.reply(b"abcd");
         });
         assert!(work.done >= Work::STRETCH);

@@ -36,6 +36,7 @@
 #![allow(unsafe_code, reason = "reads and writes items in segment memory")]
 
 use crate::index::slot::Location;
+use crate::key::is_same;
 use crate::memory::Mapping;
 use crate::time::{Expiry, UnixSeconds};
 use std::marker::PhantomData;
@@ -153,25 +154,6 @@ const OPTIONAL_LEN: [u8; 256] = {
     }
     table
 };
-
-/// Whether two slices of one length are the same. Keys are short, and a call to compare them would
-/// cost more than the comparison.
-#[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    debug_assert_eq!(a.len(), b.len());
-    if let (Some((first_a, _)), Some((first_b, _))) =
-        (a.split_first_chunk::<8>(), b.split_first_chunk::<8>())
-    {
-        if first_a != first_b {
-            return false;
-        }
-        let (whole_a, whole_b) = (a.chunks_exact(8), b.chunks_exact(8));
-        // What is left of whole eights is covered by the last eight, which overlap them.
-        return a.last_chunk::<8>() == b.last_chunk::<8>()
-            && whole_a.zip(whole_b).all(|(a, b)| a == b);
-    }
-    a.iter().zip(b).all(|(a, b)| a == b)
-}
 
 /// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
 /// or gives it up. Not for longer than the burst in which it was taken, unless the segment is held.

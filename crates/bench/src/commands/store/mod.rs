@@ -18,8 +18,8 @@ use super::run::seconds;
 use crate::cpu;
 use crate::report;
 use crate::rivals::{
-    CouaRival, DashMapRival, HashbrownRival, KeySizes, Load, Operation, Rival, SegcacheRival, grow,
-    measure,
+    CouaRival, DashMapRival, HashbrownRival, KeySizes, Load, Operation, Requests, Rival,
+    SegcacheRival, grow, measure,
 };
 use crate::workload::{Popularity, Sampler, Values};
 
@@ -53,6 +53,12 @@ pub(crate) struct Flags {
         default_value = "coua,hashbrown,dashmap,segcache"
     )]
     stores: Vec<Kind>,
+    /// What is done with each key
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "get,set")]
+    operations: Vec<Operation>,
+    /// Requests that a store that takes bursts gets at once: 1, 8, or 32
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
+    batches: Vec<usize>,
     /// Interleaved measurements of each
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -180,11 +186,10 @@ impl Setting {
         let mut all = Vec::new();
         for &popularity in &flags.popularity {
             let mut configured = Configured::new(format!("{named}, {popularity}"));
-            let sampler = &Sampler::new(popularity, self.keys, 77);
+            let mut sampler = Sampler::new(popularity, self.keys, 77);
             let load = Load {
-                sizes: self.sizes,
                 values: &self.values,
-                sampler,
+                requests: &Requests::draw(self.sizes, &mut sampler),
                 time,
             };
             for round in 0..flags.rounds {
@@ -193,10 +198,13 @@ impl Setting {
                     round + 1,
                     flags.rounds
                 ));
-                for operation in [Operation::Get, Operation::Set] {
+                for &operation in &flags.operations {
                     for &threads in &flags.threads {
                         for rival in &rivals {
-                            for &batch in rival.batches() {
+                            let wanted = |batch: &&usize| flags.batches.contains(batch);
+                            let all = rival.batches();
+                            for &batch in all.iter().filter(|batch| all.len() == 1 || wanted(batch))
+                            {
                                 let cores = &cores[..threads];
                                 let speed = measure(rival.as_ref(), operation, batch, cores, load);
                                 configured.note(rival.name(), batch, operation, threads, speed);
