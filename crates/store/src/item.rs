@@ -1,7 +1,8 @@
 //! An item as the store's users see it.
 
 use crate::index::slot::Location;
-use crate::segment::item::{RawItem, mark};
+use crate::segment::item::RawItem;
+use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::time::{Expiry, UnixSeconds};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -370,7 +370,7 @@ impl Store {
     /// Seconds since the store was made, as access words have them.
     #[inline]
     pub(crate) fn access_time(&self, now: UnixSeconds) -> u32 {
-        now.0.wrapping_sub(self.made.0) & crate::segment::item::mark::TIME
+        now.0.wrapping_sub(self.made.0) & crate::segment::layout::mark::TIME
     }
 }
 

@@ -2,17 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::{KeySizes, Operation, Rival, Work};
+use crate::hits::coua::now;
+use crate::workload::Values;
 use coua_store::{
     Access, Ahead, Burst, Config, Expiry, Intent, Key, Put, Refused, Store, StoreError, Stored,
     Worker,
 };
-use hdrhistogram::Histogram;
-use serde::Serialize;
-
-use super::{KeySizes, Operation, Rival, Work};
-use crate::cpu;
-use crate::hits::coua::now;
-use crate::workload::Values;
 
 /// A store, and a worker for each thread.
 pub(crate) struct CouaRival {
@@ -132,7 +128,7 @@ fn look_ahead<const B: usize>(
 }
 
 /// Stores one key, over as many bursts as it takes until a segment is free.
-fn store_one(store: &Store, worker: &mut Worker, key: &[u8], value: &[u8]) -> bool {
+pub(super) fn store_one(store: &Store, worker: &mut Worker, key: &[u8], value: &[u8]) -> bool {
     let (now, put) = (now(), Put::set(0, Expiry::NEVER));
     loop {
         let stored = worker.burst(now).store(&store.key(key), &put, value);
@@ -162,67 +158,4 @@ impl Rival for CouaRival {
             _ => self.bursts::<32>(&mut worker, operation, work),
         }
     }
-}
-
-/// How long single stores took while a store grew from nothing, in nanoseconds of the thread's CPU
-/// time.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Growth {
-    /// Keys stored.
-    pub(crate) keys: u32,
-    /// Half of them took no longer.
-    pub(crate) p50_ns: u64,
-    /// 99.9 % took no longer.
-    pub(crate) p999_ns: u64,
-    /// 99.999 % took no longer.
-    pub(crate) p99999_ns: u64,
-    /// The longest.
-    pub(crate) max_ns: u64,
-    /// Splits of the index on the way.
-    pub(crate) splits: u64,
-    /// What reading the clock twice takes, which is part of all the above.
-    pub(crate) clock_ns: u64,
-}
-
-/// Stores the keys below `keys` one burst each, ends of bursts included, in an empty store of
-/// `memory` bytes.
-pub(crate) fn grow(
-    keys: u32,
-    sizes: KeySizes,
-    values: &Values,
-    memory: usize,
-) -> Result<Growth, StoreError> {
-    const NS_MAX: u64 = 60_000_000_000;
-    let nanoseconds =
-        |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let store = Store::new(
-        Config {
-            memory,
-            ..Config::default()
-        },
-        now(),
-    )?;
-    let mut worker = store.worker(0);
-    let mut times = Histogram::<u64>::new_with_max(NS_MAX, 3).expect("the bounds are in order");
-    let mut buffer = KeySizes::buffer();
-    let mut clock_ns = u64::MAX;
-    for number in 0..keys {
-        let start = sizes.write(number, &mut buffer);
-        let before = cpu::of_this_thread();
-        store_one(&store, &mut worker, &buffer[start..], values.of(number));
-        let after = cpu::of_this_thread();
-        times.saturating_record(nanoseconds(after - before));
-        if number % 1024 == 0 {
-            clock_ns = clock_ns.min(nanoseconds(cpu::of_this_thread() - after));
-        }
-    }
-    Ok(Growth {
-        keys,
-        p50_ns: times.value_at_quantile(0.5),
-        p999_ns: times.value_at_quantile(0.999),
-        p99999_ns: times.value_at_quantile(0.99999),
-        max_ns: times.max(),
-        splits: store.stats().totals.splits,
-        clock_ns,
-    })
 }

@@ -45,6 +45,21 @@ fn classic() {
 }
 
 #[test]
+fn keys_and_values_of_every_length_are_whole() {
+    let letters: std::vec::Vec<u8> = (0..70).map(|at| b'0' + at).collect();
+    for len in 0..=letters.len() {
+        let value = &letters[..len];
+        let key = if len == 0 { b"k" } else { value };
+        let mut expected = b"VALUE ".to_vec();
+        expected.extend_from_slice(key);
+        expected.extend_from_slice(std::format!(" 0 {len}\r\n").as_bytes());
+        expected.extend_from_slice(value);
+        expected.extend_from_slice(b"\r\n");
+        assert_eq!(written(|r| r.value(key, 0, None, value)), expected);
+    }
+}
+
+#[test]
 fn replies_follow_each_other() {
     let mut room = [0; 20];
     let mut reply = Reply::new(&mut room);

@@ -7,7 +7,8 @@ use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
 use crate::segment::Queue;
-use crate::segment::item::{RawItem, mark};
+use crate::segment::item::RawItem;
+use crate::segment::layout::mark;
 use crate::time::UnixSeconds;
 use std::sync::atomic::Ordering;
 

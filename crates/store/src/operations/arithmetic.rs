@@ -5,7 +5,8 @@ use super::pen::{Body, Pen};
 use crate::index::Place;
 use crate::key::Key;
 use crate::request::{Arithmetic, Counted, Refused};
-use crate::segment::item::{Draft, RawItem, mark};
+use crate::segment::item::RawItem;
+use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 
 /// Digits of the largest number.

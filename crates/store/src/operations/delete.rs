@@ -7,7 +7,8 @@ use crate::key::Key;
 use crate::memory::Purpose;
 use crate::observer::Gone;
 use crate::request::{Delete, Deleted, Refused};
-use crate::segment::item::{Draft, RawItem, mark};
+use crate::segment::item::RawItem;
+use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 
 impl Pen<'_> {

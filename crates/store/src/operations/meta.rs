@@ -9,7 +9,8 @@ use crate::index::Place;
 use crate::item::Item;
 use crate::key::Key;
 use crate::request::{MetaGet, MetaHit, MetaMiss};
-use crate::segment::item::{Draft, RawItem, mark};
+use crate::segment::item::RawItem;
+use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 
 impl<'p> Pen<'p> {

@@ -6,7 +6,8 @@ use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::Key;
 use crate::request::{Mode, Put, Refused, Stored};
-use crate::segment::item::{Draft, RawItem, mark};
+use crate::segment::item::RawItem;
+use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 use crate::worker::Ahead;
 

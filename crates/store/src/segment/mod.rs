@@ -16,6 +16,7 @@
 //!   for ever: an item's CAS follows from it.
 
 pub(crate) mod item;
+pub(crate) mod layout;
 pub(crate) mod log;
 pub(crate) mod queues;
 

@@ -154,30 +154,36 @@ impl Outcome {
 
     fn growth_table(&self) -> Table {
         let mut table = Table::new([
-            "µs of CPU time a set while growing",
+            "µs of CPU time, clock included",
             "longest key",
             "value",
+            "splits",
+            "work",
             "p50",
             "p99.9",
             "p99.999",
             "longest",
-            "splits",
-            "clock, included",
+            "over 100 µs",
+            "those a second of the work",
         ]);
         for grown in &self.growth {
             let growth = &grown.growth;
             let microseconds = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e3);
-            table.row([
-                format!("0 to {} keys", growth.keys),
-                grown.key_size_max.to_string(),
-                grown.value_size.to_string(),
-                microseconds(growth.p50_ns),
-                microseconds(growth.p999_ns),
-                microseconds(growth.p99999_ns),
-                microseconds(growth.max_ns),
-                growth.splits.to_string(),
-                microseconds(growth.clock_ns),
-            ]);
+            for (work, pauses) in [("sets", &growth.sets), ("arithmetic", &growth.arithmetic)] {
+                table.row([
+                    format!("0 to {} keys", growth.keys),
+                    grown.key_size_max.to_string(),
+                    grown.value_size.to_string(),
+                    growth.splits.to_string(),
+                    work.to_owned(),
+                    microseconds(pauses.p50_ns),
+                    microseconds(pauses.p999_ns),
+                    microseconds(pauses.p99999_ns),
+                    microseconds(pauses.max_ns),
+                    pauses.long.to_string(),
+                    format!("{:.2}", pauses.long_each_second()),
+                ]);
+            }
         }
         table
     }
