@@ -7,7 +7,7 @@
 use coua_store::*;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -341,4 +341,134 @@ fn without_evictions_what_is_deleted_can_be_used_again() {
         }
         assert_eq!(store.stats().items, 0);
     }
+}
+
+/// Asks for "k" some times, and counts the tokens won and the items made.
+fn ask(worker: &mut Worker, get: &MetaGet) -> (u32, u32) {
+    let (mut wins, mut made) = (0, 0);
+    for _ in 0..4 {
+        let mut burst = worker.burst(NOW);
+        let key = burst.key(b"k");
+        if let Ok(hit) = burst.meta_get(&key, get) {
+            wins += u32::from(hit.won);
+            made += u32::from(hit.created);
+        }
+        burst.close();
+        worker.end(NOW);
+    }
+    (wins, made)
+}
+
+#[test]
+fn a_win_token_goes_to_one_request() {
+    let store = store(2, true);
+    let access = Access {
+        bump: true,
+        cas: true,
+    };
+    let stale = MetaGet {
+        access,
+        vivify: None,
+        vivify_cas: None,
+        recache: None,
+        touch: Some(Expiry::NEVER),
+        touch_first: false,
+    };
+    let vivify = MetaGet {
+        vivify: Some(Expiry::NEVER),
+        touch: None,
+        ..stale
+    };
+    let get_of = |round: u32| if round % 2 == 0 { &stale } else { &vivify };
+    // Odd rounds vivify. The second worker answers a round with the wins in it, shifted, and one.
+    let (asked, answered) = (AtomicU32::new(0), AtomicU32::new(0));
+    let second = |worker: &mut Worker| {
+        let round = asked.load(Ordering::Acquire);
+        if round == 0 {
+            std::hint::spin_loop();
+            return;
+        }
+        let (wins, made) = ask(worker, get_of(round));
+        asked.store(0, Ordering::Relaxed);
+        answered.store(1 + wins * 2 + made * 32, Ordering::Release);
+    };
+    against(&store, second, || {
+        let mut first = store.worker(0);
+        let end = Instant::now() + RACE;
+        for round in 1.. {
+            if Instant::now() >= end {
+                break;
+            }
+            // Keeps the cleaner moving what lives.
+            for other in 0..8 {
+                let key = format!("other {}", (round * 8 + other) % 5000);
+                set(&mut first, key.as_bytes(), &[1; 900]);
+            }
+            let is_stale = round % 2 == 0;
+            let mut delete = Delete::default();
+            if is_stale {
+                set(&mut first, b"k", b"value");
+                delete.mark_stale = true;
+            }
+            let mut burst = first.burst(NOW);
+            let key = burst.key(b"k");
+            let deleted = burst.delete(&key, &delete);
+            burst.close();
+            first.end(NOW);
+            if is_stale && deleted != Deleted::Done {
+                // It was evicted meanwhile, and has no token to give.
+                continue;
+            }
+            asked.store(round, Ordering::Release);
+            let here = ask(&mut first, get_of(round));
+            let there = loop {
+                match answered.swap(0, Ordering::Acquire) {
+                    0 => std::hint::spin_loop(),
+                    answer => break (answer / 2 % 16, answer / 32),
+                }
+            };
+            let (wins, made) = (here.0 + there.0, here.1 + there.1);
+            assert_eq!((wins, made), (1, u32::from(!is_stale)), "in round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_crawl_that_its_worker_leaves_is_finished_by_another() {
+    let store = store(2, true);
+    let (mut first, mut second) = (store.worker(0), store.worker(1));
+    let expiry = Expiry::at(UnixSeconds(NOW.0 + 1));
+    for number in 0..2000 {
+        let mut burst = first.burst(NOW);
+        let key = format!("key {number}");
+        let key = burst.key(key.as_bytes());
+        let stored = burst.store(&key, &Put::set(0, expiry), b"value");
+        assert!(matches!(stored, Stored::Stored { .. }));
+        burst.close();
+        first.end(NOW);
+    }
+    // Fills its segment up, so that it is sealed, with what does not expire.
+    for number in 0..5000 {
+        set(&mut first, format!("other {number}").as_bytes(), &[0; 900]);
+    }
+    let items = || store.stats().items;
+    let later = UnixSeconds(NOW.0 + 10);
+    let before = items();
+    // Until the first slice of the expired ones, which does not get far; then the worker goes.
+    for _ in 0..100_000 {
+        if items() < before {
+            break;
+        }
+        first.end(later);
+    }
+    assert!(
+        (before - 2000 + 1..before).contains(&items()),
+        "one slice crawls some"
+    );
+    drop(first);
+    for seconds in 1..200 {
+        while second.end(UnixSeconds(later.0 + seconds)) {}
+    }
+    assert_eq!(items(), before - 2000);
+    assert!(get(&mut second, b"key 1999").is_none() && get(&mut second, b"other 4999").is_some());
 }

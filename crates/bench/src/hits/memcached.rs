@@ -138,7 +138,8 @@ impl Memcached {
     fn stored(&mut self) -> Result<(), Error> {
         self.client.read_line(&mut self.line)?;
         match self.line.as_slice() {
-            b"HD" | b"NS" => Ok(()),
+            // Values of a large part of its memory are refused at times: the key will be missed.
+            b"HD" | b"NS" | b"SERVER_ERROR out of memory storing object" => Ok(()),
             line => Err(Error::unexpected(line)),
         }
     }
