@@ -20,8 +20,8 @@ const SEGMENT_LEN_MIN: usize = 64 << 10;
 const SEGMENT_LEN_MAX: usize = 2 << 20;
 
 /// Levels of the directory beyond those that cost no tag bits. Each one spends a bit of the tag:
-/// with 8 spent 5.6 % of lookups meet a false match, with 6 under 2 %.
-const TAG_BITS_SPENT_MAX: u32 = 6;
+/// with 8 spent 5.6 % of lookups meet a false match, with 7 under 3 %.
+const TAG_BITS_SPENT_MAX: u32 = 7;
 
 /// The least memory that a store runs in.
 pub const MEMORY_MIN: usize = 8 << 20;
@@ -455,12 +455,14 @@ impl Plan {
     }
 }
 
-/// So many free levels that the smallest items that fill memory spend four tag bits.
+/// So many free levels that the smallest items that fill memory spend four to five tag bits, with
+/// which under one lookup in a hundred meets a false match. One level more would cost large items,
+/// of which few fill memory, a hundredth of it.
 fn base_bits(memory: usize) -> u32 {
     // A 10-byte key and value with their share of the index; seven eighths of the slots in use.
     let items = memory / 42;
     let tables = items / (TABLE_BYTES / 64 * 7 * 7 / 8);
-    tables.max(1).ilog2().saturating_sub(3).min(16)
+    tables.max(1).ilog2().saturating_sub(4).min(16)
 }
 
 /// Seeds differ from process to process, and clients cannot know them.

@@ -379,7 +379,13 @@ fn a_win_token_goes_to_one_request() {
         touch: None,
         ..stale
     };
-    let get_of = |round: u32| if round % 2 == 0 { &stale } else { &vivify };
+    let get_of = |round: u32| {
+        if round.is_multiple_of(2) {
+            &stale
+        } else {
+            &vivify
+        }
+    };
     // Odd rounds vivify. The second worker answers a round with the wins in it, shifted, and one.
     let (asked, answered) = (AtomicU32::new(0), AtomicU32::new(0));
     let second = |worker: &mut Worker| {
@@ -395,7 +401,7 @@ fn a_win_token_goes_to_one_request() {
     against(&store, second, || {
         let mut first = store.worker(0);
         let end = Instant::now() + RACE;
-        for round in 1.. {
+        for round in 1u32.. {
             if Instant::now() >= end {
                 break;
             }
@@ -404,7 +410,7 @@ fn a_win_token_goes_to_one_request() {
                 let key = format!("other {}", (round * 8 + other) % 5000);
                 set(&mut first, key.as_bytes(), &[1; 900]);
             }
-            let is_stale = round % 2 == 0;
+            let is_stale = round.is_multiple_of(2);
             let mut delete = Delete::default();
             if is_stale {
                 set(&mut first, b"k", b"value");
