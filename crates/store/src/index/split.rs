@@ -107,6 +107,13 @@ impl Index {
 
     /// Completes whatever split the sub-table of `hash` takes part in.
     pub(crate) fn finish_split(&self, hash: KeyHash) {
+        if let Some(mut migration) = self.split_of(hash) {
+            self.migrate(&mut migration, TABLE_BUCKETS);
+        }
+    }
+
+    /// The split that the sub-table of `hash` takes part in, from its beginning.
+    fn split_of(&self, hash: KeyHash) -> Option<Migration> {
         let entry = self.directory.entry(hash);
         let parent_start = self.directory.start(hash, entry.depth());
         let span = self.directory.span(entry.depth());
@@ -116,18 +123,25 @@ impl Index {
             let start = parent_start + span;
             (self.directory.entry_at(start), start)
         } else {
-            return;
+            return None;
         };
-        if child.is_filling() {
-            self.migrate(
-                &mut Migration {
-                    child,
-                    start,
-                    next: 0,
-                },
-                TABLE_BUCKETS,
-            );
-        }
+        child.is_filling().then_some(Migration {
+            child,
+            start,
+            next: 0,
+        })
+    }
+
+    /// Which of `migrations` is the split that the sub-table of `hash` takes part in.
+    pub(crate) fn position_of_split(
+        &self,
+        hash: KeyHash,
+        migrations: &[Migration],
+    ) -> Option<usize> {
+        let split = self.split_of(hash)?;
+        migrations
+            .iter()
+            .position(|known| (known.child, known.start) == (split.child, split.start))
     }
 
     /// Says in the directory that the split is over. Many may come to say so; once is enough.

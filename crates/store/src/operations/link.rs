@@ -9,7 +9,11 @@ use crate::segment::item::RawItem;
 
 /// Attempts to displace before the sub-table splits, and to split before something else has to go.
 const DISPLACE_TRIES: u32 = 8;
-const GROW_TRIES: u32 = 16;
+const GROW_TRIES: u32 = 64;
+
+/// Buckets of a split that are filled before an insert that found no room tries again. Its tries are
+/// enough for as many splits as a tag has bits to spend.
+const GROW_BUCKETS: u32 = 128;
 
 /// Splits that a worker has under way at most.
 const MIGRATIONS_MAX: usize = 64;
@@ -130,7 +134,15 @@ impl Pen<'_> {
     fn grow(&mut self, hash: KeyHash) -> bool {
         let store = self.hand.store;
         if !store.index.is_settled(hash) {
-            store.index.finish_split(hash);
+            // A part of it at a time: most often there is room long before all of it is done.
+            match store.index.position_of_split(hash, self.migrations) {
+                Some(at) => {
+                    if store.index.migrate(&mut self.migrations[at], GROW_BUCKETS) {
+                        self.migrations.swap_remove(at);
+                    }
+                }
+                None => store.index.finish_split(hash),
+            }
             return true;
         }
         if !store.index.can_split(hash) {
