@@ -11,7 +11,7 @@ use crate::operations::{Body, KEY_MAX, Pen};
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::Queue;
 use crate::segment::item::Space;
-use crate::segment::layout::{Draft, PIECE_DATA_AT, body_at, mark, piece_len};
+use crate::segment::layout::{Draft, PIECE_HEADER_LEN, mark, piece_len};
 use crate::store::Store;
 use crate::worker::{Ahead, Burst};
 use std::sync::Arc;
@@ -73,18 +73,18 @@ impl Burst<'_> {
         let old = pen.hand.find_live(key, pen.now).ok();
         upload.queue = pen.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
         let access = pen.access_word(0);
-        let total = upload.draft(access).layout().total;
+        let layout = upload.draft(access).layout();
+        let total = layout.total;
         if total <= upload.store.whole_max {
             upload.reserve(total)?;
             let draft = upload.draft(access);
             let (slot, _) = pen.write_header(key.hash, upload.queue, &draft, 0)?;
-            let data_at = body_at(&draft);
             let location = slot.location();
             upload.store.log.hold(location);
             upload.whole = Some(Part {
                 location,
                 total,
-                data_at,
+                data_at: layout.body_at,
                 data_len: value_len,
             });
         }
@@ -94,10 +94,7 @@ impl Burst<'_> {
     /// Where the value's next bytes go: at least one byte, unless the upload is complete. Fill some
     /// of it, then tell by [`Upload::advance`].
     pub fn upload_space<'u>(&mut self, upload: &'u mut Upload) -> Result<&'u mut [u8], Refused> {
-        assert!(
-            Arc::ptr_eq(&self.worker.store, &upload.store),
-            "an upload to another store"
-        );
+        upload.assert_is_to(&self.worker.store);
         if upload.filled < upload.value_len && upload.filled == upload.reserved() {
             let left = upload.value_len - upload.filled;
             let (index, queue) = (upload.pieces.len(), upload.queue);
@@ -116,7 +113,7 @@ impl Burst<'_> {
             upload.pieces.push(Part {
                 location,
                 total: piece_len(data_len),
-                data_at: PIECE_DATA_AT,
+                data_at: PIECE_HEADER_LEN,
                 data_len,
             });
         }
@@ -135,10 +132,7 @@ impl Burst<'_> {
             0,
             "an upload is finished before it is complete"
         );
-        assert!(
-            Arc::ptr_eq(&self.worker.store, &upload.store),
-            "an upload to another store"
-        );
+        upload.assert_is_to(&self.worker.store);
         let key = Key {
             bytes: upload.key(),
             hash: upload.hash,
@@ -155,6 +149,13 @@ impl Burst<'_> {
 }
 
 impl Upload {
+    fn assert_is_to(&self, store: &Arc<Store>) {
+        assert!(
+            Arc::ptr_eq(store, &self.store),
+            "an upload to another store"
+        );
+    }
+
     /// Bytes of the value, all of it.
     pub fn value_len(&self) -> usize {
         self.value_len

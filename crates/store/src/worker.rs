@@ -6,6 +6,7 @@ use crate::index::{Hint, Migration};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
 use crate::memory::{prefetch, prefetch_at, prefetch_for_write};
+use crate::operations::MIGRATIONS_MAX;
 use crate::request::{Access, Miss};
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
@@ -54,7 +55,7 @@ impl Worker {
                 OpenSegment::new(Queue::Small),
                 OpenSegment::new(Queue::Main),
             ],
-            migrations: Vec::with_capacity(64),
+            migrations: Vec::with_capacity(MIGRATIONS_MAX),
             cleaner: Cleaner::new(),
             flush_seen: 0,
             present: false,

@@ -120,20 +120,22 @@ impl<'p> LookAhead<'p> {
         if !prefetches {
             return;
         }
-        if let Some(at) = front.checked_sub(GROUP) {
-            let left = self.plan.len().saturating_sub(at);
-            for seen in group(&mut self.seen, at).iter_mut().take(left) {
-                if let Some((hash, intent)) = seen.key {
-                    seen.ahead = burst.look(hash, intent, seen.ahead);
-                }
-            }
-        }
-        if let Some(at) = front.checked_sub(2 * GROUP) {
-            let left = self.plan.len().saturating_sub(at);
-            for seen in group(&mut self.seen, at).iter_mut().take(left) {
-                if let Some((hash, _)) = seen.key {
-                    seen.ahead = burst.look_again(hash, seen.ahead);
-                }
+        self.step(front.checked_sub(GROUP), |hash, intent, ahead| {
+            burst.look(hash, intent, ahead)
+        });
+        self.step(front.checked_sub(2 * GROUP), |hash, _, ahead| {
+            burst.look_again(hash, ahead)
+        });
+    }
+
+    /// Takes the keys of the group that begins with request `at`, if there is one, a step further.
+    #[inline]
+    fn step(&mut self, at: Option<usize>, look: impl Fn(KeyHash, Intent, Ahead) -> Ahead) {
+        let Some(at) = at else { return };
+        let left = self.plan.len().saturating_sub(at);
+        for seen in group(&mut self.seen, at).iter_mut().take(left) {
+            if let Some((hash, intent)) = seen.key {
+                seen.ahead = look(hash, intent, seen.ahead);
             }
         }
     }

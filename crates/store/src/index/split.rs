@@ -34,6 +34,13 @@ pub(crate) struct Migration {
     next: BucketNumber,
 }
 
+impl Migration {
+    /// Whether both are of the same split, however far they are.
+    pub(crate) fn is_of(&self, other: &Migration) -> bool {
+        (self.child, self.start) == (other.child, other.start)
+    }
+}
+
 impl Index {
     /// Splits the sub-table that serves `hash` if it can be split: into itself and `child`, an
     /// unused table. `None` where another split of it is under way, or its depth is the most;
@@ -69,6 +76,7 @@ impl Index {
     }
 
     /// Whether no split of the sub-table of `hash` is under way.
+    #[cfg(all(loom, test))]
     pub(crate) fn is_settled(&self, hash: KeyHash) -> bool {
         self.directory.entry(hash).is_settled()
     }
@@ -105,15 +113,8 @@ impl Index {
         true
     }
 
-    /// Completes whatever split the sub-table of `hash` takes part in.
-    pub(crate) fn finish_split(&self, hash: KeyHash) {
-        if let Some(mut migration) = self.split_of(hash) {
-            self.migrate(&mut migration, TABLE_BUCKETS);
-        }
-    }
-
     /// The split that the sub-table of `hash` takes part in, from its beginning.
-    fn split_of(&self, hash: KeyHash) -> Option<Migration> {
+    pub(crate) fn split_of(&self, hash: KeyHash) -> Option<Migration> {
         let entry = self.directory.entry(hash);
         let parent_start = self.directory.start(hash, entry.depth());
         let span = self.directory.span(entry.depth());
@@ -130,18 +131,6 @@ impl Index {
             start,
             next: 0,
         })
-    }
-
-    /// Which of `migrations` is the split that the sub-table of `hash` takes part in.
-    pub(crate) fn position_of_split(
-        &self,
-        hash: KeyHash,
-        migrations: &[Migration],
-    ) -> Option<usize> {
-        let split = self.split_of(hash)?;
-        migrations
-            .iter()
-            .position(|known| (known.child, known.start) == (split.child, split.start))
     }
 
     /// Says in the directory that the split is over. Many may come to say so; once is enough.

@@ -2,7 +2,7 @@
 
 use super::pen::Pen;
 use crate::index::slot::Slot;
-use crate::index::{Inserted, Place, Room};
+use crate::index::{Inserted, Place, Room, TABLE_BUCKETS};
 use crate::key::{Key, KeyHash};
 use crate::request::Refused;
 use crate::segment::item::RawItem;
@@ -16,7 +16,7 @@ const GROW_TRIES: u32 = 64;
 const GROW_BUCKETS: u32 = 128;
 
 /// Splits that a worker has under way at most.
-const MIGRATIONS_MAX: usize = 64;
+pub(crate) const MIGRATIONS_MAX: usize = 64;
 
 /// The index may take this part of memory for the sake of ghosts: one twentieth.
 const GHOST_SHARE: usize = 20;
@@ -133,15 +133,18 @@ impl Pen<'_> {
     /// it can grow no more.
     fn grow(&mut self, hash: KeyHash) -> bool {
         let store = self.hand.store;
-        if !store.index.is_settled(hash) {
-            // A part of it at a time: most often there is room long before all of it is done.
-            match store.index.position_of_split(hash, self.migrations) {
+        if let Some(mut split) = store.index.split_of(hash) {
+            match self.migrations.iter().position(|own| own.is_of(&split)) {
+                // A part of it at a time: most often there is room long before all of it is done.
                 Some(at) => {
                     if store.index.migrate(&mut self.migrations[at], GROW_BUCKETS) {
                         self.migrations.swap_remove(at);
                     }
                 }
-                None => store.index.finish_split(hash),
+                // Another worker's, which may be asleep.
+                None => {
+                    store.index.migrate(&mut split, TABLE_BUCKETS);
+                }
             }
             return true;
         }

@@ -17,6 +17,7 @@ mod touch;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use link::MIGRATIONS_MAX;
 pub(crate) use pen::{Body, KEY_MAX, Pen};
 pub use pin::Pinned;
 

@@ -7,7 +7,7 @@ use crate::key::KeyHash;
 use crate::memory::Purpose;
 use crate::request::Refused;
 use crate::segment::item::RawItem;
-use crate::segment::layout::{Draft, PIECE_DATA_AT, piece_len};
+use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::{OpenSegment, Queue};
 use crate::time::UnixSeconds;
 use crate::upload::Upload;
@@ -246,8 +246,8 @@ impl<'p> Pen<'p> {
         let store = self.hand.store;
         let log = &store.log;
         let open = &mut self.open[queue as usize];
-        let most = store.whole_max - PIECE_DATA_AT;
-        let room = log.room(open).saturating_sub(PIECE_DATA_AT);
+        let most = store.whole_max - PIECE_HEADER_LEN;
+        let room = log.room(open).saturating_sub(PIECE_HEADER_LEN);
         // What is left of the segment, unless that is so little that the head would grow long.
         let data_len = if room >= most / 2 {
             most.min(room)

@@ -89,10 +89,7 @@ impl<'m> Space<'m> {
             put(&cas.to_ne_bytes());
         }
         put(draft.key);
-        let body_len = draft
-            .chunks
-            .map_or(draft.value_len, |chunks| chunks as usize * 8);
-        &mut bytes[layout.body_at..layout.body_at + body_len]
+        &mut bytes[layout.body_at..layout.body_at + draft.body_len()]
     }
 
     /// Writes a piece's header. Returns its data, to be filled.
@@ -424,19 +421,6 @@ impl<'m> RawItem<'m> {
 mod tests {
     use super::*;
 
-    fn draft<'a>(key: &'a [u8], value_len: usize) -> Draft<'a> {
-        Draft {
-            key,
-            key_is_binary: false,
-            client_flags: 0,
-            cas: None,
-            expiry: Expiry::NEVER,
-            access: 0,
-            value_len,
-            chunks: None,
-        }
-    }
-
     #[test]
     fn what_is_written_is_read() {
         let memory = Mapping::reserve(2 << 20).unwrap();
@@ -450,7 +434,7 @@ mod tests {
                         key_is_binary: flags == 7,
                         expiry: Expiry::at(UnixSeconds(77)),
                         access: mark::WON | 5,
-                        ..draft(&key, value_len)
+                        ..Draft::plain(&key, value_len)
                     };
                     let location = Location::of_offset(4096);
                     let total = draft.layout().total;
@@ -492,7 +476,7 @@ mod tests {
         let memory = Mapping::reserve(2 << 20).unwrap();
         let head = Draft {
             chunks: Some(3),
-            ..draft(b"large", 200_000)
+            ..Draft::plain(b"large", 200_000)
         };
         // SAFETY: the memory is this test's alone.
         let mut space =

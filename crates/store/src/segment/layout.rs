@@ -31,7 +31,8 @@
 use crate::time::Expiry;
 
 pub(super) const HEADER_LEN: usize = 12;
-pub(super) const PIECE_HEADER_LEN: usize = 24;
+/// Where a piece's data begins.
+pub(crate) const PIECE_HEADER_LEN: usize = 24;
 
 pub(super) const CLIENT_FLAGS: u8 = 1;
 pub(super) const LONG: u8 = 2;
@@ -74,7 +75,7 @@ pub(crate) struct Draft<'a> {
 pub(crate) struct Layout {
     pub(super) fields: u8,
     pub(super) key_at: usize,
-    pub(super) body_at: usize,
+    pub(crate) body_at: usize,
     /// All bytes, a multiple of 8.
     pub(crate) total: usize,
 }
@@ -97,10 +98,30 @@ impl Draft<'_> {
         if self.chunks.is_some() {
             fields |= HEAD;
         }
-        let body_len = self
-            .chunks
-            .map_or(self.value_len, |chunks| chunks as usize * 8);
-        Layout::of(fields, self.key.len(), body_len)
+        Layout::of(fields, self.key.len(), self.body_len())
+    }
+
+    /// Bytes of the value, or of a head's locations.
+    pub(super) fn body_len(&self) -> usize {
+        self.chunks
+            .map_or(self.value_len, |chunks| chunks as usize * 8)
+    }
+}
+
+#[cfg(test)]
+impl<'a> Draft<'a> {
+    /// An item with no optional fields.
+    pub(super) fn plain(key: &'a [u8], value_len: usize) -> Draft<'a> {
+        Draft {
+            key,
+            key_is_binary: false,
+            client_flags: 0,
+            cas: None,
+            expiry: Expiry::NEVER,
+            access: 0,
+            value_len,
+            chunks: None,
+        }
     }
 }
 
@@ -142,14 +163,6 @@ const OPTIONAL_LEN: [u8; 256] = {
     table
 };
 
-/// Where the value of an item of `draft` begins, in bytes from its start.
-pub(crate) fn body_at(draft: &Draft<'_>) -> usize {
-    draft.layout().body_at
-}
-
-/// Where a piece's data begins.
-pub(crate) const PIECE_DATA_AT: usize = PIECE_HEADER_LEN;
-
 /// All bytes of a piece of `data_len`.
 pub(crate) fn piece_len(data_len: usize) -> usize {
     (PIECE_HEADER_LEN + data_len).next_multiple_of(8)
@@ -160,17 +173,7 @@ mod tests {
     use super::*;
 
     fn total(key: &[u8], value_len: usize) -> usize {
-        let draft = Draft {
-            key,
-            key_is_binary: false,
-            client_flags: 0,
-            cas: None,
-            expiry: Expiry::NEVER,
-            access: 0,
-            value_len,
-            chunks: None,
-        };
-        draft.layout().total
+        Draft::plain(key, value_len).layout().total
     }
 
     #[test]
