@@ -2,7 +2,7 @@
 
 use crate::clean::Cleaner;
 use crate::hand::Hand;
-use crate::index::{Hint, Migration};
+use crate::index::{Hint, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
 use crate::memory::{prefetch, prefetch_at, prefetch_for_write};
@@ -134,16 +134,16 @@ impl Worker {
         }
     }
 
-    /// Carries on with the splits that this worker began.
+    /// Carries on with the splits that this worker began, the oldest first.
     fn migrate(&mut self, buckets: u32) {
-        let mut left = buckets.min(64 * crate::index::TABLE_BUCKETS);
+        let mut left = buckets;
         while left > 0 {
-            let Some(migration) = self.migrations.last_mut() else {
+            let Some(migration) = self.migrations.first_mut() else {
                 return;
             };
-            let step = left.min(crate::index::TABLE_BUCKETS);
+            let step = left.min(TABLE_BUCKETS);
             if self.store.index.migrate(migration, step) {
-                self.migrations.pop();
+                self.migrations.remove(0);
             }
             left -= step;
         }

@@ -478,3 +478,37 @@ fn a_crawl_that_its_worker_leaves_is_finished_by_another() {
     assert_eq!(items(), before - 2000);
     assert!(get(&mut second, b"key 1999").is_none() && get(&mut second, b"other 4999").is_some());
 }
+
+/// A burst that splits more sub-tables than a worker has under way at a time completes the rest
+/// where it goes.
+#[test]
+#[cfg_attr(miri, ignore = "half a million items")]
+fn a_burst_may_split_any_number_of_sub_tables() {
+    let config = Config {
+        memory: 64 << 20,
+        index_bits: Some(0),
+        seed: Some(7),
+        ..Config::default()
+    };
+    let store = Store::new(config, NOW).unwrap();
+    let mut worker = store.worker(0);
+    let keys = 600_000u32;
+    let mut burst = worker.burst(NOW);
+    for number in 0..keys {
+        let name = number.to_be_bytes();
+        let key = burst.key(&name);
+        let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), b"v");
+        assert!(
+            matches!(stored, Stored::Stored { .. }),
+            "{number} {stored:?}"
+        );
+    }
+    let splits = store.stats().totals.splits;
+    assert!(splits > 64, "{splits}");
+    for number in 0..keys {
+        let name = number.to_be_bytes();
+        let key = burst.key(&name);
+        assert!(burst.get(&key, Access::default()).is_ok(), "{number}");
+    }
+    assert_eq!(store.stats().items, u64::from(keys));
+}

@@ -10,6 +10,9 @@ use crate::cpu;
 use crate::hits::coua::now;
 use crate::workload::Values;
 
+/// The hash seed of all rounds.
+const SEED: u64 = 0x636f_7561;
+
 /// How long single sets took while a store grew from nothing.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Growth {
@@ -17,11 +20,15 @@ pub(crate) struct Growth {
     pub(crate) keys: u32,
     /// Splits of the index on the way.
     pub(crate) splits: u64,
-    /// The sets, ends of bursts included.
+    /// The sets of all rounds, ends of bursts included.
     pub(crate) sets: Pauses,
     /// Arithmetic in registers, which took turns with the sets: what it shows is the machine's
     /// doing (interrupts, and the hypervisor, whose time counts as the thread's).
     pub(crate) arithmetic: Pauses,
+    /// The same sets, each by the round in which it took least. A store with the same seed does
+    /// the same work for each set in every round, and the machine does not stop the thread at
+    /// the same set in all of them: what is left is the store's own.
+    pub(crate) sets_least: Pauses,
 }
 
 /// Durations of one kind of work, in nanoseconds of the thread's CPU time. Reading the clock is
@@ -52,31 +59,35 @@ impl Pauses {
     }
 }
 
-/// Times a kind of work.
-struct Clock {
+/// The thread's CPU time that `work` takes, in nanoseconds: four seconds at most.
+#[inline]
+fn time<T>(work: impl FnOnce() -> T) -> u32 {
+    let before = cpu::of_this_thread();
+    std::hint::black_box(work());
+    let took = cpu::of_this_thread() - before;
+    u32::try_from(took.as_nanos()).unwrap_or(u32::MAX)
+}
+
+/// Times of a kind of work.
+struct Times {
     times: Histogram<u64>,
     total_ns: u64,
 }
 
-impl Clock {
-    const NS_MAX: u64 = 60_000_000_000;
+impl Times {
+    const NS_MAX: u64 = u32::MAX as u64;
 
-    fn new() -> Clock {
-        Clock {
+    fn new() -> Times {
+        Times {
             times: Histogram::new_with_max(Self::NS_MAX, 3).expect("the bounds are in order"),
             total_ns: 0,
         }
     }
 
     #[inline]
-    fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let before = cpu::of_this_thread();
-        let result = work();
-        let took = cpu::of_this_thread() - before;
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.times.saturating_record(took);
-        self.total_ns += took;
-        result
+    fn add(&mut self, took: u32) {
+        self.times.saturating_record(took.into());
+        self.total_ns += u64::from(took);
     }
 
     fn pauses(&self) -> Pauses {
@@ -91,32 +102,47 @@ impl Clock {
     }
 }
 
-/// Stores the keys below `keys` one burst each in an empty store of `memory` bytes.
+/// Stores the keys below `keys` one burst each in an empty store of `memory` bytes, in each round
+/// anew.
 pub(crate) fn grow(
+    rounds: usize,
     keys: u32,
     sizes: KeySizes,
     values: &Values,
     memory: usize,
 ) -> Result<Growth, StoreError> {
-    let config = Config {
-        memory,
-        ..Config::default()
-    };
-    let store = Store::new(config, now())?;
-    let mut worker = store.worker(0);
-    let (mut sets, mut arithmetic) = (Clock::new(), Clock::new());
-    let mut buffer = KeySizes::buffer();
-    for number in 0..keys {
-        let start = sizes.write(number, &mut buffer);
-        let (key, value) = (&buffer[start..], values.of(number));
-        sets.time(|| store_one(&store, &mut worker, key, value));
-        arithmetic.time(|| multiply(number));
+    let (mut sets, mut arithmetic) = (Times::new(), Times::new());
+    let mut least = vec![u32::MAX; keys as usize];
+    let mut splits = 0;
+    for _ in 0..rounds {
+        let config = Config {
+            memory,
+            seed: Some(SEED),
+            ..Config::default()
+        };
+        let store = Store::new(config, now())?;
+        let mut worker = store.worker(0);
+        let mut buffer = KeySizes::buffer();
+        for (number, least) in (0..keys).zip(&mut least) {
+            let start = sizes.write(number, &mut buffer);
+            let (key, value) = (&buffer[start..], values.of(number));
+            let took = time(|| store_one(&store, &mut worker, key, value));
+            sets.add(took);
+            *least = took.min(*least);
+            arithmetic.add(time(|| multiply(number)));
+        }
+        splits = store.stats().totals.splits;
+    }
+    let mut sets_least = Times::new();
+    for took in least {
+        sets_least.add(took);
     }
     Ok(Growth {
         keys,
-        splits: store.stats().totals.splits,
+        splits,
         sets: sets.pauses(),
         arithmetic: arithmetic.pauses(),
+        sets_least: sets_least.pauses(),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::key::KeyHash;
 use crate::memory::prefetch;
 
 /// Buckets that a search looks at. Deep enough to fill sub-tables to 98 %.
-const SEARCH_MAX: usize = if cfg!(loom) { 8 } else { 512 };
+const SEARCH_MAX: usize = if cfg!(loom) { 8 } else { 128 };
 
 const NO_PARENT: u16 = u16::MAX;
 

@@ -98,7 +98,7 @@ impl Index {
 
     /// Fills up to `buckets` more buckets. True when the split is complete.
     pub(crate) fn migrate(&self, migration: &mut Migration, buckets: u32) -> bool {
-        let end = TABLE_BUCKETS.min(migration.next + buckets);
+        let end = TABLE_BUCKETS.min(migration.next.saturating_add(buckets));
         while migration.next < end {
             let bucket = self.bucket(migration.child.table(), migration.next);
             bucket.lock();

@@ -138,7 +138,7 @@ impl Pen<'_> {
                 // A part of it at a time: most often there is room long before all of it is done.
                 Some(at) => {
                     if store.index.migrate(&mut self.migrations[at], GROW_BUCKETS) {
-                        self.migrations.swap_remove(at);
+                        self.migrations.remove(at);
                     }
                 }
                 // Another worker's, which may be asleep.
@@ -156,10 +156,9 @@ impl Pen<'_> {
         };
         match store.index.split(hash, table) {
             Some(migration) => {
-                if self.migrations.len() == MIGRATIONS_MAX
-                    && let Some(mut oldest) = self.migrations.pop()
-                {
-                    store.index.migrate(&mut oldest, u32::MAX);
+                if self.migrations.len() == MIGRATIONS_MAX {
+                    let mut oldest = self.migrations.remove(0);
+                    store.index.migrate(&mut oldest, TABLE_BUCKETS);
                 }
                 self.migrations.push(migration);
                 self.hand.counters().splits.add(1);

@@ -115,7 +115,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     values: Values::new(value_size),
                 };
                 if flags.growth {
-                    let growth = grow(keys, setting.sizes, &setting.values, setting.memory()?)?;
+                    let growth = grow(
+                        flags.rounds,
+                        keys,
+                        setting.sizes,
+                        &setting.values,
+                        setting.memory()?,
+                    )?;
                     outcome.note_growth(most, value_size, growth);
                 } else {
                     outcome.configured.extend(setting.measure(flags, &cores)?);

@@ -169,7 +169,13 @@ impl Outcome {
         for grown in &self.growth {
             let growth = &grown.growth;
             let microseconds = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e3);
-            for (work, pauses) in [("sets", &growth.sets), ("arithmetic", &growth.arithmetic)] {
+            let least = format!("sets, least of {} rounds", self.rounds);
+            let works = [
+                ("sets", &growth.sets),
+                ("arithmetic", &growth.arithmetic),
+                (&least, &growth.sets_least),
+            ];
+            for (work, pauses) in works {
                 table.row([
                     format!("0 to {} keys", growth.keys),
                     grown.key_size_max.to_string(),
