@@ -76,8 +76,12 @@ mod tests {
 
     #[test]
     fn growth_is_timed_set_by_set() {
-        let growth = grow(20_000, KeySizes { most: 8 }, &Values::new(8), 64 << 20).unwrap();
-        for pauses in [growth.sets, growth.arithmetic] {
+        let growth = grow(2, 20_000, KeySizes { most: 8 }, &Values::new(8), 64 << 20).unwrap();
+        assert!(
+            growth.sets_least.total_ns < growth.sets.total_ns,
+            "{growth:?}"
+        );
+        for pauses in [growth.sets, growth.arithmetic, growth.sets_least] {
             let Pauses {
                 p50_ns,
                 p999_ns,
