@@ -2,7 +2,7 @@
 //! input, and the same operations however the bytes are cut.
 #![no_main]
 
-use coua_protocol::{Limits, Op, Parser, Span, Step};
+use coua_protocol::{BinaryCommand, Limits, Op, Parser, Span, Step};
 use libfuzzer_sys::fuzz_target;
 
 /// Up to this many bytes a line without an end is waited for, whatever it is.
@@ -55,6 +55,16 @@ fn run(bytes: &[u8], limits: &Limits, piece: &mut impl FnMut() -> usize) -> (Vec
                 let op = op.shifted(u32::try_from(front).expect("short"));
                 inside(&op, &bytes[..end]);
                 front += consumed as usize;
+                let mut op = op;
+                if let Op::StoreEnd { bytes, .. } = &mut op {
+                    // A value's last bytes come with its end, and how many depends on the pieces.
+                    let last = std::mem::take(bytes);
+                    match ops.last_mut() {
+                        Some(Op::StoreBody { bytes }) => bytes.len += last.len,
+                        _ if last.len > 0 => ops.push(Op::StoreBody { bytes: last }),
+                        _ => {}
+                    }
+                }
                 match (ops.last_mut(), op) {
                     (Some(Op::StoreBody { bytes }), Op::StoreBody { bytes: next }) => {
                         assert_eq!(next.start, bytes.start + bytes.len);
@@ -93,6 +103,13 @@ fn inside(op: &Op, bytes: &[u8]) {
         }
         Op::MetaArithmetic(change) => key(change.meta.key),
         Op::StoreBody { bytes: value } => assert!(!value.of(bytes).is_empty()),
+        Op::Binary(request) => match request.command {
+            BinaryCommand::Get { key: name, .. }
+            | BinaryCommand::Delete { key: name, .. }
+            | BinaryCommand::Arithmetic { key: name, .. }
+            | BinaryCommand::Stats { args: name } => key(name),
+            _ => {}
+        },
         Op::Stats { args } | Op::Admin { args, .. } => {
             let _ = args.of(bytes);
         }

@@ -1,4 +1,4 @@
-//! Memcached's language: classic text and meta, both directions.
+//! Memcached's language: classic text, meta and binary, both directions.
 //!
 //! Bytes in, plain values out, and plain values in, bytes out. A [`Parser`] is
 //! the state of one connection; it looks at the bytes that its caller owns and
@@ -22,6 +22,7 @@
 extern crate std;
 
 pub mod base64;
+mod binary;
 mod error_line;
 pub mod expiry;
 mod limits;
@@ -31,6 +32,7 @@ mod request;
 pub mod response;
 mod span;
 
+pub use binary::{Asked, Binary, BinaryCommand, Status};
 pub use error_line::ErrorLine;
 pub use limits::{KEY_LEN_MAX, Limits, VALUE_LEN_MAX};
 pub use op::{

@@ -1,5 +1,6 @@
 //! What a connection asks for: plain values whose spans point into its input.
 
+use crate::binary::{Asked, Binary, BinaryCommand};
 use crate::error_line::ErrorLine;
 use crate::expiry::{TtlStart, TtlWalk, expiry};
 use crate::request::flags::{FlagSet, Flags};
@@ -35,7 +36,7 @@ pub enum Op {
     /// The end of a `get` whose last key had gone out before its line end came:
     /// answer `END`.
     GetEnd,
-    /// A store command of either dialect with its whole body.
+    /// A store command of any dialect with its whole body.
     Store(Store),
     /// A store command whose body follows in pieces. The spans of key and flag
     /// tokens last only as long as the input: keep what the reply needs.
@@ -47,6 +48,8 @@ pub enum Op {
     },
     /// The end of a streamed value.
     StoreEnd {
+        /// The value's last bytes; none in the text.
+        bytes: Span,
         /// A line end followed the value. If not, nothing is stored and the
         /// answer is [`ErrorLine::BadDataChunk`].
         terminated: bool,
@@ -127,6 +130,8 @@ pub enum Op {
         /// No answer.
         noreply: bool,
     },
+    /// A request of the binary protocol, but for stores.
+    Binary(Binary),
     /// Answer this line.
     Error {
         /// The line.
@@ -154,14 +159,24 @@ impl Op {
                 shift(&mut store.value);
                 shift(&mut store.tokens);
             }
-            Op::StoreBody { bytes } => shift(bytes),
+            Op::StoreBody { bytes } | Op::StoreEnd { bytes, .. } => shift(bytes),
             Op::StoreRefused(refused) => shift(&mut refused.key),
             Op::Arithmetic(arithmetic) => shift(&mut arithmetic.key),
             Op::MetaGet(meta) | Op::MetaDelete(meta) => meta.shift(base),
             Op::MetaArithmetic(arithmetic) => arithmetic.meta.shift(base),
             Op::Stats { args } | Op::Admin { args, .. } => shift(args),
+            Op::Binary(request) => match &mut request.command {
+                BinaryCommand::Get { key, .. }
+                | BinaryCommand::Delete { key, .. }
+                | BinaryCommand::Arithmetic { key, .. }
+                | BinaryCommand::Stats { args: key } => shift(key),
+                BinaryCommand::FlushAll { .. }
+                | BinaryCommand::Noop
+                | BinaryCommand::Version
+                | BinaryCommand::Quit
+                | BinaryCommand::Error { .. } => {}
+            },
             Op::GetEnd
-            | Op::StoreEnd { .. }
             | Op::MetaNoop
             | Op::FlushAll { .. }
             | Op::Version
@@ -171,6 +186,20 @@ impl Op {
             | Op::Error { .. } => {}
         }
         self
+    }
+
+    /// Whether the connection closes behind its answer, so that nothing that
+    /// follows is parsed.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        match self {
+            Op::Quit => true,
+            Op::Binary(request) => matches!(
+                request.command,
+                BinaryCommand::Quit | BinaryCommand::Error { closes: true, .. }
+            ),
+            _ => false,
+        }
     }
 }
 
@@ -206,9 +235,11 @@ pub enum StoreReply {
     Meta,
     /// As [`StoreReply::Meta`], but nothing for `HD`: the flag `q`.
     MetaQuiet,
+    /// As the binary protocol does.
+    Binary(Asked),
 }
 
-/// A store command of either dialect.
+/// A store command of any dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
     /// The key as sent.
@@ -271,8 +302,8 @@ pub struct StoreRefused {
     pub value_len: u32,
     /// The line to answer.
     pub error: ErrorLine,
-    /// No answer.
-    pub noreply: bool,
+    /// How it is answered.
+    pub reply: StoreReply,
 }
 
 /// `incr` and `decr`.

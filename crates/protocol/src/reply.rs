@@ -3,10 +3,12 @@
 //! A [`Reply`] appends to a bounded piece of memory. Each call writes all of its
 //! line (or lines) or nothing, and then says how much room it takes.
 
+mod binary;
 mod digits;
 mod line;
 mod meta;
 
+pub use binary::BinaryAnswer;
 pub use line::Line;
 pub use meta::{MetaDebug, MetaFacts, MetaHead, MetaKey};
 

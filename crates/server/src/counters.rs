@@ -123,6 +123,12 @@ counters! {
     listen_disabled_us,
     /// Connections closed because connection buffers had used up their share of memory.
     connections_shed,
+    /// Datagrams that held requests.
+    udp_requests,
+    /// Datagrams that held none, or came from an address that is not answered.
+    udp_dropped,
+    /// Replies that were not sent as datagrams: too long, or more than the address is sent.
+    udp_replies_dropped,
     /// Requests put off to a later turn because memory was being cleaned.
     requests_deferred,
     /// Turns of the worker's loop.

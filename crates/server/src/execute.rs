@@ -5,13 +5,18 @@
 //! the next one may follow.
 
 mod admin;
+mod binary;
 mod classic;
 mod meta;
 mod upload;
 
-use coua_protocol::{ErrorLine, KEY_LEN_MAX, Op, Span, base64, expiry};
+use coua_protocol::reply::{BinaryAnswer, Line};
+use coua_protocol::{
+    Asked, BinaryCommand, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreReply, base64, expiry,
+};
 use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
+use self::binary::ItemForm;
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::counters::Counters;
@@ -85,6 +90,33 @@ pub struct Request<'r> {
     pub gives_up: bool,
 }
 
+/// Where the answer goes of a command that the text and the binary protocol share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    /// A line of the text.
+    Line,
+    /// Nowhere: `noreply`.
+    Nobody,
+    /// A binary answer, of which success is left out where the request is quiet.
+    Binary(Asked),
+}
+
+impl To {
+    fn line_unless(noreply: bool) -> To {
+        if noreply { To::Nobody } else { To::Line }
+    }
+}
+
+impl From<StoreReply> for To {
+    fn from(reply: StoreReply) -> To {
+        match reply {
+            StoreReply::Classic | StoreReply::Meta | StoreReply::MetaQuiet => To::Line,
+            StoreReply::None => To::Nobody,
+            StoreReply::Binary(asked) => To::Binary(asked),
+        }
+    }
+}
+
 /// The key of an operation, and whether the operation reads or writes.
 pub fn key_of(op: &Op) -> Option<(Span, bool, Intent)> {
     Some(match op {
@@ -99,6 +131,13 @@ pub fn key_of(op: &Op) -> Option<(Span, bool, Intent)> {
         Op::MetaDelete(meta) => (meta.key, meta.key_base64(), Intent::Write),
         Op::MetaArithmetic(request) => (request.meta.key, request.meta.key_base64(), Intent::Write),
         Op::MetaDebug { key, base64 } => (*key, *base64, Intent::Read),
+        Op::Binary(request) => match request.command {
+            BinaryCommand::Get { key, .. } => (key, false, Intent::Read),
+            BinaryCommand::Delete { key, .. } | BinaryCommand::Arithmetic { key, .. } => {
+                (key, false, Intent::Write)
+            }
+            _ => return None,
+        },
         _ => return None,
     })
 }
@@ -134,14 +173,20 @@ impl Executor<'_, '_> {
                 exptime,
                 cas,
                 last,
-            } => self.get_and_touch(request, *key, *exptime, *cas, *last),
+            } => {
+                let (cas, last) = (*cas, *last);
+                self.get_and_touch(request, *key, *exptime, ItemForm::Classic { cas, last })
+            }
             Op::GetEnd => self.answers.get_end(),
             Op::StoreStream(store) => self.begin_upload(request, store),
             Op::StoreBody { bytes } => self.continue_upload(request, *bytes),
-            Op::StoreEnd { terminated } => self.end_upload(request, *terminated),
+            Op::StoreEnd { bytes, terminated } => self.end_upload(request, *bytes, *terminated),
             Op::StoreRefused(refused) => self.refuse_store(request, refused),
-            Op::Delete { key, noreply } => self.delete(request, *key, *noreply),
-            Op::Arithmetic(arithmetic) => self.arithmetic(request, arithmetic),
+            Op::Delete { key, noreply } => {
+                self.delete(request, *key, None, To::line_unless(*noreply))
+            }
+            Op::Arithmetic(arithmetic) => self.classic_arithmetic(request, arithmetic),
+            Op::Binary(binary) => self.binary(request, binary),
             Op::Touch {
                 key,
                 exptime,
@@ -151,7 +196,9 @@ impl Executor<'_, '_> {
             Op::MetaArithmetic(arithmetic) => self.meta_arithmetic(request, arithmetic),
             Op::MetaDebug { key, base64 } => self.meta_debug(request, *key, *base64),
             Op::MetaNoop => self.answers.meta_noop(),
-            Op::FlushAll { delay, noreply } => self.flush_all(request, *delay, *noreply),
+            Op::FlushAll { delay, noreply } => {
+                self.flush_all(request, *delay, To::line_unless(*noreply))
+            }
             Op::Version => self.answers.version(),
             Op::Verbosity { level, noreply } => self.answers.verbosity(*level, *noreply),
             Op::Quit => Outcome::CloseWhenSent,
@@ -167,7 +214,7 @@ impl Executor<'_, '_> {
                     // It had got as far as to ask for memory.
                     self.answers.counters.cmd_set.add(1);
                 }
-                self.answers.error(*error, *noreply)
+                self.answers.error(*error, To::line_unless(*noreply))
             }
         }
     }
@@ -231,9 +278,49 @@ impl Answers<'_> {
         })
     }
 
-    fn error(&mut self, error: ErrorLine, noreply: bool) -> Outcome {
-        if !noreply {
-            self.output.reply(|reply| reply.error(error));
+    /// Answers a line that never varies, or what stands for it in the binary protocol.
+    #[inline]
+    fn line(&mut self, to: To, line: Line) -> Outcome {
+        match to {
+            To::Line => self.output.reply(|reply| reply.line(line)),
+            To::Nobody => {}
+            To::Binary(asked) => match line {
+                Line::NotFound => return self.refuse(asked, Status::KeyNotFound),
+                Line::Exists => return self.refuse(asked, Status::KeyExists),
+                Line::NotStored => return self.refuse(asked, Status::NotStored),
+                _ => return self.succeed(asked, 0),
+            },
+        }
+        Outcome::Done
+    }
+
+    /// Answers that a binary request was done, and with which CAS.
+    fn succeed(&mut self, asked: Asked, cas: u64) -> Outcome {
+        if !asked.is_quiet() {
+            let answer = BinaryAnswer {
+                cas,
+                ..BinaryAnswer::default()
+            };
+            self.output.reply(|reply| reply.binary(asked, &answer));
+        }
+        Outcome::Done
+    }
+
+    fn refuse(&mut self, asked: Asked, status: Status) -> Outcome {
+        self.output
+            .reply(|reply| reply.binary_error(asked, status, status.text()));
+        Outcome::Done
+    }
+
+    fn error(&mut self, error: ErrorLine, to: To) -> Outcome {
+        match to {
+            To::Line => self.output.reply(|reply| reply.error(error)),
+            To::Nobody => {}
+            To::Binary(asked) => {
+                let (status, text) = error.into();
+                self.output
+                    .reply(|reply| reply.binary_error(asked, status, text));
+            }
         }
         Outcome::Done
     }

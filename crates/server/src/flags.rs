@@ -2,6 +2,8 @@
 //! and typed, as the rest of the server uses it.
 
 mod addresses;
+mod extended;
+mod help;
 mod raw;
 mod resolved;
 mod sizes;
@@ -33,6 +35,11 @@ impl FlagError {
     }
 }
 
+/// The line about a flag that is taken and does nothing.
+fn no_effect(flag: &str, why: &str) -> String {
+    format!("{flag} has no effect: {why}")
+}
+
 /// What the command line asks for.
 pub enum Asked {
     /// A server with these settings.
@@ -45,6 +52,9 @@ pub enum Asked {
 pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, FlagError> {
     match Raw::try_parse_from(words) {
         Ok(raw) if raw.license => Ok(Asked::Print(LICENSE.to_owned())),
+        Ok(raw) if raw.manual => help::manual(Raw::command())
+            .map(Asked::Print)
+            .map_err(|error| FlagError::new(format!("--man: {error}"))),
         Ok(raw) => Ok(Asked::Serve(Box::new(Settings::resolve(&raw)?))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

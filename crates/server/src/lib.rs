@@ -13,6 +13,7 @@ pub mod buffers;
 pub mod clock;
 pub mod connections;
 pub mod counters;
+pub mod datagram;
 pub mod execute;
 pub mod flags;
 pub mod log;

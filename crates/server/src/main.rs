@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use coua::flags::{self, Asked, Settings};
+use coua::log;
+use coua::process::{self, EX_OSERR, PidFile, ProcessError};
 use coua::server::{Server, Shared, Sockets};
-use coua::{log, process};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
@@ -16,62 +17,81 @@ fn main() -> ExitCode {
         Ok(Asked::Print(text)) => return print(&text),
         Err(error) => return complain(&error, process::exit_status_of(&error)),
     };
-    match prepare(&settings) {
-        Ok(true) => return ExitCode::SUCCESS,
-        Ok(false) => {}
-        Err(error) => return complain(&error, error.exit_status()),
+    if settings.daemon && !process::is_in_background() {
+        return match process::start_in_background() {
+            Ok(status) => ExitCode::from(status),
+            Err(error) => complain(&error, error.exit_status()),
+        };
     }
     log::start(settings.verbosity);
     match run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let status = error
-                .downcast_ref::<process::ProcessError>()
-                .map_or(71, process::ProcessError::exit_status);
+                .downcast_ref::<ProcessError>()
+                .map_or(EX_OSERR, ProcessError::exit_status);
             complain(&error, status)
         }
     }
 }
 
-/// Whether the server carries on elsewhere, so that this process is to end.
-fn prepare(settings: &Settings) -> Result<bool, process::ProcessError> {
+/// Everything that takes root's rights is done before the server becomes another user; files are
+/// made after it, so that they are that user's.
+fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::find_user(settings.user.as_deref())?;
-    process::raise_limits(settings)?;
     if settings.daemon {
-        process::go_to_background(settings)
-    } else {
-        Ok(false)
+        process::leave_terminal()?;
+        if let Some(socket) = &mut settings.unix_socket {
+            // The folder changes before the socket is removed.
+            socket.path = std::path::absolute(&socket.path)?;
+        }
     }
-}
-
-fn run(settings: Settings) -> anyhow::Result<()> {
     // Signals that come while the server starts are waiting when it has started.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
-    let user = settings.user.clone();
-    let pid_file = settings.pid_file.clone().filter(|_| settings.daemon);
-    let sockets = Sockets::open(&settings)?;
-    process::drop_root(user.as_deref())?;
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(|source| {
+        ProcessError::System {
+            action: "watch for signals",
+            source,
+        }
+    })?;
+    let shortage = process::raise_limits(&settings)?;
+    let mut sockets = Sockets::open(&settings)?;
+    process::drop_root(&settings)?;
+    sockets.open_unix(&settings)?;
     let server = Server::start(settings, sockets)?;
-    stop_at_signal(signals, Arc::clone(server.shared()))?;
-    server.wait();
-    if let Some(path) = pid_file {
-        // Another user's file stays, as it would with memcached.
-        let _ = std::fs::remove_file(path);
+    if let Some(shortage) = shortage {
+        tracing::warn!("{shortage}");
     }
+    let shared = Arc::clone(server.shared());
+    stop_at_signal(signals, Arc::clone(&shared))?;
+    let pid_file = shared.settings.pid_file.as_deref();
+    let pid_file = pid_file.and_then(PidFile::write);
+    if shared.settings.daemon {
+        process::tell_ready(&shared.settings);
+    }
+    server.wait();
+    drop(pid_file);
     tracing::info!("stopped");
     Ok(())
 }
 
-fn stop_at_signal(mut signals: Signals, shared: Arc<Shared>) -> anyhow::Result<()> {
+fn stop_at_signal(mut signals: Signals, shared: Arc<Shared>) -> Result<(), ProcessError> {
     std::thread::Builder::new()
         .name("coua-signals".to_owned())
         .spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                tracing::info!("signal {signal}: stopping");
-                shared.stop();
+            for signal in signals.forever() {
+                if signal == SIGHUP {
+                    tracing::info!("signal {signal}: there is nothing to read again");
+                } else {
+                    tracing::info!("signal {signal}: stopping");
+                    shared.stop();
+                }
             }
-        })?;
-    Ok(())
+        })
+        .map(drop)
+        .map_err(|source| ProcessError::System {
+            action: "start a thread",
+            source,
+        })
 }
 
 fn print(text: &str) -> ExitCode {

@@ -4,8 +4,8 @@
 //! system call. What the kernel does not take moves to the connection's
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
 
-use coua_protocol::ErrorLine;
 use coua_protocol::reply::{Full, Reply};
+use coua_protocol::{Asked, ErrorLine};
 use coua_store::{Burst, Item};
 use coua_transport::sockets::Sent;
 
@@ -55,6 +55,16 @@ pub struct InPlace<'i> {
     pub tail: &'static [u8],
     /// Where in the buffer the reply begins that the value belongs to.
     pub reply_start: usize,
+    /// The binary request that it answers, if it is one.
+    pub asked: Option<Asked>,
+}
+
+/// A datagram's reply that has become too long is lost.
+fn gathered(fits: bool) -> Flushed {
+    match fits {
+        true => Flushed::All,
+        false => Flushed::Broken,
+    }
 }
 
 impl From<NoMemory> for Flushed {
@@ -82,6 +92,11 @@ impl Output {
     /// Where in the buffer the next reply begins.
     pub fn next_start(&self) -> usize {
         self.len
+    }
+
+    /// What has been written from `start` on, where a reply began.
+    pub fn written_from(&self, start: usize) -> &[u8] {
+        &self.buffer[start..self.len]
     }
 
     /// Whether the next reply fits, whatever it is.
@@ -120,6 +135,10 @@ impl Output {
     pub fn flush(&mut self, session: &mut Session, pool: &mut Pool) -> Flushed {
         let mut rest = &self.buffer[..self.len];
         self.len = 0;
+        if let Some(datagram) = &mut session.datagram {
+            self.bytes_sent += rest.len() as u64;
+            return gathered(datagram.gather(std::iter::once(rest)));
+        }
         while !rest.is_empty() {
             match session.connection.stream.send(rest) {
                 Sent::Bytes(count) => {
@@ -149,6 +168,11 @@ impl Output {
         let pieces = std::iter::once(&self.buffer[..self.len])
             .chain(value.item.value())
             .chain(std::iter::once(value.tail));
+        if let Some(datagram) = &mut session.datagram {
+            self.bytes_sent += total as u64;
+            self.len = 0;
+            return gathered(datagram.gather(pieces));
+        }
         let drained = send_pieces(&session.connection.stream, pieces, total, &mut sent);
         self.bytes_sent += sent as u64;
         let flushed = match drained {
@@ -187,7 +211,18 @@ impl Output {
             }
         } else if sent <= value.reply_start {
             queue.push(pool, &self.buffer[sent..value.reply_start])?;
-            queue.push(pool, ErrorLine::OutOfMemoryReply.as_bytes())?;
+            let mut room = [0; 128];
+            let mut refusal = Reply::new(&mut room);
+            let error = ErrorLine::OutOfMemoryReply;
+            let written = match value.asked {
+                None => refusal.error(error),
+                Some(asked) => {
+                    let (status, text) = error.into();
+                    refusal.binary_error(asked, status, text)
+                }
+            };
+            written.expect("an error is short");
+            queue.push(pool, refusal.written())?;
         } else {
             return Err(NoMemory);
         }

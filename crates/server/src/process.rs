@@ -1,31 +1,62 @@
-//! The process around the server: user, limits, background, signals.
+//! The process around the server: user, limits, background, the file with its number.
 
-use std::ffi::CString;
-use std::io;
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use nix::errno::Errno;
 use nix::unistd::{Uid, User};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::flags::{FlagError, Settings};
+
+/// sysexits.h: the command line is wrong.
+const EX_USAGE: u8 = 64;
+
+/// sysexits.h: there is no such user.
+const EX_NOUSER: u8 = 67;
+
+/// sysexits.h: the system refuses.
+pub const EX_OSERR: u8 = 71;
 
 /// Set in the environment of the process that `-d` starts.
 const BACKGROUND_MARK: &str = "COUA_IN_BACKGROUND";
 
-/// Descriptors beside those of connections: standard streams, listeners, epoll sets, wakers.
+/// Descriptors beside those of connections and workers: standard streams, signals, files.
+const DESCRIPTORS: u64 = 32;
+
+/// Descriptors of each worker beside those of connections: listeners, epoll set, waker.
 const DESCRIPTORS_PER_WORKER: u64 = 8;
 
-/// Why the process cannot be set up, and the status to exit with, as memcached has it.
+/// Why the process cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// Root did not say whom to become.
-    #[error("must add '-u root' to start as root")]
+    #[error("-u: must add '-u root' to start as root, or better another user")]
     RootWithoutUser,
     /// No such user.
-    #[error("can't find the user {0} to switch to")]
+    #[error("-u: can't find the user {0} to switch to")]
     NoSuchUser(String),
-    /// The system refuses.
+    /// Fewer descriptors than connections.
+    #[error(
+        "-c {connections} needs {needed} descriptors, and the system grants {granted}: \
+         raise the limit (ulimit -n), start as root, or give a smaller -c"
+    )]
+    Descriptors {
+        /// Connections asked for.
+        connections: usize,
+        /// Descriptors for them and all else.
+        needed: u64,
+        /// Descriptors that there may be.
+        granted: u64,
+    },
+    /// Core files may have no byte.
+    #[error(
+        "-r: the system allows no core files: raise the hard limit (ulimit -c) or leave it out"
+    )]
+    CoreFiles,
+    /// The system refuses something else.
     #[error("cannot {action}: {source}")]
     System {
         /// What was tried.
@@ -39,52 +70,96 @@ impl ProcessError {
     /// The status to exit with: those of sysexits.h that memcached uses.
     pub fn exit_status(&self) -> u8 {
         match self {
-            ProcessError::RootWithoutUser => 64,
-            ProcessError::NoSuchUser(_) => 67,
-            ProcessError::System { .. } => 71,
+            ProcessError::RootWithoutUser => EX_USAGE,
+            ProcessError::NoSuchUser(_) => EX_NOUSER,
+            ProcessError::Descriptors { .. }
+            | ProcessError::CoreFiles
+            | ProcessError::System { .. } => EX_OSERR,
         }
     }
 }
 
 /// The status to exit with for flags that cannot be followed.
 pub fn exit_status_of(_: &FlagError) -> u8 {
-    64
+    EX_USAGE
 }
 
-/// Lets the process open as many descriptors as the settings need.
-pub fn raise_limits(settings: &Settings) -> Result<(), ProcessError> {
-    let workers = settings.workers as u64;
-    let needed = settings.connections_max as u64 + 32 + DESCRIPTORS_PER_WORKER * workers;
-    let now = getrlimit(Resource::Nofile);
-    if now.current.is_some_and(|current| current < needed) {
-        let maximum = now.maximum.map(|maximum| maximum.max(needed));
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: Some(needed),
-                maximum,
-            },
-        )
-        .map_err(|errno| ProcessError::System {
-            action: "raise the limit on open files: start as root or give a smaller -c",
-            source: errno.into(),
-        })?;
+fn failed<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> ProcessError {
+    move |source| ProcessError::System {
+        action,
+        source: source.into(),
     }
+}
+
+/// Raises the limits that the settings need to be higher. Before root's rights are given up. Gives
+/// a warning for the log where a limit will do, but is lower than it should be.
+pub fn raise_limits(settings: &Settings) -> Result<Option<String>, ProcessError> {
     if settings.core_dumps {
-        let maximum = getrlimit(Resource::Core).maximum;
-        setrlimit(
-            Resource::Core,
-            Rlimit {
-                current: maximum,
-                maximum,
-            },
-        )
-        .map_err(|errno| ProcessError::System {
-            action: "raise the limit on core files",
-            source: errno.into(),
-        })?;
+        raise_core_limit()?;
     }
-    Ok(())
+    if settings.lock_memory {
+        // Where it may not be raised, locking itself tells whether it was high enough.
+        let _ = setrlimit(Resource::Memlock, WITHOUT_LIMIT);
+    }
+    raise_descriptor_limit(settings)
+}
+
+const WITHOUT_LIMIT: Rlimit = Rlimit {
+    current: None,
+    maximum: None,
+};
+
+fn raise_core_limit() -> Result<(), ProcessError> {
+    if setrlimit(Resource::Core, WITHOUT_LIMIT).is_err() {
+        let maximum = getrlimit(Resource::Core).maximum;
+        let highest = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        setrlimit(Resource::Core, highest)
+            .map_err(failed("raise the limit on core files for -r"))?;
+    }
+    match getrlimit(Resource::Core).current {
+        Some(0) => Err(ProcessError::CoreFiles),
+        _ => Ok(()),
+    }
+}
+
+/// Fewer descriptors than wanted will do as long as there is one for each connection, which is all
+/// that memcached asks for: then the last connections may have to wait.
+fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, ProcessError> {
+    let connections = settings.connections_max as u64;
+    let others = DESCRIPTORS + DESCRIPTORS_PER_WORKER * settings.workers as u64;
+    let needed = connections + others;
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= needed) {
+        return Ok(None);
+    }
+    let raised = Rlimit {
+        current: Some(needed),
+        maximum: now.maximum.map(|maximum| maximum.max(needed)),
+    };
+    if setrlimit(Resource::Nofile, raised).is_ok() {
+        return Ok(None);
+    }
+    let granted = now.maximum.unwrap_or(needed);
+    if granted < connections {
+        return Err(ProcessError::Descriptors {
+            connections: settings.connections_max,
+            needed,
+            granted,
+        });
+    }
+    let highest = Rlimit {
+        current: now.maximum,
+        maximum: now.maximum,
+    };
+    setrlimit(Resource::Nofile, highest)
+        .map_err(failed("raise the limit on open files (ulimit -n) for -c"))?;
+    Ok(Some(format!(
+        "-c {connections} needs {needed} descriptors, and the system grants {granted}: the last \
+         connections may have to wait"
+    )))
 }
 
 /// Whom to become: nobody else where this is not root, or where root said so.
@@ -101,53 +176,160 @@ pub fn find_user(user: Option<&str>) -> Result<Option<User>, ProcessError> {
 }
 
 /// Stops being root. Before any thread is started, and after privileged ports are bound.
-pub fn drop_root(user: Option<&str>) -> Result<(), ProcessError> {
-    match find_user(user)? {
-        None => Ok(()),
-        Some(user) => become_user(&user).map_err(|source| ProcessError::System {
-            action: "assume the identity of the user",
-            source,
-        }),
+pub fn drop_root(settings: &Settings) -> Result<(), ProcessError> {
+    let Some(user) = find_user(settings.user.as_deref())? else {
+        return Ok(());
+    };
+    become_user(&user).map_err(failed("assume the identity of the user (-u)"))?;
+    if settings.core_dumps {
+        // A process that has changed its user leaves no core files unless it asks to.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
+            .map_err(failed("allow core files (-r) beside another user (-u)"))?;
     }
+    Ok(())
 }
 
 fn become_user(user: &User) -> io::Result<()> {
-    nix::unistd::initgroups(&CString::new(user.name.as_str())?, user.gid)?;
+    match nix::unistd::setgroups(&[]) {
+        // Without the right to, there are few rights to lose.
+        Ok(()) | Err(Errno::EPERM) => {}
+        Err(errno) => return Err(errno.into()),
+    }
     nix::unistd::setgid(user.gid)?;
     nix::unistd::setuid(user.uid)?;
     Ok(())
 }
 
-/// Carries on in the background: starts the same program once more, apart from the terminal, and
-/// tells whether this process is to end. In that other process, does the rest and says no.
-pub fn go_to_background(settings: &Settings) -> Result<bool, ProcessError> {
-    let failed = |action| move |source| ProcessError::System { action, source };
-    if std::env::var_os(BACKGROUND_MARK).is_some() {
-        rustix::process::setsid()
-            .map_err(io::Error::from)
-            .map_err(failed("leave the terminal's session"))?;
-        if let Some(path) = &settings.pid_file {
-            write_pid_file(path).map_err(failed("write the file with the process number"))?;
-        }
-        return Ok(false);
-    }
-    let program = std::env::current_exe().map_err(failed("find the program"))?;
-    let errors = if settings.verbosity > 0 {
-        Stdio::inherit()
-    } else {
-        Stdio::null()
-    };
-    Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .env(BACKGROUND_MARK, "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(errors)
-        .spawn()
-        .map_err(failed("start in the background"))?;
-    Ok(true)
+/// Whether this is the process that [`start_in_background`] has started.
+pub fn is_in_background() -> bool {
+    std::env::var_os(BACKGROUND_MARK).is_some()
 }
 
-fn write_pid_file(path: &Path) -> io::Result<()> {
-    std::fs::write(path, format!("{}\n", std::process::id()))
+/// Starts the same program once more, which calls [`leave_terminal`] and [`tell_ready`], and waits
+/// until it is ready or has ended. Gives the status to exit with, so that whoever starts a service
+/// knows at once whether it runs.
+pub fn start_in_background() -> Result<u8, ProcessError> {
+    let program = std::env::current_exe().map_err(failed("find the program for -d"))?;
+    let mut words = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    let mut child = command
+        .args(words)
+        .env(BACKGROUND_MARK, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed("start in the background (-d)"))?;
+    let mut word = [0];
+    let is_ready = child
+        .stdout
+        .take()
+        .is_some_and(|mut pipe| pipe.read_exact(&mut word).is_ok());
+    if is_ready {
+        return Ok(0);
+    }
+    let status = child
+        .wait()
+        .map_err(failed("wait for the process in the background (-d)"))?;
+    // One that was killed has said nothing, and 0 would be a lie.
+    let code = status.code().filter(|code| *code != 0);
+    Ok(code
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(EX_OSERR))
+}
+
+/// Leaves the session of the terminal that the server was started from.
+pub fn leave_terminal() -> Result<(), ProcessError> {
+    rustix::process::setsid()
+        .map(drop)
+        .map_err(failed("leave the terminal's session (-d)"))
+}
+
+/// Tells the process in the foreground that all is well, and lets go of what was its: the folder,
+/// unless core files are to be found there, and the standard streams, unless the log goes there.
+pub fn tell_ready(settings: &Settings) {
+    let mut pipe = io::stdout();
+    // It may have been killed meanwhile, which the server need not mind.
+    let _ = pipe.write_all(b"\n").and_then(|()| pipe.flush());
+    if !settings.core_dumps {
+        // The folder would only be in the way of an administrator.
+        let _ = std::env::set_current_dir("/");
+    }
+    match std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
+        Ok(null) => {
+            // They fail for lack of memory only; the streams then stay as they are.
+            let _ = rustix::stdio::dup2_stdout(&null);
+            if settings.verbosity == 0 {
+                let _ = rustix::stdio::dup2_stderr(&null);
+            }
+        }
+        Err(error) => tracing::warn!("-d: cannot open /dev/null: {error}"),
+    }
+}
+
+/// The file that tells others the process's number. Dropping it removes the file, unless it has
+/// become another process's.
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes the file, which appears whole. Where the system refuses, the log says so and there
+    /// is none: the cache is of use without it.
+    pub fn write(path: &Path) -> Option<PidFile> {
+        if let Some(other) = running(path) {
+            tracing::warn!(
+                "-P: {} holds the number of a running process, {other}",
+                path.display()
+            );
+        }
+        match PidFile::try_write(path) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                tracing::warn!("-P: cannot write {}: {error}", path.display());
+                None
+            }
+        }
+    }
+
+    fn try_write(path: &Path) -> io::Result<PidFile> {
+        // The folder of a process in the background changes.
+        let path = std::path::absolute(path)?;
+        let mut unfinished = path.clone().into_os_string();
+        unfinished.push(".tmp");
+        std::fs::write(&unfinished, format!("{}\n", std::process::id()))?;
+        std::fs::rename(&unfinished, &path)?;
+        Ok(PidFile { path })
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if number_in(&self.path).is_some_and(|pid| pid.as_raw_nonzero() == own_pid()) {
+            // In a folder that is not the user's it has to stay.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn own_pid() -> std::num::NonZeroI32 {
+    rustix::process::getpid().as_raw_nonzero()
+}
+
+/// The other process whose number is in the file, if it runs.
+fn running(path: &Path) -> Option<i32> {
+    let pid = number_in(path)?;
+    let runs = pid.as_raw_nonzero() != own_pid() && rustix::process::test_kill_process(pid).is_ok();
+    runs.then(|| pid.as_raw_nonzero().get())
+}
+
+fn number_in(path: &Path) -> Option<Pid> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Pid::from_raw(text.trim().parse().ok()?)
 }

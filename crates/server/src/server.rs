@@ -1,15 +1,15 @@
 //! The server as a whole: what its workers share, how it starts and how it stops.
 
+mod listening;
+
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use coua_store::{Store, StoreError};
-use coua_transport::sockets::{ListenError, Listener, TcpOptions, Waker};
+use coua_transport::sockets::{ListenError, Waker};
 
 use crate::clock::Clock;
 use crate::connections::Registry;
@@ -18,6 +18,8 @@ use crate::flags::Settings;
 use crate::log;
 use crate::stats::Prefixes;
 use crate::worker::{MEMORY_PER_WORKER, Worker};
+pub use listening::{Sockets, WorkerSockets};
+use listening::{remedy, write_port_file};
 
 /// The version of coua.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -46,6 +48,7 @@ pub struct Shared {
     /// Listening sockets: descriptor and address, as `stats conns` shows them.
     pub listening: Vec<(i32, String)>,
     addresses: Vec<SocketAddr>,
+    udp_addresses: Vec<SocketAddr>,
     counters: Box<[Counters]>,
     baseline: Mutex<Baseline>,
     wakers: Box<[Waker]>,
@@ -135,6 +138,11 @@ impl Shared {
         self.addresses.first().map_or(0, SocketAddr::port)
     }
 
+    /// The UDP port; 0 for none.
+    pub fn udp_port(&self) -> u16 {
+        self.udp_addresses.first().map_or(0, SocketAddr::port)
+    }
+
     /// The TCP addresses, with the ports that the kernel chose where it was to choose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -157,99 +165,29 @@ impl Shared {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The memory.
-    #[error(transparent)]
+    #[error("-m: {0}; give another size, or fewer threads (-t)")]
     Store(#[from] StoreError),
     /// The network.
-    #[error(transparent)]
+    #[error("{0}: {hint}", hint = remedy(.0))]
     Listen(#[from] ListenError),
-    /// The port file.
-    #[error("cannot write {}: {source}", path.display())]
-    PortFile {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
+    /// The memory of the workers.
+    #[error(
+        "-t: cannot take {bytes} bytes of memory for {workers} threads; give fewer, or less -m"
+    )]
+    WorkerMemory {
+        /// How many.
+        workers: usize,
+        /// How much, beside `-m`.
+        bytes: usize,
     },
-    /// Something else that the system refuses.
-    #[error("cannot {action}: {source}")]
+    /// Something else that the system refuses, and that there is for each worker.
+    #[error("-t: cannot {action}: {source}; give fewer threads, or raise the limits (ulimit)")]
     System {
         /// What was tried.
         action: &'static str,
         /// What the system said.
         source: io::Error,
     },
-}
-
-/// Listening sockets that no worker has yet.
-pub struct Sockets {
-    /// By worker.
-    by_worker: Vec<Vec<Listener>>,
-    listening: Vec<(i32, String)>,
-    addresses: Vec<SocketAddr>,
-}
-
-impl Sockets {
-    /// Listens where the settings say.
-    pub fn open(settings: &Settings) -> Result<Sockets, StartError> {
-        let mut sockets = Sockets {
-            by_worker: (0..settings.workers).map(|_| Vec::new()).collect(),
-            listening: Vec::new(),
-            addresses: Vec::new(),
-        };
-        let options = TcpOptions {
-            backlog: settings.backlog,
-        };
-        for listen in &settings.listen {
-            match Listener::tcp(listen.address, settings.workers, options) {
-                Ok(listeners) => sockets.add(listeners, listen.address),
-                Err(error) if listen.is_optional && is_absent(&error) => {
-                    tracing::debug!(%error, "left out");
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if let Some(socket) = &settings.unix_socket {
-            let listener = Listener::unix(&socket.path, settings.unix_mask, settings.backlog)?;
-            let mut listeners = Vec::new();
-            for _ in 1..settings.workers {
-                listeners.push(listener.share().map_err(|source| StartError::System {
-                    action: "share the unix socket",
-                    source,
-                })?);
-            }
-            listeners.push(listener);
-            sockets.note(&listeners[0], format!("unix:{}", socket.path.display()));
-            sockets.give(listeners);
-        }
-        Ok(sockets)
-    }
-
-    fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
-        let address = listeners[0].address().unwrap_or(asked);
-        let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
-        self.note(&listeners[0], format!("{kind}:{address}"));
-        self.addresses.push(address);
-        self.give(listeners);
-    }
-
-    fn note(&mut self, listener: &Listener, address: String) {
-        use std::os::fd::AsFd;
-        self.listening.push((listener.as_fd().as_raw_fd(), address));
-    }
-
-    fn give(&mut self, listeners: Vec<Listener>) {
-        for (worker, listener) in self.by_worker.iter_mut().zip(listeners) {
-            worker.push(listener);
-        }
-    }
-}
-
-/// Whether the machine has no address of that kind at all.
-fn is_absent(error: &ListenError) -> bool {
-    let ListenError::Tcp { source, .. } = error else {
-        return false;
-    };
-    matches!(source.raw_os_error(), Some(97 | 99)) // EAFNOSUPPORT, EADDRNOTAVAIL
 }
 
 /// A server whose workers are running.
@@ -260,18 +198,10 @@ pub struct Server {
 
 impl Server {
     /// Takes the memory and starts the workers.
-    pub fn start(settings: Settings, sockets: Sockets) -> Result<Server, StartError> {
+    pub fn start(mut settings: Settings, sockets: Sockets) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let config = coua_store::Config {
-            memory: settings.memory,
-            item_size_max: settings.limits.item_size_max as usize,
-            workers: settings.workers,
-            evict: settings.evict,
-            lock_memory: settings.lock_memory,
-            ..coua_store::Config::default()
-        };
-        let store = Store::new(config, clock.now().unix)?;
-        write_port_file(&sockets.addresses)?;
+        let store = open_store(&mut settings, &clock)?;
+        reserve_for_workers(settings.workers)?;
         let workers = settings.workers;
         let wakers = (0..workers)
             .map(|_| Waker::new())
@@ -283,6 +213,7 @@ impl Server {
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             listening: sockets.listening,
             addresses: sockets.addresses,
+            udp_addresses: sockets.udp_addresses,
             counters: (0..workers).map(|_| Counters::default()).collect(),
             baseline: Mutex::default(),
             wakers: wakers.map_err(|source| StartError::System {
@@ -293,22 +224,25 @@ impl Server {
             verbosity: AtomicU8::new(settings.verbosity),
             settings,
         });
-        announce(&shared);
         let mut server = Server {
             shared,
             threads: Vec::new(),
         };
-        for (index, listeners) in sockets.by_worker.into_iter().enumerate() {
-            if let Err(error) = server.start_worker(index, listeners) {
+        for (index, sockets) in sockets.by_worker.into_iter().enumerate() {
+            if let Err(error) = server.start_worker(index, sockets) {
                 server.stop();
                 return Err(error);
             }
         }
+        if server.shared.settings.unix_socket.is_none() {
+            write_port_file(&server.shared.addresses, &server.shared.udp_addresses);
+        }
+        announce(&server.shared);
         Ok(server)
     }
 
-    fn start_worker(&mut self, index: usize, listeners: Vec<Listener>) -> Result<(), StartError> {
-        let worker = Worker::new(index, Arc::clone(&self.shared), listeners).map_err(|source| {
+    fn start_worker(&mut self, index: usize, sockets: WorkerSockets) -> Result<(), StartError> {
+        let worker = Worker::new(index, Arc::clone(&self.shared), sockets).map_err(|source| {
             StartError::System {
                 action: "make a worker",
                 source,
@@ -350,6 +284,47 @@ impl Server {
     }
 }
 
+/// Takes the memory. Where it cannot be locked the cache does without, as memcached does.
+fn open_store(settings: &mut Settings, clock: &Clock) -> Result<Arc<Store>, StoreError> {
+    let open = |lock_memory| {
+        let config = coua_store::Config {
+            memory: settings.memory,
+            item_size_max: settings.limits.item_size_max as usize,
+            workers: settings.workers,
+            evict: settings.evict,
+            lock_memory,
+            ..coua_store::Config::default()
+        };
+        Store::new(config, clock.now().unix)
+    };
+    match open(settings.lock_memory) {
+        Err(error @ StoreError::System { .. }) if settings.lock_memory => {
+            let store = open(false)?;
+            settings.lock_memory = false;
+            settings.without_effect.push(format!(
+                "-k has no effect: {error}; raise the limit on locked memory (ulimit -l)"
+            ));
+            Ok(store)
+        }
+        opened => opened,
+    }
+}
+
+/// Memory that a thread takes beside its buffers: its stack, and the allocator's for it.
+const MEMORY_PER_THREAD: usize = 3 << 20;
+
+/// Threads beside the workers: for signals, and for the store's first steps.
+const OTHER_THREADS: usize = 2;
+
+/// Sees whether there is memory for the threads, who cannot do without once they have begun.
+fn reserve_for_workers(workers: usize) -> Result<(), StartError> {
+    let bytes = workers * MEMORY_PER_WORKER + (workers + OTHER_THREADS) * MEMORY_PER_THREAD;
+    let mut trial: Vec<u8> = Vec::new();
+    trial
+        .try_reserve_exact(bytes)
+        .map_err(|_| StartError::WorkerMemory { workers, bytes })
+}
+
 fn announce(shared: &Shared) {
     let store = shared.store.stats();
     let addresses: Vec<&str> = shared
@@ -371,25 +346,7 @@ fn announce(shared: &Shared) {
         MEMORY_PER_WORKER >> 10,
         addresses.join(" "),
     );
-    for flag in &shared.settings.without_effect {
-        tracing::info!("{flag} has no effect here");
+    for line in &shared.settings.without_effect {
+        tracing::info!("{line}");
     }
-}
-
-/// Writes the ports where the environment asks for it, so that tests find a server that was to
-/// take any free port. The file appears whole.
-fn write_port_file(addresses: &[SocketAddr]) -> Result<(), StartError> {
-    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
-        return Ok(());
-    };
-    let mut text = String::new();
-    for address in addresses {
-        let kind = if address.is_ipv4() { "INET" } else { "INET6" };
-        text.push_str(&format!("TCP {kind}: {}\n", address.port()));
-    }
-    let mut unfinished = path.clone().into_os_string();
-    unfinished.push(".lck");
-    std::fs::write(&unfinished, text)
-        .and_then(|()| std::fs::rename(&unfinished, &path))
-        .map_err(|source| StartError::PortFile { path, source })
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use coua_protocol::{Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
+use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::Upload;
 
 use crate::buffers::{Block, Pool};
 use crate::connections::Connection;
+use crate::datagram::Datagram;
 use crate::reply_queue::ReplyQueue;
 use crate::stats::Dump;
 
@@ -27,6 +28,8 @@ pub struct Session {
     pub queue: Option<Box<ReplyQueue>>,
     /// A long reply that is being produced in parts. Nothing is executed while there is one.
     pub dump: Option<Dump>,
+    /// The datagram that it serves, for sessions that serve datagrams.
+    pub datagram: Option<Box<Datagram>>,
     /// A value that arrives in pieces.
     pub upload: Option<Box<Upstream>>,
     /// The value that arrives in pieces has been refused; what comes of it is dropped.
@@ -95,15 +98,16 @@ pub struct Upstream {
 }
 
 impl Session {
-    /// A connection that has just been accepted.
-    pub fn new(connection: Arc<Connection>, may: Permissions) -> Session {
+    /// A connection that has just been accepted, and may speak only `dialect`.
+    pub fn new(connection: Arc<Connection>, dialect: Dialect, may: Permissions) -> Session {
         Session {
             connection,
-            parser: Parser::new(),
+            parser: Parser::of(dialect),
             may,
             leftover: None,
             queue: None,
             dump: None,
+            datagram: None,
             upload: None,
             discards_value: false,
             readable: true,
@@ -121,6 +125,14 @@ impl Session {
     /// Whether replies wait for the client to read, so that nothing may be executed.
     pub fn is_blocked(&self) -> bool {
         self.queue.is_some() || self.dump.is_some()
+    }
+
+    /// Whether the value that arrives in pieces is not all there.
+    pub fn is_receiving(&self) -> bool {
+        let upstream = self.upload.as_deref();
+        upstream
+            .and_then(|upstream| upstream.upload.as_ref())
+            .is_some_and(|upload| upload.remaining() > 0)
     }
 
     /// Whether so much of a value is still to come that it is worth receiving it where it will

@@ -1,7 +1,9 @@
 //! What the server tells of itself: the answers to `stats`.
 
+mod classes;
 mod dump;
 mod general;
+pub mod packets;
 mod prefixes;
 mod settings;
 
@@ -56,8 +58,9 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         return Report::Line(Line::End.as_bytes());
     }
     match name {
-        b"items" => Report::Text(general::write_items),
-        b"slabs" => Report::Text(general::write_slabs),
+        b"items" => Report::Text(classes::write_items),
+        b"slabs" => Report::Text(classes::write_slabs),
+        // As of a memcached without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),
         _ => Report::Line(ErrorLine::Unknown.as_bytes()),
     }
@@ -80,7 +83,8 @@ fn detail(argument: Option<&[u8]>, shared: &Shared, may: Permissions) -> Report 
     Report::Line(Line::Ok.as_bytes())
 }
 
-/// coua has no slab classes, so none has any items to show.
+/// Items cannot be listed: every class is shown as one without items, as memcached shows a class
+/// whose items are all in other queues than the one that it lists.
 fn cachedump(args: Tokens<'_>, may: Permissions) -> Report {
     if !may.dump {
         return Report::Line(b"CLIENT_ERROR stats cachedump not allowed\r\n");

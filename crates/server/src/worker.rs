@@ -16,6 +16,7 @@
 //! - No reference to an item outlives a burst; a value whose reply does is pinned.
 
 mod burst;
+mod datagrams;
 mod input;
 mod intake;
 mod look_ahead;
@@ -35,9 +36,10 @@ use crate::clock::Now;
 use crate::connections::Connection;
 use crate::log::Limit;
 use crate::output::{OUTPUT_LEN, Output};
-use crate::server::Shared;
+use crate::server::{Shared, WorkerSockets};
 use crate::session::{Session, SessionId, Sessions, Upstream};
 use burst::{Planned, Visit};
+use datagrams::DatagramSockets;
 use input::{INPUT_LEN, Input};
 
 /// Requests that are looked up together at most, a key of a request with many counting as one.
@@ -86,6 +88,7 @@ pub struct Worker {
     store: coua_store::Worker,
     poller: Poller,
     listeners: Vec<Listener>,
+    datagrams: DatagramSockets,
     /// Listeners with connections to accept, by number.
     waiting_listeners: Vec<usize>,
     /// Accepting has been suspended since then (milliseconds since the server's start).
@@ -114,12 +117,19 @@ pub struct Worker {
 
 impl Worker {
     /// Worker number `index` of the server, to be run on a thread of its own.
-    pub fn new(index: usize, shared: Arc<Shared>, listeners: Vec<Listener>) -> io::Result<Worker> {
+    pub fn new(index: usize, shared: Arc<Shared>, sockets: WorkerSockets) -> io::Result<Worker> {
+        let WorkerSockets {
+            listeners,
+            datagrams,
+        } = sockets;
         let poller = Poller::new()?;
         poller.add_source(shared.waker(index), WAKER_TOKEN, false)?;
         for (number, listener) in listeners.iter().enumerate() {
             poller.add_source(listener, listener_token(number), !listener.is_tcp())?;
         }
+        let mut sessions = Sessions::default();
+        let datagrams =
+            DatagramSockets::new(datagrams, &shared, &poller, listeners.len(), &mut sessions)?;
         // A quarter of memory may be lent; each worker gets its part of that.
         let page_len = shared.store.stats().segment_len.max(1);
         let pages = shared.settings.memory as u64 / 4 / page_len;
@@ -129,9 +139,10 @@ impl Worker {
             store: shared.store.worker(index),
             poller,
             listeners,
+            datagrams,
             waiting_listeners: Vec::new(),
             accept_paused_ms: None,
-            sessions: Sessions::default(),
+            sessions,
             ready: VecDeque::new(),
             waiting_for_memory: 0,
             input: Input::new(),
@@ -189,6 +200,7 @@ impl Worker {
         self.accept(now);
         self.close_idle(now);
         self.receive(now);
+        self.receive_datagrams(now);
         self.run_burst(now);
         self.has_chores = self.store.end(now.unix);
         self.counters()
@@ -216,7 +228,10 @@ impl Worker {
                 self.shared.waker(self.index).drain();
             } else if event.token.0 & LISTENER_MARK != 0 {
                 let number = usize::try_from(event.token.0 & !LISTENER_MARK).unwrap_or(usize::MAX);
-                self.waiting_listeners.push(number);
+                match number.checked_sub(self.listeners.len()) {
+                    None => self.waiting_listeners.push(number),
+                    Some(number) => self.datagrams.note_readable(number),
+                }
             } else {
                 note_event(&mut self.sessions, &mut self.ready, event);
             }
@@ -264,7 +279,12 @@ impl Worker {
         }
         self.counters().total_connections.add(1);
         let connection = Arc::new(Connection::new(stream, now.unix));
-        let session = Session::new(Arc::clone(&connection), self.shared.settings.permissions);
+        let settings = &self.shared.settings;
+        let session = Session::new(
+            Arc::clone(&connection),
+            settings.dialect,
+            settings.permissions,
+        );
         let id = self.sessions.insert(session);
         self.shared
             .registry
@@ -316,7 +336,8 @@ impl Worker {
         let idle: Vec<SessionId> = self
             .sessions
             .iter()
-            .filter_map(|(id, session)| is_idle(session).then_some(id))
+            .filter(|(_, session)| session.datagram.is_none() && is_idle(session))
+            .map(|(id, _)| id)
             .collect();
         for id in idle {
             self.counters().idle_kicks.add(1);

@@ -250,7 +250,7 @@ pub(crate) fn sized(store: Store, limits: &Limits) -> Parsed {
             unlink: store.mode == StoreMode::Set,
             value_len: store.value_len,
             error: ErrorLine::TooLarge,
-            noreply: store.reply == StoreReply::None,
+            reply: store.reply,
         }),
         value_len: store.value_len,
     }

@@ -129,7 +129,7 @@ pub(crate) fn set(line: &Line<'_>, limits: &Limits) -> Parsed {
                 unlink: true,
                 value_len,
                 error: ErrorLine::TooLarge,
-                noreply: false,
+                reply: StoreReply::Meta,
             }),
             value_len,
         },

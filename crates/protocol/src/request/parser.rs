@@ -1,5 +1,6 @@
 //! A connection's place in its input.
 
+use crate::binary::REQUEST_MAGIC;
 use crate::error_line::ErrorLine;
 use crate::limits::{KEY_LEN_MAX, Limits};
 use crate::op::{Op, Store, StoreReply};
@@ -32,6 +33,10 @@ use crate::span::Span;
 /// - The flag `t` of an item that has ended already is 0
 ///   ([`crate::expiry::TtlWalk::ttl_shown`]); there it wraps round below 2^32.
 /// - Words of a line beyond its first 65534 bytes count like the others.
+/// - What follows the key of a binary request that takes no value is passed over.
+///   Memcached takes it for the next request; where the opcode is unknown it
+///   passes over as many bytes more as extras and key have.
+/// - A binary request whose lengths cannot be is refused when its header is there.
 #[derive(Clone, Copy, Debug)]
 pub struct Parser {
     dialect: Dialect,
@@ -98,12 +103,9 @@ pub enum CloseReason {
     LineTooLong,
     /// Someone speaks HTTP.
     Http,
-    /// The binary protocol, which is not spoken here.
-    Binary,
+    /// What follows a binary request is none.
+    BadMagic,
 }
-
-/// The first byte of a binary request.
-const BINARY_MAGIC: u8 = 0x80;
 
 /// How many spaces may stand before a `get` that is not whole.
 const LEADING_SPACES_MAX: usize = 100;
@@ -141,8 +143,14 @@ impl Parser {
     /// A parser at the beginning of a connection.
     #[must_use]
     pub const fn new() -> Self {
+        Parser::of(Dialect::Unknown)
+    }
+
+    /// A parser at the beginning of a connection that may speak only `dialect`.
+    #[must_use]
+    pub const fn of(dialect: Dialect) -> Self {
         Parser {
-            dialect: Dialect::Unknown,
+            dialect,
             state: FRONT,
         }
     }
@@ -213,14 +221,14 @@ impl Parser {
         self.step(input, limits)
     }
 
-    /// Gives up the streamed value that is under way: the rest of it is skipped.
-    /// For a server that refuses an [`Op::StoreStream`] or runs out of memory in
-    /// its middle. Does nothing when no streamed value is under way.
-    pub fn swallow_body(&mut self) {
-        if let State::Body { rest } = self.state {
-            self.state = State::Swallow {
-                rest: rest + VALUE_END_LEN,
-            };
+    /// How many of a streamed value's last bytes must come through the parser,
+    /// for a server that receives the others by itself: in the binary protocol
+    /// nothing follows a value that its end could be told by.
+    #[must_use]
+    pub const fn streamed_tail_len(&self) -> usize {
+        match self.dialect {
+            Dialect::Binary => 1,
+            Dialect::Unknown | Dialect::Text => 0,
         }
     }
 
@@ -232,14 +240,12 @@ impl Parser {
         };
         if self.dialect == Dialect::Unknown {
             self.dialect = match first {
-                BINARY_MAGIC => Dialect::Binary,
+                REQUEST_MAGIC => Dialect::Binary,
                 _ => Dialect::Text,
             };
         }
         if self.dialect == Dialect::Binary {
-            return Step::Close {
-                reason: CloseReason::Binary,
-            };
+            return self.binary(input, limits);
         }
         match self.state {
             State::Line { scanned } => self.line(input, scanned, limits),
@@ -263,15 +269,14 @@ impl Parser {
                     op: Op::StoreBody { bytes },
                 }
             }
-            State::Swallow { rest } => {
-                let consumed = held(input).min(rest);
-                self.state = match rest - consumed {
-                    0 => FRONT,
-                    rest => State::Swallow { rest },
-                };
-                Step::Skip { consumed }
-            }
+            State::Swallow { rest } => self.swallow(rest, input),
         }
+    }
+
+    fn swallow(&mut self, rest: u32, input: &[u8]) -> Step {
+        let consumed = held(input).min(rest);
+        self.state = rest_of_body(rest - consumed);
+        Step::Skip { consumed }
     }
 
     fn line(&mut self, input: &[u8], scanned: u32, limits: &Limits) -> Step {
@@ -302,7 +307,7 @@ impl Parser {
                 // With a space in front it is no command, however it goes on.
                 let error = ErrorLine::Unknown;
                 let (state, consumed) = match spaces {
-                    0 => (long_get(cas), 3 + u32::from(cas)),
+                    0 => (long_get::begin(cas), 3 + u32::from(cas)),
                     _ => (State::Discard { error }, len),
                 };
                 self.state = state;
@@ -387,60 +392,6 @@ impl Parser {
         }
     }
 
-    fn long_get(&mut self, lookup: Lookup, any: bool, input: &[u8]) -> Step {
-        let spaces = space_len(input);
-        let text = &input[spaces..];
-        let Some(len) = memchr::memchr2(b' ', b'\n', text) else {
-            // The last byte may be the carriage return of the line's end.
-            if text.len() > KEY_LEN_MAX + 1 {
-                self.state = State::Discard {
-                    error: ErrorLine::BadFormat,
-                };
-                return Step::Skip {
-                    consumed: held(input),
-                };
-            }
-            return match spaces {
-                0 => Step::More {
-                    at_least: held(input) + 1,
-                },
-                _ => Step::Skip {
-                    consumed: Span::between(0, spaces).len,
-                },
-            };
-        };
-        let ended = text[len] == b'\n';
-        let word = match (ended, text[..len].strip_suffix(b"\r")) {
-            (true, Some(word)) => word,
-            _ => &text[..len],
-        };
-        let consumed = Span::between(0, spaces + len + 1).len;
-        self.state = match ended {
-            true => FRONT,
-            false => State::LongGet { lookup, any: true },
-        };
-        if word.len() > KEY_LEN_MAX || word.is_empty() && !any {
-            let error = ErrorLine::BadFormat;
-            if !ended {
-                self.state = State::Discard { error };
-                return Step::Skip { consumed };
-            }
-            let noreply = false;
-            return Step::Op {
-                consumed,
-                op: Op::Error { error, noreply },
-            };
-        }
-        let key = Span::between(spaces, spaces + word.len());
-        Step::Op {
-            consumed,
-            op: match word.is_empty() {
-                true => Op::GetEnd,
-                false => lookup.op(key, ended),
-            },
-        }
-    }
-
     fn discard(&mut self, error: ErrorLine, input: &[u8]) -> Step {
         let Some(at) = memchr::memchr(b'\n', input) else {
             return Step::Skip {
@@ -467,6 +418,7 @@ impl Parser {
         Step::Op {
             consumed: VALUE_END_LEN,
             op: Op::StoreEnd {
+                bytes: Span::default(),
                 terminated: end == VALUE_END,
             },
         }
@@ -479,13 +431,16 @@ impl Default for Parser {
     }
 }
 
+mod binary;
+mod long_get;
 #[cfg(test)]
 mod tests;
 
-fn long_get(cas: bool) -> State {
-    State::LongGet {
-        lookup: Lookup { touch: None, cas },
-        any: false,
+/// Before the `rest` bytes of a body that nobody wants.
+const fn rest_of_body(rest: u32) -> State {
+    match rest {
+        0 => FRONT,
+        rest => State::Swallow { rest },
     }
 }
 

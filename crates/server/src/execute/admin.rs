@@ -4,7 +4,7 @@ use coua_protocol::reply::Line;
 use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::UnixSeconds;
 
-use super::{Answers, Executor, Outcome, Request};
+use super::{Answers, Executor, Outcome, Request, To};
 use crate::server::PROTOCOL_VERSION;
 use crate::stats::{self, Report};
 
@@ -13,14 +13,14 @@ impl Executor<'_, '_> {
         &mut self,
         request: Request<'_>,
         delay: Option<i32>,
-        noreply: bool,
+        to: To,
     ) -> Outcome {
         self.answers.counters.cmd_flush.add(1);
         if !request.session.may.flush {
-            return self.answers.error(ErrorLine::FlushDisabled, noreply);
+            return self.answers.error(ErrorLine::FlushDisabled, to);
         }
         let Some(delay) = delay else {
-            return self.answers.error(ErrorLine::BadExptime, noreply);
+            return self.answers.error(ErrorLine::BadExptime, to);
         };
         let at: Option<UnixSeconds> = if delay > 0 {
             self.answers.expiry(delay).second()
@@ -28,7 +28,7 @@ impl Executor<'_, '_> {
             None
         };
         self.burst.flush_all(at);
-        self.answers.ok(noreply)
+        self.answers.line(to, Line::Ok)
     }
 }
 
@@ -41,7 +41,7 @@ impl Answers<'_> {
 
     pub(super) fn verbosity(&mut self, level: u32, noreply: bool) -> Outcome {
         self.shared.set_verbosity(level);
-        self.ok(noreply)
+        self.line(To::line_unless(noreply), Line::Ok)
     }
 
     pub(super) fn shutdown(
@@ -50,15 +50,16 @@ impl Answers<'_> {
         mode: ShutdownMode,
         noreply: bool,
     ) -> Outcome {
+        let to = To::line_unless(noreply);
         if !request.session.may.shutdown {
-            return self.error(ErrorLine::ShutdownDisabled, noreply);
+            return self.error(ErrorLine::ShutdownDisabled, to);
         }
         match mode {
             ShutdownMode::Now | ShutdownMode::Graceful => {
                 self.shared.stop();
                 Outcome::CloseWhenSent
             }
-            ShutdownMode::Unknown => self.error(ErrorLine::BadShutdownMode, noreply),
+            ShutdownMode::Unknown => self.error(ErrorLine::BadShutdownMode, to),
         }
     }
 
@@ -98,19 +99,12 @@ impl Answers<'_> {
     ) -> Outcome {
         let line: &[u8] = match command {
             AdminCommand::Watch if !request.session.may.watch => {
-                return self.error(ErrorLine::WatchDisabled, false);
+                return self.error(ErrorLine::WatchDisabled, To::Line);
             }
             _ => admin_answer(command, Tokens::new(args.of(request.input))),
         };
         if !noreply {
             self.output.reply(|reply| reply.bytes(line));
-        }
-        Outcome::Done
-    }
-
-    fn ok(&mut self, noreply: bool) -> Outcome {
-        if !noreply {
-            self.output.reply(|reply| reply.line(Line::Ok));
         }
         Outcome::Done
     }

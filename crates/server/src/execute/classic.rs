@@ -1,11 +1,14 @@
 //! The classic dialect.
 
 use coua_protocol::reply::Line;
-use coua_protocol::{Arithmetic, ErrorLine, Span, Store, StoreMode, StoreRefused, StoreReply};
+use coua_protocol::{
+    Arithmetic, ErrorLine, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
+};
 use coua_store::{Access, Burst, Counted, Delete, Deleted, Item, Mode, Put, Refused, Stored};
 
-use super::{Answers, Executor, Outcome, Request, stored_key};
-use crate::output::{IN_PLACE_LEN_MIN, InPlace};
+use super::binary::ItemForm;
+use super::{Answers, Executor, Outcome, Request, To, stored_key};
+use crate::output::InPlace;
 use crate::session::Session;
 use crate::stats::PrefixEvent;
 
@@ -18,24 +21,31 @@ impl Executor<'_, '_> {
         cas: bool,
         last: bool,
     ) -> Outcome {
+        self.get_in_form(request, key, ItemForm::Classic { cas, last })
+    }
+
+    #[inline]
+    pub(super) fn get_in_form(
+        &mut self,
+        request: Request<'_>,
+        key: Span,
+        form: ItemForm,
+    ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
         self.answers.counters.cmd_get.add(1);
-        match self
-            .burst
-            .get_ahead(&key, request.ahead, Access { bump: true, cas })
-        {
+        match self.burst.get_ahead(&key, request.ahead, form.access(true)) {
             Ok(item) => {
                 self.answers.counters.get_hits.add(1);
                 self.answers.count_prefix(sent, PrefixEvent::Hit);
                 self.answers
-                    .value(&self.burst, request.session, &item, cas, last)
+                    .value(&self.burst, request.session, &item, form)
             }
             Err(miss) => {
                 self.answers.counters.get_misses.add(1);
                 self.answers.count_miss(miss);
                 self.answers.count_prefix(sent, PrefixEvent::Miss);
-                self.answers.end_if(last)
+                self.answers.no_value(sent, form)
             }
         }
     }
@@ -45,13 +55,12 @@ impl Executor<'_, '_> {
         request: Request<'_>,
         key: Span,
         exptime: i32,
-        cas: bool,
-        last: bool,
+        form: ItemForm,
     ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
         let expiry = self.answers.expiry(exptime);
-        let access = Access { bump: true, cas };
+        let access = form.access(true);
         self.answers.counters.cmd_touch.add(1);
         // An item that ends here is answered once more, so it is looked at before it is touched.
         let found = match expiry.is_past(self.answers.now.unix) {
@@ -64,20 +73,20 @@ impl Executor<'_, '_> {
                 self.answers.counters.touch_misses.add(1);
                 self.answers.count_miss(miss);
                 self.answers.count_prefix(sent, PrefixEvent::Miss);
-                return self.answers.end_if(last);
+                return self.answers.no_value(sent, form);
             }
         };
         self.answers.counters.touch_hits.add(1);
         self.answers.count_prefix(sent, PrefixEvent::Hit);
-        let outcome = if item.value_len() < IN_PLACE_LEN_MIN {
-            self.answers.copied_value(&item, cas, last)
+        let outcome = if form.is_copied(&item) {
+            self.answers.copied_value(&item, form)
         } else {
             // Another worker may have deleted it since, which is as if it had done so before.
-            match self.burst.get(&key, Access { bump: false, cas }) {
+            match self.burst.get(&key, form.access(false)) {
                 Ok(item) => self
                     .answers
-                    .value(&self.burst, request.session, &item, cas, last),
-                Err(_) => self.answers.end_if(last),
+                    .value(&self.burst, request.session, &item, form),
+                Err(_) => self.answers.no_value(sent, form),
             }
         };
         if expiry.is_past(self.answers.now.unix) {
@@ -124,24 +133,31 @@ impl Executor<'_, '_> {
             self.burst
                 .delete(&self.key(bytes, request.hash), &Delete::default());
         }
-        self.answers.error(refused.error, refused.noreply)
+        self.answers.error(refused.error, refused.reply.into())
     }
 
-    pub(super) fn delete(&mut self, request: Request<'_>, key: Span, noreply: bool) -> Outcome {
+    pub(super) fn delete(
+        &mut self,
+        request: Request<'_>,
+        key: Span,
+        compare: Option<u64>,
+        to: To,
+    ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
-        let deleted = self.burst.delete(&key, &Delete::default());
+        let delete = Delete {
+            compare,
+            ..Delete::default()
+        };
+        let deleted = self.burst.delete(&key, &delete);
         let line = match deleted {
             Deleted::Done => {
                 self.answers.counters.delete_hits.add(1);
                 Line::Deleted
             }
             Deleted::Refused(Refused::Wait) if !request.gives_up => return Outcome::Wait,
-            Deleted::Refused(_) => return self.answers.error(ErrorLine::OutOfMemory, noreply),
-            Deleted::Exists => {
-                self.answers.counters.delete_misses.add(1);
-                Line::NotFound
-            }
+            Deleted::Refused(_) => return self.answers.error(ErrorLine::OutOfMemory, to),
+            Deleted::Exists => Line::Exists,
             Deleted::NotFound(miss) => {
                 self.answers.counters.delete_misses.add(1);
                 self.answers.count_miss(miss);
@@ -149,11 +165,11 @@ impl Executor<'_, '_> {
             }
         };
         self.answers.count_prefix(sent, PrefixEvent::Delete);
-        self.answers.line_unless(noreply, line)
+        self.answers.line(to, line)
     }
 
-    pub(super) fn arithmetic(&mut self, request: Request<'_>, op: &Arithmetic) -> Outcome {
-        let key = self.key(op.key.of(request.input), request.hash);
+    pub(super) fn classic_arithmetic(&mut self, request: Request<'_>, op: &Arithmetic) -> Outcome {
+        let to = To::line_unless(op.noreply);
         let arithmetic = coua_store::Arithmetic {
             delta: op.delta,
             decrement: op.decrement,
@@ -163,22 +179,28 @@ impl Executor<'_, '_> {
             vivify: None,
             touch: None,
         };
-        let counted = self.burst.arithmetic(&key, &arithmetic);
+        self.arithmetic(request, op.key, &arithmetic, to)
+    }
+
+    pub(super) fn arithmetic(
+        &mut self,
+        request: Request<'_>,
+        key: Span,
+        arithmetic: &coua_store::Arithmetic,
+        to: To,
+    ) -> Outcome {
+        let key = self.key(key.of(request.input), request.hash);
+        let counted = self.burst.arithmetic(&key, arithmetic);
         if counted == Counted::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }
-        self.answers.count_arithmetic(counted, op.decrement);
+        self.answers.count_arithmetic(counted, arithmetic.decrement);
         match counted {
-            Counted::Value { number, .. } if !op.noreply => {
-                self.answers.output.reply(|reply| reply.number(number));
-                Outcome::Done
-            }
-            Counted::Value { .. } => Outcome::Done,
-            Counted::NotNumeric => self.answers.error(ErrorLine::NotNumeric, op.noreply),
-            Counted::Exists | Counted::NotFound(_) => {
-                self.answers.line_unless(op.noreply, Line::NotFound)
-            }
-            Counted::Refused(_) => self.answers.error(ErrorLine::OutOfMemory, op.noreply),
+            Counted::Value { number, cas, .. } => self.answers.number(to, number, cas),
+            Counted::NotNumeric => self.answers.error(ErrorLine::NotNumeric, to),
+            Counted::Exists => self.answers.line(to, Line::Exists),
+            Counted::NotFound(_) => self.answers.line(to, Line::NotFound),
+            Counted::Refused(_) => self.answers.error(ErrorLine::OutOfMemory, to),
         }
     }
 
@@ -205,7 +227,7 @@ impl Executor<'_, '_> {
                 Line::NotFound
             }
         };
-        self.answers.line_unless(noreply, line)
+        self.answers.line(To::line_unless(noreply), line)
     }
 }
 
@@ -217,13 +239,12 @@ impl Answers<'_> {
         burst: &Burst<'_>,
         session: &mut Session,
         item: &Item<'_>,
-        cas: bool,
-        last: bool,
+        form: ItemForm,
     ) -> Outcome {
-        if item.value_len() < IN_PLACE_LEN_MIN {
-            return self.copied_value(item, cas, last);
+        if form.is_copied(item) {
+            return self.copied_value(item, form);
         }
-        self.value_in_place(burst, session, item, cas, last)
+        self.value_in_place(burst, session, item, form)
     }
 
     fn value_in_place(
@@ -231,26 +252,38 @@ impl Answers<'_> {
         burst: &Burst<'_>,
         session: &mut Session,
         item: &Item<'_>,
-        cas: bool,
-        last: bool,
+        form: ItemForm,
     ) -> Outcome {
-        let (key, flags) = (item.key(), item.client_flags());
-        let cas = cas.then(|| self.shown_cas(item.cas()));
         let reply_start = self.output.next_start();
-        self.output
-            .reply(|reply| reply.value_line(key, flags, cas, item.value_len()));
-        let tail: &[u8] = if last { b"\r\nEND\r\n" } else { b"\r\n" };
+        let (tail, asked): (&[u8], _) = match form {
+            ItemForm::Classic { cas, last } => {
+                let (key, flags) = (item.key(), item.client_flags());
+                let cas = cas.then(|| self.shown_cas(item.cas()));
+                self.output
+                    .reply(|reply| reply.value_line(key, flags, cas, item.value_len()));
+                (if last { b"\r\nEND\r\n" } else { b"\r\n" }, None)
+            }
+            ItemForm::Binary(binary) => {
+                self.binary_head(item, binary);
+                (b"", Some(binary.asked))
+            }
+        };
         let value = InPlace {
             item,
             tail,
             reply_start,
+            asked,
         };
         self.send_in_place(burst, session, &value)
     }
 
     /// Answers an item of a `get` whose value is copied.
     #[inline]
-    fn copied_value(&mut self, item: &Item<'_>, cas: bool, last: bool) -> Outcome {
+    fn copied_value(&mut self, item: &Item<'_>, form: ItemForm) -> Outcome {
+        let (cas, last) = match form {
+            ItemForm::Classic { cas, last } => (cas, last),
+            ItemForm::Binary(form) => return self.copied_binary_value(item, form),
+        };
         let (key, flags) = (item.key(), item.client_flags());
         let cas = cas.then(|| self.shown_cas(item.cas()));
         let value_len = item.value_len();
@@ -261,16 +294,25 @@ impl Answers<'_> {
             self.output
                 .reply(|reply| reply.value_line(key, flags, cas, value_len));
             self.copy_value(item);
+            self.output.reply(|reply| reply.bytes(b"\r\n"));
         }
         self.end_if(last)
     }
 
-    /// Appends a value that lies in pieces, and a line end.
+    /// Appends a value that lies in pieces.
     pub(super) fn copy_value(&mut self, item: &Item<'_>) {
         for chunk in item.value() {
             self.output.reply(|reply| reply.bytes(chunk));
         }
-        self.output.reply(|reply| reply.bytes(b"\r\n"));
+    }
+
+    /// Answers that there is no item.
+    #[inline]
+    fn no_value(&mut self, key: &[u8], form: ItemForm) -> Outcome {
+        match form {
+            ItemForm::Classic { last, .. } => self.end_if(last),
+            ItemForm::Binary(binary) => self.binary_miss(key, binary),
+        }
     }
 
     /// Sends what has been gathered and a large value behind it.
@@ -287,6 +329,16 @@ impl Answers<'_> {
 
     pub(super) fn get_end(&mut self) -> Outcome {
         self.end_if(true)
+    }
+
+    /// Answers what a number has come to.
+    fn number(&mut self, to: To, number: u64, cas: u64) -> Outcome {
+        match to {
+            To::Line => self.output.reply(|reply| reply.number(number)),
+            To::Nobody => {}
+            To::Binary(asked) => self.binary_number(asked, number, cas),
+        }
+        Outcome::Done
     }
 
     #[inline]
@@ -314,7 +366,10 @@ impl Answers<'_> {
             allow_stale: store.invalidate,
             // 0 is no CAS that an item can have; memcached chooses one then.
             cas: store.explicit_cas().filter(|&cas| cas != 0),
-            return_cas: store.tokens.len > 0 && store.flags(input).any(|(flag, _)| flag == b'c'),
+            return_cas: match store.reply {
+                StoreReply::Binary(_) => true,
+                _ => store.tokens.len > 0 && store.flags(input).any(|(flag, _)| flag == b'c'),
+            },
             client_flags: store.client_flags,
             expiry: self.expiry(store.exptime),
             key_is_binary: store.key_base64,
@@ -323,22 +378,24 @@ impl Answers<'_> {
 
     pub(super) fn answer_store(&mut self, stored: Stored, answer: StoreAnswer<'_>) -> Outcome {
         self.count_store(stored, answer.mode);
-        let line = match stored {
-            Stored::Refused(refused) => {
-                let noreply = answer.reply == StoreReply::None;
-                return self.error(refusal_line(refused), noreply);
-            }
-            _ if answer.reply == StoreReply::None => return Outcome::Done,
-            _ if answer.reply != StoreReply::Classic => {
+        let to = To::from(answer.reply);
+        let line = match (stored, answer.reply) {
+            (Stored::Refused(refused), _) => return self.error(refusal_line(refused), to),
+            (_, StoreReply::Meta | StoreReply::MetaQuiet) => {
                 return self.answer_meta_store(stored, answer);
             }
-            Stored::Stored { .. } => Line::Stored,
-            Stored::NotStored => Line::NotStored,
-            Stored::Exists => Line::Exists,
-            Stored::NotFound => Line::NotFound,
+            (Stored::Stored { cas, .. }, StoreReply::Binary(asked)) => {
+                return self.succeed(asked, self.shown_cas(cas));
+            }
+            (Stored::NotStored, StoreReply::Binary(asked)) => {
+                return self.refuse(asked, not_stored(answer.mode));
+            }
+            (Stored::Stored { .. }, _) => Line::Stored,
+            (Stored::NotStored, _) => Line::NotStored,
+            (Stored::Exists, _) => Line::Exists,
+            (Stored::NotFound, _) => Line::NotFound,
         };
-        self.output.reply(|reply| reply.line(line));
-        Outcome::Done
+        self.line(to, line)
     }
 
     fn count_store(&self, stored: Stored, mode: StoreMode) {
@@ -374,13 +431,6 @@ impl Answers<'_> {
             }
             Counted::NotNumeric | Counted::Exists | Counted::Refused(_) => {}
         }
-    }
-
-    fn line_unless(&mut self, noreply: bool, line: Line) -> Outcome {
-        if !noreply {
-            self.output.reply(|reply| reply.line(line));
-        }
-        Outcome::Done
     }
 
     /// A CAS as clients see it: 0 where items have none (`-C`).
@@ -421,6 +471,15 @@ pub(super) struct StoreAnswer<'a> {
 pub(super) fn unlinks_when_refused(store: &Store) -> bool {
     let is_meta = matches!(store.reply, StoreReply::Meta | StoreReply::MetaQuiet);
     is_meta || store.mode == StoreMode::Set
+}
+
+/// What a binary store is told where its mode forbids it.
+fn not_stored(mode: StoreMode) -> Status {
+    match mode {
+        StoreMode::Add => Status::KeyExists,
+        StoreMode::Replace => Status::KeyNotFound,
+        _ => Status::NotStored,
+    }
 }
 
 /// The error line for a value that was refused.

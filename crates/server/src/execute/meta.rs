@@ -9,7 +9,7 @@ use coua_store::{
 };
 
 use super::classic::StoreAnswer;
-use super::{Answers, Executor, Outcome, Request, stored_key};
+use super::{Answers, Executor, Outcome, Request, To, stored_key};
 use crate::output::{IN_PLACE_LEN_MIN, InPlace};
 
 impl Executor<'_, '_> {
@@ -84,6 +84,7 @@ impl Executor<'_, '_> {
                     item: &item,
                     tail: b"\r\n",
                     reply_start,
+                    asked: None,
                 };
                 self.answers
                     .send_in_place(&self.burst, request.session, &value)
@@ -131,7 +132,7 @@ impl Executor<'_, '_> {
                 MetaHead::NotFound
             }
             Deleted::Refused(Refused::Wait) if !request.gives_up => return Outcome::Wait,
-            Deleted::Refused(_) => return self.answers.error(ErrorLine::OutOfMemory, false),
+            Deleted::Refused(_) => return self.answers.error(ErrorLine::OutOfMemory, To::Line),
         };
         let facts = MetaFacts {
             key: meta_key(bytes, meta),
@@ -188,7 +189,7 @@ impl Executor<'_, '_> {
                 }
                 MetaHead::Done
             }
-            Counted::NotNumeric => return self.answers.error(ErrorLine::NotNumeric, false),
+            Counted::NotNumeric => return self.answers.error(ErrorLine::NotNumeric, To::Line),
             Counted::Exists => MetaHead::Exists,
             Counted::NotFound(_) => MetaHead::NotFound,
             Counted::Refused(_) => {
@@ -196,7 +197,7 @@ impl Executor<'_, '_> {
                     Some(_) => ErrorLine::OutOfMemoryVivifying,
                     None => ErrorLine::OutOfMemory,
                 };
-                return self.answers.error(error, false);
+                return self.answers.error(error, To::Line);
             }
         };
         self.answers
@@ -280,6 +281,7 @@ impl Answers<'_> {
             let head = MetaHead::Value(item.value_len());
             self.output.reply(|reply| reply.meta(head, flags, &facts));
             self.copy_value(item);
+            self.output.reply(|reply| reply.bytes(b"\r\n"));
         }
         Outcome::Done
     }

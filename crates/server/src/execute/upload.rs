@@ -35,10 +35,9 @@ impl Executor<'_, '_> {
                     self.burst.delete(&key, &Delete::default());
                 }
                 session.discards_value = true;
-                let noreply = store.reply == StoreReply::None;
                 return self
                     .answers
-                    .refuse_upload(refusal_line(refused), refused, noreply);
+                    .refuse_upload(refusal_line(refused), refused, store.reply);
             }
         };
         let mut stored_key = [0; KEY_LEN_MAX];
@@ -90,13 +89,13 @@ impl Executor<'_, '_> {
                 }
                 Err(Refused::Wait) if !gives_up => return Outcome::Wait,
                 Err(refused) => {
-                    let noreply = upstream.reply == StoreReply::None;
+                    let reply = upstream.reply;
                     self.end_upstream(session);
                     session.discards_value = true;
                     return self.answers.refuse_upload(
                         ErrorLine::OutOfMemoryReading,
                         refused,
-                        noreply,
+                        reply,
                     );
                 }
             }
@@ -105,10 +104,33 @@ impl Executor<'_, '_> {
         Outcome::Done
     }
 
-    pub(super) fn end_upload(&mut self, request: Request<'_>, terminated: bool) -> Outcome {
+    pub(super) fn end_upload(
+        &mut self,
+        request: Request<'_>,
+        bytes: Span,
+        terminated: bool,
+    ) -> Outcome {
         let Request {
-            session, gives_up, ..
+            session,
+            input,
+            hash,
+            ahead,
+            gives_up,
         } = request;
+        // Bytes that are there already are so because the end of the value had to wait.
+        if bytes.len > 0 && session.is_receiving() {
+            let rest = Request {
+                session: &mut *session,
+                input,
+                hash,
+                ahead,
+                gives_up,
+            };
+            let received = self.continue_upload(rest, bytes);
+            if received != Outcome::Done {
+                return received;
+            }
+        }
         if std::mem::take(&mut session.discards_value) {
             return Outcome::Done;
         }
@@ -121,9 +143,9 @@ impl Executor<'_, '_> {
         if !terminated {
             drop(upload);
             self.answers.counters.cmd_set.add(1);
-            let noreply = upstream.reply == StoreReply::None;
+            let to = upstream.reply.into();
             self.end_upstream(session);
-            return self.answers.error(ErrorLine::BadDataChunk, noreply);
+            return self.answers.error(ErrorLine::BadDataChunk, to);
         }
         let stored = match self.burst.finish_upload(upload) {
             Ok(stored) => stored,
@@ -137,17 +159,17 @@ impl Executor<'_, '_> {
             return Outcome::Done;
         };
         session.connection.set_activity(Activity::Reading);
-        let is_classic = matches!(upstream.reply, StoreReply::Classic | StoreReply::None);
+        let is_meta = matches!(upstream.reply, StoreReply::Meta | StoreReply::MetaQuiet);
         let answer = StoreAnswer {
             key: &upstream.key[..upstream.key_len],
             key_base64: upstream.key_base64,
             value_len: upstream.value_len,
             mode: upstream.mode,
             reply: upstream.reply,
-            flags: if is_classic {
-                Flags::new(&[])
-            } else {
+            flags: if is_meta {
                 upstream.echo.flags()
+            } else {
+                Flags::new(&[])
             },
         };
         let outcome = self.answers.answer_store(stored, answer);
@@ -165,11 +187,11 @@ impl Executor<'_, '_> {
 }
 
 impl Answers<'_> {
-    fn refuse_upload(&mut self, error: ErrorLine, refused: Refused, noreply: bool) -> Outcome {
+    fn refuse_upload(&mut self, error: ErrorLine, refused: Refused, reply: StoreReply) -> Outcome {
         match refused {
             Refused::TooLarge => self.counters.store_too_large.add(1),
             Refused::Wait | Refused::OutOfMemory => self.counters.store_no_memory.add(1),
         }
-        self.error(error, noreply)
+        self.error(error, reply.into())
     }
 }

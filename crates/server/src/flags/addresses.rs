@@ -27,16 +27,79 @@ pub(super) fn everywhere(port: u16) -> Vec<Listen> {
     .collect()
 }
 
-/// The addresses that one `-l` names, with `port` where they name none.
-pub(super) fn parse(text: &str, port: u16) -> Result<Vec<Listen>, FlagError> {
-    let mut all = Vec::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        all.extend(parse_one(part, port)?);
+/// What `-l` says.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    /// Where to listen; none of them twice.
+    pub(super) listen: Vec<Listen>,
+    /// Some carry a tag, which only a proxy has a use for.
+    pub(super) have_tags: bool,
+}
+
+impl Addresses {
+    /// Reads addresses with commas between them, with `port` for those that name none.
+    /// `protocol` is what `-B` says.
+    pub(super) fn parse(text: &str, port: u16, protocol: &str) -> Result<Addresses, FlagError> {
+        let mut all = Addresses::default();
+        for part in text.split([',', ';']).filter(|part| !part.is_empty()) {
+            let untagged = all.take_prefixes(part, protocol)?;
+            for listen in parse_one(untagged, port)? {
+                let is_new = all.listen.iter().all(|one| one.address != listen.address);
+                // Each port 0 is another port.
+                if is_new || listen.address.port() == 0 {
+                    all.listen.push(listen);
+                }
+            }
+        }
+        if all.listen.is_empty() {
+            return Err(FlagError::new("-l needs an address"));
+        }
+        Ok(all)
     }
-    if all.is_empty() {
-        return Err(FlagError::new("-l needs an address"));
+
+    /// Reads what memcached takes in front of an address, and gives the address.
+    fn take_prefixes<'t>(&mut self, text: &'t str, protocol: &str) -> Result<&'t str, FlagError> {
+        let mut rest = text;
+        for kind in ["notls", "btls", "mtls"] {
+            if rest.starts_with(&format!("{kind}:")) {
+                return Err(FlagError::new(format!(
+                    "-l cannot be '{text}': coua has no TLS yet; leave {kind}: out"
+                )));
+            }
+        }
+        if let Some((name, behind)) = prefix(rest, "proto", &[('[', ']')]) {
+            let ours = if protocol == "auto" {
+                "negotiating"
+            } else {
+                protocol
+            };
+            if name != ours {
+                return Err(FlagError::new(format!(
+                    "-l cannot be '{text}': coua speaks the same on all addresses; leave \
+                     proto[{name}]: out and see -B"
+                )));
+            }
+            rest = behind;
+        }
+        if let Some((name, behind)) = prefix(rest, "tag", &[('[', ']'), ('_', '_')]) {
+            if !(1..=8).contains(&name.len()) {
+                let line = format!("-l cannot be '{text}': a tag has 1 to 8 letters");
+                return Err(FlagError::new(line));
+            }
+            self.have_tags = true;
+            rest = behind;
+        }
+        Ok(rest)
     }
-    Ok(all)
+}
+
+/// What stands between the brackets of a prefix such as `tag[name]:`, and what stands behind it.
+fn prefix<'t>(text: &'t str, kind: &str, brackets: &[(char, char)]) -> Option<(&'t str, &'t str)> {
+    let rest = text.strip_prefix(kind)?;
+    brackets.iter().find_map(|(open, close)| {
+        let (name, behind) = rest.strip_prefix(*open)?.split_once(*close)?;
+        Some((name, behind.strip_prefix(':')?))
+    })
 }
 
 fn parse_one(text: &str, port: u16) -> Result<Vec<Listen>, FlagError> {
@@ -68,14 +131,26 @@ fn parse_one(text: &str, port: u16) -> Result<Vec<Listen>, FlagError> {
     if host == "*" {
         return Ok(everywhere(port));
     }
+    if host.contains(['[', ']']) {
+        return Err(wrong());
+    }
     let found = (host, port).to_socket_addrs().map_err(|error| {
         FlagError::new(format!(
             "-l cannot be '{text}': no address of {host} is known ({error})"
         ))
     })?;
-    Ok(found.map(listen).collect())
+    let mut found: Vec<Listen> = found.map(listen).collect();
+    // The name of a machine may have an address of a kind that is switched off.
+    let has_ipv4 = found.iter().any(|listen| listen.address.is_ipv4());
+    for listen in &mut found {
+        listen.is_optional = has_ipv4 && listen.address.is_ipv6();
+    }
+    Ok(found)
 }
 
 fn port_of(text: &str) -> Option<u16> {
-    text.parse().ok()
+    match text {
+        "-1" => Some(0),
+        _ => text.parse().ok(),
+    }
 }

@@ -12,12 +12,15 @@ const MEMORY: &str = "Memory";
 const WORK: &str = "Threads and fairness";
 const ACCESS: &str = "What clients may do";
 const PROCESS: &str = "The process";
+const WITHOUT_EFFECT: &str = "Taken and without effect";
+const MISSING: &str = "memcached's, refused";
 const OTHER: &str = "Help";
 
 /// A memcached-compatible cache server.
 ///
 /// Without flags it listens on port 11211 of all addresses, keeps 64 MiB of items and evicts the
-/// ones used least. Flags have memcached's names and meaning.
+/// ones used least. Flags have memcached's names and meaning; given twice, the last one holds.
+/// Sizes take k, m, g or t behind the number.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "coua",
@@ -25,54 +28,65 @@ const OTHER: &str = "Help";
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
+    override_usage = "coua [FLAG]...",
     max_term_width = 100,
-    after_help = "Examples:\n  coua -m 1024                   1 GiB of memory for everything that \
-                  is kept\n  coua -l 127.0.0.1:11311 -vv    one address, and a log of all \
-                  requests\n  coua -s /run/coua.sock -a 770  a unix socket, no network"
+    after_help = super::help::after_flags()
 )]
 pub struct Raw {
-    /// TCP port; 0 for no TCP, -1 for any free port.
-    #[arg(short = 'p', long = "port", value_name = "NUM", default_value = "11211",
+    /// TCP port, 1 to 65535; 0 for no TCP, -1 for any free port. Without it that of -U, or else
+    /// 11211.
+    #[arg(short = 'p', long = "port", value_name = "NUM",
           allow_negative_numbers = true, help_heading = NETWORK)]
-    pub port: String,
+    pub port: Option<String>,
 
-    /// UDP port; 0, which is off, is the only one that there is.
+    /// UDP port, 1 to 65535; 0 for no UDP, -1 for any free port. A reply of up to 2 MiB takes as
+    /// many datagrams of 1400 bytes as it needs.
     #[arg(short = 'U', long = "udp-port", value_name = "NUM", default_value = "0",
           allow_negative_numbers = true, help_heading = NETWORK)]
     pub udp_port: String,
 
-    /// Address to listen on, also with a port: 127.0.0.1:11311, [::1]:11311, localhost.
-    ///
-    /// Several, with commas between them or the flag repeated. All addresses unless given.
+    /// Megabytes a second that one address is sent in datagrams, beyond four times what it sends:
+    /// a forged address must not be flooded. 0 for any number.
+    #[arg(long = "udp-reply-rate", value_name = "MB", default_value = "4",
+          help_heading = NETWORK)]
+    pub udp_reply_rate: String,
+
+    /// Address to listen on, also with a port: 127.0.0.1:11311, [::1]:11311, localhost, *. Several,
+    /// with commas between them or the flag repeated. All addresses unless given.
     #[arg(short = 'l', long = "listen", value_name = "ADDR", action = ArgAction::Append,
           help_heading = NETWORK)]
     pub listen: Vec<String>,
 
-    /// Unix socket to listen on; no network then.
+    /// Unix socket to listen on; no network then. A socket that a dead server left behind is
+    /// replaced.
     #[arg(short = 's', long = "unix-socket", value_name = "FILE", help_heading = NETWORK)]
     pub unix_socket: Option<PathBuf>,
 
-    /// Access bits of the unix socket, in octal.
+    /// Access bits of the unix socket, in octal, 0 to 777.
     #[arg(short = 'a', long = "unix-mask", value_name = "MASK", default_value = "700",
           help_heading = NETWORK)]
     pub unix_mask: String,
 
-    /// Connections open at a time; more are told so and closed.
+    /// Connections open at a time, 1 to 10000000; more are told so and closed. Each takes a
+    /// descriptor.
     #[arg(short = 'c', long = "conn-limit", value_name = "NUM", default_value = "1024",
           help_heading = NETWORK)]
     pub conn_limit: String,
 
-    /// Connections that may wait to be accepted.
+    /// Connections that may wait to be accepted, on each address; the kernel caps it at
+    /// net.core.somaxconn.
     #[arg(short = 'b', long = "listen-backlog", value_name = "NUM", default_value = "1024",
           help_heading = NETWORK)]
     pub backlog: String,
 
-    /// What clients speak: ascii or auto, which are the same as long as there is no binary.
+    /// What clients speak: ascii (classic text and meta), binary, or auto, where the first byte of
+    /// a connection decides.
     #[arg(short = 'B', long = "protocol", value_name = "NAME", default_value = "auto",
           help_heading = NETWORK)]
     pub protocol: String,
 
-    /// Memory in megabytes, for items, index, connection buffers and values that are arriving.
+    /// Memory in megabytes, at least 8, for items, index, connection buffers and values that are
+    /// arriving.
     #[arg(short = 'm', long = "memory-limit", value_name = "NUM", default_value = "64",
           help_heading = MEMORY)]
     pub memory: String,
@@ -86,7 +100,8 @@ pub struct Raw {
     #[arg(short = 'M', long = "disable-evictions", help_heading = MEMORY)]
     pub disable_evictions: bool,
 
-    /// Take all memory at the start and keep it from being swapped out.
+    /// Take all memory at the start and keep it from being swapped out, as far as the system lets
+    /// the user (ulimit -l).
     #[arg(short = 'k', long = "lock-memory", help_heading = MEMORY)]
     pub lock_memory: bool,
 
@@ -94,7 +109,7 @@ pub struct Raw {
     #[arg(short = 'C', long = "disable-cas", help_heading = MEMORY)]
     pub disable_cas: bool,
 
-    /// Threads; as many as there are cores unless given.
+    /// Threads, 1 to 1024; as many as there are cores unless given.
     #[arg(short = 't', long = "threads", value_name = "NUM", help_heading = WORK)]
     pub threads: Option<String>,
 
@@ -102,11 +117,12 @@ pub struct Raw {
     #[arg(long = "cores", value_name = "LIST", help_heading = WORK)]
     pub cores: Option<String>,
 
-    /// Requests of one connection that are answered before others have their turn; 256 unless given.
+    /// Requests of one connection that are answered before others have their turn, 1 to 1000000;
+    /// 256 unless given.
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", help_heading = WORK)]
     pub requests_per_turn: Option<String>,
 
-    /// Let clients stop the server with "shutdown".
+    /// Let clients stop the server with "shutdown"; refused unless given.
     #[arg(short = 'A', long = "enable-shutdown", help_heading = ACCESS)]
     pub enable_shutdown: bool,
 
@@ -122,69 +138,70 @@ pub struct Raw {
     #[arg(short = 'W', long = "disable-watch", help_heading = ACCESS)]
     pub disable_watch: bool,
 
-    /// Count by what stands before this character in keys, for "stats detail".
+    /// Count by what stands before this character in keys, for "stats detail". Unless given it
+    /// is : and "stats detail on" begins to count.
     #[arg(short = 'D', value_name = "CHAR", help_heading = ACCESS)]
     pub prefix_delimiter: Option<String>,
 
-    /// User to become after the start, which root must give.
+    /// User to become once TCP ports are open; root must give one, for others it does nothing.
     #[arg(short = 'u', long = "user", value_name = "NAME", help_heading = PROCESS)]
     pub user: Option<String>,
 
-    /// Run in the background.
+    /// Run in the background; the command ends when the server listens, or with its status when
+    /// it cannot. Without -v there is no log then.
     #[arg(short = 'd', long = "daemon", help_heading = PROCESS)]
     pub daemon: bool,
 
-    /// File to write the process number to, with -d.
+    /// File to write the process number to when the server listens; it is gone when it ends.
     #[arg(short = 'P', long = "pidfile", value_name = "FILE", help_heading = PROCESS)]
     pub pid_file: Option<PathBuf>,
 
-    /// Raise the limit on core files.
+    /// Raise the limit on core files as far as the system lets the user.
     #[arg(short = 'r', long = "enable-coredumps", help_heading = PROCESS)]
     pub core_dumps: bool,
 
-    /// More options, with commas between them: maxconns_fast, no_maxconns_fast,
-    /// idle_timeout=SECONDS.
-    ///
-    /// memcached's others are taken and have no effect.
+    /// More options, with commas between them; see below.
     #[arg(short = 'o', long = "extended", value_name = "LIST", action = ArgAction::Append,
           help_heading = PROCESS)]
     pub extended: Vec<String>,
 
-    /// Log more: errors of connections, and with -vv every request.
+    /// Log more: errors of connections, and with -vv every request. -vvv is the same as -vv.
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count, help_heading = PROCESS)]
     pub verbose: u8,
 
-    /// memcached's growth factor of slab classes; no effect.
-    #[arg(
-        short = 'f',
-        long = "slab-growth-factor",
-        value_name = "NUM",
-        hide = true
-    )]
+    /// Growth factor of slab classes, of which there are none.
+    #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM",
+          help_heading = WITHOUT_EFFECT)]
     pub growth_factor: Option<String>,
 
-    /// memcached's smallest slab class; no effect.
-    #[arg(short = 'n', long = "slab-min-size", value_name = "BYTES", hide = true)]
+    /// Size of the smallest slab class, of which there are none.
+    #[arg(short = 'n', long = "slab-min-size", value_name = "BYTES",
+          help_heading = WITHOUT_EFFECT)]
     pub chunk_size: Option<String>,
 
-    /// Huge pages are used where there are any; no effect.
-    #[arg(short = 'L', long = "enable-largepages", hide = true)]
+    /// Use huge pages, which are used anyway where there are any.
+    #[arg(short = 'L', long = "enable-largepages", help_heading = WITHOUT_EFFECT)]
     pub large_pages: bool,
 
-    /// Not there yet.
-    #[arg(short = 'S', long = "enable-sasl", hide = true)]
+    /// Threads by the network card's queues; the kernel spreads connections over the threads.
+    #[arg(short = 'N', long = "napi-ids", alias = "napi_ids", value_name = "NUM",
+          help_heading = WITHOUT_EFFECT)]
+    pub napi_ids: Option<String>,
+
+    /// SASL authentication: not there yet.
+    #[arg(short = 'S', long = "enable-sasl", help_heading = MISSING)]
     pub sasl: bool,
 
-    /// Not there yet.
-    #[arg(short = 'Y', long = "auth-file", value_name = "FILE", hide = true)]
+    /// Users and passwords: not there yet.
+    #[arg(short = 'Y', long = "auth-file", value_name = "FILE", help_heading = MISSING)]
     pub auth_file: Option<String>,
 
-    /// Not there yet.
-    #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
+    /// Memory that outlives the process: not there yet.
+    #[arg(short = 'e', long = "memory-file", value_name = "FILE", help_heading = MISSING)]
     pub memory_file: Option<String>,
 
-    /// Not there yet.
-    #[arg(short = 'Z', long = "enable-ssl", hide = true)]
+    /// TLS: not there yet.
+    #[arg(short = 'Z', long = "enable-ssl", help_heading = MISSING)]
     pub ssl: bool,
 
     /// Print this.
@@ -198,4 +215,8 @@ pub struct Raw {
     /// Print the licence.
     #[arg(short = 'i', long = "license", help_heading = OTHER)]
     pub license: bool,
+
+    /// Print this as a manual page: coua --man | man -l -
+    #[arg(long = "man", help_heading = OTHER)]
+    pub manual: bool,
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use coua_protocol::Limits;
+use coua_protocol::{Dialect, Limits};
 
-use super::addresses::{self, Listen};
+use super::addresses::{self, Addresses, Listen};
+use super::extended::Extended;
 use super::sizes::{bytes, cores, number};
-use super::{FlagError, Raw};
+use super::{FlagError, Raw, no_effect};
 use crate::session::Permissions;
 
 /// Threads at most.
@@ -35,7 +36,12 @@ pub struct Settings {
     pub listen: Vec<Listen>,
     /// What `-l` said.
     pub listen_text: Option<String>,
-    /// The unix socket, instead of TCP.
+    /// Addresses that receive datagrams.
+    pub listen_udp: Vec<Listen>,
+    /// Bytes a second that one address is sent in datagrams, beyond a multiple of what it sends;
+    /// 0 for any number.
+    pub udp_reply_rate: u64,
+    /// The unix socket, instead of TCP and UDP.
     pub unix_socket: Option<UnixSocket>,
     /// Access bits of a unix socket.
     pub unix_mask: u32,
@@ -49,6 +55,8 @@ pub struct Settings {
     pub idle_timeout_s: u64,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
+    /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
+    pub dialect: Dialect,
     /// Bytes of memory for all that is kept.
     pub memory: usize,
     /// Items are evicted when memory is full.
@@ -79,7 +87,7 @@ pub struct Settings {
     pub core_dumps: bool,
     /// How much to log: 0 little, 1 what goes wrong, 2 and more every request.
     pub verbosity: u8,
-    /// Flags that were given and have no effect here.
+    /// A line for each flag that was given and has no effect.
     pub without_effect: Vec<String>,
 }
 
@@ -96,12 +104,15 @@ impl Settings {
         refuse_what_is_missing(raw)?;
         let extended = Extended::parse(&raw.extended)?;
         let unix_socket = raw.unix_socket.clone().map(|path| UnixSocket { path });
-        let (listen, listen_text) = if unix_socket.is_some() {
-            (Vec::new(), None)
-        } else {
-            tcp_addresses(raw)?
+        let listen_udp = match unix_socket {
+            Some(_) => Vec::new(),
+            None => addresses("-U", &raw.udp_port, raw)?.listen,
         };
-        if listen.is_empty() && unix_socket.is_none() {
+        let Addresses { listen, have_tags } = match unix_socket {
+            Some(_) => Addresses::default(),
+            None => addresses("-p", tcp_port(raw), raw)?,
+        };
+        if listen.is_empty() && listen_udp.is_empty() && unix_socket.is_none() {
             return Err(FlagError::new(
                 "-p 0 leaves nothing to listen on: give -s or a port",
             ));
@@ -111,26 +122,29 @@ impl Settings {
             .cores
             .as_deref()
             .map_or(Ok(Vec::new()), |text| cores("--cores", text))?;
-        let mut without_effect = extended.without_effect;
-        for (flag, given) in [
-            ("-f", raw.growth_factor.is_some()),
-            ("-n", raw.chunk_size.is_some()),
-            ("-L", raw.large_pages),
-        ] {
-            if given {
-                without_effect.push(flag.to_owned());
-            }
+        let mut without_effect = flags_without_effect(raw)?;
+        if have_tags {
+            let line = no_effect(
+                "-l with a tag",
+                "only a proxy tells connections apart by it",
+            );
+            without_effect.push(line);
         }
+        without_effect.extend(extended.without_effect);
+        let (protocol_name, dialect) = protocol(&raw.protocol)?;
         Ok(Settings {
             listen,
-            listen_text,
+            listen_udp,
+            udp_reply_rate: number("--udp-reply-rate", &raw.udp_reply_rate, 0, 1 << 20)? << 20,
+            listen_text: (!raw.listen.is_empty()).then(|| raw.listen.join(",")),
             unix_socket,
             unix_mask: unix_mask(&raw.unix_mask)?,
-            backlog: int(number("-b", &raw.backlog, 1, 65_535)?),
+            backlog: int(number("-b", &raw.backlog, 1, i32::MAX as u64)?),
             connections_max: size(number("-c", &raw.conn_limit, 1, 10_000_000)?),
             refuses_at_once: extended.refuses_at_once,
             idle_timeout_s: extended.idle_timeout_s,
-            protocol_name: protocol_name(&raw.protocol)?,
+            protocol_name,
+            dialect,
             memory,
             evict: !raw.disable_evictions,
             lock_memory: raw.lock_memory,
@@ -180,19 +194,21 @@ impl Settings {
 fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
     for (given, line) in [
         (
-            raw.udp_port != "0",
-            "-U: coua does not speak UDP yet; leave it out or give 0",
+            raw.sasl,
+            "-S: coua has no SASL authentication yet; leave it out, and keep strangers out with -l or -s",
         ),
-        (raw.sasl, "-S: coua has no SASL authentication yet"),
         (
             raw.auth_file.is_some(),
-            "-Y: coua has no authentication yet",
+            "-Y: coua has no authentication yet; leave it out, and keep strangers out with -l or -s",
         ),
         (
             raw.memory_file.is_some(),
-            "-e: coua has no restartable memory yet",
+            "-e: coua has no restartable memory yet; leave it out",
         ),
-        (raw.ssl, "-Z: coua has no TLS yet"),
+        (
+            raw.ssl,
+            "-Z: coua has no TLS yet; leave it out, and listen (-l) on a network that you trust",
+        ),
     ] {
         if given {
             return Err(FlagError::new(line));
@@ -201,27 +217,65 @@ fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
     Ok(())
 }
 
-fn tcp_addresses(raw: &Raw) -> Result<(Vec<Listen>, Option<String>), FlagError> {
-    let port: i32 = match raw.port.parse() {
+/// A line for each flag that is read, checked, and has no effect.
+fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
+    let mut lines = Vec::new();
+    if let Some(text) = &raw.growth_factor {
+        if !text.parse::<f64>().is_ok_and(|factor| factor > 1.0) {
+            return Err(FlagError::value("-f", text, "a number above 1"));
+        }
+        lines.push(no_effect("-f", "there are no slab classes"));
+    }
+    if let Some(text) = &raw.chunk_size {
+        number("-n", text, 1, u64::from(u32::MAX))?;
+        lines.push(no_effect("-n", "there are no slab classes"));
+    }
+    if raw.large_pages {
+        lines.push(no_effect("-L", "huge pages are used where there are any"));
+    }
+    if let Some(text) = &raw.napi_ids {
+        number("-N", text, 1, u64::from(u32::MAX))?;
+        lines.push(no_effect(
+            "-N",
+            "the kernel spreads connections over the threads",
+        ));
+    }
+    Ok(lines)
+}
+
+/// As memcached does: -U without -p is for both.
+fn tcp_port(raw: &Raw) -> &str {
+    match &raw.port {
+        Some(port) => port,
+        None if raw.udp_port == "0" => "11211",
+        None => &raw.udp_port,
+    }
+}
+
+/// The addresses that -l names, with the port that another flag gives.
+fn addresses(flag: &str, port: &str, raw: &Raw) -> Result<Addresses, FlagError> {
+    let port: i32 = match port.parse() {
         Ok(port @ -1..=65_535) => port,
         _ => {
             return Err(FlagError::value(
-                "-p",
-                &raw.port,
+                flag,
+                port,
                 "a port from 1 to 65535, 0 or -1",
             ));
         }
     };
-    let text = (!raw.listen.is_empty()).then(|| raw.listen.join(","));
-    if port == 0 && text.is_none() {
-        return Ok((Vec::new(), None));
+    if port == 0 {
+        return Ok(Addresses::default());
     }
     // Any free port is the kernel's port 0.
     let port = u16::try_from(port).unwrap_or(0);
-    match text {
-        None => Ok((addresses::everywhere(port), None)),
-        Some(text) => Ok((addresses::parse(&text, port)?, Some(text))),
+    if raw.listen.is_empty() {
+        return Ok(Addresses {
+            listen: addresses::everywhere(port),
+            have_tags: false,
+        });
     }
+    Addresses::parse(&raw.listen.join(","), port, &raw.protocol)
 }
 
 fn unix_mask(text: &str) -> Result<u32, FlagError> {
@@ -231,14 +285,12 @@ fn unix_mask(text: &str) -> Result<u32, FlagError> {
         .ok_or_else(|| FlagError::value("-a", text, "access bits in octal, 0 to 777"))
 }
 
-fn protocol_name(text: &str) -> Result<&'static str, FlagError> {
+fn protocol(text: &str) -> Result<(&'static str, Dialect), FlagError> {
     match text {
-        "auto" => Ok("auto-negotiate"),
-        "ascii" => Ok("ascii"),
-        "binary" => Err(FlagError::new(
-            "-B: coua does not speak the binary protocol yet",
-        )),
-        _ => Err(FlagError::value("-B", text, "auto or ascii")),
+        "auto" => Ok(("auto-negotiate", Dialect::Unknown)),
+        "ascii" => Ok(("ascii", Dialect::Text)),
+        "binary" => Ok(("binary", Dialect::Binary)),
+        _ => Err(FlagError::value("-B", text, "auto, ascii or binary")),
     }
 }
 
@@ -296,116 +348,6 @@ fn prefix_delimiter(text: Option<&str>) -> Result<u8, FlagError> {
             "one character of one byte",
         )),
     }
-}
-
-/// What `-o` says.
-struct Extended {
-    refuses_at_once: bool,
-    idle_timeout_s: u64,
-    without_effect: Vec<String>,
-}
-
-/// memcached's options that set what coua does not have or does by itself.
-const WITHOUT_EFFECT: [&str; 56] = [
-    "hashpower",
-    "tail_repair_time",
-    "hash_algorithm",
-    "lru_crawler",
-    "no_lru_crawler",
-    "lru_crawler_sleep",
-    "lru_crawler_tocrawl",
-    "read_buf_mem_limit",
-    "lru_maintainer",
-    "no_lru_maintainer",
-    "hot_lru_pct",
-    "warm_lru_pct",
-    "hot_max_factor",
-    "warm_max_factor",
-    "temporary_ttl",
-    "slab_reassign",
-    "no_slab_reassign",
-    "slab_automove",
-    "slab_automove_ratio",
-    "slab_automove_window",
-    "slab_automove_freeratio",
-    "slab_chunk_max",
-    "slab_sizes",
-    "watcher_logbuf_size",
-    "worker_logbuf_size",
-    "track_sizes",
-    "hashexpand",
-    "no_hashexpand",
-    "inline_ascii_resp",
-    "no_inline_ascii_resp",
-    "chunked_items",
-    "no_chunked_items",
-    "resp_obj_mem_limit",
-    "drop_privileges",
-    "no_drop_privileges",
-    "modern",
-    "no_modern",
-    "sock_cookie_id",
-    "ext_page_size",
-    "ext_page_count",
-    "ext_wbuf_size",
-    "ext_threads",
-    "ext_io_depth",
-    "ext_item_size",
-    "ext_item_age",
-    "ext_low_ttl",
-    "ext_recache_rate",
-    "ext_compact_under",
-    "ext_drop_under",
-    "ext_max_sleep",
-    "ext_max_frag",
-    "ext_drop_unread",
-    "no_ext_drop_unread",
-    "ext_compact",
-    "ssl_wbuf_size",
-    "ssl_session_cache",
-];
-
-impl Extended {
-    fn parse(lists: &[String]) -> Result<Extended, FlagError> {
-        let mut extended = Extended {
-            refuses_at_once: true,
-            idle_timeout_s: 0,
-            without_effect: Vec::new(),
-        };
-        for option in lists
-            .iter()
-            .flat_map(|list| list.split(','))
-            .filter(|o| !o.is_empty())
-        {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            match name {
-                "maxconns_fast" => extended.refuses_at_once = true,
-                "no_maxconns_fast" => extended.refuses_at_once = false,
-                "idle_timeout" => {
-                    let most = u64::from(u32::MAX);
-                    extended.idle_timeout_s = number("-o idle_timeout", value, 0, most)?;
-                }
-                _ if WITHOUT_EFFECT.contains(&name) => {
-                    extended.without_effect.push(format!("-o {name}"));
-                }
-                _ => return Err(unknown_option(name)),
-            }
-        }
-        Ok(extended)
-    }
-}
-
-fn unknown_option(name: &str) -> FlagError {
-    let nearest = WITHOUT_EFFECT
-        .into_iter()
-        .chain(["maxconns_fast", "no_maxconns_fast", "idle_timeout"])
-        .map(|known| (strsim::jaro_winkler(name, known), known))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    FlagError::new(match nearest {
-        Some((_, near)) => format!("-o: unknown option {name}: did you mean {near}?"),
-        None => format!("-o: unknown option {name} (-h lists all)"),
-    })
 }
 
 /// A number that has been found to be small enough.

@@ -1,4 +1,6 @@
-use super::{Asked, FlagError, Settings, read};
+use std::collections::BTreeSet;
+
+use super::{Asked, FlagError, Settings, extended, help, read};
 
 fn settings(words: &str) -> Result<Box<Settings>, FlagError> {
     let words = std::iter::once("coua").chain(words.split_whitespace());
@@ -44,13 +46,67 @@ fn values_are_read_in_all_their_forms() {
     assert_eq!(given.limits.item_size_max, 2 << 20);
     assert_eq!((given.cores, given.workers), (vec![2, 3, 4, 7], 4));
     assert_eq!((given.idle_timeout_s, given.refuses_at_once), (5, false));
-    assert_eq!(given.without_effect, ["-o modern"]);
+    let expected = ["-o modern has no effect: nothing is held back for it"];
+    assert_eq!(given.without_effect, expected);
     assert_eq!((given.verbosity, given.prefix_delimiter), (2, b'/'));
     assert!(given.permissions.shutdown && !given.permissions.watch);
     let any = settings("-p -1").expect("any port");
     assert!(any.listen.iter().all(|listen| listen.address.port() == 0));
     let unix = settings("-s /run/coua.sock -a 770").expect("a unix socket");
     assert!(unix.listen.is_empty() && unix.unix_mask == 0o770);
+}
+
+#[test]
+fn addresses_are_listened_on_once() {
+    let addresses = |words: &str| -> Vec<String> {
+        let given = settings(words).expect("good flags");
+        given.listen.iter().map(|l| l.address.to_string()).collect()
+    };
+    assert_eq!(
+        addresses("-l 127.0.0.1;::1 -l 127.0.0.1,[::1]:11211,127.0.0.1:-1,127.0.0.1:0"),
+        [
+            "127.0.0.1:11211",
+            "[::1]:11211",
+            "127.0.0.1:0",
+            "127.0.0.1:0"
+        ]
+    );
+    assert_eq!(
+        addresses("-B ascii -l proto[ascii]:tag[a]:127.0.0.1:7,tag_12345678_:[::1]:8,*:9"),
+        ["127.0.0.1:7", "[::1]:8", "0.0.0.0:9", "[::]:9"]
+    );
+    assert_eq!(addresses("-s /run/socket -p 0 -l 127.0.0.1").len(), 0);
+}
+
+#[test]
+fn the_last_of_several_options_holds() {
+    for (list, refuses_at_once) in [
+        ("maxconns_fast", true),
+        ("no_maxconns_fast", false),
+        ("no_maxconns_fast,maxconns_fast", true),
+        ("no_modern", false),
+        ("no_modern,maxconns_fast", true),
+        ("maxconns_fast,,no_modern", false),
+    ] {
+        let given = settings(&format!("-o {list}")).expect("good options");
+        assert_eq!(given.refuses_at_once, refuses_at_once, "{list}");
+    }
+    let given = settings("-o idle_timeout=9 -o idle_timeout=0").expect("good options");
+    assert_eq!(given.idle_timeout_s, 0);
+}
+
+#[test]
+fn no_option_stands_in_the_table_twice() {
+    let names: BTreeSet<&str> = extended::ALL.iter().map(|option| option.name).collect();
+    assert_eq!(names.len(), extended::ALL.len());
+}
+
+#[test]
+fn the_help_fits_a_terminal() {
+    let text = help::after_flags();
+    let longest = text.lines().max_by_key(|line| line.len()).expect("lines");
+    assert!(longest.len() <= 90, "{longest}");
+    assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
 }
 
 #[test]
@@ -86,12 +142,55 @@ fn wrong_flags_get_one_line_that_names_them() {
             "--cores cannot be '5-2': it takes cores and ranges of them, such as 2-5,7",
         ),
         (
-            "-U 11211",
-            "-U: coua does not speak UDP yet; leave it out or give 0",
+            "-U 65536",
+            "-U cannot be '65536': it takes a port from 1 to 65535, 0 or -1",
         ),
         (
             "-o idle_timeot=3",
             "-o: unknown option idle_timeot: did you mean idle_timeout?",
+        ),
+        (
+            "-o idle_timeout",
+            "-o idle_timeout needs a value: idle_timeout=SECONDS",
+        ),
+        (
+            "-o idle_timeout=x",
+            "-o idle_timeout cannot be 'x': it takes a number from 0 to 4294967295",
+        ),
+        (
+            "-o hot_lru_pct",
+            "-o hot_lru_pct needs a value: hot_lru_pct=VALUE",
+        ),
+        (
+            "-o modern,ext_path=/flash:1g",
+            "-o ext_path: coua has no store on flash yet; leave it out, or give more memory (-m)",
+        ),
+        ("-f 1", "-f cannot be '1': it takes a number above 1"),
+        (
+            "-n 0",
+            "-n cannot be '0': it takes a number from 1 to 4294967295",
+        ),
+        (
+            "-p 0 -l 127.0.0.1:1",
+            "-p 0 leaves nothing to listen on: give -s or a port",
+        ),
+        (
+            "-l mtls:127.0.0.1",
+            "-l cannot be 'mtls:127.0.0.1': coua has no TLS yet; leave mtls: out",
+        ),
+        (
+            "-l proto[proxy]:127.0.0.1",
+            "-l cannot be 'proto[proxy]:127.0.0.1': coua speaks the same on all addresses; leave \
+             proto[proxy]: out and see -B",
+        ),
+        (
+            "-l tag[123456789]:127.0.0.1",
+            "-l cannot be 'tag[123456789]:127.0.0.1': a tag has 1 to 8 letters",
+        ),
+        (
+            "-l tag[]127.0.0.1",
+            "-l cannot be 'tag[]127.0.0.1': it takes an address such as 127.0.0.1, \
+             127.0.0.1:11311, [::1]:11311 or localhost",
         ),
         (
             "-a 888",

@@ -1,7 +1,10 @@
 //! Answers of any length, produced in parts as the client reads them.
 
-use std::fmt::Write;
+use std::io::Write;
 
+use coua_protocol::Asked;
+
+use super::packets;
 use super::prefixes::Prefixes;
 use crate::buffers::Pool;
 use crate::clock::Now;
@@ -13,6 +16,8 @@ use crate::session::Session;
 /// How far a long answer has got.
 pub struct Dump {
     position: Position,
+    /// The binary request that it answers, if it is one.
+    asked: Option<Asked>,
 }
 
 enum Position {
@@ -27,6 +32,7 @@ impl Dump {
     pub fn connections() -> Dump {
         Dump {
             position: Position::Listeners,
+            asked: None,
         }
     }
 
@@ -34,12 +40,21 @@ impl Dump {
     pub fn prefixes() -> Dump {
         Dump {
             position: Position::Prefixes { after: None },
+            asked: None,
+        }
+    }
+
+    /// The same as answers to a binary request.
+    pub fn packed(self, asked: Asked) -> Dump {
+        Dump {
+            asked: Some(asked),
+            ..self
         }
     }
 
     /// The next piece of the answer, a few hundred bytes at most unless it tells of a very long
     /// path; `None` at the end.
-    fn next(&mut self, shared: &Shared, now: Now, text: &mut String) -> bool {
+    fn next(&mut self, shared: &Shared, now: Now, text: &mut Vec<u8>) -> bool {
         text.clear();
         match std::mem::replace(&mut self.position, Position::End) {
             Position::Listeners => {
@@ -55,7 +70,7 @@ impl Dump {
             Position::End => return false,
         }
         if matches!(self.position, Position::End) {
-            text.push_str("END\r\n");
+            text.extend_from_slice(b"END\r\n");
         }
         true
     }
@@ -72,10 +87,13 @@ pub fn produce(
     let Some(mut dump) = session.dump.take() else {
         return Outcome::Done;
     };
-    let mut text = String::new();
+    let mut text = Vec::new();
     while dump.next(shared, now, &mut text) {
-        for piece in text.as_bytes().chunks(4 << 10) {
-            output.reply(|reply| reply.bytes(piece));
+        match dump.asked {
+            Some(asked) => _ = packets::pack(output, asked, &text),
+            None => text
+                .chunks(4 << 10)
+                .for_each(|piece| output.reply(|reply| reply.bytes(piece))),
         }
         if !output.has_room() {
             match output.flush(session, pool) {
@@ -91,9 +109,9 @@ pub fn produce(
     Outcome::Done
 }
 
-fn listeners(shared: &Shared, now: Now, text: &mut String) {
+fn listeners(shared: &Shared, now: Now, text: &mut Vec<u8>) {
     for (number, address) in &shared.listening {
-        // Writing to a string does not fail.
+        // Writing to memory does not fail.
         let _ = write!(
             text,
             "STAT {number}:addr {address}\r\nSTAT {number}:state conn_listening\r\n\
@@ -108,7 +126,7 @@ fn connection(
     now: Now,
     worker: usize,
     slot: usize,
-    text: &mut String,
+    text: &mut Vec<u8>,
 ) -> Position {
     let Some((at, connection)) = shared.registry.next(worker, slot) else {
         return match worker + 1 {
@@ -120,7 +138,7 @@ fn connection(
         };
     };
     let number = connection.stream.descriptor();
-    // Writing to a string does not fail.
+    // Writing to memory does not fail.
     let _ = write!(
         text,
         "STAT {number}:addr {}\r\nSTAT {number}:listen_addr {}\r\nSTAT {number}:state {}\r\n\
@@ -136,19 +154,18 @@ fn connection(
     }
 }
 
-fn prefix(prefixes: &Prefixes, after: Option<&[u8]>, text: &mut String) -> Position {
+fn prefix(prefixes: &Prefixes, after: Option<&[u8]>, text: &mut Vec<u8>) -> Position {
     let Some((prefix, counts)) = prefixes.next(after) else {
         return Position::End;
     };
-    // Writing to a string does not fail.
+    // Keys need not be UTF-8; a prefix is shown as it was sent.
+    text.extend_from_slice(b"PREFIX ");
+    text.extend_from_slice(&prefix);
+    // Writing to memory does not fail.
     let _ = write!(
         text,
-        "PREFIX {} get {} hit {} set {} del {}\r\n",
-        String::from_utf8_lossy(&prefix),
-        counts.gets,
-        counts.hits,
-        counts.sets,
-        counts.deletes,
+        " get {} hit {} set {} del {}\r\n",
+        counts.gets, counts.hits, counts.sets, counts.deletes,
     );
     Position::Prefixes {
         after: Some(prefix),

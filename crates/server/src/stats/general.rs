@@ -1,4 +1,4 @@
-//! `stats`, `stats items` and `stats slabs`.
+//! `stats` without an argument.
 
 use coua_store::HugePages;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -143,6 +143,9 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_turns", counts.turns);
     stats.add("coua_requests_deferred", counts.requests_deferred);
     stats.add("coua_connections_shed", counts.connections_shed);
+    stats.add("coua_udp_requests", counts.udp_requests);
+    stats.add("coua_udp_dropped", counts.udp_dropped);
+    stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
     stats.add("coua_memory", store.memory);
     stats.add("coua_memory_free", store.memory_free);
     stats.add("coua_memory_index", store.memory_index);
@@ -190,80 +193,6 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_kept", since(stored.kept, before.kept));
     stats.add("coua_compacted", since(stored.compacted, before.compacted));
     stats.add("coua_memory_waits", since(stored.waits, before.waits));
-    stats.end();
-}
-
-/// `stats items`: all items as one class, as long as there are any.
-pub(super) fn write_items(shared: &Shared, _now: Now, output: &mut Output) {
-    let store = shared.store.stats();
-    let before = shared.baseline_of_store();
-    let since = |total: u64, before: u64| total.wrapping_sub(before);
-    let stored = &store.totals;
-    let mut stats = Stats::new(output);
-    if store.items > 0 {
-        stats.add("items:1:number", store.items);
-        stats.add("items:1:number_hot", 0);
-        stats.add("items:1:number_warm", 0);
-        stats.add("items:1:number_cold", store.items);
-        stats.add("items:1:age_hot", 0);
-        stats.add("items:1:age_warm", 0);
-        stats.add("items:1:age", 0);
-        stats.add("items:1:mem_requested", store.bytes);
-        stats.add("items:1:evicted", since(stored.evicted, before.evicted));
-        stats.add(
-            "items:1:evicted_nonzero",
-            since(stored.evicted_nonzero, before.evicted_nonzero),
-        );
-        stats.add("items:1:evicted_time", 0);
-        stats.add("items:1:outofmemory", shared.counts().store_no_memory);
-        stats.add("items:1:tailrepairs", 0);
-        stats.add(
-            "items:1:reclaimed",
-            since(stored.reclaimed, before.reclaimed),
-        );
-        stats.add(
-            "items:1:expired_unfetched",
-            since(stored.expired_unfetched, before.expired_unfetched),
-        );
-        stats.add(
-            "items:1:evicted_unfetched",
-            since(stored.evicted_unfetched, before.evicted_unfetched),
-        );
-        stats.add(
-            "items:1:evicted_active",
-            since(stored.evicted_active, before.evicted_active),
-        );
-        stats.add(
-            "items:1:crawler_reclaimed",
-            since(stored.crawler_reclaimed, before.crawler_reclaimed),
-        );
-        stats.add(
-            "items:1:crawler_items_checked",
-            since(stored.crawler_checked, before.crawler_checked),
-        );
-        for name in [
-            "lrutail_reflocked",
-            "moves_to_cold",
-            "moves_to_warm",
-            "moves_within_lru",
-        ] {
-            stats.add(&format!("items:1:{name}"), 0);
-        }
-        stats.add("items:1:direct_reclaims", 0);
-        stats.add("items:1:hits_to_hot", 0);
-        stats.add("items:1:hits_to_warm", 0);
-        stats.add("items:1:hits_to_cold", shared.counts().get_hits);
-        stats.add("items:1:hits_to_temp", 0);
-    }
-    stats.end();
-}
-
-/// `stats slabs`: there are no slab classes.
-pub(super) fn write_slabs(shared: &Shared, _now: Now, output: &mut Output) {
-    let store = shared.store.stats();
-    let mut stats = Stats::new(output);
-    stats.add("active_slabs", 0);
-    stats.add("total_malloced", store.memory - store.memory_free);
     stats.end();
 }
 

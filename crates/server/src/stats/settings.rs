@@ -14,7 +14,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("maxbytes", settings.memory);
     stats.add("maxconns", settings.connections_max);
     stats.add("tcpport", shared.tcp_port());
-    stats.add("udpport", 0);
+    stats.add("udpport", shared.udp_port());
     stats.add("inter", settings.listen_text.as_deref().unwrap_or("NULL"));
     stats.add("verbosity", shared.verbosity());
     stats.add("oldest", 0);
@@ -66,6 +66,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("read_buf_mem_limit", 0);
     stats.flag("track_sizes", false);
     stats.flag("inline_ascii_response", false);
+    stats.flag("drop_privileges", false);
     stats.add("ext_item_size", 512);
     stats.add("ext_item_age", u32::MAX);
     stats.add("ext_low_ttl", 0);

@@ -153,7 +153,7 @@ impl Worker {
                     None => match session.parser.next(rest, &limits_for(rest, limits)) {
                         Step::Op { consumed, op } => {
                             is_within = !ends_request(&op);
-                            if matches!(op, Op::Quit) {
+                            if op.closes() {
                                 visit.pause = Pause::Closes;
                             }
                             (consumed, what(&op, &mut self.ops))
@@ -289,6 +289,16 @@ impl Worker {
             rest_from = visit.input.start + used;
         }
         let rest = (rest_from, visit.input.end);
+        if session.datagram.is_some() {
+            let goes_on = match visit.outcome {
+                Outcome::Wait => true,
+                Outcome::Done => !everything || visit.pause == Pause::Yields,
+                _ => false,
+            };
+            let outcome = visit.outcome;
+            self.settle_datagram(id, rest, outcome, goes_on, now);
+            return;
+        }
         let closes =
             visit.outcome == Outcome::CloseWhenSent || everything && visit.pause == Pause::Closes;
         match visit.outcome {

@@ -19,6 +19,9 @@ pub(super) const INPUT_LEN: usize = 1 << 20;
 /// Bytes that one connection has in it at most.
 pub(super) const SESSION_INPUT_LEN: usize = 16 << 10;
 
+/// Bytes that one datagram has in it at most, and one.
+const DATAGRAM_INPUT_LEN: usize = 64 << 10;
+
 /// A connection's input that has not been executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Active {
@@ -59,9 +62,15 @@ impl Input {
             .get_mut(self.filled..self.filled + SESSION_INPUT_LEN)
     }
 
-    /// Makes the first `len` bytes of [`Input::room`] the input of a connection.
-    pub(super) fn activate(&mut self, id: SessionId, len: usize) {
-        let start = self.filled;
+    /// Room for one datagram, or `None` until others have been executed.
+    pub(super) fn datagram_room(&mut self) -> Option<&mut [u8]> {
+        self.buffer
+            .get_mut(self.filled..self.filled + DATAGRAM_INPUT_LEN)
+    }
+
+    /// Makes bytes `from..len` of the room the input of a connection.
+    pub(super) fn activate(&mut self, id: SessionId, from: usize, len: usize) {
+        let start = self.filled + from;
         self.filled += len;
         self.active.push_back(Active {
             id,

@@ -114,7 +114,7 @@ impl Worker {
         }
         if len > 0 {
             session.is_active = true;
-            self.input.activate(id, len);
+            self.input.activate(id, 0, len);
         } else if session.has_no_more_input {
             self.close(id);
         } else if session.readable {

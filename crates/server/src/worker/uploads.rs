@@ -66,15 +66,17 @@ fn receive_value(
     let Some(upload) = upload else {
         return (Progress::More, received);
     };
-    while received < VISIT_LEN && upload.remaining() > 0 {
+    let tail = session.parser.streamed_tail_len();
+    while received < VISIT_LEN && upload.remaining() > tail {
+        let left = upload.remaining() - tail;
         let space = match burst.upload_space(upload) {
             Ok(space) => space,
             Err(Refused::Wait | Refused::OutOfMemory | Refused::TooLarge) => {
                 return (Progress::NoMemory, received);
             }
         };
-        let asked = space.len();
-        match session.connection.stream.receive(space) {
+        let asked = space.len().min(left);
+        match session.connection.stream.receive(&mut space[..asked]) {
             Received::Bytes(count) => {
                 pass_over(&mut session.parser, &space[..count], limits);
                 upload.advance(count);

@@ -66,7 +66,7 @@ impl Server {
             if let Ok(Some(status)) = server.child.try_wait() {
                 return Err(format!("{status}: {}", server.standard_error()));
             }
-            if server.answers() {
+            if server.answers(flags.contains(&"binary")) {
                 server.discard_standard_error();
                 return Ok(server);
             }
@@ -87,15 +87,21 @@ impl Server {
     }
 
     /// True when the port is served by this child: it answers, and its answer is a memcached's.
-    fn answers(&self) -> bool {
+    fn answers(&self, in_binary: bool) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.address) else {
             return false;
         };
         let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
-        let mut answer = [0; 4];
-        stream.write_all(b"mn\r\n").is_ok()
+        let mut noop = [0; 24];
+        noop[..2].copy_from_slice(b"\x80\x0a");
+        let (question, expected): (&[u8], &[u8]) = match in_binary {
+            true => (&noop, b"\x81\x0a"),
+            false => (b"mn\r\n", b"MN\r\n"),
+        };
+        let mut answer = vec![0; expected.len()];
+        stream.write_all(question).is_ok()
             && stream.read_exact(&mut answer).is_ok()
-            && &answer == b"MN\r\n"
+            && answer == expected
     }
 
     fn standard_error(&mut self) -> String {
@@ -142,6 +148,7 @@ fn free_address() -> SocketAddr {
     }
 }
 
-fn is_root() -> bool {
+/// Whether the tests run as root, whom a server asks for `-u`.
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
 }

@@ -8,6 +8,7 @@
 //! # Not here
 //! Values of `stats` (see `stats.rs`), and what takes a hostile client to show (see `hostile.rs`).
 
+mod binary;
 mod compare;
 mod differences;
 mod player;
@@ -15,17 +16,19 @@ mod record;
 mod script;
 mod transcript;
 
+#[path = "../support/memcached.rs"]
+mod memcached;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use differences::Differences;
+use memcached::{memcached_program, repository};
 use player::Split;
 use script::Script;
 use support::Server;
@@ -136,31 +139,4 @@ fn play_one(
         record::write(&repository().join("tests/scripts"), script, &answers);
     }
     complaints
-}
-
-/// The root of the repository.
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The memcached to compare with: `MEMCACHED_BIN`, or what `scripts/memcached-current` fetches.
-///
-/// # Panics
-/// When there is none to be had: a comparison that is left out in silence would look like a pass.
-fn memcached_program() -> PathBuf {
-    if let Some(program) = env::var_os("MEMCACHED_BIN") {
-        return program.into();
-    }
-    let script = repository().join("scripts/memcached-current");
-    let output = Command::new(&script)
-        .output()
-        .expect("scripts/memcached-current can be run");
-    assert!(
-        output.status.success(),
-        "the scripts compare coua with a current memcached, and {} could not fetch one \
-         (set MEMCACHED_BIN to a memcached 1.6.45): {}",
-        script.display(),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).trim().into()
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::binary;
 use crate::script::{Case, Piece, Step};
 use crate::support::Server;
 use crate::transcript::{Conversation, Ending};
@@ -110,6 +111,10 @@ impl Player<'_> {
                     let cas = self.cas_of(key).wrapping_add_signed(*add);
                     bytes.extend_from_slice(cas.to_string().as_bytes());
                 }
+                Piece::BinaryCasOf { key } => {
+                    self.settle_all();
+                    bytes.extend_from_slice(&self.cas_of(key).to_be_bytes());
+                }
             }
         }
         bytes
@@ -183,6 +188,8 @@ struct Client {
     reader: JoinHandle<()>,
     unsent: Vec<u8>,
     unfinished: bool,
+    /// What it speaks; its first byte decides.
+    is_binary: Option<bool>,
     /// No answer came to a question: what follows is not waited for again.
     silent: bool,
 }
@@ -224,6 +231,7 @@ impl Client {
             reader,
             unsent: Vec::new(),
             unfinished: false,
+            is_binary: None,
             silent: false,
         }
     }
@@ -233,20 +241,27 @@ impl Client {
             return;
         }
         let bytes = std::mem::take(&mut self.unsent);
-        self.unfinished = !bytes.ends_with(b"\n");
+        let is_binary = *self.is_binary.get_or_insert(bytes.starts_with(b"\x80"));
+        self.unfinished = match is_binary {
+            true => !binary::is_whole(&bytes),
+            false => !bytes.ends_with(b"\n"),
+        };
         write_split(&mut self.stream, &bytes, split);
         if self.silent || self.unfinished {
             self.wait_until_read();
             thread::sleep(PAUSE);
             return;
         }
-        let question = format!("coua-is-all-answered-{question}");
-        let _ = self
-            .stream
-            .write_all(format!("mg {question} k\r\n").as_bytes());
-        self.silent = !self
-            .received
-            .wait_and_remove(format!("EN k{question}\r\n").as_bytes());
+        let (question, answer) = match is_binary {
+            true => binary::question(question),
+            false => {
+                let key = format!("coua-is-all-answered-{question}");
+                let (ask, miss) = (format!("mg {key} k\r\n"), format!("EN k{key}\r\n"));
+                (ask.into_bytes(), miss.into_bytes())
+            }
+        };
+        let _ = self.stream.write_all(&question);
+        self.silent = !self.received.wait_and_remove(&answer);
     }
 
     /// Returns when nothing lies in the server's receive queue, or the connection is gone.

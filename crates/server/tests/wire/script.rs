@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::binary;
+
 /// One file of `tests/scripts`.
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -62,6 +64,11 @@ pub(crate) enum Piece {
         key: String,
         /// Added, wrapping: -1 is the value before it.
         add: i64,
+    },
+    /// The same value as it stands in a binary request.
+    BinaryCasOf {
+        /// The key.
+        key: String,
     },
 }
 
@@ -178,17 +185,23 @@ fn parse_talk(case: &mut Case, line: &str) -> Result<(), String> {
         }
         return Ok(());
     }
-    let mut once = parse_pieces(text)?;
-    if !raw {
-        once.push(Piece::Bytes(b"\r\n".to_vec()));
-    }
+    let once = match text.strip_prefix('@') {
+        Some(request) => binary::request(request)?,
+        None => {
+            let mut pieces = parse_pieces(text)?;
+            if !raw {
+                pieces.push(Piece::Bytes(b"\r\n".to_vec()));
+            }
+            pieces
+        }
+    };
     let pieces = join((0..times).flat_map(|_| once.iter().cloned()));
     case.steps.push(Step::Send { connection, pieces });
     Ok(())
 }
 
 /// Resolves `\r`, `\n`, `\t`, `\0`, `\\`, `\{`, `\$`, `\xNN`, `{text*count}` and `${cas key+1}`.
-fn parse_pieces(text: &str) -> Result<Vec<Piece>, String> {
+pub(crate) fn parse_pieces(text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -270,7 +283,7 @@ fn unescape_one<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, Strin
 }
 
 /// Puts neighbouring bytes together and leaves empty pieces out.
-fn join(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
+pub(crate) fn join(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in pieces {
         match (joined.last_mut(), piece) {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::binary;
+
 /// All that one connection received.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -48,10 +50,7 @@ impl Conversation {
 /// CAS values become `<cas1>`, `<cas2>` ... in the order in which they appear (the same value, the same name), but
 /// for those that the script itself gives (`chosen`). Bodies longer than 100 bytes become their length and a hash.
 pub(crate) fn lines(conversations: &[Conversation], chosen: &[u64]) -> Vec<(usize, String)> {
-    let mut names = CasNames {
-        chosen,
-        names: HashMap::new(),
-    };
+    let mut names = CasNames::new(chosen);
     let mut lines = Vec::new();
     for conversation in conversations {
         let mut reader = Reader {
@@ -72,13 +71,22 @@ pub(crate) fn lines(conversations: &[Conversation], chosen: &[u64]) -> Vec<(usiz
     lines
 }
 
-struct CasNames<'a> {
+/// Names for CAS values, in the order in which they are first seen.
+pub(crate) struct CasNames<'a> {
     chosen: &'a [u64],
     names: HashMap<u64, String>,
 }
 
-impl CasNames<'_> {
-    fn name(&mut self, digits: &str) -> String {
+impl<'a> CasNames<'a> {
+    /// `chosen` keep their digits.
+    pub(crate) fn new(chosen: &'a [u64]) -> Self {
+        CasNames {
+            chosen,
+            names: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn name(&mut self, digits: &str) -> String {
         match digits.parse::<u64>() {
             Ok(cas) if cas != 0 && !self.chosen.contains(&cas) => {
                 let next = format!("<cas{}>", self.names.len() + 1);
@@ -97,6 +105,9 @@ struct Reader<'a, 'b, 'c> {
 impl Reader<'_, '_, '_> {
     /// Takes one line, and the body that it announces.
     fn line(&mut self) -> String {
+        if self.rest.starts_with(b"\x81") {
+            return binary::answer(&mut self.rest, self.names);
+        }
         let end = self
             .rest
             .iter()
@@ -135,12 +146,7 @@ impl Reader<'_, '_, '_> {
         let (body, rest) = self.rest.split_at(wanted.min(self.rest.len()));
         self.rest = rest;
         match body.strip_suffix(b"\r\n") {
-            // A blank at the end of a line would not survive many an editor.
-            Some([start @ .., b' ']) if start.len() < 100 => {
-                format!(" | {}\\x20", start.escape_ascii())
-            }
-            Some(body) if body.len() <= 100 => format!(" | {}", body.escape_ascii()),
-            Some(body) => format!(" | <{} bytes, hash {:08x}>", body.len(), hash(body)),
+            Some(body) => shown_body(body),
             None => format!(" | {} <cut short>", body.escape_ascii()),
         }
     }
@@ -170,6 +176,16 @@ impl Reader<'_, '_, '_> {
             text.push_str(&format!(" {name}={value}"));
         }
         text
+    }
+}
+
+/// A body as it stands behind the line or the answer that it belongs to.
+pub(crate) fn shown_body(body: &[u8]) -> String {
+    match body {
+        // A blank at the end of a line would not survive many an editor.
+        [start @ .., b' '] if start.len() < 100 => format!(" | {}\\x20", start.escape_ascii()),
+        body if body.len() <= 100 => format!(" | {}", body.escape_ascii()),
+        body => format!(" | <{} bytes, hash {:08x}>", body.len(), hash(body)),
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    getsockname, ipproto, listen, socket_with, sockopt,
+    connect, getsockname, ipproto, listen, socket_with, sockopt,
 };
 
 use super::stream::Stream;
@@ -27,6 +27,14 @@ pub enum ListenError {
     /// The kernel refused the TCP address.
     #[error("cannot listen on {address}: {source}")]
     Tcp {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel refused the UDP address.
+    #[error("cannot receive datagrams on {address}: {source}")]
+    Udp {
         /// The address that was asked for.
         address: SocketAddr,
         /// The kernel's answer.
@@ -83,8 +91,9 @@ impl Listener {
         Ok(listeners)
     }
 
-    /// Listens on a unix socket at `path` with the access bits `mode`; a socket that lies there
-    /// already is replaced, anything else is not.
+    /// Listens on a unix socket at `path` with the access bits `mode`. A socket that lies there
+    /// already is replaced where nobody listens on it, as a server that was killed leaves it
+    /// behind; a live server's is not, nor is anything else.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> Result<Listener, ListenError> {
         unix_socket(path, mode, backlog)
             .map(|fd| Listener { fd, is_tcp: false })
@@ -167,23 +176,41 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 fn unix_socket(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
-    if let Ok(status) = rustix::fs::lstat(path)
-        && FileType::from_raw_mode(status.st_mode) == FileType::Socket
-    {
-        rustix::fs::unlink(path)?;
-    }
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let address = SocketAddrUnix::new(path)?;
+    remove_dead_socket(path, &address)?;
+    let fd = unbound_unix_socket()?;
     // The mask acts while the path is made, so that nobody connects before the bits are right.
     let before = rustix::process::umask(!Mode::from_raw_mode(mode) & Mode::from_raw_mode(0o777));
-    let bound = bind(&fd, &SocketAddrUnix::new(path)?);
+    let bound = bind(&fd, &address);
     rustix::process::umask(before);
     bound?;
     listen(&fd, backlog)?;
     Ok(fd)
 }
 
-fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
+fn unbound_unix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(fd)
+}
+
+/// Removes a socket on which nobody listens. What is no socket is left for `bind` to refuse.
+fn remove_dead_socket(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    let is_socket = rustix::fs::lstat(path)
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket);
+    if !is_socket {
+        return Ok(());
+    }
+    match connect(&unbound_unix_socket()?, address) {
+        Err(Errno::CONNREFUSED) => Ok(rustix::fs::unlink(path)?),
+        // Somebody listens; if not even now, then with more waiting connections than it takes.
+        Ok(()) | Err(Errno::AGAIN) => Err(Errno::ADDRINUSE.into()),
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+pub(super) fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
     let address: SocketAddrAny = getsockname(fd)?;
     Ok(SocketAddr::try_from(address)?)
 }

@@ -1,9 +1,11 @@
+mod binary;
 mod commands;
 mod pieces;
 
 use std::vec::Vec;
 
-use super::{BINARY_MAGIC, CloseReason, Parser, Step};
+use super::{CloseReason, Parser, REQUEST_MAGIC, Step};
+use crate::binary::BinaryCommand;
 use crate::limits::Limits;
 use crate::op::Op;
 use crate::span::Span;
@@ -27,7 +29,7 @@ enum Seen {
 fn seen(bytes: &[u8], limits: &Limits) -> Vec<Seen> {
     let whole = || usize::MAX / 2;
     let seen = seen_in_pieces(bytes, limits, whole);
-    if bytes.first() != Some(&BINARY_MAGIC) {
+    if bytes.first() != Some(&REQUEST_MAGIC) {
         let mut later = seen_in_pieces(&[b"mn\r\n", bytes].concat(), limits, whole);
         assert_eq!(later.remove(0), Seen::Op(Op::MetaNoop, Vec::new()));
         assert_eq!(later, seen);
@@ -60,7 +62,8 @@ fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usiz
                         assert!(bytes.len > 0);
                         body.extend_from_slice(bytes.of(input));
                     }
-                    Op::StoreEnd { terminated } => {
+                    Op::StoreEnd { bytes, terminated } => {
+                        body.extend_from_slice(bytes.of(input));
                         seen.push(Seen::Streamed(core::mem::take(&mut body), terminated));
                     }
                     _ => seen.push(at_front(op, input)),
@@ -119,6 +122,17 @@ fn moved_to_front(mut op: Op, input: &[u8]) -> Seen {
             take(&mut arithmetic.meta.tokens);
         }
         Op::Stats { args } | Op::Admin { args, .. } => take(args),
+        Op::Binary(request) => match &mut request.command {
+            BinaryCommand::Get { key, .. }
+            | BinaryCommand::Delete { key, .. }
+            | BinaryCommand::Arithmetic { key, .. }
+            | BinaryCommand::Stats { args: key } => take(key),
+            BinaryCommand::FlushAll { .. }
+            | BinaryCommand::Noop
+            | BinaryCommand::Version
+            | BinaryCommand::Quit
+            | BinaryCommand::Error { .. } => {}
+        },
         Op::StoreBody { .. }
         | Op::StoreEnd { .. }
         | Op::GetEnd

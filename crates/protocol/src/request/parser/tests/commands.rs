@@ -133,7 +133,7 @@ fn errors() {
     }
     assert_eq!(told(b"\x00\x80\xff\xff\r\n"), "Unknown, mn");
     // It is the connection's first byte that tells the dialect.
-    assert_eq!(told(b"\x80\r\n"), "Binary");
+    assert_eq!(told(b"\x80\r\n"), "rest 7");
     assert_eq!(told(b"mn\r\n\x80\x01\r\n"), "mn, Unknown, mn");
 }
 
@@ -358,11 +358,11 @@ fn the_item_size_is_that_of_memcached() {
     assert!(refused("set k 0 0 1048525", &bare).is_some());
     let add = refused("add k 0 0 9999999 noreply", &limits).expect("too large");
     assert_eq!(
-        (add.unlink, add.noreply, add.value_len),
-        (false, true, 9_999_999)
+        (add.unlink, add.reply, add.value_len),
+        (false, StoreReply::None, 9_999_999)
     );
     let meta = refused("ms k 9999999 ME q", &limits).expect("too large");
-    assert_eq!((meta.unlink, meta.noreply), (true, false));
+    assert_eq!((meta.unlink, meta.reply), (true, StoreReply::Meta));
 }
 
 #[test]

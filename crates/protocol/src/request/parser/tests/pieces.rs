@@ -340,42 +340,6 @@ fn the_last_key_of_a_long_get_may_be_the_longest() {
 }
 
 #[test]
-fn a_streamed_value_can_be_given_up() {
-    let limits = Limits {
-        gather_max: 0,
-        ..Limits::default()
-    };
-    let bytes = b"set k 0 0 5\r\nab\n\r\r\r\nmn\r\n";
-    let mut parser = Parser::new();
-    let Step::Op {
-        consumed: 13,
-        op: Op::StoreStream(store),
-    } = parser.next(bytes, &limits)
-    else {
-        panic!("no stream");
-    };
-    assert_eq!(store.value_len, 5);
-    let Step::Op { consumed: 2, .. } = parser.next(&bytes[13..15], &limits) else {
-        panic!("no body");
-    };
-    parser.swallow_body();
-    assert_eq!(
-        parser.next(&bytes[15..], &limits),
-        Step::Skip { consumed: 5 }
-    );
-    // Between two requests there is nothing to give up.
-    parser.swallow_body();
-    assert_eq!(
-        parser.next(&bytes[20..], &limits),
-        Step::Op {
-            consumed: 4,
-            op: Op::MetaNoop
-        }
-    );
-    assert!(parser.is_between_requests());
-}
-
-#[test]
 fn whole_requests_are_waited_for() {
     let limits = Limits::default();
     let bytes = b"set k 0 0 5\r\nvalue\r\n";

@@ -1,0 +1,264 @@
+//! Binary requests.
+
+use crate::binary::{
+    Asked, BODY_LEN_MAX, Binary, BinaryCommand, HEADER_LEN, REQUEST_MAGIC, Status, opcode,
+};
+use crate::error_line::ErrorLine;
+use crate::limits::{KEY_LEN_MAX, Limits};
+use crate::op::{Op, Store, StoreMode, StoreRefused, StoreReply};
+use crate::span::Span;
+
+/// What stands at the front of the input.
+pub(crate) enum Front {
+    /// So many bytes in all are needed to tell.
+    More(u32),
+    /// It is no binary request.
+    BadMagic,
+    /// A store command; `value_len` bytes follow the first `consumed`.
+    Store { consumed: u32, store: Store },
+    /// Any other, or one that is refused; `rest` bytes of it that nobody looks at follow.
+    Op { consumed: u32, op: Op, rest: u32 },
+}
+
+/// A request's header.
+struct Header {
+    asked: Asked,
+    key_len: u32,
+    extras_len: u32,
+    body_len: u32,
+    cas: u64,
+}
+
+/// Looks at the front of the input.
+pub(crate) fn front(input: &[u8], limits: &Limits) -> Front {
+    let Some(header) = input.first_chunk() else {
+        return Front::More(HEADER_LEN);
+    };
+    if header[0] != REQUEST_MAGIC {
+        return Front::BadMagic;
+    }
+    let header = Header::read(header);
+    if let Some(status) = header.misfit() {
+        return header.refuse(status, true);
+    }
+    let head_len = header.head_len();
+    match input.get(HEADER_LEN as usize..head_len as usize) {
+        None => Front::More(head_len),
+        Some(body) => header.command(body, limits),
+    }
+}
+
+impl Header {
+    fn read(bytes: &[u8; HEADER_LEN as usize]) -> Header {
+        let [_, opcode, k0, k1, extras_len, _, _, _, rest @ ..] = *bytes;
+        let [b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = rest;
+        Header {
+            asked: Asked {
+                opcode,
+                opaque: u32::from_be_bytes([o0, o1, o2, o3]),
+            },
+            key_len: u16::from_be_bytes([k0, k1]).into(),
+            extras_len: extras_len.into(),
+            body_len: u32::from_be_bytes([b0, b1, b2, b3]),
+            cas: u64::from_be_bytes(cas),
+        }
+    }
+
+    /// Header, extras and key.
+    fn head_len(&self) -> u32 {
+        HEADER_LEN + self.extras_len + self.key_len
+    }
+
+    /// Bytes behind the key.
+    fn value_len(&self) -> u32 {
+        self.body_len - self.extras_len - self.key_len
+    }
+
+    /// Lengths that no command has: the connection cannot go on behind them.
+    fn misfit(&self) -> Option<Status> {
+        if self.key_len + self.extras_len > self.body_len {
+            Some(Status::UnknownCommand)
+        } else if self.body_len > BODY_LEN_MAX || self.key_len as usize > KEY_LEN_MAX {
+            Some(Status::InvalidArguments)
+        } else {
+            None
+        }
+    }
+
+    /// Refuses the request. Where the connection stays open the rest is passed over.
+    fn refuse(&self, status: Status, closes: bool) -> Front {
+        let (consumed, rest) = match closes {
+            true => (HEADER_LEN, 0),
+            false => (self.head_len(), self.value_len()),
+        };
+        let command = BinaryCommand::Error { status, closes };
+        Front::Op {
+            consumed,
+            op: self.op(command),
+            rest,
+        }
+    }
+
+    fn op(&self, command: BinaryCommand) -> Op {
+        Op::Binary(Binary {
+            asked: self.asked,
+            command,
+        })
+    }
+
+    /// `body` begins behind the header and holds extras and key.
+    fn command(&self, body: &[u8], limits: &Limits) -> Front {
+        use BinaryCommand as Command;
+        let key = Span {
+            start: HEADER_LEN + self.extras_len,
+            len: self.key_len,
+        };
+        let (has_key, bare) = (self.key_len > 0, self.body_len == 0);
+        let only_key = has_key && self.extras_len == 0 && self.value_len() == 0;
+        let get = |touch, with_key, with_value| Command::Get {
+            key,
+            touch,
+            with_key,
+            with_value,
+        };
+        let number = |at: usize| expiry_at(body, at);
+        let touches = has_key && self.extras_len == 4;
+        let command = match self.asked.opcode {
+            opcode::GET | opcode::GETQ if only_key => get(None, false, true),
+            opcode::GETK | opcode::GETKQ if only_key => get(None, true, true),
+            opcode::TOUCH if touches => get(Some(number(0)), false, false),
+            opcode::GAT | opcode::GATQ if touches => get(Some(number(0)), false, true),
+            opcode::GATK | opcode::GATKQ if touches => get(Some(number(0)), true, true),
+            opcode::SET | opcode::SETQ => return self.set(StoreMode::Set, body, limits),
+            opcode::ADD | opcode::ADDQ => return self.set(StoreMode::Add, body, limits),
+            opcode::REPLACE | opcode::REPLACEQ => {
+                return self.set(StoreMode::Replace, body, limits);
+            }
+            opcode::APPEND | opcode::APPENDQ if has_key && self.extras_len == 0 => {
+                return self.store(StoreMode::Append, 0, 0, limits);
+            }
+            opcode::PREPEND | opcode::PREPENDQ if has_key && self.extras_len == 0 => {
+                return self.store(StoreMode::Prepend, 0, 0, limits);
+            }
+            opcode::DELETE | opcode::DELETEQ if only_key => {
+                let cas = self.cas;
+                Command::Delete { key, cas }
+            }
+            opcode::INCREMENT | opcode::INCREMENTQ | opcode::DECREMENT | opcode::DECREMENTQ
+                if has_key && self.extras_len == 20 && self.value_len() == 0 =>
+            {
+                self.arithmetic(key, body)
+            }
+            opcode::FLUSH | opcode::FLUSHQ if self.body_len == self.extras_len && bare => {
+                Command::FlushAll { delay: 0 }
+            }
+            opcode::FLUSH | opcode::FLUSHQ
+                if self.body_len == self.extras_len && self.extras_len == 4 =>
+            {
+                Command::FlushAll { delay: number(0) }
+            }
+            opcode::NOOP if bare => Command::Noop,
+            opcode::VERSION if bare => Command::Version,
+            opcode::QUIT | opcode::QUITQ if bare => Command::Quit,
+            opcode::STAT if self.extras_len == 0 => Command::Stats { args: key },
+            // Authentication is off.
+            opcode::SASL_LIST_MECHS if bare => return self.refuse(Status::UnknownCommand, false),
+            opcode::SASL_AUTH | opcode::SASL_STEP if has_key && self.extras_len == 0 => {
+                return self.refuse(Status::UnknownCommand, false);
+            }
+            opcode::GET..=opcode::PREPENDQ
+            | opcode::TOUCH..=opcode::GATQ
+            | opcode::SASL_LIST_MECHS..=opcode::GATKQ => {
+                return self.refuse(Status::InvalidArguments, true);
+            }
+            _ => return self.refuse(Status::UnknownCommand, false),
+        };
+        Front::Op {
+            consumed: self.head_len(),
+            op: self.op(command),
+            rest: self.value_len(),
+        }
+    }
+
+    fn arithmetic(&self, key: Span, body: &[u8]) -> BinaryCommand {
+        let number = |at| u64_at(body, at);
+        BinaryCommand::Arithmetic {
+            key,
+            delta: number(0),
+            initial: number(8),
+            vivify: (u32_at(body, 16) != u32::MAX).then(|| expiry_at(body, 16)),
+            decrement: matches!(self.asked.opcode, opcode::DECREMENT | opcode::DECREMENTQ),
+            cas: self.cas,
+        }
+    }
+
+    /// `set`, `add` and `replace`, which become `cas` where the request has one.
+    fn set(&self, mode: StoreMode, body: &[u8], limits: &Limits) -> Front {
+        if self.key_len == 0 || self.extras_len != 8 {
+            return self.refuse(Status::InvalidArguments, true);
+        }
+        self.store(mode, u32_at(body, 0), expiry_at(body, 4), limits)
+    }
+
+    fn store(&self, mode: StoreMode, client_flags: u32, exptime: i32, limits: &Limits) -> Front {
+        let key = Span {
+            start: HEADER_LEN + self.extras_len,
+            len: self.key_len,
+        };
+        let (value_len, reply) = (self.value_len(), StoreReply::Binary(self.asked));
+        let consumed = self.head_len();
+        if !limits.item_fits(self.key_len as usize, client_flags, value_len) {
+            let refused = StoreRefused {
+                key,
+                key_base64: false,
+                unlink: mode == StoreMode::Set,
+                value_len,
+                error: ErrorLine::TooLarge,
+                reply,
+            };
+            return Front::Op {
+                consumed,
+                op: Op::StoreRefused(refused),
+                rest: value_len,
+            };
+        }
+        let adds = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+        Front::Store {
+            consumed,
+            store: Store {
+                key,
+                value: Span::default(),
+                tokens: Span::default(),
+                value_len,
+                client_flags,
+                exptime,
+                cas: self.cas,
+                explicit_cas: 0,
+                explicit: false,
+                key_base64: false,
+                invalidate: false,
+                mode: match self.cas == 0 || adds {
+                    true => mode,
+                    false => StoreMode::Cas,
+                },
+                reply,
+            },
+        }
+    }
+}
+
+/// The big-endian number `at` bytes into extras, whose length has been checked.
+fn u32_at(extras: &[u8], at: usize) -> u32 {
+    let bytes = extras.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+fn u64_at(extras: &[u8], at: usize) -> u64 {
+    let bytes = extras.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// An expiry: what does not fit is as good as never, as it is for memcached.
+fn expiry_at(extras: &[u8], at: usize) -> i32 {
+    i32::try_from(u32_at(extras, at)).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,267 @@
+//! Memcached's frame around requests and replies in UDP datagrams.
+//!
+//! ```text
+//! byte 0          2           4           6           8
+//!      +----------+-----------+-----------+-----------+--------
+//!      | request  | number of | datagrams | reserved  | request, or
+//!      |   id     | this one  | in all    |           | its part of the reply
+//!      +----------+-----------+-----------+-----------+--------
+//! ```
+//! Numbers are big-endian. A request takes one datagram; a reply as many as it needs, each with the
+//! request's id. All requests in a datagram are answered together.
+//!
+//! # Use as an amplifier
+//! A request whose source address is forged makes the server send its reply to somebody who did not
+//! ask. So an address is sent at most [`FACTOR`] times what came from it, and beyond that what its
+//! [`Allowance`] holds. Nothing is answered to ports below [`PORT_MIN`], nor to the server's own:
+//! two servers could be made to answer each other's answers for ever.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Bytes of the frame.
+const FRAME_LEN: usize = 8;
+
+/// Bytes of a datagram that is sent, at most, as memcached has it: it fits Ethernet's.
+const DATAGRAM_LEN_MAX: usize = 1400;
+
+/// Bytes of a reply that one datagram takes.
+const PART_LEN: usize = DATAGRAM_LEN_MAX - FRAME_LEN;
+
+/// Bytes of a reply at most. A longer one is not sent.
+pub const REPLY_LEN_MAX: usize = 2 << 20;
+
+/// What an address is sent for what comes from it, in any case.
+const FACTOR: u64 = 4;
+
+/// Bytes that IP and UDP add to a datagram.
+const HEADERS_LEN: u64 = 28;
+
+/// Lower ports are those of services, which send no requests.
+const PORT_MIN: u16 = 1024;
+
+/// A request's datagram, and what is to be sent back.
+#[derive(Debug)]
+pub struct Datagram {
+    /// The socket it came by, among the worker's.
+    pub socket: usize,
+    from: SocketAddr,
+    request_id: u16,
+    reply: Vec<u8>,
+    is_too_long: bool,
+}
+
+impl Datagram {
+    /// A place for a datagram that has not come yet.
+    pub fn vacant(socket: usize) -> Datagram {
+        Datagram {
+            socket,
+            from: SocketAddr::from(([0, 0, 0, 0], 0)),
+            request_id: 0,
+            reply: Vec::new(),
+            is_too_long: false,
+        }
+    }
+
+    /// Begins with what came from an address. The request stands behind the bytes that are
+    /// returned; `None` where it is none, or not one that is answered.
+    pub fn begin(&mut self, bytes: &[u8], from: SocketAddr, own_port: u16) -> Option<usize> {
+        let frame = bytes.first_chunk::<FRAME_LEN>()?;
+        let is_whole = frame[4..6] == [0, 1];
+        let may_ask = from.port() >= PORT_MIN && from.port() != own_port;
+        if bytes.len() == FRAME_LEN || !is_whole || !may_ask {
+            return None;
+        }
+        self.from = from;
+        self.request_id = u16::from_be_bytes([frame[0], frame[1]]);
+        self.is_too_long = false;
+        Some(FRAME_LEN)
+    }
+
+    /// Keeps a part of the reply. False where it has become too long.
+    pub fn gather<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>) -> bool {
+        for piece in pieces {
+            if self.is_too_long || self.reply.len() + piece.len() > REPLY_LEN_MAX {
+                self.is_too_long = true;
+                return false;
+            }
+            self.reply.extend_from_slice(piece);
+        }
+        true
+    }
+
+    /// Where the reply goes.
+    pub fn from(&self) -> SocketAddr {
+        self.from
+    }
+
+    /// What sending the reply costs of an allowance, in bytes.
+    pub fn cost(&self) -> u64 {
+        let parts = self.reply.len().div_ceil(PART_LEN) as u64;
+        self.reply.len() as u64 + parts * (FRAME_LEN as u64 + HEADERS_LEN)
+    }
+
+    /// The reply's datagrams: frame and part of each.
+    pub fn parts(&self) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
+        let count = self.reply.len().div_ceil(PART_LEN);
+        let [c0, c1] = number(count);
+        let [r0, r1] = self.request_id.to_be_bytes();
+        self.reply
+            .chunks(PART_LEN)
+            .enumerate()
+            .map(move |(at, part)| {
+                let [n0, n1] = number(at);
+                ([r0, r1, n0, n1, c0, c1, 0, 0], part)
+            })
+    }
+
+    /// Makes room for the next datagram.
+    pub fn clear(&mut self) {
+        self.reply.clear();
+        self.reply.shrink_to(64 << 10);
+    }
+}
+
+/// A datagram's number: there are fewer than 2^16 in [`REPLY_LEN_MAX`].
+fn number(at: usize) -> [u8; 2] {
+    u16::try_from(at).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// What addresses may still be sent. Addresses that share a place by chance share its allowance.
+pub struct Allowances {
+    places: Box<[Allowance]>,
+    /// Bytes a second that each gains.
+    rate: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Allowance {
+    bytes: u64,
+    since_ms: u64,
+}
+
+impl Allowances {
+    const PLACES: usize = 4096;
+
+    /// Each place holds a second's worth at most, and does so now.
+    pub fn new(rate: u64) -> Allowances {
+        let full = Allowance {
+            bytes: rate,
+            since_ms: 0,
+        };
+        Allowances {
+            places: vec![full; Self::PLACES].into_boxed_slice(),
+            rate,
+        }
+    }
+
+    /// Whether `to` may be sent what costs `cost`; then it is taken off.
+    pub fn take(&mut self, to: IpAddr, cost: u64, now_ms: u64) -> bool {
+        let rate = self.rate;
+        let place = self.place(to);
+        let passed_ms = now_ms.saturating_sub(place.since_ms).min(1000);
+        // A sender's credit may stand above what time alone gives.
+        place.bytes = place
+            .bytes
+            .max(rate.min(place.bytes + rate * passed_ms / 1000));
+        place.since_ms = now_ms;
+        let may = place.bytes >= cost;
+        if may {
+            place.bytes -= cost;
+        }
+        may
+    }
+
+    /// Gives `from` credit for a datagram of `len` bytes.
+    pub fn credit(&mut self, from: IpAddr, len: usize) {
+        let rate = self.rate;
+        let place = self.place(from);
+        place.bytes = (place.bytes + FACTOR * (len as u64 + HEADERS_LEN)).min(2 * rate);
+    }
+
+    fn place(&mut self, address: IpAddr) -> &mut Allowance {
+        // Neighbours spread; who chooses addresses to collide harms those that he chose.
+        let hash = match address {
+            IpAddr::V4(address) => u64::from(address.to_bits()),
+            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+        }
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &mut self.places[(hash >> 52) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 40_000);
+
+    #[test]
+    fn frames_that_are_no_requests_are_not_taken() {
+        let from = SocketAddr::from(CLIENT);
+        let mut datagram = Datagram::vacant(0);
+        let request = b"\x12\x34\0\0\0\x01\0\0get a\r\n";
+        assert_eq!(datagram.begin(request, from, 11211), Some(8));
+        for (bytes, port, own_port) in [
+            (&request[..7], 40_000, 11211),
+            (&request[..8], 40_000, 11211),
+            (b"\0\0\0\0\0\x02\0\0get a\r\n", 40_000, 11211),
+            (b"\0\0\0\0\x01\x01\0\0get a\r\n", 40_000, 11211),
+            (request, 1023, 11211),
+            (request, 40_000, 40_000),
+        ] {
+            let from = SocketAddr::from((CLIENT.0, port));
+            assert_eq!(datagram.begin(bytes, from, own_port), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_cut_into_numbered_parts() {
+        let mut datagram = Datagram::vacant(0);
+        datagram.begin(b"\x12\x34\0\0\0\x01\0\0x", CLIENT.into(), 0);
+        let reply: Vec<u8> = (0..3000u32).map(|at| at.to_be_bytes()[3]).collect();
+        assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter()));
+        let parts: Vec<_> = datagram.parts().collect();
+        let frames: Vec<_> = parts.iter().map(|part| part.0).collect();
+        assert_eq!(
+            frames,
+            [
+                [0x12, 0x34, 0, 0, 0, 3, 0, 0],
+                [0x12, 0x34, 0, 1, 0, 3, 0, 0],
+                [0x12, 0x34, 0, 2, 0, 3, 0, 0],
+            ]
+        );
+        assert!(parts.iter().all(|part| part.1.len() <= 1392));
+        assert_eq!(
+            parts
+                .into_iter()
+                .map(|part| part.1)
+                .collect::<Vec<_>>()
+                .concat(),
+            reply
+        );
+        assert_eq!(datagram.cost(), 3000 + 3 * 36);
+        datagram.clear();
+        assert_eq!(datagram.parts().count(), 0);
+        assert!(!datagram.gather(std::iter::repeat_n(&reply[..], 1000)));
+        assert!(!datagram.gather([&b"more"[..]].into_iter()));
+    }
+
+    #[test]
+    fn an_address_gets_its_rate_and_a_multiple_of_what_it_sends() {
+        let mut allowances = Allowances::new(1000);
+        let client = IpAddr::from(CLIENT.0);
+        assert!(allowances.take(client, 600, 0));
+        assert!(!allowances.take(client, 600, 100));
+        assert!(allowances.take(client, 500, 100));
+        assert!(!allowances.take(client, 500, 100));
+        allowances.credit(client, 100);
+        assert!(allowances.take(client, 512, 100));
+        assert!(
+            !allowances.take(client, 1001, 60_000),
+            "no more than a second's worth"
+        );
+        assert!(allowances.take(client, 1000, 60_000));
+        let other = IpAddr::from([192, 0, 2, 2]);
+        assert!(allowances.take(other, 1000, 60_000));
+    }
+}

@@ -1,0 +1,207 @@
+//! The binary protocol, as far as it is more than another way to write the text's answers.
+
+use coua_protocol::reply::BinaryAnswer;
+use coua_protocol::{Asked, Binary, BinaryCommand, Status, Tokens};
+use coua_store::{Access, Arithmetic, Item};
+
+use super::{Answers, Executor, Outcome, Request, To};
+use crate::output::IN_PLACE_LEN_MIN;
+use crate::server::PROTOCOL_VERSION;
+use crate::stats::{self, Report, packets};
+
+/// How an item is answered.
+#[derive(Clone, Copy)]
+pub(super) enum ItemForm {
+    /// `VALUE`, and `END` behind the last.
+    Classic {
+        /// With its CAS.
+        cas: bool,
+        /// `END` follows.
+        last: bool,
+    },
+    /// A binary answer.
+    Binary(BinaryForm),
+}
+
+/// How a binary request wants an item answered.
+#[derive(Clone, Copy)]
+pub(super) struct BinaryForm {
+    pub(super) asked: Asked,
+    with_key: bool,
+    with_value: bool,
+}
+
+impl ItemForm {
+    /// What the lookup has to see to.
+    #[inline]
+    pub(super) fn access(self, bump: bool) -> Access {
+        let cas = match self {
+            ItemForm::Classic { cas, .. } => cas,
+            ItemForm::Binary(_) => true,
+        };
+        Access { bump, cas }
+    }
+
+    /// Whether the value, if any, is copied, and not sent from where it lies.
+    #[inline]
+    pub(super) fn is_copied(self, item: &Item<'_>) -> bool {
+        let sends_value = match self {
+            ItemForm::Classic { .. } => true,
+            ItemForm::Binary(form) => form.with_value,
+        };
+        !sends_value || item.value_len() < IN_PLACE_LEN_MIN
+    }
+}
+
+impl Executor<'_, '_> {
+    pub(super) fn binary(&mut self, request: Request<'_>, binary: &Binary) -> Outcome {
+        let asked = binary.asked;
+        let to = To::Binary(asked);
+        match binary.command {
+            BinaryCommand::Get {
+                key,
+                touch,
+                with_key,
+                with_value,
+            } => {
+                let form = ItemForm::Binary(BinaryForm {
+                    asked,
+                    with_key,
+                    with_value,
+                });
+                match touch {
+                    None => self.get_in_form(request, key, form),
+                    Some(exptime) => self.get_and_touch(request, key, exptime, form),
+                }
+            }
+            BinaryCommand::Delete { key, cas } => {
+                self.delete(request, key, Some(cas).filter(|&cas| cas != 0), to)
+            }
+            BinaryCommand::Arithmetic {
+                key,
+                delta,
+                initial,
+                vivify,
+                decrement,
+                cas,
+            } => {
+                let arithmetic = Arithmetic {
+                    delta,
+                    decrement,
+                    compare: cas,
+                    cas: None,
+                    return_cas: true,
+                    vivify: vivify.map(|exptime| (initial, self.answers.expiry(exptime))),
+                    touch: None,
+                };
+                self.arithmetic(request, key, &arithmetic, to)
+            }
+            BinaryCommand::FlushAll { delay } => self.flush_all(request, Some(delay), to),
+            BinaryCommand::Noop => self.answers.succeed(asked, 0),
+            BinaryCommand::Version => self.answers.binary_version(asked),
+            BinaryCommand::Quit => {
+                self.answers.succeed(asked, 0);
+                Outcome::CloseWhenSent
+            }
+            BinaryCommand::Stats { args } => {
+                let args = args.of(request.input);
+                self.answers.binary_stats(request, asked, args)
+            }
+            BinaryCommand::Error { status, closes } => {
+                self.answers.refuse(asked, status);
+                match closes {
+                    true => Outcome::CloseWhenSent,
+                    false => Outcome::Done,
+                }
+            }
+        }
+    }
+}
+
+impl Answers<'_> {
+    /// Appends the answer to a lookup up to the value.
+    pub(super) fn binary_head(&mut self, item: &Item<'_>, form: BinaryForm) {
+        let answer = BinaryAnswer {
+            cas: self.shown_cas(item.cas()),
+            client_flags: Some(item.client_flags()),
+            key: if form.with_key { item.key() } else { b"" },
+            value_len: if form.with_value { item.value_len() } else { 0 },
+        };
+        self.output.reply(|reply| reply.binary(form.asked, &answer));
+    }
+
+    pub(super) fn copied_binary_value(&mut self, item: &Item<'_>, form: BinaryForm) -> Outcome {
+        self.binary_head(item, form);
+        if form.with_value {
+            self.copy_value(item);
+        }
+        Outcome::Done
+    }
+
+    pub(super) fn binary_miss(&mut self, key: &[u8], form: BinaryForm) -> Outcome {
+        if form.asked.is_quiet() {
+            return Outcome::Done;
+        }
+        if !form.with_key {
+            return self.refuse(form.asked, Status::KeyNotFound);
+        }
+        self.output
+            .reply(|reply| reply.binary_miss(form.asked, key));
+        Outcome::Done
+    }
+
+    pub(super) fn binary_number(&mut self, asked: Asked, number: u64, cas: u64) {
+        if asked.is_quiet() {
+            return;
+        }
+        let answer = BinaryAnswer {
+            cas: self.shown_cas(cas),
+            value_len: size_of::<u64>(),
+            ..BinaryAnswer::default()
+        };
+        self.output.reply(|reply| reply.binary(asked, &answer));
+        self.output
+            .reply(|reply| reply.bytes(&number.to_be_bytes()));
+    }
+
+    fn binary_version(&mut self, asked: Asked) -> Outcome {
+        let version = PROTOCOL_VERSION.as_bytes();
+        let answer = BinaryAnswer {
+            value_len: version.len(),
+            ..BinaryAnswer::default()
+        };
+        self.output.reply(|reply| reply.binary(asked, &answer));
+        self.output.reply(|reply| reply.bytes(version));
+        Outcome::Done
+    }
+
+    fn binary_stats(&mut self, request: Request<'_>, asked: Asked, args: &[u8]) -> Outcome {
+        match stats::report(Tokens::new(args), self.shared, request.session.may) {
+            Report::Text(write) => {
+                let start = self.output.next_start();
+                write(self.shared, self.now, self.output);
+                packets::repack(self.output, start, asked);
+                Outcome::Done
+            }
+            Report::Line(line) => {
+                if line.starts_with(b"ERROR") || line.starts_with(b"CLIENT_ERROR") {
+                    return self.refuse(asked, Status::KeyNotFound);
+                }
+                if !packets::pack(self.output, asked, line) {
+                    packets::end(self.output, asked);
+                }
+                Outcome::Done
+            }
+            Report::Dump(dump) => {
+                request.session.dump = Some(dump.packed(asked));
+                stats::produce(
+                    self.shared,
+                    self.now,
+                    self.output,
+                    request.session,
+                    self.pool,
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What the server listens on: sockets by worker, the flag to change where there can be none, and
+//! the file with the ports.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+use coua_transport::sockets::{Datagrams, ListenError, Listener, TcpOptions};
+use rustix::io::Errno;
+
+use super::StartError;
+use crate::flags::Settings;
+
+/// Listening sockets that no worker has yet.
+pub struct Sockets {
+    /// By worker.
+    pub(super) by_worker: Vec<WorkerSockets>,
+    /// Descriptor and address.
+    pub(super) listening: Vec<(i32, String)>,
+    /// Of TCP, with the ports that the kernel chose where it was to choose.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Of UDP, likewise.
+    pub(super) udp_addresses: Vec<SocketAddr>,
+}
+
+/// The sockets of one worker.
+#[derive(Default)]
+pub struct WorkerSockets {
+    /// Where it accepts connections.
+    pub listeners: Vec<Listener>,
+    /// Where it receives datagrams.
+    pub datagrams: Vec<Datagrams>,
+}
+
+impl Sockets {
+    /// Listens for TCP and UDP where the settings say.
+    pub fn open(settings: &Settings) -> Result<Sockets, StartError> {
+        let mut sockets = Sockets {
+            by_worker: (0..settings.workers)
+                .map(|_| WorkerSockets::default())
+                .collect(),
+            listening: Vec::new(),
+            addresses: Vec::new(),
+            udp_addresses: Vec::new(),
+        };
+        let options = TcpOptions {
+            backlog: settings.backlog,
+        };
+        for listen in &settings.listen {
+            match Listener::tcp(listen.address, settings.workers, options) {
+                Ok(listeners) => sockets.add(listeners, listen.address),
+                Err(error) if listen.is_optional && is_absent(&error) => {
+                    tracing::debug!(%error, "left out");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for listen in &settings.listen_udp {
+            match Datagrams::bind(listen.address, settings.workers) {
+                Ok(datagrams) => sockets.add_datagrams(datagrams, listen.address),
+                Err(error) if listen.is_optional && is_absent(&error) => {
+                    tracing::debug!(%error, "left out");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// Listens on the unix socket, where the settings name one. It becomes the user's who the
+    /// process is at that moment.
+    pub fn open_unix(&mut self, settings: &Settings) -> Result<(), StartError> {
+        let Some(socket) = &settings.unix_socket else {
+            return Ok(());
+        };
+        let listener = Listener::unix(&socket.path, settings.unix_mask, settings.backlog)?;
+        let mut listeners = Vec::new();
+        for _ in 1..settings.workers {
+            listeners.push(listener.share().map_err(|source| StartError::System {
+                action: "share the unix socket",
+                source,
+            })?);
+        }
+        listeners.push(listener);
+        self.note(&listeners[0], format!("unix:{}", socket.path.display()));
+        self.give(listeners);
+        Ok(())
+    }
+
+    fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
+        let address = listeners[0].address().unwrap_or(asked);
+        let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
+        self.note(&listeners[0], format!("{kind}:{address}"));
+        self.addresses.push(address);
+        self.give(listeners);
+    }
+
+    fn add_datagrams(&mut self, datagrams: Vec<Datagrams>, asked: SocketAddr) {
+        let address = datagrams[0].address().unwrap_or(asked);
+        let kind = if address.is_ipv4() { "udp" } else { "udp6" };
+        self.note(&datagrams[0], format!("{kind}:{address}"));
+        self.udp_addresses.push(address);
+        for (worker, socket) in self.by_worker.iter_mut().zip(datagrams) {
+            worker.datagrams.push(socket);
+        }
+    }
+
+    fn note(&mut self, socket: &impl AsFd, address: String) {
+        self.listening.push((socket.as_fd().as_raw_fd(), address));
+    }
+
+    fn give(&mut self, listeners: Vec<Listener>) {
+        for (worker, listener) in self.by_worker.iter_mut().zip(listeners) {
+            worker.listeners.push(listener);
+        }
+    }
+}
+
+/// Whether the machine has no address of that kind at all.
+fn is_absent(error: &ListenError) -> bool {
+    let (ListenError::Tcp { source, .. } | ListenError::Udp { source, .. }) = error else {
+        return false;
+    };
+    matches!(
+        Errno::from_io_error(source),
+        Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
+    )
+}
+
+/// Which flag to change where an address cannot be listened on.
+pub(super) fn remedy(error: &ListenError) -> &'static str {
+    let is_unix = matches!(error, ListenError::Unix { .. });
+    let source = error.source().and_then(<dyn Error>::downcast_ref);
+    match source.and_then(Errno::from_io_error) {
+        Some(Errno::MFILE | Errno::NFILE) => {
+            "give fewer threads (-t), or raise the limit on open files (ulimit -n)"
+        }
+        Some(Errno::ADDRINUSE) if matches!(error, ListenError::Udp { .. }) => {
+            "another server has it; give another port (-U) or address (-l)"
+        }
+        Some(Errno::ADDRINUSE) if !is_unix => {
+            "another server has it; give another port (-p) or address (-l)"
+        }
+        Some(Errno::ADDRNOTAVAIL) => "this machine has no such address; give one that it has (-l)",
+        Some(Errno::ACCESS) if !is_unix => {
+            "ports below 1024 take root's rights; start as root or give another port (-p)"
+        }
+        Some(Errno::ADDRINUSE) => {
+            "another server has it, or it is no socket; give another path (-s)"
+        }
+        _ if !is_unix => "give another address (-l) or port (-p)",
+        _ => "give another path (-s), in a folder that the user (-u) may write to",
+    }
+}
+
+/// Writes the ports where the environment asks for it, so that tests find a server that was to
+/// take any free port. The file appears whole; where it cannot, the log says so.
+pub(super) fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) {
+    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
+        return;
+    };
+    let mut text = String::new();
+    for (protocol, addresses) in [("TCP", tcp), ("UDP", udp)] {
+        for address in addresses {
+            let kind = if address.is_ipv4() { "INET" } else { "INET6" };
+            text.push_str(&format!("{protocol} {kind}: {}\n", address.port()));
+        }
+    }
+    let mut unfinished = path.clone().into_os_string();
+    unfinished.push(".lck");
+    let written =
+        std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, &path));
+    if let Err(error) = written {
+        tracing::warn!(
+            "MEMCACHED_PORT_FILENAME: cannot write {}: {error}",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Requests that come in UDP datagrams, and their replies.
+//!
+//! A datagram is served as a connection would be that says nothing else: it takes one of the
+//! worker's few sessions for datagrams, whose parser begins anew, and whose replies are gathered
+//! until the last of its requests has been executed.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use coua_protocol::Parser;
+use coua_transport::sockets::{Arrived, Datagrams, Poller};
+
+use super::input::Active;
+use super::{Worker, listener_token};
+use crate::clock::Now;
+use crate::connections::Connection;
+use crate::datagram::{Allowances, Datagram};
+use crate::execute::Outcome;
+use crate::server::Shared;
+use crate::session::{Session, SessionId, Sessions};
+
+/// Datagrams of one socket that are under way at a time.
+const SESSIONS: usize = 32;
+
+/// A worker's sockets for datagrams.
+pub(super) struct DatagramSockets {
+    sockets: Vec<Datagrams>,
+    /// Sockets with something to receive, by number.
+    readable: Vec<usize>,
+    /// Sessions of each socket that serve no datagram.
+    vacant: Vec<Vec<SessionId>>,
+    allowances: Option<Allowances>,
+}
+
+impl DatagramSockets {
+    /// Waits for the sockets; their tokens follow those of `listeners` listeners.
+    pub(super) fn new(
+        sockets: Vec<Datagrams>,
+        shared: &Shared,
+        poller: &Poller,
+        listeners: usize,
+        sessions: &mut Sessions,
+    ) -> io::Result<DatagramSockets> {
+        let now = shared.clock.now();
+        let settings = &shared.settings;
+        let mut vacant = Vec::with_capacity(sockets.len());
+        for (number, socket) in sockets.iter().enumerate() {
+            poller.add_source(socket, listener_token(listeners + number), false)?;
+            let mut names = Vec::with_capacity(SESSIONS);
+            for _ in 0..SESSIONS {
+                let connection = Arc::new(Connection::new(socket.as_stream()?, now.unix));
+                let mut session = Session::new(connection, settings.dialect, settings.permissions);
+                session.readable = false;
+                session.datagram = Some(Box::new(Datagram::vacant(number)));
+                names.push(sessions.insert(session));
+            }
+            vacant.push(names);
+        }
+        Ok(DatagramSockets {
+            readable: Vec::with_capacity(sockets.len()),
+            allowances: (!sockets.is_empty() && settings.udp_reply_rate > 0)
+                .then(|| Allowances::new(settings.udp_reply_rate)),
+            sockets,
+            vacant,
+        })
+    }
+
+    /// Something can be received from a socket.
+    pub(super) fn note_readable(&mut self, number: usize) {
+        self.readable.push(number);
+    }
+}
+
+impl Worker {
+    /// Receives datagrams as far as there is room and sessions are vacant.
+    pub(super) fn receive_datagrams(&mut self, now: Now) {
+        while let Some(number) = self.datagrams.readable.pop() {
+            while let Some(id) = self.datagrams.vacant[number].pop() {
+                if !self.receive_datagram(number, id, now) {
+                    self.datagrams.vacant[number].push(id);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Receives one datagram for a vacant session. False where there is none, or no room.
+    fn receive_datagram(&mut self, number: usize, id: SessionId, now: Now) -> bool {
+        let socket = &self.datagrams.sockets[number];
+        let counters = self.shared.counters(self.index);
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        let Some(datagram) = session.datagram.as_deref_mut() else {
+            return false;
+        };
+        loop {
+            let Some(room) = self.input.datagram_room() else {
+                return false;
+            };
+            let (len, from) = match socket.receive(room) {
+                Arrived::Datagram { len, from } => (len, from),
+                Arrived::Useless => continue,
+                Arrived::Nothing => return false,
+            };
+            counters.bytes_read.add(len as u64);
+            if let Some(allowances) = &mut self.datagrams.allowances {
+                allowances.credit(from.ip(), len);
+            }
+            let own_port = self.shared.udp_port();
+            // What fills the room may be the front of something longer.
+            let request = match len < room.len() {
+                true => datagram.begin(&room[..len], from, own_port),
+                false => None,
+            };
+            let Some(start) = request else {
+                counters.udp_dropped.add(1);
+                continue;
+            };
+            counters.udp_requests.add(1);
+            session.parser = Parser::of(self.shared.settings.dialect);
+            session.is_active = true;
+            session.connection.note_request(now.unix);
+            self.input.activate(id, start, len);
+            return true;
+        }
+    }
+
+    /// Decides what becomes of a datagram after its part of the burst.
+    pub(super) fn settle_datagram(
+        &mut self,
+        id: SessionId,
+        (start, end): (usize, usize),
+        outcome: Outcome,
+        goes_on: bool,
+        now: Now,
+    ) {
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        if goes_on {
+            if outcome == Outcome::Wait {
+                session.waits_since_ms.get_or_insert(now.since_start_ms);
+            }
+            session.is_active = true;
+            self.input.active.push_back(Active { id, start, end });
+            return;
+        }
+        // What is left of the datagram is no whole request, and its rest does not come.
+        session.release(&mut self.pool);
+        session.discards_value = false;
+        session.waits_since_ms = None;
+        let Some(datagram) = session.datagram.as_deref_mut() else {
+            return;
+        };
+        let counters = self.shared.counters(self.index);
+        let is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
+        let cost = datagram.cost();
+        let to = datagram.from();
+        let may = self
+            .datagrams
+            .allowances
+            .as_mut()
+            .is_none_or(|allowances| allowances.take(to.ip(), cost, now.since_start_ms));
+        if is_answered && may {
+            let socket = &self.datagrams.sockets[datagram.socket];
+            for (frame, part) in datagram.parts() {
+                if !socket.send(&[IoSlice::new(&frame), IoSlice::new(part)], to) {
+                    counters.udp_replies_dropped.add(1);
+                    break;
+                }
+            }
+        } else {
+            counters.udp_replies_dropped.add(1);
+        }
+        datagram.clear();
+        let number = datagram.socket;
+        self.datagrams.vacant[number].push(id);
+    }
+}

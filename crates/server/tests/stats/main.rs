@@ -1,0 +1,150 @@
+//! `stats` and its kin: keys, types and counts beside memcached's, and the truth about this server.
+
+mod asking;
+mod beside_memcached;
+
+#[path = "../support/memcached.rs"]
+mod memcached;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::thread;
+use std::time::Duration;
+
+use asking::{ask, line, number, say};
+use support::Server;
+
+#[test]
+fn the_truth_about_this_server() {
+    let server = Server::coua(&["-m", "64", "-t", "2", "-c", "200"]);
+    let before = ask(&server, "stats");
+    assert_eq!(before["pid"], server.child.id().to_string());
+    assert_eq!(before["pointer_size"], "64");
+    assert_eq!(before["threads"], "2");
+    assert_eq!(before["max_connections"], "200");
+    assert_eq!(before["limit_maxbytes"], (64 << 20).to_string());
+    assert_eq!(before["accepting_conns"], "1");
+    assert_eq!(before["curr_items"], "0");
+
+    let value = "x".repeat(1000);
+    for number in 0..500 {
+        say(
+            &server,
+            &format!("set key{number} 0 0 1000\r\n{value}\r\n"),
+            "STORED",
+        );
+    }
+    let after = ask(&server, "stats");
+    assert_eq!(after["curr_items"], "500");
+    assert_eq!(
+        number(&after, "total_items") - number(&before, "total_items"),
+        500
+    );
+    assert_eq!(number(&after, "cmd_set") - number(&before, "cmd_set"), 500);
+    let bytes = number(&after, "bytes") - number(&before, "bytes");
+    assert!(
+        (500_000..700_000).contains(&bytes),
+        "500 items of 1000 bytes are {bytes} bytes"
+    );
+    let read = number(&after, "bytes_read") - number(&before, "bytes_read");
+    assert!(
+        (500 * 1020..500 * 1030 + 100).contains(&read),
+        "{read} bytes were read"
+    );
+    let connections = number(&after, "total_connections") - number(&before, "total_connections");
+    assert!(connections >= 500, "{connections} connections");
+    assert!(number(&after, "bytes_written") > number(&before, "bytes_written"));
+    thread::sleep(Duration::from_millis(2100));
+    let later = ask(&server, "stats");
+    assert!(
+        number(&later, "uptime") > number(&before, "uptime"),
+        "time passes"
+    );
+    assert!(
+        number(&later, "time") > number(&before, "time"),
+        "time passes"
+    );
+}
+
+#[test]
+fn settings_are_what_the_flags_say() {
+    let server = Server::coua(&[
+        "-m",
+        "64",
+        "-t",
+        "3",
+        "-c",
+        "200",
+        "-M",
+        "-F",
+        "-C",
+        "-D",
+        "/",
+        "-I",
+        "2m",
+        "-R",
+        "50",
+        "-b",
+        "99",
+        "-o",
+        "idle_timeout=30,no_maxconns_fast",
+    ]);
+    let settings = ask(&server, "stats settings");
+    for (key, value) in [
+        ("maxbytes", "67108864"),
+        ("maxconns", "200"),
+        ("num_threads", "3"),
+        ("evictions", "off"),
+        ("flush_enabled", "no"),
+        ("cas_enabled", "no"),
+        ("stat_key_prefix", "/"),
+        ("detail_enabled", "yes"),
+        ("item_size_max", "2097152"),
+        ("reqs_per_event", "50"),
+        ("tcp_backlog", "99"),
+        ("idle_timeout", "30"),
+        ("maxconns_fast", "no"),
+        ("inter", "127.0.0.1"),
+        ("verbosity", "0"),
+        ("dump_enabled", "yes"),
+    ] {
+        assert_eq!(settings[key], value, "{key}");
+    }
+    assert_eq!(settings["tcpport"], server.address.port().to_string());
+    assert!(
+        ask(&server, "stats").contains_key("idle_kicks"),
+        "idle_timeout is on"
+    );
+    say(&server, "stats detail off\r\n", "OK");
+    say(&server, "verbosity 1\r\n", "OK");
+    let settings = ask(&server, "stats settings");
+    assert_eq!(
+        (
+            settings["detail_enabled"].as_str(),
+            settings["verbosity"].as_str()
+        ),
+        ("no", "1")
+    );
+}
+
+#[test]
+fn the_version_is_new_enough_for_clients() {
+    let server = Server::coua(&["-m", "64"]);
+    let answer = line(&server, "version\r\n");
+    let version = answer
+        .strip_prefix("VERSION ")
+        .expect("VERSION and a number");
+    let numbers: Vec<u32> = version
+        .split([' ', '-'])
+        .next()
+        .unwrap_or("")
+        .split('.')
+        .flat_map(str::parse)
+        .collect();
+    assert!(numbers.as_slice() >= [1, 6, 27].as_slice(), "{version}");
+    let stats = ask(&server, "stats");
+    assert!(
+        version.starts_with(&stats["version"]) || stats["version"].starts_with(version),
+        "{version}"
+    );
+}
