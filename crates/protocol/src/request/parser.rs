@@ -2,7 +2,7 @@
 
 use crate::binary::REQUEST_MAGIC;
 use crate::error_line::ErrorLine;
-use crate::limits::{KEY_LEN_MAX, Limits};
+use crate::limits::Limits;
 use crate::op::{Op, Store, StoreReply};
 use crate::request::keys::{Keys, Lookup, space_len};
 use crate::request::line::{Line, Parsed};
