@@ -101,19 +101,23 @@ impl Registry {
         self.open() >= self.open_max
     }
 
-    /// Counts one more connection, unless there are too many.
+    /// Takes a place for one more connection, unless there are too many.
     pub fn admit(&self) -> bool {
-        let admitted = self.open.fetch_update(Relaxed, Relaxed, |open| {
-            (open < self.open_max).then_some(open + 1)
-        });
-        if let Ok(before) = admitted {
-            self.open_most.fetch_max(before + 1, Relaxed);
-        }
-        admitted.is_ok()
+        self.open
+            .fetch_update(Relaxed, Relaxed, |open| {
+                (open < self.open_max).then_some(open + 1)
+            })
+            .is_ok()
+    }
+
+    /// Gives a place back that no connection was shown at.
+    pub fn give_place_back(&self) {
+        self.open.fetch_sub(1, Relaxed);
     }
 
     /// Shows an admitted connection at place `slot` of its worker.
     pub fn show(&self, worker: usize, slot: usize, connection: Arc<Connection>) {
+        self.open_most.fetch_max(self.open(), Relaxed);
         let mut places = self.places(worker);
         if places.len() <= slot {
             places.resize(slot + 1, None);

@@ -250,33 +250,45 @@ impl Worker {
         }
         while let Some(number) = self.waiting_listeners.pop() {
             for _ in 0..ACCEPTS_PER_TURN {
-                let too_many = self.shared.registry.is_full();
-                if too_many && !self.shared.settings.refuses_at_once {
+                // Where connections are left to wait their place is taken first: what is accepted
+                // without one can only be refused.
+                let waits = !self.shared.settings.refuses_at_once;
+                let has_place = waits && self.shared.registry.admit();
+                if waits && !has_place {
                     self.pause_accepting(now);
                     break;
                 }
-                match self.listeners.get(number).map(Listener::accept) {
-                    Some(Accepted::Stream(stream)) => self.welcome(stream, now),
+                let accepted = self.listeners.get(number).map(Listener::accept);
+                match accepted {
+                    Some(Accepted::Stream(stream)) if has_place || self.shared.registry.admit() => {
+                        self.welcome(stream, now);
+                        continue;
+                    }
+                    Some(Accepted::Stream(stream)) => {
+                        self.counters().rejected_connections.add(1);
+                        // It is a courtesy: a new connection's buffer takes the line, or the peer
+                        // is gone.
+                        let _ = stream.send(TOO_MANY);
+                        continue;
+                    }
                     Some(Accepted::Exhausted(error)) => {
                         if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
                             tracing::warn!(%error, others, "cannot accept connections");
                         }
                         self.pause_accepting(now);
-                        break;
                     }
-                    Some(Accepted::Nothing) | None => break,
+                    Some(Accepted::Nothing) | None => {}
                 }
+                if has_place {
+                    self.shared.registry.give_place_back();
+                }
+                break;
             }
         }
     }
 
+    /// Begins with a connection that has been given a place.
     fn welcome(&mut self, stream: coua_transport::sockets::Stream, now: Now) {
-        if !self.shared.registry.admit() {
-            self.counters().rejected_connections.add(1);
-            // It is a courtesy: a new connection's buffer takes the line, or the peer is gone.
-            let _ = stream.send(TOO_MANY);
-            return;
-        }
         self.counters().total_connections.add(1);
         let connection = Arc::new(Connection::new(stream, now.unix));
         let settings = &self.shared.settings;

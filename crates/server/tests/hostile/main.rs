@@ -7,6 +7,7 @@
 //! # Not here
 //! What single bad requests are answered: the scripts of `wire`.
 
+mod dialects;
 mod scene;
 mod witness;
 
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use scene::Scene;
 
-/// How long the witness may wait for an answer.
+/// How long the witness may wait for an answer, beyond what the machine takes for an echo.
 const ANSWER_LIMIT: Duration = Duration::from_millis(100);
 /// What the server may take beside `-m`, in MiB: code, stacks, and each worker's constant part.
 const OUTSIDE_MIB: u64 = 48;

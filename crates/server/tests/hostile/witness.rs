@@ -1,7 +1,9 @@
 //! An ordinary client that stores and fetches all the time, and remembers its longest wait.
+//!
+//! Beside it another asks a bare echo, whose longest wait is the machine's doing.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,6 +17,7 @@ pub(crate) struct Witness {
     done: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
     thread: JoinHandle<Report>,
+    control: JoinHandle<Duration>,
 }
 
 /// What a witness saw.
@@ -23,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) answers: u64,
     /// The longest time from a request to its last byte.
     pub(crate) longest: Duration,
+    /// The longest time that an echo took.
+    pub(crate) longest_echo: Duration,
 }
 
 impl Witness {
@@ -34,7 +39,10 @@ impl Witness {
         );
         let (told, counted) = (Arc::clone(&done), Arc::clone(&answers));
         let thread = thread::spawn(move || watch(stream, &told, &counted));
+        let told = Arc::clone(&done);
+        let control = thread::spawn(move || watch_echo(&told));
         let witness = Self {
+            control,
             done,
             answers,
             thread,
@@ -56,9 +64,14 @@ impl Witness {
     /// When an answer was wrong or missing.
     pub(crate) fn stop(self) -> Report {
         self.done.store(true, Ordering::Relaxed);
-        self.thread
+        let report = self
+            .thread
             .join()
-            .expect("the witness was always answered rightly")
+            .expect("the witness was always answered rightly");
+        Report {
+            longest_echo: self.control.join().expect("the echo was always answered"),
+            ..report
+        }
     }
 }
 
@@ -72,6 +85,7 @@ fn watch(stream: TcpStream, done: &AtomicBool, answers: &AtomicU64) -> Report {
     let mut report = Report {
         answers: 0,
         longest: Duration::ZERO,
+        longest_echo: Duration::ZERO,
     };
     while !done.load(Ordering::Relaxed) {
         let number = report.answers;
@@ -91,6 +105,32 @@ fn watch(stream: TcpStream, done: &AtomicBool, answers: &AtomicU64) -> Report {
         thread::sleep(PAUSE);
     }
     report
+}
+
+/// Asks an echo, in the same rhythm and with as many bytes as the server is asked.
+fn watch_echo(done: &AtomicBool) -> Duration {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let echo = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut bytes = [0; 64];
+        while stream.read_exact(&mut bytes).is_ok() {
+            stream.write_all(&bytes).expect("the witness reads");
+        }
+    });
+    let mut stream = TcpStream::connect(address).expect("the echo listens");
+    stream.set_nodelay(true).expect("TCP_NODELAY");
+    let (mut bytes, mut longest) = ([0; 64], Duration::ZERO);
+    while !done.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        stream.write_all(&bytes).expect("the echo reads");
+        stream.read_exact(&mut bytes).expect("the echo answers");
+        longest = longest.max(start.elapsed());
+        thread::sleep(PAUSE);
+    }
+    drop(stream);
+    echo.join().expect("the echo does not panic");
+    longest
 }
 
 fn line(reader: &mut BufReader<TcpStream>) -> String {
