@@ -11,12 +11,15 @@ mod load;
 mod process;
 mod report;
 mod rivals;
+mod soak;
 mod target;
 mod workload;
 
 use clap::{Parser, Subcommand};
 
-use commands::{echo as echo_command, hits as hits_command, memory, run, server, store};
+use commands::{
+    echo as echo_command, hits as hits_command, memory, run, server, soak as soak_command, store,
+};
 
 /// Puts load on memcached-compatible caches and compares them
 #[derive(Debug, Parser)]
@@ -34,6 +37,7 @@ enum Command {
     Memory(memory::Flags),
     Hits(hits_command::Flags),
     Store(store::Flags),
+    Soak(soak_command::Flags),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -44,5 +48,6 @@ fn main() -> anyhow::Result<()> {
         Command::Memory(flags) => memory::run(&flags),
         Command::Hits(flags) => hits_command::run(&flags),
         Command::Store(flags) => store::run(&flags),
+        Command::Soak(flags) => soak_command::run(&flags),
     }
 }

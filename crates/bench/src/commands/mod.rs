@@ -5,4 +5,5 @@ pub(crate) mod hits;
 pub(crate) mod memory;
 pub(crate) mod run;
 pub(crate) mod server;
+pub(crate) mod soak;
 pub(crate) mod store;
