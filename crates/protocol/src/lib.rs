@@ -23,6 +23,7 @@ extern crate std;
 
 pub mod base64;
 mod binary;
+pub mod datagram;
 mod error_line;
 pub mod expiry;
 mod limits;

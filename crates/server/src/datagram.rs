@@ -1,14 +1,7 @@
-//! Memcached's frame around requests and replies in UDP datagrams.
+//! Requests that come in UDP datagrams: what is sent back, and how much of it an address gets.
 //!
-//! ```text
-//! byte 0          2           4           6           8
-//!      +----------+-----------+-----------+-----------+--------
-//!      | request  | number of | datagrams | reserved  | request, or
-//!      |   id     | this one  | in all    |           | its part of the reply
-//!      +----------+-----------+-----------+-----------+--------
-//! ```
-//! Numbers are big-endian. A request takes one datagram; a reply as many as it needs, each with the
-//! request's id. All requests in a datagram are answered together.
+//! All requests in a datagram are answered together, in one message of as many datagrams as it
+//! needs.
 //!
 //! # Use as an amplifier
 //! A request whose source address is forged makes the server send its reply to somebody who did not
@@ -18,14 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes of the frame.
-const FRAME_LEN: usize = 8;
-
-/// Bytes of a datagram that is sent, at most, as memcached has it: it fits Ethernet's.
-const DATAGRAM_LEN_MAX: usize = 1400;
-
-/// Bytes of a reply that one datagram takes.
-const PART_LEN: usize = DATAGRAM_LEN_MAX - FRAME_LEN;
+use coua_protocol::datagram::{FRAME_LEN, Frame, PART_LEN};
 
 /// Bytes of a reply at most. A longer one is not sent.
 pub const REPLY_LEN_MAX: usize = 2 << 20;
@@ -45,7 +31,7 @@ pub struct Datagram {
     /// The socket it came by, among the worker's.
     pub socket: usize,
     from: SocketAddr,
-    request_id: u16,
+    frame: Frame,
     reply: Vec<u8>,
     is_too_long: bool,
 }
@@ -56,7 +42,7 @@ impl Datagram {
         Datagram {
             socket,
             from: SocketAddr::from(([0, 0, 0, 0], 0)),
-            request_id: 0,
+            frame: Frame { request_id: 0 },
             reply: Vec::new(),
             is_too_long: false,
         }
@@ -65,16 +51,14 @@ impl Datagram {
     /// Begins with what came from an address. The request stands behind the bytes that are
     /// returned; `None` where it is none, or not one that is answered.
     pub fn begin(&mut self, bytes: &[u8], from: SocketAddr, own_port: u16) -> Option<usize> {
-        let frame = bytes.first_chunk::<FRAME_LEN>()?;
-        let is_whole = frame[4..6] == [0, 1];
-        let may_ask = from.port() >= PORT_MIN && from.port() != own_port;
-        if bytes.len() == FRAME_LEN || !is_whole || !may_ask {
+        let (frame, request) = Frame::read(bytes)?;
+        if from.port() < PORT_MIN || from.port() == own_port {
             return None;
         }
         self.from = from;
-        self.request_id = u16::from_be_bytes([frame[0], frame[1]]);
+        self.frame = frame;
         self.is_too_long = false;
-        Some(FRAME_LEN)
+        Some(bytes.len() - request.len())
     }
 
     /// Keeps a part of the reply. False where it has become too long.
@@ -102,16 +86,7 @@ impl Datagram {
 
     /// The reply's datagrams: frame and part of each.
     pub fn parts(&self) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
-        let count = self.reply.len().div_ceil(PART_LEN);
-        let [c0, c1] = number(count);
-        let [r0, r1] = self.request_id.to_be_bytes();
-        self.reply
-            .chunks(PART_LEN)
-            .enumerate()
-            .map(move |(at, part)| {
-                let [n0, n1] = number(at);
-                ([r0, r1, n0, n1, c0, c1, 0, 0], part)
-            })
+        self.frame.parts(&self.reply)
     }
 
     /// Makes room for the next datagram.
@@ -119,11 +94,6 @@ impl Datagram {
         self.reply.clear();
         self.reply.shrink_to(64 << 10);
     }
-}
-
-/// A datagram's number: there are fewer than 2^16 in [`REPLY_LEN_MAX`].
-fn number(at: usize) -> [u8; 2] {
-    u16::try_from(at).unwrap_or(u16::MAX).to_be_bytes()
 }
 
 /// What addresses may still be sent. Addresses that share a place by chance share its allowance.
@@ -196,48 +166,26 @@ mod tests {
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 40_000);
 
     #[test]
-    fn frames_that_are_no_requests_are_not_taken() {
-        let from = SocketAddr::from(CLIENT);
-        let mut datagram = Datagram::vacant(0);
+    fn services_and_the_server_itself_are_not_answered() {
         let request = b"\x12\x34\0\0\0\x01\0\0get a\r\n";
-        assert_eq!(datagram.begin(request, from, 11211), Some(8));
-        for (bytes, port, own_port) in [
-            (&request[..7], 40_000, 11211),
-            (&request[..8], 40_000, 11211),
-            (b"\0\0\0\0\0\x02\0\0get a\r\n", 40_000, 11211),
-            (b"\0\0\0\0\x01\x01\0\0get a\r\n", 40_000, 11211),
-            (request, 1023, 11211),
-            (request, 40_000, 40_000),
-        ] {
+        let mut datagram = Datagram::vacant(0);
+        assert_eq!(datagram.begin(request, CLIENT.into(), 11211), Some(8));
+        assert_eq!(datagram.begin(&request[..8], CLIENT.into(), 11211), None);
+        for (port, own_port) in [(1023, 11211), (40_000, 40_000)] {
             let from = SocketAddr::from((CLIENT.0, port));
-            assert_eq!(datagram.begin(bytes, from, own_port), None, "{bytes:?}");
+            assert_eq!(datagram.begin(request, from, own_port), None, "{port}");
         }
     }
 
     #[test]
-    fn a_reply_is_cut_into_numbered_parts() {
+    fn a_reply_is_gathered_until_it_is_too_long() {
         let mut datagram = Datagram::vacant(0);
         datagram.begin(b"\x12\x34\0\0\0\x01\0\0x", CLIENT.into(), 0);
-        let reply: Vec<u8> = (0..3000u32).map(|at| at.to_be_bytes()[3]).collect();
+        let reply = [b'r'; 3000];
         assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter()));
-        let parts: Vec<_> = datagram.parts().collect();
-        let frames: Vec<_> = parts.iter().map(|part| part.0).collect();
         assert_eq!(
-            frames,
-            [
-                [0x12, 0x34, 0, 0, 0, 3, 0, 0],
-                [0x12, 0x34, 0, 1, 0, 3, 0, 0],
-                [0x12, 0x34, 0, 2, 0, 3, 0, 0],
-            ]
-        );
-        assert!(parts.iter().all(|part| part.1.len() <= 1392));
-        assert_eq!(
-            parts
-                .into_iter()
-                .map(|part| part.1)
-                .collect::<Vec<_>>()
-                .concat(),
-            reply
+            datagram.parts().map(|part| part.1.len()).sum::<usize>(),
+            3000
         );
         assert_eq!(datagram.cost(), 3000 + 3 * 36);
         datagram.clear();

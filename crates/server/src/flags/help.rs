@@ -62,7 +62,7 @@ const SIGNALS: &[(&str, &str)] = &[
 
 const ENVIRONMENT: &[(&str, &str)] = &[(
     "MEMCACHED_PORT_FILENAME",
-    "File to write the TCP ports to once they are known, a line each, such as TCP INET: 11211.",
+    "File to write the ports to once they are known, a line each, such as TCP INET: 11211.",
 )];
 
 const EXIT_STATUS: &[(&str, &str)] = &[

@@ -1,0 +1,95 @@
+//! The frame around requests and replies in UDP datagrams.
+//!
+//! ```text
+//! byte 0          2           4           6           8
+//!      +----------+-----------+-----------+-----------+--------
+//!      | request  | number of | datagrams | reserved  | request, or
+//!      |   id     | this one  | in all    |           | its part of the reply
+//!      +----------+-----------+-----------+-----------+--------
+//! ```
+//! Numbers are big-endian. A request takes one datagram, a reply as many as it needs; each has the
+//! request's id.
+
+/// Bytes of the frame.
+pub const FRAME_LEN: usize = 8;
+
+/// Bytes of a reply that one datagram takes: with its frame, as memcached has it, 1400, which fit
+/// Ethernet's.
+pub const PART_LEN: usize = 1400 - FRAME_LEN;
+
+/// Bytes of a reply that its datagrams can number.
+pub const REPLY_LEN_MAX: usize = PART_LEN * u16::MAX as usize;
+
+/// A request's frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The reply repeats it.
+    pub request_id: u16,
+}
+
+impl Frame {
+    /// Reads a datagram: the frame, and what stands behind it, which is not empty. `None` where
+    /// it is no request that is whole; such datagrams are not answered.
+    #[must_use]
+    pub fn read(datagram: &[u8]) -> Option<(Frame, &[u8])> {
+        let (frame, request) = datagram.split_first_chunk::<FRAME_LEN>()?;
+        let [i0, i1, _, _, 0, 1, _, _] = *frame else {
+            return None;
+        };
+        let request_id = u16::from_be_bytes([i0, i1]);
+        (!request.is_empty()).then_some((Frame { request_id }, request))
+    }
+
+    /// The reply's datagrams: the frame and the part of each. What is beyond [`REPLY_LEN_MAX`] is
+    /// not in them.
+    pub fn parts(self, reply: &[u8]) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
+        let count = u16::try_from(reply.len().div_ceil(PART_LEN)).unwrap_or(u16::MAX);
+        let [i0, i1] = self.request_id.to_be_bytes();
+        let [c0, c1] = count.to_be_bytes();
+        (0..count)
+            .zip(reply.chunks(PART_LEN))
+            .map(move |(number, part)| {
+                let [n0, n1] = number.to_be_bytes();
+                ([i0, i1, n0, n1, c0, c1, 0, 0], part)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn only_whole_requests_are_read() {
+        let request = b"\x12\x34\0\0\0\x01\0\0get a\r\n";
+        let frame = Frame { request_id: 0x1234 };
+        assert_eq!(Frame::read(request), Some((frame, &b"get a\r\n"[..])));
+        let others: [&[u8]; 5] = [
+            b"",
+            &request[..7],
+            &request[..8],
+            b"\0\0\0\0\0\x02\0\0get a\r\n",
+            b"\0\0\0\0\x01\x01\0\0get a\r\n",
+        ];
+        for datagram in others {
+            assert_eq!(Frame::read(datagram), None, "{datagram:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_cut_into_numbered_parts() {
+        let frame = Frame { request_id: 0x1234 };
+        let reply: Vec<u8> = (0..3000u32).map(|at| at.to_be_bytes()[3]).collect();
+        let parts: Vec<_> = frame.parts(&reply).collect();
+        for (number, (frame, part)) in (0..).zip(&parts) {
+            assert_eq!(*frame, [0x12, 0x34, 0, number, 0, 3, 0, 0]);
+            assert!(part.len() <= 1392);
+        }
+        let joined: Vec<u8> = parts.iter().flat_map(|part| part.1).copied().collect();
+        assert_eq!(joined, reply);
+        assert_eq!(frame.parts(b"").count(), 0);
+        assert_eq!(frame.parts(&reply[..1392]).count(), 1);
+    }
+}
