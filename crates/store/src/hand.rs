@@ -187,7 +187,12 @@ impl<'s> Hand<'s> {
     }
 
     /// Counts an item that made room for others.
-    pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>) {
+    pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>, now: UnixSeconds) {
+        let idle = item.idle_seconds(now, self.store.made);
+        // Most often it is what it was, and other workers have the line too.
+        if self.store.evicted_idle_s.load(Ordering::Relaxed) != idle {
+            self.store.evicted_idle_s.store(idle, Ordering::Relaxed);
+        }
         if !self.store.evicting.load(Ordering::Relaxed) {
             self.store.evicting.store(true, Ordering::Relaxed);
         }

@@ -13,7 +13,7 @@ use crate::segment::{Log, SegmentEntry};
 use crate::time::UnixSeconds;
 use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const SEGMENT_LEN_MIN: usize = 64 << 10;
@@ -114,6 +114,8 @@ pub enum StoreError {
 pub struct Stats {
     /// Counts since the start.
     pub totals: Totals,
+    /// Seconds for which the item that was evicted last had not been used.
+    pub evicted_idle_s: u64,
     /// Items that there are.
     pub items: u64,
     /// Bytes of segments that live items take, headers included.
@@ -170,6 +172,8 @@ pub struct Store {
     pub(crate) held_max: usize,
     /// Whether anything has been evicted yet.
     pub(crate) evicting: AtomicBool,
+    /// Seconds for which the item that was evicted last had not been used.
+    pub(crate) evicted_idle_s: AtomicU32,
     /// The next segment that the crawler looks at, and the second in which it last began.
     pub(crate) crawl_next: AtomicU64,
     /// Sub-tables of pages that the index has and does not use yet.
@@ -231,6 +235,7 @@ impl Store {
             upload_bytes_max: plan.len / 8,
             held_max: (plan.pages / 8).max(1),
             evicting: AtomicBool::new(false),
+            evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),
             spare_tables: Mutex::new(Vec::with_capacity(plan.segment_len / TABLE_BYTES)),
             tables: AtomicUsize::new(0),
@@ -308,6 +313,7 @@ impl Store {
         let tables = self.tables.load(Ordering::Relaxed) as u64;
         Stats {
             totals,
+            evicted_idle_s: self.evicted_idle_s.load(Ordering::Relaxed).into(),
             items: totals.linked.saturating_sub(totals.unlinked),
             bytes: self.log.live_bytes() as u64,
             memory: self.log.mapping().len() as u64,

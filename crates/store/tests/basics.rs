@@ -427,6 +427,34 @@ fn memory_that_is_full_evicts_and_stays_bounded() {
 }
 
 #[test]
+fn the_age_of_what_is_evicted_is_told() {
+    let store = store(16 << 20);
+    let mut worker = store.worker(0);
+    let mut set_at = |number: u64, now| {
+        while store.stats().totals.evicted == 0 || now == NOW {
+            let mut burst = worker.burst(now);
+            let name = number.to_le_bytes();
+            let key = burst.key(&name);
+            let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), &[1; 1000]);
+            burst.close();
+            worker.end(now);
+            if matches!(stored, Stored::Stored { .. }) {
+                return;
+            }
+        }
+    };
+    // Memory is nearly full with items of one moment; ten seconds later they go.
+    (0..12_000).for_each(|number| set_at(number, NOW));
+    assert_eq!(
+        (store.stats().totals.evicted, store.stats().evicted_idle_s),
+        (0, 0)
+    );
+    (12_000..30_000).for_each(|number| set_at(number, UnixSeconds(NOW.0 + 10)));
+    assert!(store.stats().totals.evicted > 0);
+    assert_eq!(store.stats().evicted_idle_s, 10);
+}
+
+#[test]
 fn the_largest_item_can_be_uploaded() {
     let config = Config {
         memory: 64 << 20,

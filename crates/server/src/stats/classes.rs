@@ -28,7 +28,7 @@ const CHUNK_BYTES: u64 = 8;
 
 /// `stats items`: the class as long as it has items.
 ///
-/// The store keeps no list in order of age, so ages are those of an LRU whose tail is empty.
+/// The store keeps no list in order of age, so `age` is that of an LRU whose tail is empty.
 pub(super) fn write_items(shared: &Shared, _now: Now, output: &mut Output) {
     let store = shared.store.stats();
     let before = shared.baseline_of_store();
@@ -53,7 +53,7 @@ pub(super) fn write_items(shared: &Shared, _now: Now, output: &mut Output) {
             "evicted_nonzero",
             since(stored.evicted_nonzero, before.evicted_nonzero),
         );
-        class.add("evicted_time", 0);
+        class.add("evicted_time", store.evicted_idle_s);
         class.add("outofmemory", counts.store_no_memory);
         class.add("tailrepairs", 0);
         class.add("reclaimed", since(stored.reclaimed, before.reclaimed));

@@ -56,7 +56,7 @@ impl Cleaner {
             }
             let done = match self.fate(hand, kind, victim.location, place.slot) {
                 Fate::Evict { leave_ghost } => self
-                    .evict(hand, place, owner, leave_ghost)
+                    .evict(hand, place, owner, leave_ghost, now)
                     .then_some(Done::Gone),
                 Fate::Move { queue, frequency } => {
                     let moved = if item.is_piece() {
@@ -66,7 +66,7 @@ impl Cleaner {
                     };
                     match moved {
                         Done::NoRoom if hand.store.evict => self
-                            .evict(hand, place, owner, kind == Kind::Small)
+                            .evict(hand, place, owner, kind == Kind::Small, now)
                             .then_some(Done::Gone),
                         Done::NoRoom => return None,
                         Done::Raced => None,
@@ -128,6 +128,7 @@ impl Cleaner {
         place: Place<'_>,
         item: RawItem<'_>,
         leave_ghost: bool,
+        now: UnixSeconds,
     ) -> bool {
         let Some(mut lock) = place.lock() else {
             return false;
@@ -139,7 +140,7 @@ impl Cleaner {
             Slot::EMPTY
         });
         drop(lock);
-        hand.count_eviction(slot, item);
+        hand.count_eviction(slot, item, now);
         hand.discard(slot.location(), item);
         true
     }

@@ -124,7 +124,7 @@ impl Pen<'_> {
         drop(locked);
         let item = store.log.item_of(victim);
         self.hand.counters().evicted_index_full.add(1);
-        self.hand.count_eviction(victim, item);
+        self.hand.count_eviction(victim, item, self.now);
         self.hand.discard(victim.location(), item);
         self.linked(new)
     }
