@@ -2,6 +2,7 @@
 
 mod asking;
 mod beside_memcached;
+mod binary;
 
 #[path = "../support/memcached.rs"]
 mod memcached;
