@@ -1,7 +1,9 @@
 //! `cargo xtask test`: every test, as a list of steps with a table at the end.
 
+mod capabilities;
 mod clients;
 mod deep;
+mod proxies;
 mod steps;
 
 use std::time::{Duration, Instant};
@@ -18,7 +20,7 @@ pub(crate) struct Flags {
     /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer
     #[arg(long)]
     all: bool,
-    /// Only the steps whose name contains this; where there is none, only the tests whose name does
+    /// Only the step of this name, or those whose name contains it; where there is none, only the tests whose name does
     filter: Option<String>,
 }
 
@@ -104,9 +106,8 @@ struct Row {
 
 fn is_wanted(step: &Step, flags: &Flags) -> bool {
     match &flags.filter {
-        Some(filter) => {
-            step.name.contains(filter.as_str()) && (flags.all || !step.long || step.name == filter)
-        }
+        Some(filter) if STEPS.iter().any(|it| it.name == filter) => step.name == filter,
+        Some(filter) => step.name.contains(filter.as_str()) && (flags.all || !step.long),
         None => flags.all || !step.long,
     }
 }

@@ -1,25 +1,51 @@
 //! Real clients over real sockets, each against a coua of its own in the release profile.
+//!
+//! A client's script lies in a folder of `tests/clients`, takes host, port and, where it speaks several, the dialect,
+//! and ends with another status than 0 at the first surprise.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 
 use super::{Context, Outcome};
-use crate::commands::{cargo, is_installed, program, root, run, target};
-use crate::server::{Server, free_port};
+use crate::commands::{cargo, is_installed, program, root, run, run_within, target};
+use crate::server::Server;
 
-const FLAGS: &[&str] = &["-m", "256", "-t", "2"];
+/// What every server of these tests is started with.
+pub(super) const FLAGS: &[&str] = &["-m", "256", "-t", "2"];
+/// A client that waits for an answer that does not come is ended.
+pub(super) const LIMIT: Duration = Duration::from_secs(180);
+
+const TEXT: &[&str] = &["text"];
+const BINARY: &[&str] = &["binary"];
+const BOTH: &[&str] = &["text", "binary"];
 
 /// pymemcache: pure Python, the text protocol.
 pub(crate) fn pymemcache(context: &Context) -> Result<Outcome> {
-    python(context, "pymemcache_client.py")
+    in_each(TEXT, || python(context, "pymemcache/client.py"))
 }
 
 /// pylibmc: libmemcached, the library under most clients in C, PHP and Python.
 pub(crate) fn pylibmc(context: &Context) -> Result<Outcome> {
-    python(context, "pylibmc_client.py")
+    in_each(BOTH, || python(context, "pylibmc/client.py"))
+}
+
+/// python-binary-memcached: pure Python, the binary protocol.
+pub(crate) fn bmemcached(context: &Context) -> Result<Outcome> {
+    in_each(BINARY, || python(context, "bmemcached/client.py"))
+}
+
+/// aiomcache: asyncio, the text protocol, many requests in flight.
+pub(crate) fn aiomcache(context: &Context) -> Result<Outcome> {
+    in_each(TEXT, || python(context, "aiomcache/client.py"))
+}
+
+/// meta-memcache: the meta commands with leases, stale items and recaching.
+pub(crate) fn meta_memcache(context: &Context) -> Result<Outcome> {
+    in_each(&["meta"], || python(context, "meta_memcache/client.py"))
 }
 
 /// gomemcache: the client of most programs in Go.
@@ -29,100 +55,111 @@ pub(crate) fn gomemcache(_: &Context) -> Result<Outcome> {
             "there is no go on this machine".to_owned(),
         ));
     }
-    let server = Server::start(&coua()?, FLAGS)?;
-    let folder = root().join("tests/clients/go");
-    run(program("go")
-        .args(["run", ".", "127.0.0.1", &server.port.to_string()])
-        .current_dir(folder))?;
-    Ok(Outcome::Passed)
+    in_each(TEXT, || {
+        let mut command = program("go");
+        command
+            .args(["run", "."])
+            .current_dir(root().join("tests/clients/gomemcache"));
+        command
+    })
 }
 
-/// memccapable's text half: coua must pass and fail exactly what memcached passes and fails.
-pub(crate) fn memccapable(context: &Context) -> Result<Outcome> {
-    let ours = capabilities(&Server::start(&coua()?, FLAGS)?)?;
-    let theirs = capabilities(&Server::start(&context.tools.memcached, FLAGS)?)?;
-    ensure!(
-        theirs.len() > 20,
-        "memccapable ran only {} tests on memcached",
-        theirs.len()
-    );
-    for (our, their) in ours.iter().zip(&theirs) {
-        ensure!(our == their, "memccapable: coua: {our}; memcached: {their}");
-    }
-    ensure!(
-        ours.len() == theirs.len(),
-        "memccapable ran {} tests, {} on memcached",
-        ours.len(),
-        theirs.len()
-    );
-    println!(
-        "  the same {} results as memcached, {} passed",
-        ours.len(),
-        passes(&ours)
-    );
-    Ok(Outcome::Passed)
+/// Dalli: the client of Ruby on Rails.
+pub(crate) fn dalli(context: &Context) -> Result<Outcome> {
+    in_each(&["binary", "meta"], || {
+        let mut command = program("ruby");
+        command
+            .arg("-I")
+            .arg(&context.tools.dalli)
+            .arg("tests/clients/dalli/client.rb");
+        command
+    })
 }
 
-/// nutcracker in front of two servers.
-pub(crate) fn nutcracker(context: &Context) -> Result<Outcome> {
+/// spymemcached: the oldest client in Java that is in use.
+pub(crate) fn spymemcached(context: &Context) -> Result<Outcome> {
+    in_each(BOTH, || java(context, "Spymemcached.java"))
+}
+
+/// `XMemcached`: Java, with orders that want no reply.
+pub(crate) fn xmemcached(context: &Context) -> Result<Outcome> {
+    in_each(BOTH, || java(context, "Xmemcached.java"))
+}
+
+/// folsom: Spotify's client in Java.
+pub(crate) fn folsom(context: &Context) -> Result<Outcome> {
+    in_each(BOTH, || java(context, "Folsom.java"))
+}
+
+/// memjs: Node, the binary protocol.
+pub(crate) fn memjs(context: &Context) -> Result<Outcome> {
+    in_each(BINARY, || {
+        let mut command = program("node");
+        command
+            .arg("tests/clients/memjs/client.js")
+            .env("NODE_PATH", &context.tools.node_modules);
+        command
+    })
+}
+
+/// `Cache::Memcached::Fast`: Perl with C, the text protocol.
+pub(crate) fn perl(_: &Context) -> Result<Outcome> {
+    in_each(TEXT, || script("perl", "perl/client.pl"))
+}
+
+/// PHP's extension, which is libmemcached's newest release.
+pub(crate) fn php(_: &Context) -> Result<Outcome> {
+    in_each(BOTH, || script("php", "php/client.php"))
+}
+
+/// libmemcached's tools for the command line, its two load generators among them.
+pub(crate) fn libmemcached_tools(_: &Context) -> Result<Outcome> {
+    in_each(BOTH, || script("bash", "libmemcached/tools.sh"))
+}
+
+/// Runs the client once in each dialect, against a fresh server; one that fails does not hide the next.
+fn in_each(dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
     let path = coua()?;
-    let (first, second) = (Server::start(&path, FLAGS)?, Server::start(&path, FLAGS)?);
-    let (port, stats_port) = (free_port()?, free_port()?);
-    let settings = target().join("clients/nutcracker.yml");
-    fs::create_dir_all(target().join("clients"))?;
-    fs::write(
-        &settings,
-        format!(
-            "pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n  distribution: ketama\n  auto_eject_hosts: false\n  \
-             servers:\n   - 127.0.0.1:{}:1\n   - 127.0.0.1:{}:1\n",
-            first.port, second.port
-        ),
-    )?;
-    let log = target().join("clients/nutcracker.log");
-    let mut command = program("nutcracker");
-    command.arg("-c").arg(&settings).arg("-o").arg(log).args([
-        "-a",
-        "127.0.0.1",
-        "-s",
-        &stats_port.to_string(),
-    ]);
-    let proxy = Server::start_as(&mut command, port, |_| true)?;
-    let ports = [proxy.port, first.port, second.port].map(|port| port.to_string());
-    run(program(&context.tools.python)
-        .args(["tests/clients/through_nutcracker.py", "127.0.0.1"])
-        .args(ports))?;
-    Ok(Outcome::Passed)
+    let mut failures = Vec::new();
+    for dialect in dialects {
+        let server = Server::start(&path, FLAGS)?;
+        let mut command = client();
+        command.args(["127.0.0.1", &server.port.to_string(), dialect]);
+        if let Err(error) = run_within(LIMIT, &command) {
+            println!("  {dialect}: {error:#}");
+            failures.push(*dialect);
+        }
+    }
+    if failures.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    bail!("it fails in {}", failures.join(" and "));
 }
 
-fn python(context: &Context, script: &str) -> Result<Outcome> {
-    let server = Server::start(&coua()?, FLAGS)?;
-    let script = root().join("tests/clients").join(script);
-    run(program(&context.tools.python)
-        .arg(script)
-        .args(["127.0.0.1", &server.port.to_string()]))?;
-    Ok(Outcome::Passed)
+fn python(context: &Context, path: &str) -> Command {
+    let mut command = program(&context.tools.python);
+    command.arg(root().join("tests/clients").join(path));
+    command
 }
 
-/// The lines of memccapable, without the blanks in them.
-fn capabilities(server: &Server) -> Result<Vec<String>> {
-    let port = server.port.to_string();
-    // It exits with 1 where a test fails, as some do on every memcached since 1.6.
-    let output = program("memccapable")
-        .args(["-h", "127.0.0.1", "-p", &port, "-a"])
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .collect())
+/// A Java program of one file, which `java` compiles by itself.
+fn java(context: &Context, name: &str) -> Command {
+    let mut command = program("java");
+    command
+        .arg("-cp")
+        .arg(context.tools.jars.join("*"))
+        .arg(root().join("tests/clients/java").join(name));
+    command
 }
 
-fn passes(lines: &[String]) -> usize {
-    lines.iter().filter(|line| line.contains("[pass]")).count()
+fn script(interpreter: &str, path: &str) -> Command {
+    let mut command = program(interpreter);
+    command.arg(root().join("tests/clients").join(path));
+    command
 }
 
 /// Builds the program that is shipped, which is cheap when it is there; `COUA_BIN` names another in its place.
-fn coua() -> Result<PathBuf> {
+pub(super) fn coua() -> Result<PathBuf> {
     if let Some(named) = env::var_os("COUA_BIN") {
         return Ok(named.into());
     }

@@ -4,77 +4,53 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Context, Outcome, Step, clients, deep};
+use super::{Context, Outcome, Step, capabilities, clients, deep, proxies};
 use crate::commands::{cargo, program, read, run};
 
 /// All steps.
 pub(crate) const STEPS: &[Step] = &[
-    Step {
-        name: "workspace",
-        long: false,
-        run: workspace,
-    },
-    Step {
-        name: "pymemcache",
-        long: false,
-        run: clients::pymemcache,
-    },
-    Step {
-        name: "pylibmc",
-        long: false,
-        run: clients::pylibmc,
-    },
-    Step {
-        name: "gomemcache",
-        long: false,
-        run: clients::gomemcache,
-    },
-    Step {
-        name: "memccapable",
-        long: false,
-        run: clients::memccapable,
-    },
-    Step {
-        name: "nutcracker",
-        long: false,
-        run: clients::nutcracker,
-    },
-    Step {
-        name: "loom",
-        long: false,
-        run: deep::loom,
-    },
-    Step {
-        name: "address-sanitizer",
-        long: false,
-        run: deep::address_sanitizer,
-    },
-    Step {
-        name: "fuzz",
-        long: false,
-        run: deep::fuzz,
-    },
-    Step {
-        name: "aarch64",
-        long: false,
-        run: aarch64,
-    },
-    Step {
-        name: "stress",
-        long: true,
-        run: deep::stress,
-    },
-    Step {
-        name: "miri",
-        long: true,
-        run: deep::miri,
-    },
-    Step {
-        name: "thread-sanitizer",
-        long: true,
-        run: deep::thread_sanitizer,
-    },
+    quick("workspace", workspace),
+    quick("pymemcache", clients::pymemcache),
+    quick("pylibmc", clients::pylibmc),
+    quick("bmemcached", clients::bmemcached),
+    quick("aiomcache", clients::aiomcache),
+    quick("meta-memcache", clients::meta_memcache),
+    quick("gomemcache", clients::gomemcache),
+    quick("dalli", clients::dalli),
+    quick("spymemcached", clients::spymemcached),
+    quick("xmemcached", clients::xmemcached),
+    quick("folsom", clients::folsom),
+    quick("memjs", clients::memjs),
+    quick("perl", clients::perl),
+    quick("php", clients::php),
+    quick("memccapable", capabilities::memccapable),
+    quick("libmemcached-tools", clients::libmemcached_tools),
+    quick("nutcracker", proxies::nutcracker),
+    quick("memcached-proxy", proxies::memcached_proxy),
+    quick("loom", deep::loom),
+    quick("address-sanitizer", deep::address_sanitizer),
+    quick("fuzz", deep::fuzz),
+    quick("aarch64", aarch64),
+    long("stress", deep::stress),
+    long("miri", deep::miri),
+    long("thread-sanitizer", deep::thread_sanitizer),
 ];
+
+const fn quick(name: &'static str, run: fn(&Context) -> Result<Outcome>) -> Step {
+    Step {
+        name,
+        long: false,
+        run,
+    }
+}
+
+const fn long(name: &'static str, run: fn(&Context) -> Result<Outcome>) -> Step {
+    Step {
+        name,
+        long: true,
+        run,
+    }
+}
 
 /// Every crate's unit, property, script and hostile-client tests, and the examples in the documentation.
 fn workspace(context: &Context) -> Result<Outcome> {

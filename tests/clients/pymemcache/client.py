@@ -96,13 +96,13 @@ def counting(client, name):
 
 
 def times(client, name):
-    client.set("t", b"x", expire=1, noreply=False)
-    client.set("u", b"x", expire=1, noreply=False)
+    client.set("t", b"x", expire=2, noreply=False)
+    client.set("u", b"x", expire=2, noreply=False)
     check(f"{name} touch", client.touch("u", 100, noreply=False), True)
     check(f"{name} touch miss", client.touch("none", 100, noreply=False), False)
     client.set("past", b"x", expire=-1, noreply=False)
     check(f"{name} in the past", client.get("past"), None)
-    time.sleep(2.2)
+    time.sleep(3.2)
     check(f"{name} expired", (client.get("t"), client.get("u")), (None, b"x"))
 
 

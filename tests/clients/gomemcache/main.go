@@ -98,16 +98,16 @@ func many(client *memcache.Client) {
 }
 
 func times(client *memcache.Client) {
-	wants("set", client.Set(&memcache.Item{Key: "t", Value: []byte("x"), Expiration: 1}), nil)
-	wants("set", client.Set(&memcache.Item{Key: "u", Value: []byte("x"), Expiration: 1}), nil)
-	wants("set", client.Set(&memcache.Item{Key: "v", Value: []byte("x"), Expiration: 1}), nil)
+	wants("set", client.Set(&memcache.Item{Key: "t", Value: []byte("x"), Expiration: 2}), nil)
+	wants("set", client.Set(&memcache.Item{Key: "u", Value: []byte("x"), Expiration: 2}), nil)
+	wants("set", client.Set(&memcache.Item{Key: "v", Value: []byte("x"), Expiration: 2}), nil)
 	wants("touch", client.Touch("u", 100), nil)
 	wants("touch miss", client.Touch("none", 100), memcache.ErrCacheMiss)
 	got, err := client.GetAndTouch("v", 100)
 	holds("get and touch", err == nil && string(got.Value) == "x")
 	_, err = client.GetAndTouch("none", 100)
 	wants("get and touch miss", err, memcache.ErrCacheMiss)
-	time.Sleep(2200 * time.Millisecond)
+	time.Sleep(3200 * time.Millisecond)
 	_, err = client.Get("t")
 	wants("expired", err, memcache.ErrCacheMiss)
 	_, err = client.Get("u")

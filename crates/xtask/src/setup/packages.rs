@@ -1,0 +1,85 @@
+//! Debian's packages: what the tests run that is not of this repository.
+
+use anyhow::{Context, Result, bail};
+
+use crate::commands::{is_installed, program, read, run, succeeds};
+
+/// What shows that a package is there, and its name. One word is a program; more are a command that succeeds.
+const PACKAGES: &[(&[&str], &str)] = &[
+    (&["cc"], "build-essential"),
+    (&["python3", "-c", "import venv, ensurepip"], "python3-venv"),
+    (&["memccapable"], "libmemcached-tools"),
+    (&["nutcracker"], "nutcracker"),
+    (&["javac"], "default-jdk-headless"),
+    (&["mvn"], "maven"),
+    (&["node"], "nodejs"),
+    (&["npm"], "npm"),
+    (&["ruby"], "ruby"),
+    (
+        &["perl", "-MCache::Memcached::Fast", "-e", "1"],
+        "libcache-memcached-fast-perl",
+    ),
+    (&["php"], "php-cli"),
+    (&["php", "-r", "new Memcached();"], "php-memcached"),
+];
+
+/// Installs the packages that are missing.
+///
+/// # Errors
+/// One sentence with the command for the person who may run it.
+pub(super) fn install() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(sign, _)| !is_there(sign))
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!(
+        "apt-get install --no-install-recommends {}",
+        missing.join(" ")
+    );
+    if !is_installed("apt-get") {
+        bail!(
+            "this machine has no apt-get; the tests need {}",
+            missing.join(", ")
+        );
+    }
+    let prefix: &[&str] = if read(program("id").arg("-u"))? == "0" {
+        &[]
+    } else if succeeds(program("sudo").args(["-n", "true"])) {
+        &["sudo", "-n"]
+    } else {
+        bail!("the tests need packages that only root may install: run `sudo {by_hand}`");
+    };
+    let apt = |words: &[&str]| {
+        let all: Vec<&str> = [
+            prefix,
+            &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"],
+            words,
+        ]
+        .concat();
+        run(program(all[0]).args(&all[1..]))
+    };
+    apt(&["-o", "DPkg::Lock::Timeout=300", "update"])
+        .and_then(|()| {
+            let install = [
+                "-o",
+                "DPkg::Lock::Timeout=300",
+                "install",
+                "-y",
+                "--no-install-recommends",
+            ];
+            apt(&[install.as_slice(), &missing].concat())
+        })
+        .with_context(|| format!("packages could not be installed; try `{by_hand}` by hand"))
+}
+
+fn is_there(sign: &[&str]) -> bool {
+    match sign {
+        [name] => is_installed(name),
+        [name, arguments @ ..] => succeeds(program(name).args(arguments)),
+        [] => true,
+    }
+}
