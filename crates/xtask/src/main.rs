@@ -27,7 +27,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Installs what the tests need: packages by apt, Python's clients in a virtual environment, cargo-fuzz, memcached
+    /// Installs what the tests need: packages by apt, clients by pip, mvn and npm, cargo-fuzz, memcached
     Setup,
     /// Runs every test: the workspace's own, loom, real clients, sanitizers, short fuzz runs
     Test(test::Flags),
