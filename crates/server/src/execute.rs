@@ -202,13 +202,17 @@ impl Executor<'_, '_> {
             Op::Version => self.answers.version(),
             Op::Verbosity { level, noreply } => self.answers.verbosity(*level, *noreply),
             Op::Quit => Outcome::CloseWhenSent,
-            Op::Stats { args } => self.answers.stats(request, *args),
+            Op::Stats { args } => self.answers.stats(request, *args, &self.burst),
             Op::Shutdown { mode, noreply } => self.answers.shutdown(request, *mode, *noreply),
             Op::Admin {
                 command,
                 args,
                 noreply,
-            } => self.answers.administer(request, *command, *args, *noreply),
+            } => {
+                let (command, args, noreply) = (*command, *args, *noreply);
+                self.answers
+                    .administer(request, command, args, noreply, &self.burst)
+            }
             Op::Error { error, noreply } => {
                 if *error == ErrorLine::BadDataChunk {
                     // It had got as far as to ask for memory.

@@ -1,8 +1,10 @@
 //! What the server tells of itself: the answers to `stats`.
 
 mod classes;
+mod crawler;
 mod dump;
 mod general;
+mod listing;
 pub mod packets;
 mod prefixes;
 mod settings;
@@ -12,6 +14,7 @@ use std::fmt::Display;
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
+pub use crawler::crawl;
 pub use dump::{Dump, produce};
 pub use prefixes::{PrefixEvent, Prefixes};
 
@@ -20,7 +23,7 @@ use crate::output::Output;
 use crate::server::Shared;
 use crate::session::Permissions;
 
-/// How a `stats` command is answered.
+/// How a command is answered that asks for more than items.
 pub enum Report {
     /// With a text of bounded length.
     Text(fn(&Shared, Now, &mut Output)),
@@ -83,8 +86,7 @@ fn detail(argument: Option<&[u8]>, shared: &Shared, may: Permissions) -> Report 
     Report::Line(Line::Ok.as_bytes())
 }
 
-/// Items cannot be listed: every class is shown as one without items, as memcached shows a class
-/// whose items are all in other queues than the one that it lists.
+/// All items are in class 1; memcached lists those of one of a class's queues.
 fn cachedump(args: Tokens<'_>, may: Permissions) -> Report {
     if !may.dump {
         return Report::Line(b"CLIENT_ERROR stats cachedump not allowed\r\n");
@@ -94,6 +96,7 @@ fn cachedump(args: Tokens<'_>, may: Permissions) -> Report {
         (Some(Some(class)), Some(Some(_))) if class >= 64 => {
             Report::Line(b"CLIENT_ERROR Illegal slab id\r\n")
         }
+        (Some(Some(1)), Some(Some(limit))) => Report::Dump(Dump::cachedump(limit)),
         (Some(Some(_)), Some(Some(_))) => Report::Line(Line::End.as_bytes()),
         (Some(_), Some(_)) => Report::Line(ErrorLine::BadFormat.as_bytes()),
         _ => Report::Line(b"CLIENT_ERROR bad command line\r\n"),

@@ -54,6 +54,8 @@ mod prefault;
 #[cfg(not(loom))]
 mod request;
 #[cfg(not(loom))]
+mod scan;
+#[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
 mod store;
@@ -81,6 +83,7 @@ pub use {
         Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Mode, Put,
         Refused, Stored,
     },
+    scan::ScanPosition,
     store::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Stats, Store, StoreError, WORKERS_MAX},
     time::{Expiry, UnixSeconds},
     upload::Upload,

@@ -2,7 +2,7 @@
 
 use coua_protocol::reply::Line;
 use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
-use coua_store::UnixSeconds;
+use coua_store::{Burst, UnixSeconds};
 
 use super::{Answers, Executor, Outcome, Request, To};
 use crate::server::PROTOCOL_VERSION;
@@ -63,9 +63,13 @@ impl Answers<'_> {
         }
     }
 
-    pub(super) fn stats(&mut self, request: Request<'_>, args: Span) -> Outcome {
+    pub(super) fn stats(&mut self, request: Request<'_>, args: Span, burst: &Burst<'_>) -> Outcome {
         let args = Tokens::new(args.of(request.input));
         let report = stats::report(args, self.shared, request.session.may);
+        self.report(request, report, burst)
+    }
+
+    fn report(&mut self, request: Request<'_>, report: Report, burst: &Burst<'_>) -> Outcome {
         match report {
             Report::Text(write) => {
                 write(self.shared, self.now, self.output);
@@ -80,6 +84,7 @@ impl Answers<'_> {
                 stats::produce(
                     self.shared,
                     self.now,
+                    burst,
                     self.output,
                     request.session,
                     self.pool,
@@ -88,25 +93,28 @@ impl Answers<'_> {
         }
     }
 
-    /// Commands for mechanisms that are memcached's alone: coua answers as a memcached in which
-    /// they are switched off.
+    /// Commands for mechanisms that are memcached's: where coua has nothing of the kind, it answers
+    /// as a memcached in which they are switched off.
     pub(super) fn administer(
         &mut self,
         request: Request<'_>,
         command: AdminCommand,
         args: Span,
         noreply: bool,
+        burst: &Burst<'_>,
     ) -> Outcome {
-        let line: &[u8] = match command {
+        let args = Tokens::new(args.of(request.input));
+        let report = match command {
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
             }
-            _ => admin_answer(command, Tokens::new(args.of(request.input))),
+            AdminCommand::LruCrawler => stats::crawl(args, request.session.may),
+            _ => Report::Line(admin_answer(command, args)),
         };
-        if !noreply {
-            self.output.reply(|reply| reply.bytes(line));
+        match noreply {
+            true => Outcome::Done,
+            false => self.report(request, report, burst),
         }
-        Outcome::Done
     }
 }
 
@@ -136,18 +144,6 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>) -> &'static [u8] {
         }
         AdminCommand::Slabs if count >= 2 && is(b"automove") => {
             b"CLIENT_ERROR slab reassignment disabled\r\n"
-        }
-        AdminCommand::LruCrawler if count == 1 && is(b"enable") => {
-            b"ERROR failed to start lru crawler thread\r\n"
-        }
-        AdminCommand::LruCrawler if count == 1 && is(b"disable") => Line::Ok.as_bytes(),
-        AdminCommand::LruCrawler
-            if count == 2
-                && [&b"crawl"[..], b"metadump", b"mgdump", b"tocrawl", b"sleep"]
-                    .into_iter()
-                    .any(is) =>
-        {
-            b"CLIENT_ERROR lru crawler disabled\r\n"
         }
         AdminCommand::CacheMemlimit => match parse_u32(first) {
             None => error,

@@ -2,7 +2,7 @@
 
 use coua_protocol::reply::BinaryAnswer;
 use coua_protocol::{Asked, Binary, BinaryCommand, Status, Tokens};
-use coua_store::{Access, Arithmetic, Item};
+use coua_store::{Access, Arithmetic, Burst, Item};
 
 use super::{Answers, Executor, Outcome, Request, To};
 use crate::output::IN_PLACE_LEN_MIN;
@@ -105,7 +105,7 @@ impl Executor<'_, '_> {
             }
             BinaryCommand::Stats { args } => {
                 let args = args.of(request.input);
-                self.answers.binary_stats(request, asked, args)
+                self.answers.binary_stats(request, asked, args, &self.burst)
             }
             BinaryCommand::Error { status, closes } => {
                 self.answers.refuse(asked, status);
@@ -175,7 +175,13 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    fn binary_stats(&mut self, request: Request<'_>, asked: Asked, args: &[u8]) -> Outcome {
+    fn binary_stats(
+        &mut self,
+        request: Request<'_>,
+        asked: Asked,
+        args: &[u8],
+        burst: &Burst<'_>,
+    ) -> Outcome {
         match stats::report(Tokens::new(args), self.shared, request.session.may) {
             Report::Text(write) => {
                 let start = self.output.next_start();
@@ -192,11 +198,13 @@ impl Answers<'_> {
                 }
                 Outcome::Done
             }
+            Report::Dump(dump) if dump.is_of_items() => self.refuse(asked, Status::KeyNotFound),
             Report::Dump(dump) => {
                 request.session.dump = Some(dump.packed(asked));
                 stats::produce(
                     self.shared,
                     self.now,
+                    burst,
                     self.output,
                     request.session,
                     self.pool,

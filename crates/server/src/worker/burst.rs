@@ -4,7 +4,7 @@ use coua_protocol::{Limits, Op, Parser, Span, Step};
 
 use super::input::{Active, SESSION_INPUT_LEN};
 use super::look_ahead::LookAhead;
-use super::{BURST_LEN, BURST_LEN_MAX, VISITS_MAX, Worker};
+use super::{BURST_LEN, BURST_LEN_MAX, VISITS_MAX, Worker, list_session};
 use crate::clock::Now;
 use crate::connections::Activity;
 use crate::execute::{Answers, Executor, Outcome, Request};
@@ -298,6 +298,10 @@ impl Worker {
             let outcome = visit.outcome;
             self.settle_datagram(id, rest, outcome, goes_on, now);
             return;
+        }
+        if session.dump.is_some() && session.queue.is_none() {
+            // A long answer, of which this turn has produced its share.
+            list_session(session, id, &mut self.ready);
         }
         let closes =
             visit.outcome == Outcome::CloseWhenSent || everything && visit.pause == Pause::Closes;

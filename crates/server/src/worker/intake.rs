@@ -56,15 +56,26 @@ impl Worker {
             }
         }
         if session.dump.is_some() {
-            let output = &mut self.output;
-            let produced = stats::produce(&self.shared, now, output, session, &mut self.pool);
+            let (output, pool) = (&mut self.output, &mut self.pool);
+            let burst = self.store.burst(now.unix);
+            let produced = stats::produce(&self.shared, now, &burst, output, session, pool);
+            burst.close();
             let outcome = match produced {
-                Outcome::Done => output.flush(session, &mut self.pool).into(),
+                Outcome::Done => output.flush(session, pool).into(),
                 other => other,
             };
+            self.shared
+                .counters(self.index)
+                .bytes_written
+                .add(std::mem::take(&mut output.bytes_sent));
             match outcome {
                 Outcome::Done => {}
-                Outcome::Blocked => return false,
+                Outcome::Blocked => {
+                    if session.queue.is_none() {
+                        list_session(session, id, &mut self.ready);
+                    }
+                    return false;
+                }
                 _ => {
                     self.close(id);
                     return false;

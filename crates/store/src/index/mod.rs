@@ -25,12 +25,14 @@ mod locked;
 mod scan;
 pub(crate) mod slot;
 mod split;
+mod walk;
 
 pub(crate) use bucket::{Bucket, SLOTS};
 pub(crate) use directory::{Directory, Entry, State, TableId};
 pub(crate) use displace::Room;
 pub(crate) use locked::{Inserted, Place};
 pub(crate) use split::Migration;
+pub(crate) use walk::{Cell, STRIDE};
 
 use crate::key::KeyHash;
 use crate::memory::Slice;

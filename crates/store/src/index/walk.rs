@@ -1,0 +1,173 @@
+//! Walking all slots of the index, a cell at a time, while others write.
+//!
+//! Slots move: to their key's other bucket, and to other sub-tables. So a walk in the order of
+//! buckets would lose those that move from before it to behind it. Two things about a key stay: which
+//! words of the directory its hash belongs to, and the even one of its two buckets' numbers (of two
+//! buckets whose numbers differ in their lowest bit one is even). A *cell* is what lies in a range
+//! of words and in a stride of even buckets. Each cell is walked once, wherever its slots stand at
+//! that moment: in their even buckets or in any odd one of their sub-table.
+//!
+//! ```text
+//! words      |<-- region: a sub-table when it was begun -->|<-- next region ...
+//!            | sub-table | sub-table |      sub-table      |    as they are by now
+//! stride 0   |  cell 1   |  cell 2   |       cell 3        |
+//! stride 1   |  cell 4   |  cell 5   |       cell 6        |
+//! ```
+//! Sub-tables are only ever divided, at words that stay borders, so positions keep their meaning.
+//!
+//! # Concurrency
+//! A cell is walked as [`Index::find`] looks up a key: the even buckets, then the odd ones, then a
+//! look at what a move would have changed. A slot that is seen nowhere went from an odd bucket to an
+//! even one meanwhile, which raised the even one's count of moves before the slot was cleared; or
+//! its sub-table was split, which had raised the depth in the directory before. Loads of slots are
+//! Acquire, so whoever sees a slot cleared sees these too. A slot that waits to be fetched by a
+//! filling child is shown with the child's cell, from the parent's bucket.
+
+use super::bucket::{SLOTS, Seen};
+use super::slot::Slot;
+use super::{Bucket, BucketNumber, Entry, Index, TABLE_BUCKETS, alternate};
+
+/// Bucket numbers of a cell, of which every other is even.
+pub(crate) const STRIDE: u32 = if cfg!(loom) { 2 } else { 32 };
+
+const EVENS: usize = STRIDE as usize / 2;
+
+/// All even buckets of a stride, a bit each.
+const ALL: u32 = (1 << EVENS) - 1;
+
+/// The cell that a walk is at. See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// The first word of the region.
+    start: usize,
+    /// Behind its last word; 0 until the region is begun.
+    end: usize,
+    /// The word at which the cell's sub-table begins.
+    word: usize,
+    /// The first bucket number of the stride.
+    stride: BucketNumber,
+}
+
+impl Cell {
+    pub(crate) const FIRST: Cell = Cell::of_region(0);
+
+    const fn of_region(start: usize) -> Cell {
+        Cell {
+            start,
+            end: 0,
+            word: start,
+            stride: 0,
+        }
+    }
+
+    /// The bit of the even bucket that `number`'s slot belongs to, in one or the other.
+    #[inline]
+    fn bit(self, number: BucketNumber, slot: Slot) -> u32 {
+        let even = match number & 1 {
+            0 => number,
+            _ => alternate(number, slot.tag()),
+        };
+        match even.wrapping_sub(self.stride) {
+            offset @ 0..STRIDE => 1 << (offset / 2),
+            _ => 0,
+        }
+    }
+}
+
+impl Index {
+    /// Shows the slots of all items in `cell`. Returns the cell that follows, `None` behind the
+    /// last. The caller is within one burst.
+    ///
+    /// A key that has an item during the whole call is shown, and once unless a slot of its cell
+    /// moves meanwhile.
+    pub(crate) fn walk(&self, mut cell: Cell, mut visit: impl FnMut(Slot)) -> Option<Cell> {
+        if cell.end == 0 {
+            let depth = self.directory.entry_at(cell.start).depth();
+            cell.end = cell.start + self.directory.span(depth);
+        }
+        let next = cell.word + self.walk_cell(cell, &mut visit);
+        if next < cell.end {
+            Some(Cell { word: next, ..cell })
+        } else if cell.stride + STRIDE < TABLE_BUCKETS {
+            Some(Cell {
+                word: cell.start,
+                stride: cell.stride + STRIDE,
+                ..cell
+            })
+        } else if cell.end < self.directory.len() {
+            Some(Cell::of_region(cell.end))
+        } else {
+            None
+        }
+    }
+
+    /// Walks the cell until nothing has moved behind its back. Returns how many words it spans.
+    fn walk_cell(&self, cell: Cell, visit: &mut impl FnMut(Slot)) -> usize {
+        let mut entry = self.directory.entry_at(cell.word);
+        let mut wanted = ALL;
+        loop {
+            let seen = self.seen_in(entry, cell);
+            let evens = (cell.stride..cell.stride + STRIDE).step_by(2);
+            for number in evens.chain((1..TABLE_BUCKETS).step_by(2)) {
+                self.walk_bucket(entry, number, |slot| {
+                    if cell.bit(number, slot) & wanted != 0 {
+                        visit(slot);
+                    }
+                });
+            }
+            let now = self.directory.entry_at(cell.word);
+            if now.depth() != entry.depth() {
+                entry = now;
+                wanted = ALL;
+                continue;
+            }
+            let seen_now = self.seen_in(entry, cell);
+            wanted = (0..EVENS)
+                .filter(|&i| seen_now[i] != seen[i])
+                .fold(0, |bits, i| bits | 1 << i);
+            if wanted == 0 {
+                return self.directory.span(entry.depth());
+            }
+        }
+    }
+
+    /// The words of the cell's even buckets, and of their parents' where slots come over from them.
+    fn seen_in(&self, entry: Entry, cell: Cell) -> [[Seen; 2]; EVENS] {
+        let mut number = cell.stride;
+        std::array::from_fn(|_| {
+            let own = self.bucket(entry.table(), number).seen();
+            let parent = match entry.is_filling() {
+                true => self.bucket(entry.other(), number).seen(),
+                false => own,
+            };
+            number += 2;
+            [own, parent]
+        })
+    }
+
+    /// Shows the items of the sub-table of `entry` that stand in bucket `number`.
+    #[inline]
+    fn walk_bucket(&self, entry: Entry, number: BucketNumber, mut visit: impl FnMut(Slot)) {
+        let bucket = self.bucket(entry.table(), number);
+        if entry.is_filling() && bucket.seen().is_unfilled() {
+            // A slot is stored here before it is cleared there, so none passes between the looks.
+            let parent = self.bucket(entry.other(), number);
+            items(parent)
+                .filter(|slot| self.directory.upper_half(slot.tag(), entry.depth() - 1))
+                .for_each(&mut visit);
+        }
+        items(bucket)
+            .filter(|&slot| !self.awaits_child(entry, slot))
+            .for_each(visit);
+    }
+}
+
+#[inline]
+fn items(bucket: &Bucket) -> impl Iterator<Item = Slot> {
+    (0..SLOTS)
+        .map(|at| bucket.load(at))
+        .filter(|slot| slot.is_item())
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;

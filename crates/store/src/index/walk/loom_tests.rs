@@ -1,0 +1,186 @@
+//! A walk beside displacements and splits, in every interleaving: what stays is never passed over.
+
+use super::Cell;
+use crate::index::slot::Slot;
+use crate::index::{Bucket, Directory, Index, Inserted, TABLE_BUCKETS, TableId};
+use crate::key::KeyHash;
+use crate::sync::AtomicU64;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Runs `model` with at most `preemptions` forced switches.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+fn index() -> Index {
+    let words: Box<[AtomicU64]> = (0..2).map(|_| AtomicU64::new(0)).collect();
+    let buckets: Box<[Bucket]> = (0..2 * TABLE_BUCKETS).map(|_| Bucket::default()).collect();
+    let index = Index::new(Directory::new(words, 0), buckets);
+    index.adopt_first_tables(|| TableId(0));
+    index
+}
+
+/// A hash whose buckets are `first` and, with `flip` 1 or 3, `first ^ flip`; `n` tells tags apart.
+fn hash(first: u64, flip: u32, upper: bool, n: usize) -> KeyHash {
+    let tag = (0..1u64 << 15)
+        .map(|tag| tag | u64::from(upper) << 15)
+        .filter(|&tag| ((tag as u32).wrapping_mul(0x5bd1_e995) | 1) & 3 == flip)
+        .nth(n)
+        .unwrap();
+    KeyHash(tag << 48 | first)
+}
+
+fn slot(hash: KeyHash) -> Slot {
+    let location = crate::index::slot::Location::of_offset(((hash.0 >> 45) as usize & !7) + 8);
+    Slot::item(hash.tag(), location, 64)
+}
+
+fn insert(index: &Index, hash: KeyHash) -> bool {
+    index.lock(hash).insert(slot(hash)) != Inserted::Full
+}
+
+fn remove(index: &Index, hash: KeyHash) {
+    let place = index.find(hash, |found| found.location() == slot(hash).location());
+    place.unwrap().lock().unwrap().replace(Slot::EMPTY);
+}
+
+/// How often a walk shows the key.
+fn shown(index: &Index, hash: KeyHash) -> usize {
+    let mut count = 0;
+    let mut cell = Some(Cell::FIRST);
+    while let Some(at) = cell {
+        cell = index.walk(at, |found| {
+            count += usize::from(found.same_item(slot(hash)));
+        });
+    }
+    count
+}
+
+/// An index in which making room for the second key moves the first one from its bucket
+/// `home ^ 3` to its bucket `home`.
+fn about_to_displace(home: u64, upper: bool) -> (Index, KeyHash, KeyHash) {
+    let index = index();
+    let key = hash(home, 3, upper, 0);
+    let others = [hash(home, 3, upper, 1), hash(home, 3, upper, 2)];
+    for other in others {
+        assert!(insert(&index, other));
+    }
+    assert!(insert(&index, key));
+    for other in others {
+        remove(&index, other);
+    }
+    for n in 0..3 {
+        assert!(insert(&index, hash(home ^ 3, 1, upper, n)));
+    }
+    let pushy = hash(home ^ 3, 1, upper, 3);
+    assert!(!insert(&index, pushy));
+    (index, key, pushy)
+}
+
+/// `home` even: the key moves from an odd bucket to an even one, which is looked at before.
+#[test]
+fn a_key_that_is_displaced_is_shown() {
+    for home in [2, 3] {
+        check(3, move || {
+            let (index, key, pushy) = about_to_displace(home, false);
+            let index = Arc::new(index);
+            let writer = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || {
+                    index.make_room(pushy);
+                    assert!(insert(&index, pushy));
+                })
+            };
+            assert!(shown(&index, key) >= 1);
+            writer.join().unwrap();
+            assert_eq!((shown(&index, key), shown(&index, pushy)), (1, 1));
+        });
+    }
+}
+
+#[test]
+fn keys_of_a_table_that_splits_are_shown() {
+    check(3, || {
+        let index = Arc::new(index());
+        let (low, high) = (hash(1, 1, false, 0), hash(2, 1, true, 0));
+        assert!(insert(&index, low) && insert(&index, high));
+        let splitter = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                let mut migration = index.split(low, TableId(1)).unwrap();
+                while !index.migrate(&mut migration, 1) {}
+            })
+        };
+        assert!(shown(&index, high) >= 1);
+        splitter.join().unwrap();
+        assert_eq!((shown(&index, low), shown(&index, high)), (1, 1));
+    });
+}
+
+#[test]
+fn a_key_that_is_fetched_and_displaced_is_shown() {
+    check(2, || {
+        let (index, key, pushy) = about_to_displace(2, true);
+        let index = Arc::new(index);
+        let mut migration = index.split(key, TableId(1)).unwrap();
+        let writer = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                // The key is fetched on the way, or others are that stand in its way.
+                index.make_room(pushy);
+            })
+        };
+        assert!(shown(&index, key) >= 1);
+        writer.join().unwrap();
+        while !index.migrate(&mut migration, 1) {}
+        assert_eq!(shown(&index, key), 1);
+    });
+}
+
+/// A displacer that has seen the old directory carries on in the parent.
+#[test]
+fn a_key_that_is_displaced_as_the_split_begins_is_shown() {
+    check(2, || {
+        let (index, key, pushy) = about_to_displace(2, true);
+        let index = Arc::new(index);
+        let displacer = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                index.make_room(pushy);
+            })
+        };
+        let splitter = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                index.split(key, TableId(1)).unwrap();
+            })
+        };
+        assert!(shown(&index, key) >= 1);
+        displacer.join().unwrap();
+        splitter.join().unwrap();
+        assert_eq!(shown(&index, key), 1);
+    });
+}
+
+/// A position that was taken before a split goes on behind it without a key twice.
+#[test]
+fn a_walk_goes_on_across_a_split() {
+    check(1, || {
+        let index = index();
+        let keys: Vec<KeyHash> = (0..4).map(|n| hash(n, 1, n & 2 != 0, n as usize)).collect();
+        assert!(keys.iter().all(|&key| insert(&index, key)));
+        let mut found = Vec::new();
+        let mut cell = index.walk(Cell::FIRST, |slot| found.push(slot));
+        let mut migration = index.split(keys[0], TableId(1)).unwrap();
+        index.migrate(&mut migration, 1);
+        while let Some(at) = cell {
+            cell = index.walk(at, |slot| found.push(slot));
+        }
+        assert_eq!(found.len(), keys.len());
+        assert!(keys.iter().all(|&key| found.contains(&slot(key))));
+    });
+}
