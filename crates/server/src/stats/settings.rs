@@ -45,7 +45,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("slab_automove_ratio", "0.80");
     stats.add("slab_automove_window", 10);
     stats.add("slab_chunk_max", 0);
-    stats.flag("lru_crawler", false);
+    stats.flag("lru_crawler", true);
     stats.add("lru_crawler_sleep", 100);
     stats.add("lru_crawler_tocrawl", 0);
     stats.add("tail_repair_time", 0);
