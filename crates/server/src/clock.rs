@@ -1,15 +1,28 @@
 //! Time as the server sees it: read once a turn, handed down as a value.
 
+#[cfg(feature = "simulated")]
+use std::sync::Arc;
+#[cfg(feature = "simulated")]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use coua_store::UnixSeconds;
 
 /// Wall-clock time at the start, carried on by the monotonic clock, so that a step of the wall
 /// clock neither kills items nor makes them immortal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Clock {
-    start: Instant,
+    start: Start,
     start_since_epoch: Duration,
+}
+
+/// What tells how long ago the start was.
+#[derive(Clone, Debug)]
+enum Start {
+    Monotonic(Instant),
+    /// The milliseconds themselves, which a simulation raises.
+    #[cfg(feature = "simulated")]
+    Simulated(Arc<AtomicU64>),
 }
 
 /// One reading of the clock.
@@ -25,16 +38,29 @@ impl Clock {
     /// Starts the clock.
     pub fn start() -> Clock {
         Clock {
-            start: Instant::now(),
+            start: Start::Monotonic(Instant::now()),
             start_since_epoch: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default(),
         }
     }
 
+    /// A clock that started `start_since_epoch` and shows `since_start_ms` milliseconds since then.
+    #[cfg(feature = "simulated")]
+    pub fn simulated(start_since_epoch: Duration, since_start_ms: Arc<AtomicU64>) -> Clock {
+        Clock {
+            start: Start::Simulated(since_start_ms),
+            start_since_epoch,
+        }
+    }
+
     /// Reads the clock.
     pub fn now(&self) -> Now {
-        let since_start = self.start.elapsed();
+        let since_start = match &self.start {
+            Start::Monotonic(start) => start.elapsed(),
+            #[cfg(feature = "simulated")]
+            Start::Simulated(ms) => Duration::from_millis(ms.load(Relaxed)),
+        };
         let since_epoch = self.start_since_epoch + since_start;
         Now {
             unix: UnixSeconds(u32::try_from(since_epoch.as_secs()).unwrap_or(u32::MAX)),

@@ -1,6 +1,8 @@
 //! The server as a whole: what its workers share, how it starts and how it stops.
 
 mod listening;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,6 +66,26 @@ struct Baseline {
 }
 
 impl Shared {
+    /// What the workers of a server share that listens nowhere yet.
+    fn new(settings: Settings, store: Arc<Store>, clock: Clock, wakers: Box<[Waker]>) -> Shared {
+        let workers = settings.workers;
+        Shared {
+            store,
+            clock,
+            registry: Registry::new(workers, settings.connections_max),
+            prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
+            listening: Vec::new(),
+            addresses: Vec::new(),
+            udp_addresses: Vec::new(),
+            counters: (0..workers).map(|_| Counters::default()).collect(),
+            baseline: Mutex::default(),
+            wakers,
+            stopping: AtomicBool::new(false),
+            verbosity: AtomicU8::new(settings.verbosity),
+            settings,
+        }
+    }
+
     /// What has been counted since the start or the last `stats reset`.
     pub fn counts(&self) -> Totals {
         self.totals().since(&self.baseline().workers)
@@ -200,32 +222,21 @@ impl Server {
     /// Takes the memory and starts the workers.
     pub fn start(mut settings: Settings, sockets: Sockets) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let store = open_store(&mut settings, &clock)?;
+        let store = open_store(&mut settings, &clock, None)?;
         reserve_for_workers(settings.workers)?;
-        let workers = settings.workers;
-        let wakers = (0..workers)
+        let wakers = (0..settings.workers)
             .map(|_| Waker::new())
             .collect::<io::Result<_>>();
-        let shared = Arc::new(Shared {
-            store,
-            clock,
-            registry: Registry::new(workers, settings.connections_max),
-            prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
-            listening: sockets.listening,
-            addresses: sockets.addresses,
-            udp_addresses: sockets.udp_addresses,
-            counters: (0..workers).map(|_| Counters::default()).collect(),
-            baseline: Mutex::default(),
-            wakers: wakers.map_err(|source| StartError::System {
-                action: "make wakers",
-                source,
-            })?,
-            stopping: AtomicBool::new(false),
-            verbosity: AtomicU8::new(settings.verbosity),
-            settings,
-        });
+        let wakers = wakers.map_err(|source| StartError::System {
+            action: "make wakers",
+            source,
+        })?;
+        let mut shared = Shared::new(settings, store, clock, wakers);
+        shared.listening = sockets.listening;
+        shared.addresses = sockets.addresses;
+        shared.udp_addresses = sockets.udp_addresses;
         let mut server = Server {
-            shared,
+            shared: Arc::new(shared),
             threads: Vec::new(),
         };
         for (index, sockets) in sockets.by_worker.into_iter().enumerate() {
@@ -285,7 +296,11 @@ impl Server {
 }
 
 /// Takes the memory. Where it cannot be locked the cache does without, as memcached does.
-fn open_store(settings: &mut Settings, clock: &Clock) -> Result<Arc<Store>, StoreError> {
+fn open_store(
+    settings: &mut Settings,
+    clock: &Clock,
+    seed: Option<u64>,
+) -> Result<Arc<Store>, StoreError> {
     let open = |lock_memory| {
         let config = coua_store::Config {
             memory: settings.memory,
@@ -293,6 +308,7 @@ fn open_store(settings: &mut Settings, clock: &Clock) -> Result<Arc<Store>, Stor
             workers: settings.workers,
             evict: settings.evict,
             lock_memory,
+            seed,
             ..coua_store::Config::default()
         };
         Store::new(config, clock.now().unix)

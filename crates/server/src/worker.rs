@@ -20,6 +20,8 @@ mod datagrams;
 mod input;
 mod intake;
 mod look_ahead;
+#[cfg(feature = "simulated")]
+mod simulated;
 mod uploads;
 
 use std::collections::VecDeque;
@@ -118,11 +120,19 @@ pub struct Worker {
 impl Worker {
     /// Worker number `index` of the server, to be run on a thread of its own.
     pub fn new(index: usize, shared: Arc<Shared>, sockets: WorkerSockets) -> io::Result<Worker> {
+        Worker::with_poller(Poller::new()?, index, shared, sockets)
+    }
+
+    fn with_poller(
+        poller: Poller,
+        index: usize,
+        shared: Arc<Shared>,
+        sockets: WorkerSockets,
+    ) -> io::Result<Worker> {
         let WorkerSockets {
             listeners,
             datagrams,
         } = sockets;
-        let poller = Poller::new()?;
         poller.add_source(shared.waker(index), WAKER_TOKEN, false)?;
         for (number, listener) in listeners.iter().enumerate() {
             poller.add_source(listener, listener_token(number), !listener.is_tcp())?;
@@ -190,10 +200,7 @@ impl Worker {
 
     /// One turn.
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.timeout();
-        if !timeout.is_zero() {
-            self.store.park();
-        }
+        let timeout = self.rest();
         self.poll(events, timeout)?;
         let now = self.shared.clock.now();
         self.counters().turns.add(1);
@@ -207,6 +214,15 @@ impl Worker {
             .buffer_blocks
             .set(self.pool.blocks_taken() as u64);
         Ok(())
+    }
+
+    /// Gets ready to wait for sockets, and says for how long at most.
+    fn rest(&mut self) -> Duration {
+        let timeout = self.timeout();
+        if !timeout.is_zero() {
+            self.store.park();
+        }
+        timeout
     }
 
     /// How long there is nothing to do unless a socket becomes ready.

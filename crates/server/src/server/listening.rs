@@ -83,7 +83,10 @@ impl Sockets {
             })?);
         }
         listeners.push(listener);
-        self.note(&listeners[0], format!("unix:{}", socket.path.display()));
+        self.note(
+            listeners[0].descriptor(),
+            format!("unix:{}", socket.path.display()),
+        );
         self.give(listeners);
         Ok(())
     }
@@ -91,7 +94,7 @@ impl Sockets {
     fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
         let address = listeners[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
-        self.note(&listeners[0], format!("{kind}:{address}"));
+        self.note(listeners[0].descriptor(), format!("{kind}:{address}"));
         self.addresses.push(address);
         self.give(listeners);
     }
@@ -99,15 +102,16 @@ impl Sockets {
     fn add_datagrams(&mut self, datagrams: Vec<Datagrams>, asked: SocketAddr) {
         let address = datagrams[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "udp" } else { "udp6" };
-        self.note(&datagrams[0], format!("{kind}:{address}"));
+        let descriptor = datagrams[0].as_fd().as_raw_fd();
+        self.note(descriptor, format!("{kind}:{address}"));
         self.udp_addresses.push(address);
         for (worker, socket) in self.by_worker.iter_mut().zip(datagrams) {
             worker.datagrams.push(socket);
         }
     }
 
-    fn note(&mut self, socket: &impl AsFd, address: String) {
-        self.listening.push((socket.as_fd().as_raw_fd(), address));
+    fn note(&mut self, descriptor: i32, address: String) {
+        self.listening.push((descriptor, address));
     }
 
     fn give(&mut self, listeners: Vec<Listener>) {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode};
@@ -12,6 +12,9 @@ use rustix::net::{
     connect, getsockname, ipproto, listen, socket_with, sockopt,
 };
 
+use super::poller::Source;
+#[cfg(feature = "simulated")]
+use super::simulated;
 use super::stream::Stream;
 
 /// How TCP listeners are set up.
@@ -52,8 +55,14 @@ pub enum ListenError {
 
 /// A listening socket.
 pub struct Listener {
-    fd: OwnedFd,
+    socket: Socket,
     is_tcp: bool,
+}
+
+enum Socket {
+    Kernel(OwnedFd),
+    #[cfg(feature = "simulated")]
+    Simulated(simulated::ListenerEnd),
 }
 
 /// What an attempt to accept came to.
@@ -86,7 +95,10 @@ impl Listener {
         let mut listeners = Vec::with_capacity(count);
         for _ in 0..count {
             let fd = listen_shared(bound, options).map_err(failed)?;
-            listeners.push(Listener { fd, is_tcp: true });
+            listeners.push(Listener {
+                socket: Socket::Kernel(fd),
+                is_tcp: true,
+            });
         }
         Ok(listeners)
     }
@@ -96,17 +108,32 @@ impl Listener {
     /// behind; a live server's is not, nor is anything else.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> Result<Listener, ListenError> {
         unix_socket(path, mode, backlog)
-            .map(|fd| Listener { fd, is_tcp: false })
+            .map(|fd| Listener {
+                socket: Socket::Kernel(fd),
+                is_tcp: false,
+            })
             .map_err(|source| ListenError::Unix {
                 path: path.to_owned(),
                 source,
             })
     }
 
+    #[cfg(feature = "simulated")]
+    pub(super) fn simulated(end: simulated::ListenerEnd, is_tcp: bool) -> Listener {
+        Listener {
+            socket: Socket::Simulated(end),
+            is_tcp,
+        }
+    }
+
     /// The same socket once more, for another worker.
     pub fn share(&self) -> io::Result<Listener> {
         Ok(Listener {
-            fd: self.fd.try_clone()?,
+            socket: match &self.socket {
+                Socket::Kernel(fd) => Socket::Kernel(fd.try_clone()?),
+                #[cfg(feature = "simulated")]
+                Socket::Simulated(end) => Socket::Simulated(end.clone()),
+            },
             is_tcp: self.is_tcp,
         })
     }
@@ -118,37 +145,62 @@ impl Listener {
 
     /// The address it is bound to, for TCP.
     pub fn address(&self) -> Option<SocketAddr> {
-        local_address(&self.fd).ok()
+        match &self.socket {
+            Socket::Kernel(fd) => local_address(fd).ok(),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(_) => self.is_tcp.then_some(simulated::SERVER),
+        }
+    }
+
+    /// The descriptor's number, for statistics only.
+    pub fn descriptor(&self) -> i32 {
+        match &self.socket {
+            Socket::Kernel(fd) => fd.as_raw_fd(),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(end) => end.descriptor(),
+        }
     }
 
     /// Takes a waiting connection.
     pub fn accept(&self) -> Accepted {
-        loop {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            return match accept_with(&self.fd, flags) {
-                Ok(fd) => {
-                    if self.is_tcp {
-                        // A connection that is gone already tells so at its first use.
-                        let _ = sockopt::set_tcp_nodelay(&fd, true);
-                        let _ = sockopt::set_socket_keepalive(&fd, true);
-                    }
-                    Accepted::Stream(Stream::new(fd))
-                }
-                Err(Errno::AGAIN) => Accepted::Nothing,
-                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                    Accepted::Exhausted(errno.into())
-                }
-                // All others tell about the connection that was to be accepted, not about the
-                // listener (accept(2)); it is gone from the queue.
-                Err(_) => continue,
-            };
+        match &self.socket {
+            Socket::Kernel(fd) => accept_from(fd, self.is_tcp),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(end) => end.accept(),
         }
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+impl<'s> From<&'s Listener> for Source<'s> {
+    fn from(listener: &'s Listener) -> Source<'s> {
+        match &listener.socket {
+            Socket::Kernel(fd) => Source::Kernel(fd.as_fd()),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(end) => Source::Simulated(end.id()),
+        }
+    }
+}
+
+fn accept_from(listener: &OwnedFd, is_tcp: bool) -> Accepted {
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        return match accept_with(listener, flags) {
+            Ok(fd) => {
+                if is_tcp {
+                    // A connection that is gone already tells so at its first use.
+                    let _ = sockopt::set_tcp_nodelay(&fd, true);
+                    let _ = sockopt::set_socket_keepalive(&fd, true);
+                }
+                Accepted::Stream(Stream::new(fd))
+            }
+            Err(Errno::AGAIN) => Accepted::Nothing,
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                Accepted::Exhausted(errno.into())
+            }
+            // All others tell about the connection that was to be accepted, not about the
+            // listener (accept(2)); it is gone from the queue.
+            Err(_) => continue,
+        };
     }
 }
 

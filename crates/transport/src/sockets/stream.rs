@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -11,9 +11,19 @@ use rustix::net::{
     recv, recvmsg, send, sendmsg,
 };
 
+use super::poller::Source;
+#[cfg(feature = "simulated")]
+use super::simulated;
+
 /// One connected, non-blocking stream socket. Dropping it closes the connection.
 pub struct Stream {
-    fd: OwnedFd,
+    end: End,
+}
+
+enum End {
+    Kernel(OwnedFd),
+    #[cfg(feature = "simulated")]
+    Simulated(simulated::StreamEnd),
 }
 
 /// What an attempt to receive came to.
@@ -40,82 +50,126 @@ pub enum Sent {
 
 impl Stream {
     pub(super) fn new(fd: OwnedFd) -> Stream {
-        Stream { fd }
+        Stream {
+            end: End::Kernel(fd),
+        }
+    }
+
+    #[cfg(feature = "simulated")]
+    pub(super) fn simulated(end: simulated::StreamEnd) -> Stream {
+        Stream {
+            end: End::Simulated(end),
+        }
     }
 
     /// Receives into `space`, which must not be empty.
     pub fn receive(&self, space: &mut [u8]) -> Received {
-        loop {
-            return match recv(&self.fd, &mut *space, RecvFlags::empty()) {
-                Ok((_, 0)) => Received::Ended,
-                Ok((_, count)) => Received::Bytes(count),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Received::Nothing,
-                Err(_) => Received::Ended,
-            };
+        match &self.end {
+            End::Kernel(fd) => received(|| {
+                let (_, count) = recv(fd, &mut *space, RecvFlags::empty())?;
+                Ok(count)
+            }),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.receive(&mut [IoSliceMut::new(space)]),
         }
     }
 
     /// Receives into several spaces, one after the other; they must not all be empty.
     pub fn receive_vectored(&self, spaces: &mut [IoSliceMut<'_>]) -> Received {
-        loop {
-            let mut control = RecvAncillaryBuffer::default();
-            return match recvmsg(&self.fd, spaces, &mut control, RecvFlags::empty()) {
-                Ok(message) if message.bytes == 0 => Received::Ended,
-                Ok(message) => Received::Bytes(message.bytes),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Received::Nothing,
-                Err(_) => Received::Ended,
-            };
+        match &self.end {
+            End::Kernel(fd) => received(|| {
+                let mut control = RecvAncillaryBuffer::default();
+                Ok(recvmsg(fd, spaces, &mut control, RecvFlags::empty())?.bytes)
+            }),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.receive(spaces),
         }
     }
 
     /// Sends from the front of `bytes`.
     pub fn send(&self, bytes: &[u8]) -> Sent {
-        loop {
-            return match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
-                Ok(count) => Sent::Bytes(count),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Sent::Full,
-                Err(_) => Sent::Broken,
-            };
+        match &self.end {
+            End::Kernel(fd) => sent(|| send(fd, bytes, SendFlags::NOSIGNAL)),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.send(&[IoSlice::new(bytes)]),
         }
     }
 
     /// Sends several pieces, one after the other. At most 1024 pieces.
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Sent {
-        loop {
-            let mut control = SendAncillaryBuffer::default();
-            return match sendmsg(&self.fd, pieces, &mut control, SendFlags::NOSIGNAL) {
-                Ok(count) => Sent::Bytes(count),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Sent::Full,
-                Err(_) => Sent::Broken,
-            };
+        match &self.end {
+            End::Kernel(fd) => sent(|| {
+                let mut control = SendAncillaryBuffer::default();
+                sendmsg(fd, pieces, &mut control, SendFlags::NOSIGNAL)
+            }),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.send(pieces),
         }
     }
 
     /// The descriptor's number, for statistics only.
     pub fn descriptor(&self) -> i32 {
-        self.fd.as_raw_fd()
+        match &self.end {
+            End::Kernel(fd) => fd.as_raw_fd(),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.descriptor(),
+        }
     }
 
     /// The address at the other end.
     pub fn peer(&self) -> PeerAddress {
-        rustix::net::getpeername(&self.fd).map_or(PeerAddress::Unknown, PeerAddress::from_any)
+        match &self.end {
+            End::Kernel(fd) => {
+                rustix::net::getpeername(fd).map_or(PeerAddress::Unknown, PeerAddress::from_any)
+            }
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.peer(),
+        }
     }
 
     /// The address at this end.
     pub fn local(&self) -> PeerAddress {
-        rustix::net::getsockname(&self.fd).map_or(PeerAddress::Unknown, |address| {
-            PeerAddress::from_any(Some(address))
-        })
+        match &self.end {
+            End::Kernel(fd) => rustix::net::getsockname(fd)
+                .map_or(PeerAddress::Unknown, |address| {
+                    PeerAddress::from_any(Some(address))
+                }),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.local(),
+        }
     }
 }
 
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+impl<'s> From<&'s Stream> for Source<'s> {
+    fn from(stream: &'s Stream) -> Source<'s> {
+        match &stream.end {
+            End::Kernel(fd) => Source::Kernel(fd.as_fd()),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => Source::Simulated(end.id()),
+        }
+    }
+}
+
+fn received(mut receive: impl FnMut() -> Result<usize, Errno>) -> Received {
+    loop {
+        return match receive() {
+            Ok(0) => Received::Ended,
+            Ok(count) => Received::Bytes(count),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Received::Nothing,
+            Err(_) => Received::Ended,
+        };
+    }
+}
+
+fn sent(mut send: impl FnMut() -> Result<usize, Errno>) -> Sent {
+    loop {
+        return match send() {
+            Ok(count) => Sent::Bytes(count),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Sent::Full,
+            Err(_) => Sent::Broken,
+        };
     }
 }
 

@@ -18,6 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "coua-bench",
         &["coua-protocol", "coua-transport", "coua-store"],
     ),
+    (
+        "coua-sim",
+        &["coua-protocol", "coua-store", "coua-transport", "coua"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,0 +1,54 @@
+//! A server on a simulated network and clock, driven turn by turn in one thread.
+
+use std::sync::Arc;
+
+use coua_transport::sockets::simulated::Network;
+
+use super::{Shared, StartError, WorkerSockets, open_store};
+use crate::clock::Clock;
+use crate::flags::Settings;
+use crate::worker::Worker;
+
+/// A worker, and the number of its poller in the network.
+pub type Driven = (Worker, usize);
+
+/// Makes a server of `settings` that listens on `network`, for TCP, or as on a unix socket where the
+/// settings name one. `seed` is the store's.
+///
+/// # Errors
+/// Where there is no memory.
+pub fn start(
+    mut settings: Settings,
+    network: &Network,
+    clock: Clock,
+    seed: u64,
+) -> Result<(Arc<Shared>, Vec<Driven>), StartError> {
+    let store = open_store(&mut settings, &clock, Some(seed))?;
+    let workers = settings.workers;
+    let wakers = (0..workers).map(|_| network.waker()).collect();
+    let failed = |source| StartError::System {
+        action: "make a worker",
+        source,
+    };
+    let listeners = match settings.unix_socket {
+        None => network.listen_tcp(workers),
+        Some(_) => {
+            let listener = network.listen_unix();
+            let shared: Result<Vec<_>, _> = (0..workers).map(|_| listener.share()).collect();
+            shared.map_err(failed)?
+        }
+    };
+    let shared = Arc::new(Shared::new(settings, store, clock, wakers));
+    let mut driven = Vec::with_capacity(workers);
+    for (index, listener) in listeners.into_iter().enumerate() {
+        let sockets = WorkerSockets {
+            listeners: vec![listener],
+            ..WorkerSockets::default()
+        };
+        let (poller, number) = network.poller();
+        let worker =
+            Worker::simulated(poller, index, Arc::clone(&shared), sockets).map_err(failed)?;
+        driven.push((worker, number));
+    }
+    Ok((shared, driven))
+}

@@ -1,0 +1,33 @@
+//! A worker that a simulation drives, turn by turn.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coua_transport::sockets::{Events, Poller};
+
+use super::Worker;
+use crate::server::{Shared, WorkerSockets};
+
+impl Worker {
+    /// As [`Worker::new`], with a poller of the simulation's.
+    pub fn simulated(
+        poller: Poller,
+        index: usize,
+        shared: Arc<Shared>,
+        sockets: WorkerSockets,
+    ) -> io::Result<Worker> {
+        Worker::with_poller(poller, index, shared, sockets)
+    }
+
+    /// Lets the worker fall asleep, and says for how long at most; zero where it stays awake. The
+    /// next turn begins when that time has passed, or when its poller is ready.
+    pub fn fall_asleep(&mut self) -> Duration {
+        self.rest()
+    }
+
+    /// Takes one turn. A simulated poller does not wait.
+    pub fn take_turn(&mut self, events: &mut Events) -> io::Result<()> {
+        self.turn(events)
+    }
+}

@@ -1,0 +1,107 @@
+//! What must hold when everybody is gone.
+
+use crate::world::World;
+
+/// Bytes of the line that refused connections get, which no counter counts.
+const TOO_MANY_LEN: u64 = 33;
+
+/// Looks at memory, counters and sums.
+///
+/// # Errors
+/// What does not hold.
+pub(crate) fn at_the_end(world: &World) -> Result<(), String> {
+    memory(world)?;
+    counters(world)?;
+    sum(world)
+}
+
+/// Nobody is connected, so nothing is kept for anybody.
+fn memory(world: &World) -> Result<(), String> {
+    let shared = &world.scene.shared;
+    let stats = shared.store.stats();
+    // Each worker keeps one page for connections to come.
+    let kept = stats.segment_len * shared.settings.workers as u64;
+    for (name, value, right) in [
+        (
+            "blocks of connection buffers",
+            shared.gauges().buffer_blocks,
+            0,
+        ),
+        (
+            "bytes lent to connections",
+            stats.memory_lent.min(kept),
+            stats.memory_lent,
+        ),
+        ("bytes of uploads", stats.memory_uploads, 0),
+        ("bytes held", stats.memory_held, 0),
+    ] {
+        if value != right {
+            return Err(format!("{name}: {value}, not {right}"));
+        }
+    }
+    Ok(())
+}
+
+fn counters(world: &World) -> Result<(), String> {
+    let counts = world.scene.shared.counts();
+    let stored = world.scene.shared.store.stats();
+    let moved = world.scene.network.moved();
+    let refused = (counts.rejected_connections * TOO_MANY_LEN).min(moved.sent);
+    let lookups = counts.get_hits + counts.get_misses;
+    let touches = counts.touch_hits + counts.touch_misses;
+    let linked = stored.totals.linked - stored.totals.unlinked;
+    for (name, value, right) in [
+        ("cmd_get against hits and misses", counts.cmd_get, lookups),
+        (
+            "cmd_touch against hits and misses",
+            counts.cmd_touch,
+            touches,
+        ),
+        (
+            "bytes_read against the network's",
+            counts.bytes_read,
+            moved.received,
+        ),
+        (
+            "bytes_written against the network's",
+            counts.bytes_written,
+            counts.bytes_written.clamp(moved.sent - refused, moved.sent),
+        ),
+        ("items against linked and unlinked", stored.items, linked),
+    ] {
+        if value != right {
+            return Err(format!("{name}: {value}, not {right}"));
+        }
+    }
+    let plan = &world.scene.plan;
+    if !plan.laxity.refuses && stored.totals.evicted > 0 {
+        return Err(format!(
+            "{} evictions with room enough",
+            stored.totals.evicted
+        ));
+    }
+    Ok(())
+}
+
+/// The counter that all clients raise has been raised as often as they were told.
+fn sum(world: &World) -> Result<(), String> {
+    if world.scene.plan.laxity.loses {
+        return Ok(());
+    }
+    let counts = world.clients.iter().map(|client| client.keys.counts);
+    let (sure, unsure) = counts.fold((0, 0), |sum, (a, b)| (sum.0 + a, sum.1 + b));
+    let highest = world
+        .clients
+        .iter()
+        .filter_map(|client| client.keys.counted());
+    let Some(highest) = highest.max() else {
+        return Ok(());
+    };
+    let raised = highest - 1000;
+    if raised > sure + unsure {
+        return Err(format!(
+            "the counter was raised {raised} times, but asked for {sure} and perhaps {unsure}"
+        ));
+    }
+    Ok(())
+}

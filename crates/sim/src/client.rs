@@ -1,0 +1,242 @@
+//! A client: one connection after the other, each with requests, moods and an end.
+
+mod conversation;
+mod keys;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use coua_transport::sockets::simulated::{Manner, Peer};
+
+use crate::dice::Dice;
+use crate::plan::Plan;
+use crate::request::Asked;
+use crate::scene::Scene;
+use conversation::{Conversation, Over};
+pub(crate) use keys::Keys;
+
+/// Turns of its worker in which the witness's request must be answered.
+const TURNS_MAX: u64 = 100;
+
+/// How a client's connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It asks the server to close.
+    Quit,
+    /// It ends its side when all is sent, and reads the rest.
+    HalfClose,
+    /// The same in the middle of a request.
+    CutOff,
+    /// It closes when all is answered.
+    Close,
+    /// It closes in the middle of everything.
+    Drop,
+    /// It breaks the connection in the middle of everything.
+    Reset,
+}
+
+/// What a client is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It does all that a client can do.
+    Actor,
+    /// It asks for one thing at a time, and must never wait for long. It stays until told to go.
+    Witness,
+}
+
+/// One client.
+pub(crate) struct Client {
+    number: u32,
+    role: Role,
+    dice: Dice,
+    plan: Rc<Plan>,
+    pub(crate) keys: Keys,
+    epoch: u32,
+    sessions_left: usize,
+    conversation: Option<Conversation>,
+    /// A connection of which it is not known what the server makes of the last requests.
+    past: Option<Past>,
+    /// It does nothing until this round.
+    rests_until: u64,
+    /// Turns of its worker that the witness waited for at most.
+    pub(crate) turns_waited_max: u64,
+    /// Answers so far.
+    pub(crate) answers: u64,
+}
+
+struct Past {
+    peer: Peer,
+    waiting: VecDeque<Asked>,
+}
+
+impl Client {
+    pub(crate) fn new(number: u32, role: Role, mut dice: Dice, plan: Rc<Plan>) -> Client {
+        let sessions_left = match role {
+            Role::Actor => dice.within(1, plan.sessions),
+            Role::Witness => usize::MAX,
+        };
+        Client {
+            number,
+            role,
+            keys: Keys::new(number, 0, plan.keys, plan.laxity),
+            epoch: 0,
+            sessions_left,
+            conversation: None,
+            past: None,
+            rests_until: match role {
+                Role::Actor => dice.within(2, 40) as u64,
+                Role::Witness => 0,
+            },
+            turns_waited_max: 0,
+            answers: 0,
+            dice,
+            plan,
+        }
+    }
+
+    /// Whether it has done all that it was to do.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.sessions_left == 0 && self.conversation.is_none() && self.past.is_none()
+    }
+
+    /// The witness goes when it has its answer.
+    pub(crate) fn dismiss(&mut self) {
+        self.sessions_left = 0;
+        if let Some(conversation) = &mut self.conversation {
+            conversation.dismiss();
+        }
+    }
+
+    /// What it is about, for a failure's sake.
+    pub(crate) fn describe(&self) -> String {
+        let conversation = match &self.conversation {
+            Some(conversation) => conversation.describe(),
+            None => "not connected".to_owned(),
+        };
+        format!(
+            "client {} ({:?}), {} sessions left: {conversation}",
+            self.number, self.role, self.sessions_left
+        )
+    }
+
+    /// Does something. True where anything came of it.
+    ///
+    /// # Errors
+    /// Where the server did something wrong.
+    pub(crate) fn step(&mut self, scene: &Scene, turns: &[u64]) -> Result<bool, String> {
+        if scene.round.get() < self.rests_until {
+            return Ok(false);
+        }
+        if let Some(past) = &mut self.past {
+            if !past.peer.is_closed_by_server() {
+                return Ok(false);
+            }
+            if !self.keys.doubt(&past.waiting, scene.second()) {
+                self.renew_keys();
+            }
+            self.past = None;
+            return Ok(true);
+        }
+        let Some(conversation) = &mut self.conversation else {
+            if self.sessions_left > 0 {
+                self.connect(scene);
+                return Ok(true);
+            }
+            return Ok(false);
+        };
+        let step = conversation.step(scene, &mut self.dice, &mut self.keys, turns);
+        self.answers += conversation.take_answers();
+        self.turns_waited_max = self.turns_waited_max.max(conversation.turns_waited_max);
+        match step.map_err(|why| format!("client {}: {why}", self.number))? {
+            (progress, None) => Ok(progress),
+            (_, Some(over)) => {
+                self.part(scene, over);
+                Ok(true)
+            }
+        }
+    }
+
+    /// What is stored under the old keys does not matter any more.
+    fn renew_keys(&mut self) {
+        self.epoch += 1;
+        self.keys.renew(self.epoch);
+    }
+
+    fn connect(&mut self, scene: &Scene) {
+        let (dice, plan) = (&mut self.dice, &self.plan);
+        let is_witness = self.role == Role::Witness;
+        let ending = match dice.below(if plan.breaks { 6 } else { 3 }) {
+            _ if is_witness => Ending::Close,
+            0 => Ending::Quit,
+            1 => Ending::HalfClose,
+            2 => Ending::Close,
+            3 => Ending::CutOff,
+            4 => Ending::Drop,
+            _ => Ending::Reset,
+        };
+        let is_binary = match plan.speak_binary {
+            Some(is_binary) => is_binary,
+            None => dice.one_in(4),
+        };
+        let manner = if is_witness {
+            Manner::AMPLE
+        } else {
+            // A large value must not take for ever.
+            let least = 16 + plan.value_len / 64;
+            Manner {
+                up_room: dice.size(least, 256 << 10),
+                down_room: dice.size(least, 256 << 10),
+                piece_max: dice.size(1 + plan.value_len / 64, 256 << 10),
+                short_send_one_in: if dice.one_in(2) { 3 } else { 0 },
+                refused_send_one_in: if dice.one_in(2) { 5 } else { 0 },
+            }
+        };
+        let requests = match self.role {
+            Role::Actor => dice.within(1, plan.requests),
+            Role::Witness => usize::MAX,
+        };
+        scene.say(|| {
+            let language = if is_binary { "binary" } else { "text" };
+            format!(
+                "client {} connects: {language}, {ending:?}, {manner:?}",
+                self.number
+            )
+        });
+        self.conversation = Some(Conversation::new(
+            self.number,
+            self.role,
+            scene.network.connect(manner),
+            is_binary,
+            ending,
+            requests,
+            64 + plan.value_len / 64,
+            dice,
+        ));
+    }
+
+    /// A connection is over.
+    fn part(&mut self, scene: &Scene, over: Over) {
+        let Some(conversation) = self.conversation.take() else {
+            return;
+        };
+        scene.say(|| format!("client {} parts: {over:?}", self.number));
+        let (peer, waiting) = conversation.into_parts();
+        self.sessions_left = self.sessions_left.saturating_sub(1);
+        if self.role == Role::Actor {
+            self.rests_until = scene.round.get() + self.dice.below(50) as u64;
+        }
+        match over {
+            Over::Settled => {}
+            Over::Rejected => {
+                // Nothing was executed. It comes again.
+                self.sessions_left = self.sessions_left.saturating_add(1);
+                self.rests_until += 20;
+            }
+            Over::Doubtful if self.dice.one_in(2) => {
+                self.keys.doubt(&waiting, scene.second());
+                self.renew_keys();
+            }
+            Over::Doubtful => self.past = Some(Past { peer, waiting }),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The server's ends of the simulated network.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use super::state::Taken;
+use super::{Network, SERVER, SourceId};
+use crate::sockets::{Accepted, PeerAddress, Readiness, Received, Sent, Stream, Token};
+
+/// Numbers that look like descriptors begin here.
+const FIRST_DESCRIPTOR: usize = 16;
+
+/// The server's end of a connection.
+pub(in crate::sockets) struct StreamEnd {
+    network: Network,
+    number: usize,
+}
+
+impl StreamEnd {
+    pub(in crate::sockets) fn id(&self) -> SourceId {
+        SourceId::Stream(self.number)
+    }
+
+    pub(in crate::sockets) fn receive(&self, spaces: &mut [IoSliceMut<'_>]) -> Received {
+        self.network.state().receive(self.number, spaces)
+    }
+
+    pub(in crate::sockets) fn send(&self, pieces: &[IoSlice<'_>]) -> Sent {
+        self.network.state().send(self.number, pieces)
+    }
+
+    pub(in crate::sockets) fn descriptor(&self) -> i32 {
+        i32::try_from(FIRST_DESCRIPTOR + self.number).unwrap_or(i32::MAX)
+    }
+
+    pub(in crate::sockets) fn peer(&self) -> PeerAddress {
+        let [.., high, low] = self.number.to_be_bytes();
+        let address = Ipv4Addr::new(10, 1, high, low);
+        PeerAddress::Tcp4(SocketAddr::V4(SocketAddrV4::new(address, 40_000)))
+    }
+
+    pub(in crate::sockets) fn local(&self) -> PeerAddress {
+        PeerAddress::Tcp4(SERVER)
+    }
+}
+
+impl Drop for StreamEnd {
+    fn drop(&mut self) {
+        self.network.state().link(self.number).server_close();
+    }
+}
+
+/// The server's listener.
+#[derive(Clone)]
+pub(in crate::sockets) struct ListenerEnd {
+    network: Network,
+    number: usize,
+}
+
+impl ListenerEnd {
+    pub(super) fn new(network: Network, number: usize) -> ListenerEnd {
+        ListenerEnd { network, number }
+    }
+
+    pub(in crate::sockets) fn id(&self) -> SourceId {
+        SourceId::Listener(self.number)
+    }
+
+    pub(in crate::sockets) fn descriptor(&self) -> i32 {
+        i32::try_from(self.number).unwrap_or(i32::MAX)
+    }
+
+    pub(in crate::sockets) fn accept(&self) -> Accepted {
+        let taken = self.network.state().accept(self.number);
+        match taken {
+            Taken::Link(number) => Accepted::Stream(Stream::simulated(StreamEnd {
+                network: self.network.clone(),
+                number,
+            })),
+            Taken::Nothing => Accepted::Nothing,
+            Taken::Exhausted(error) => Accepted::Exhausted(error),
+        }
+    }
+}
+
+/// A waker.
+pub(in crate::sockets) struct WakerEnd {
+    network: Network,
+    number: usize,
+}
+
+impl WakerEnd {
+    pub(super) fn new(network: Network, number: usize) -> WakerEnd {
+        WakerEnd { network, number }
+    }
+
+    pub(in crate::sockets) fn id(&self) -> SourceId {
+        SourceId::Waker(self.number)
+    }
+
+    pub(in crate::sockets) fn set(&self, awake: bool) {
+        self.network.state().set_waker(self.number, awake);
+    }
+}
+
+/// A worker's poller.
+pub(in crate::sockets) struct PollerEnd {
+    network: Network,
+    number: usize,
+}
+
+impl PollerEnd {
+    pub(super) fn new(network: Network, number: usize) -> PollerEnd {
+        PollerEnd { network, number }
+    }
+
+    pub(in crate::sockets) fn add(&self, source: SourceId, token: Token) -> io::Result<()> {
+        self.network.state().add(self.number, source, token)
+    }
+
+    pub(in crate::sockets) fn remove(&self, source: SourceId) -> io::Result<()> {
+        self.network.state().remove(self.number, source)
+    }
+
+    pub(in crate::sockets) fn wait(&self, report: &mut Vec<Readiness>) {
+        self.network.state().wait(self.number, report);
+    }
+}
