@@ -131,9 +131,7 @@ impl Client {
             if !past.peer.is_closed_by_server() {
                 return Ok(false);
             }
-            if !self.keys.doubt(&past.waiting, scene.second()) {
-                self.renew_keys();
-            }
+            self.keys.doubt(&past.waiting, scene.second());
             self.past = None;
             return Ok(true);
         }
@@ -154,12 +152,6 @@ impl Client {
                 Ok(true)
             }
         }
-    }
-
-    /// What is stored under the old keys does not matter any more.
-    fn renew_keys(&mut self) {
-        self.epoch += 1;
-        self.keys.renew(self.epoch);
     }
 
     fn connect(&mut self, scene: &Scene) {
@@ -234,7 +226,8 @@ impl Client {
             }
             Over::Doubtful if self.dice.one_in(2) => {
                 self.keys.doubt(&waiting, scene.second());
-                self.renew_keys();
+                self.epoch += 1;
+                self.keys.renew(self.epoch);
             }
             Over::Doubtful => self.past = Some(Past { peer, waiting }),
         }

@@ -12,7 +12,7 @@ use crate::request::{Answer, Asked, Found, KeyNumber, Mode, Request};
 /// More seconds than that are a point in time.
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
 
-/// A key that may be in more states than that is not worth asking about.
+/// A key that may be in more states than that may be in any.
 const STATES_MAX: usize = 64;
 
 /// The seconds between which a request was executed, both included.
@@ -52,6 +52,7 @@ struct Item {
 
 /// The keys of one client.
 pub(crate) struct Model {
+    /// The states that each key may be in; none where it may be in any.
     keys: Vec<Vec<State>>,
     laxity: Laxity,
 }
@@ -73,13 +74,13 @@ impl Model {
         }
     }
 
-    /// Bytes that the value of a key may have at most.
+    /// Bytes that the value of a key may have at most; very many where nothing is known.
     pub(crate) fn value_len_max(&self, key: KeyNumber) -> usize {
         let lens = self.keys[key].iter().map(|state| match state {
             State::Absent => 0,
             State::Item(item) => item.value.len(),
         });
-        lens.max().unwrap_or(0)
+        lens.max().unwrap_or(usize::MAX / 2)
     }
 
     /// Takes note of an answer.
@@ -105,10 +106,8 @@ impl Model {
         match &asked.request {
             Request::Get { .. } if *answer == Answer::NoMemory && self.laxity.refuses => {
                 // It may have been touched.
-                match self.doubt(std::iter::once(asked), window.to) {
-                    true => Ok(()),
-                    false => Err("too many states".to_owned()),
-                }
+                self.doubt(std::iter::once(asked), window.to);
+                Ok(())
             }
             Request::Flush { delay } if matches!(answer, Answer::Done | Answer::Silence) => {
                 if *delay == 0 {
@@ -124,6 +123,10 @@ impl Model {
                         answer => Err(format!("{answer:?} is no answer to {name}")),
                     };
                 };
+                if self.keys[key].is_empty() {
+                    self.find_out(key, request, answer, window);
+                    return Ok(());
+                }
                 let mut after = Vec::new();
                 for state in self.now(key, window) {
                     for (expected, next) in self.outcomes(&state, request, window) {
@@ -138,8 +141,7 @@ impl Model {
     }
 
     /// Takes note that the first of `waiting`, nobody knows how many, were executed until `to`.
-    /// False where that leaves too many states to know anything.
-    pub(crate) fn doubt<'a>(&mut self, waiting: impl Iterator<Item = &'a Asked>, to: u32) -> bool {
+    pub(crate) fn doubt<'a>(&mut self, waiting: impl Iterator<Item = &'a Asked>, to: u32) {
         let mut reached = self.keys.clone();
         for asked in waiting {
             let from = asked.at;
@@ -147,10 +149,6 @@ impl Model {
                 from,
                 to: to.max(from),
             };
-            // An item may have been given any of these moments to end at.
-            if (window.to - window.from) as usize > STATES_MAX {
-                return false;
-            }
             let touched: Vec<KeyNumber> = match &asked.request {
                 Request::Get { keys, touch, .. } => touch.map_or(Vec::new(), |_| keys.clone()),
                 Request::Flush { .. } => (0..self.keys.len()).collect(),
@@ -162,21 +160,18 @@ impl Model {
                     for next in self.followers(state, &asked.request, window) {
                         note(&mut after, next);
                     }
-                    if after.len() > STATES_MAX {
-                        return false;
-                    }
                 }
                 for state in &after {
                     note(&mut reached[key], state.clone());
                 }
-                if reached[key].len() > STATES_MAX {
-                    return false;
+                if after.is_empty() || reached[key].is_empty() || reached[key].len() > STATES_MAX {
+                    reached[key].clear();
+                    after.clear();
                 }
                 self.keys[key] = after;
             }
         }
         self.keys = reached;
-        true
     }
 
     /// The states that a request can leave a key in.
@@ -207,6 +202,9 @@ impl Model {
         for &key in keys {
             let is_it = |item: &&Found| item.key.as_ref().is_none_or(|name| *name == names[key]);
             let item = found.next_if(is_it);
+            if self.keys[key].is_empty() {
+                continue;
+            }
             let mut after = Vec::new();
             for state in self.now(key, window) {
                 match (state, item) {
@@ -234,7 +232,7 @@ impl Model {
     fn replace(
         &mut self,
         key: KeyNumber,
-        after: Vec<State>,
+        mut after: Vec<State>,
         answer: &dyn std::fmt::Debug,
     ) -> Result<(), String> {
         if after.is_empty() {
@@ -244,8 +242,26 @@ impl Model {
                 states.join("; ")
             ));
         }
+        if after.len() > STATES_MAX {
+            after.clear();
+        }
         self.keys[key] = after;
         Ok(())
+    }
+
+    /// What an answer tells of a key of which nothing is known.
+    fn find_out(&mut self, key: KeyNumber, request: &Request, answer: &Answer, window: Window) {
+        let Some(after) = (match (request, answer) {
+            (Request::Store { mode, .. }, Answer::Stored(_)) if *mode == Mode::Set => {
+                let outcomes = self.store_outcomes(&State::Absent, request, window);
+                outcomes.into_iter().next().map(|(_, item)| item)
+            }
+            (Request::Delete { .. }, Answer::Done | Answer::NotFound) => Some(State::Absent),
+            _ => None,
+        }) else {
+            return;
+        };
+        self.keys[key] = vec![taught(after, answer)];
     }
 
     /// The states of a key in a window of time.
@@ -267,7 +283,7 @@ impl Model {
                 state => note(&mut states, state.clone()),
             }
         }
-        if self.laxity.loses {
+        if self.laxity.loses && !states.is_empty() {
             note(&mut states, State::Absent);
         }
         states

@@ -115,11 +115,11 @@ impl World {
         }
         self.witness.dismiss();
         let mut rounds_left = ROUNDS_TO_CLOSE;
-        while self.scene.shared.registry.open() > 0 || !self.witness.is_gone() {
+        while self.scene.network.connections() > 0 || !self.witness.is_gone() {
             self.round()?;
             rounds_left -= 1;
             if rounds_left == 0 {
-                let open = self.scene.shared.registry.open();
+                let open = self.scene.network.connections();
                 return Err(format!("{open} connections are still open"));
             }
         }

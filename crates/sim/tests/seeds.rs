@@ -67,7 +67,6 @@ fn every_seed() {
     let reached = [
         total.evictions,
         total.shed,
-        total.deferred,
         total.idle_kicks,
         total.rejected,
         total.refused,

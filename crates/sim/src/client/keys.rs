@@ -150,15 +150,14 @@ impl Keys {
     }
 
     /// Takes note that the first of `waiting`, nobody knows how many, were executed until `to`.
-    /// False where nothing is known of the keys any more.
-    pub(crate) fn doubt(&mut self, waiting: &VecDeque<Asked>, to: u32) -> bool {
+    pub(crate) fn doubt(&mut self, waiting: &VecDeque<Asked>, to: u32) {
         let is_shared = |asked: &&Asked| self.shared_key(&asked.request).is_some();
         let is_count = |asked: &&Asked| matches!(asked.request, Request::Count { .. });
         let counts = waiting.iter().filter(is_shared).filter(is_count).count();
         self.counts.1 += counts as u64;
         let own = self.own;
         let is_own = |asked: &&Asked| key_beyond(own, &asked.request).is_none();
-        self.model.doubt(waiting.iter().filter(is_own), to)
+        self.model.doubt(waiting.iter().filter(is_own), to);
     }
 
     fn shared_key(&self, request: &Request) -> Option<KeyNumber> {

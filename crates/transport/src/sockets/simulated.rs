@@ -149,6 +149,11 @@ impl Network {
         self.state().pass_time();
     }
 
+    /// Connections that the server has not closed, those included that it has not accepted.
+    pub fn connections(&self) -> usize {
+        self.state().connections()
+    }
+
     /// What the server has received and sent.
     pub fn moved(&self) -> Moved {
         self.state().moved

@@ -93,6 +93,11 @@ impl State {
         number
     }
 
+    pub(super) fn connections(&self) -> usize {
+        let is_open = |number: &&usize| self.links[**number].server_is_open;
+        self.live.iter().filter(is_open).count()
+    }
+
     pub(super) fn accept(&mut self, listener: usize) -> Taken {
         if self.listeners[listener].is_empty() {
             return Taken::Nothing;
