@@ -16,7 +16,7 @@ use conversation::{Conversation, Over};
 pub(crate) use keys::Keys;
 
 /// Turns of its worker in which the witness's request must be answered.
-const TURNS_MAX: u64 = 100;
+const TURNS_MAX: u64 = 40;
 
 /// How a client's connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,9 @@ use crate::values::{self, HEAD_LEN};
 /// Bytes of values that one request asks for, about.
 const VALUES_LEN_MAX: usize = 1 << 20;
 
+/// Values up to this length are copied where they cannot be sent from where they lie.
+const COPIED_LEN_MAX: usize = 64 << 10;
+
 /// Requests whose answer never varies: sent, answered.
 const FIXED: [(&[u8], &[u8]); 8] = [
     (b"mn\r\n", b"MN\r\n"),
@@ -85,6 +88,9 @@ fn choose(dice: &mut Dice, plan: &Plan, keys: &mut Keys, is_binary: bool) -> Req
             let touch = dice.one_in(6).then(|| expiry(dice, plan, is_binary));
             let count = match touch {
                 _ if is_binary || dice.one_in(2) => 1,
+                // Where a value among several is refused for want of memory, the answer has no end
+                // that a client can tell.
+                _ if plan.laxity.refuses && plan.value_len > COPIED_LEN_MAX => 1,
                 None => dice.size(1, (VALUES_LEN_MAX / plan.value_len).clamp(1, 40)),
                 // Only lines of get and gets may be longer than 2048 bytes.
                 Some(_) => dice.size(1, 7),

@@ -339,6 +339,13 @@ impl Conversation {
             let Some(read) = read else {
                 break;
             };
+            if self.role == Role::Actor {
+                scene.say(|| {
+                    let front = &bytes[..read.len.min(60)];
+                    let front = front.escape_ascii();
+                    format!("client {} is answered: {front}", self.number)
+                });
+            }
             self.read += read.len;
             self.has_answers = true;
             self.answers += 1;
