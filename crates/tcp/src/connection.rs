@@ -1,0 +1,518 @@
+//! One TCP connection: RFC 9293's transmission control block and what happens to it.
+//!
+//! ```text
+//! arrives      a segment has come (RFC 9293, section 3.10.7)
+//!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
+//!   └─ receive       what it carries, in order or not
+//! timers       time has passed
+//! emit         whatever is due is written into frames
+//! ```
+//! Neither a segment nor a timer sends anything: they change the state, and `emit`, once a turn,
+//! sends what the state asks for. So an acknowledgment rides on a reply, replies share segments,
+//! and what finds no room in the card's queue is simply still due.
+//!
+//! # Invariants
+//! - `send.una ≤ send.nxt ≤ send.end`, on the circle; the list of buffers from `send.head` covers
+//!   `una..end` without gaps, those before `send.unsent` have been sent.
+//! - `recovery.pipe` is the sum over buffers in flight (RFC 6675).
+//! - `receive.nxt ≤ receive.edge`: a right edge once offered is never withdrawn.
+//! - Everything before `receive.nxt` lies in a buffer, in a frame of this burst, or was read.
+
+mod acknowledge;
+mod arrives;
+mod block;
+mod emit;
+mod ordinary;
+mod receive;
+mod shared;
+mod template;
+mod timers;
+
+use std::hint::black_box;
+
+use crate::buffers::{BufferId, Marks};
+use crate::config::Config;
+use crate::congestion::Congestion;
+use crate::nic::Mac;
+use crate::rtt::Rtt;
+use crate::seq::SeqNumber;
+use crate::table::{FourTuple, Hash};
+use crate::time::Instant;
+use crate::wire::tcp::SACK_BLOCKS_MAX;
+
+pub(crate) use arrives::{Arrived, Payload};
+pub(crate) use arrives::{answer_to, offer};
+use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
+pub(crate) use block::{Path, Signs};
+pub(crate) use emit::seal;
+pub(crate) use shared::Shared;
+pub(crate) use template::Skeletons;
+use template::Template;
+
+/// The states of RFC 9293, section 3.3.2. LISTEN is not a connection's but the stack's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has been asked for, and the peer has not answered.
+    SynSent,
+    /// The peer has asked for it, and has not acknowledged our answer.
+    SynReceived,
+    /// Both sides may send.
+    Established,
+    /// We have sent everything, which the peer has not acknowledged.
+    FinWait1,
+    /// We have sent everything, and the peer has it.
+    FinWait2,
+    /// The peer has sent everything.
+    CloseWait,
+    /// Both have sent everything, and the peer has not acknowledged that.
+    Closing,
+    /// As that, and the peer was first.
+    LastAck,
+    /// It is over; what may still be on its way is waited for.
+    TimeWait,
+    /// It is over.
+    Closed,
+}
+
+/// Why a connection ended other than by both sides' wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The peer has reset it, or has refused it.
+    Reset,
+    /// The peer does not answer.
+    TimedOut,
+    /// It was given up here.
+    Aborted,
+}
+
+/// One connection. Its fields stand in this order, and it begins with a line of the cache, so that
+/// it is known how many lines it takes: see [`Connection::touch`].
+#[repr(C, align(64))]
+pub(crate) struct Connection {
+    pub(crate) tuple: FourTuple,
+    pub(crate) hash: Hash,
+    /// Tells one use of the same place from the next.
+    pub(crate) generation: u32,
+    pub(crate) signs: Signs,
+    pub(crate) state: State,
+    pub(crate) failure: Option<Failure>,
+    /// What is kept of the headers of its ordinary segments; none where it is to be made.
+    template: Template,
+    /// What is added to our clock in its timestamps.
+    ts_offset: u32,
+    pub(crate) path: Path,
+    pub(crate) send: Sending,
+    pub(crate) timers: Timers,
+    pub(crate) recovery: Recovery,
+    pub(crate) rtt: Rtt,
+    pub(crate) receive: Receiving,
+    pub(crate) congestion: Congestion,
+}
+
+/// Bytes of a TCP header and an IPv4 or IPv6 header.
+pub(crate) const fn headers_len(is_v4: bool) -> u16 {
+    if is_v4 { 40 } else { 60 }
+}
+
+/// Bytes of payload that a peer takes that does not say (RFC 9293, section 3.7.1).
+pub(crate) const fn default_mss(is_v4: bool) -> u16 {
+    if is_v4 { 536 } else { 1220 }
+}
+
+/// What of the peer's SYN counts for the whole connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) mss: u16,
+    pub(crate) window_scale: Option<u8>,
+    pub(crate) sack: bool,
+    pub(crate) timestamp: Option<u32>,
+}
+
+impl Connection {
+    /// A connection of which nothing was sent and nothing came.
+    pub(crate) fn new(tuple: FourTuple, hash: Hash, path: Path, shared: &Shared) -> Connection {
+        let is_v4 = tuple.remote.is_v4();
+        let mut iss = shared.secrets.initial_sequence(&tuple, shared.now);
+        if let Some(last) = shared.predecessor {
+            iss = iss.max(last + 1);
+        }
+        let mss = default_mss(is_v4);
+        Connection {
+            tuple,
+            hash,
+            generation: 0,
+            state: State::Closed,
+            signs: Signs::default(),
+            failure: None,
+            path,
+            send: Sending {
+                una: iss,
+                nxt: iss,
+                end: iss,
+                window: 0,
+                window_max: 0,
+                wl1: SeqNumber(0),
+                wl2: SeqNumber(0),
+                head: BufferId::NONE,
+                tail: BufferId::NONE,
+                unsent: BufferId::NONE,
+                peer_mss: mss,
+                mss,
+                shift: 0,
+                last_at: shared.now,
+            },
+            receive: Receiving {
+                nxt: SeqNumber(0),
+                edge: SeqNumber(0),
+                stash: BufferId::NONE,
+                stash_tail: BufferId::NONE,
+                fresh: NO_FRESH,
+                fresh_tail: NO_FRESH,
+                unread: 0,
+                beyond: BufferId::NONE,
+                last_beyond: [(SeqNumber(0), SeqNumber(0)); SACK_BLOCKS_MAX],
+                end: None,
+                twice: None,
+                unacknowledged: 0,
+                acked: SeqNumber(0),
+                shift: 0,
+                ts_recent: 0,
+                is_vouched: false,
+                ts_recent_at: shared.now,
+                last_at: shared.now,
+            },
+            recovery: Recovery {
+                pipe: 0,
+                sacked: 0,
+                sacked_segments: 0,
+                lost: 0,
+                phase: Phase::Open,
+                until: iss,
+                rack_sent_at: Instant::from_micros(0),
+                rack_end: iss,
+                rack_rtt: 0,
+                fack: iss,
+                reorders: false,
+                reorder_quarters: 1,
+                reorder_persists: 0,
+                dsack_round: None,
+                probe: None,
+                duplicates: 0,
+            },
+            congestion: Congestion::new(shared.config.algorithm, u32::from(mss)),
+            rtt: Rtt::new(),
+            timers: Timers {
+                send_at: Instant::NEVER,
+                waiting: Waiting::None,
+                ack_at: Instant::NEVER,
+                state_at: Instant::NEVER,
+                stuck_since: Instant::NEVER,
+                probes: 0,
+                set_to: Instant::NEVER,
+            },
+            ts_offset: shared.secrets.timestamp_offset(&tuple),
+            template: Template::NONE,
+        }
+    }
+
+    /// Begins an opening of ours: a SYN is to be sent.
+    pub(crate) fn open(&mut self, shared: &mut Shared) -> bool {
+        self.state = State::SynSent;
+        // Offered until the peer says otherwise.
+        if shared.config.timestamps {
+            self.signs.set(Signs::TIMESTAMPS);
+        }
+        if shared.config.sack {
+            self.signs.set(Signs::SACK);
+        }
+        self.settle_mss();
+        self.receive.shift = own_shift(&shared.config);
+        self.timers.state_at = shared.now + shared.config.user_timeout;
+        self.enqueue_mark(shared, Marks::SYN)
+    }
+
+    /// Begins an opening of the peer's, whose SYN has the number `irs`.
+    pub(crate) fn accept(&mut self, shared: &mut Shared, irs: SeqNumber, offer: Offer) -> bool {
+        self.state = State::SynReceived;
+        self.signs.set(Signs::PASSIVE);
+        self.signs.set(Signs::ORPHAN);
+        self.agree(shared, irs, offer);
+        self.enqueue_mark(shared, Marks::SYN)
+    }
+
+    /// Goes on where a cookie says that a SYN with the number `irs` was answered with `iss`.
+    pub(crate) fn resume(
+        &mut self,
+        shared: &Shared,
+        (irs, iss): (SeqNumber, SeqNumber),
+        offer: Offer,
+    ) {
+        self.state = State::SynReceived;
+        self.signs.set(Signs::PASSIVE);
+        self.signs.set(Signs::ORPHAN);
+        self.agree(shared, irs, offer);
+        (self.send.una, self.send.nxt, self.send.end) = (iss, iss + 1, iss + 1);
+        self.recovery.fack = iss;
+        // What the cookie's segment offered.
+        self.receive.edge = self.receive.nxt + u32::from(first_window(&shared.config));
+    }
+
+    /// Takes over what the peer's SYN offers.
+    fn agree(&mut self, shared: &Shared, irs: SeqNumber, offer: Offer) {
+        let receive = &mut self.receive;
+        receive.nxt = irs + 1;
+        receive.edge = receive.nxt;
+        receive.acked = receive.nxt;
+        self.send.wl1 = irs;
+        // Smaller ones would have us send headers and nothing else.
+        self.send.peer_mss = offer.mss.max(64);
+        // Scaling counts where both offer it; more than 14 is 14 (RFC 7323, section 2.3).
+        match offer.window_scale {
+            Some(shift) => {
+                self.send.shift = shift.min(14);
+                receive.shift = own_shift(&shared.config);
+            }
+            None => (self.send.shift, receive.shift) = (0, 0),
+        }
+        match offer.timestamp {
+            Some(value) if shared.config.timestamps => {
+                (receive.ts_recent, receive.ts_recent_at) = (value, shared.now);
+                self.signs.set(Signs::TIMESTAMPS);
+            }
+            _ => self.signs.clear(Signs::TIMESTAMPS),
+        }
+        match offer.sack && shared.config.sack {
+            true => self.signs.set(Signs::SACK),
+            false => self.signs.clear(Signs::SACK),
+        }
+        self.settle_mss();
+        self.congestion = Congestion::new(shared.config.algorithm, u32::from(self.mss()));
+    }
+
+    /// Bytes of payload of a full segment.
+    #[inline]
+    pub(crate) fn mss(&self) -> u16 {
+        self.send.mss
+    }
+
+    /// Computes them anew, as something has changed on which they depend: what the peer takes and the
+    /// path lets pass, less the timestamps (RFC 6691).
+    fn settle_mss(&mut self) {
+        let path = self.path.mtu - headers_len(self.tuple.remote.is_v4());
+        let options = if self.signs.has(Signs::TIMESTAMPS) {
+            12
+        } else {
+            0
+        };
+        self.send.mss = self.send.peer_mss.min(path) - options;
+    }
+
+    /// Has memory fetch all lines of the cache that it stands in, at once.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        black_box(self.tuple.remote_port);
+        black_box(self.path.mtu);
+        black_box(self.timers.send_at);
+        black_box(self.recovery.rack_sent_at);
+        black_box(self.rtt.smoothed);
+        black_box(self.receive.nxt);
+        black_box(self.congestion.window());
+    }
+
+    /// Notes where the peer is: whoever sends what counts is there.
+    #[inline]
+    pub(crate) fn note_path(&mut self, mac: Mac, vlan: u16) {
+        if self.path.mac != Some(mac) || self.path.vlan != vlan {
+            (self.path.mac, self.path.vlan) = (Some(mac), vlan);
+        }
+    }
+
+    /// Whether the handshake is done and the user may send and receive.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(
+            self.state,
+            State::SynSent | State::SynReceived | State::Closed
+        )
+    }
+
+    /// Whether there is something to read, or will never be.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.receive.unread > 0 || self.signs.has(Signs::PEER_ENDED) || self.state == State::Closed
+    }
+
+    /// Bytes that the user may give to be sent.
+    #[inline]
+    pub(crate) fn send_room(&self, shared: &Shared) -> u32 {
+        let queued = self.send.end.since(self.send.una);
+        // Of what is left, so that the first do not take all.
+        let share = u32::try_from(shared.buffers.room_to_send() / 8).unwrap_or(u32::MAX);
+        let share = share.max(2 * u32::from(self.mss()));
+        match self.state {
+            State::Established | State::CloseWait if !self.signs.has(Signs::ENDED) => {
+                shared.config.send_len_max.min(share).saturating_sub(queued)
+            }
+            _ => 0,
+        }
+    }
+
+    /// For how long it has had something to send and the peer has not taken it, in microseconds.
+    pub(crate) fn stalled_for(&self, now: Instant) -> u64 {
+        if self.timers.waiting == Waiting::None || !self.is_open() {
+            return 0;
+        }
+        // Nothing goes any more into a window that is closed, and nothing is answered.
+        let unsent_for = now.micros_since(self.send.last_at);
+        unsent_for.max(now.micros_since(self.timers.stuck_since))
+    }
+
+    /// Takes bytes to be sent, as many as there is room for.
+    pub(crate) fn enqueue(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
+        let room = self.send_room(shared) as usize;
+        let mut rest = &bytes[..bytes.len().min(room)];
+        let given = rest.len();
+        let mss = usize::from(self.mss());
+        let buffers = &mut shared.buffers;
+        let send = &mut self.send;
+        if send.head.is_none()
+            && given <= mss
+            && given > 0
+            && let Some(id) = buffers.store_tiny(send.end, rest)
+        {
+            // The usual reply: a short one, with nothing on its way.
+            (send.head, send.tail, send.unsent) = (id, id, id);
+            send.end += u32::try_from(given).expect("below the room");
+            return given;
+        }
+        if !send.unsent.is_none() && !rest.is_empty() {
+            let count = buffers.append(send.tail, rest, mss);
+            rest = &rest[count..];
+            send.end += u32::try_from(count).expect("below the room");
+        }
+        while !rest.is_empty() {
+            let Some(id) = buffers.store(send.end, rest, mss) else {
+                break;
+            };
+            let len = buffers[id].len();
+            rest = &rest[len as usize..];
+            send.end += len;
+            send.push(buffers, id);
+        }
+        given - rest.len()
+    }
+
+    /// Appends a SYN or FIN. False where there is no memory.
+    fn enqueue_mark(&mut self, shared: &mut Shared, mark: Marks) -> bool {
+        let send = &mut self.send;
+        let Some(id) = shared.buffers.store_received(send.end, &[]) else {
+            return false;
+        };
+        shared.buffers[id].marks.set(mark);
+        send.end += 1;
+        send.push(&mut shared.buffers, id);
+        true
+    }
+
+    /// The user has sent everything. False where there is no memory to note that.
+    pub(crate) fn end(&mut self, shared: &mut Shared) -> bool {
+        if self.signs.has(Signs::ENDED) {
+            return true;
+        }
+        let next = match self.state {
+            State::Established => State::FinWait1,
+            State::CloseWait => State::LastAck,
+            // The FIN goes when the handshake is done.
+            State::SynReceived => State::SynReceived,
+            _ => return true,
+        };
+        if !self.enqueue_mark(shared, Marks::FIN) {
+            return false;
+        }
+        self.signs.set(Signs::ENDED);
+        self.state = next;
+        true
+    }
+
+    /// Ends it at once; the peer is told where it knows of it.
+    pub(crate) fn abort(&mut self, shared: &mut Shared, failure: Failure) {
+        let is_known = !matches!(self.state, State::SynSent | State::Closed | State::TimeWait);
+        if is_known && failure != Failure::Reset {
+            self.signs.set(Signs::RESET_DUE);
+        }
+        self.fail(shared, failure);
+    }
+
+    /// It is over without anything to be sent.
+    fn fail(&mut self, shared: &mut Shared, failure: Failure) {
+        self.state = State::Closed;
+        self.failure = Some(failure);
+        self.forget_unsent(shared);
+    }
+
+    fn forget_unsent(&mut self, shared: &mut Shared) {
+        shared.buffers.free_all(self.send.head);
+        let send = &mut self.send;
+        (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
+        (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
+        shared.buffers.free_all(self.receive.beyond);
+        self.receive.beyond = BufferId::NONE;
+        self.timers.send_at = Instant::NEVER;
+        self.timers.waiting = Waiting::None;
+    }
+
+    /// Packets of more than `mtu` bytes do not arrive: what is on its way goes again.
+    pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16) {
+        self.path.mtu = mtu;
+        self.settle_mss();
+        self.mark_all_lost(shared);
+        self.signs.set(Signs::MUST_SEND);
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn release(&mut self, shared: &mut Shared) {
+        self.forget_unsent(shared);
+        self.forget_unread(shared);
+    }
+
+    /// Nobody will read what was received.
+    pub(crate) fn forget_unread(&mut self, shared: &mut Shared) {
+        shared.buffers.free_all(self.receive.stash);
+        (self.receive.stash, self.receive.stash_tail) = (BufferId::NONE, BufferId::NONE);
+        (self.receive.fresh, self.receive.fresh_tail) = (NO_FRESH, NO_FRESH);
+        self.receive.unread = 0;
+    }
+}
+
+/// By which our windows are shifted: as far as the longest needs.
+pub(crate) fn own_shift(config: &Config) -> u8 {
+    let fits = |shift: &u8| u64::from(config.receive_len_max) <= 65_535 << shift;
+    (0..14).find(fits).unwrap_or(14)
+}
+
+/// The window that a SYN offers, which is never shifted.
+pub(crate) fn first_window(config: &Config) -> u16 {
+    u16::try_from(config.receive_len_max).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn every_line_is_touched() {
+        let touched = [
+            offset_of!(Connection, tuple) + offset_of!(FourTuple, remote_port),
+            offset_of!(Connection, path) + offset_of!(Path, mtu),
+            offset_of!(Connection, timers) + offset_of!(Timers, send_at),
+            offset_of!(Connection, recovery) + offset_of!(Recovery, rack_sent_at),
+            offset_of!(Connection, rtt) + offset_of!(Rtt, smoothed),
+            offset_of!(Connection, receive) + offset_of!(Receiving, nxt),
+            offset_of!(Connection, congestion),
+        ];
+        let mut lines = touched.map(|offset| offset / 64);
+        lines.sort_unstable();
+        let all: Vec<usize> = (0..size_of::<Connection>() / 64).collect();
+        assert_eq!(lines[..], all);
+    }
+}

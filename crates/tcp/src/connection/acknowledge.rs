@@ -1,0 +1,438 @@
+//! What an acknowledgment says: what arrived, how long that took, and what was lost.
+//!
+//! Losses are found by time, as RACK has it (RFC 8985): what was sent before something that has
+//! arrived, by more than reordering explains, is lost. That finds lost retransmissions too. Where
+//! the peer does not understand SACK, three duplicates mean a loss, and each acknowledgment of a
+//! part another (RFC 6582).
+
+use super::{Connection, Phase, Shared, Signs, Waiting};
+use crate::buffers::{Buffer, BufferId, Marks};
+use crate::seq::SeqNumber;
+use crate::time::Instant;
+use crate::wire::tcp::{Header, SackBlock};
+
+/// Duplicate acknowledgments that mean a loss (RFC 5681).
+const DUPLICATES_MAX: u8 = 3;
+
+/// Recoveries for which a wider window for reordering is kept (RFC 8985, section 6.2).
+const REORDER_PERSISTS: u8 = 16;
+
+/// Of all that one acknowledgment confirms, what matters for times.
+#[derive(Clone, Copy)]
+struct Newest {
+    sent_at: Instant,
+    end: SeqNumber,
+    was_retransmitted: bool,
+}
+
+/// What one acknowledgment confirms.
+#[derive(Default)]
+struct Confirmed {
+    /// Bytes, for the first time.
+    bytes: u32,
+    /// What of it was sent last.
+    newest: Option<Newest>,
+    /// Some of it was sent more than once.
+    has_retransmitted: bool,
+}
+
+impl Confirmed {
+    fn note(&mut self, buffer: &Buffer) {
+        self.bytes += buffer.seq_len();
+        let was_retransmitted = buffer.marks.has(Marks::RETRANSMITTED);
+        let (sent_at, end) = (buffer.sent_at, buffer.end());
+        let is_newer = self
+            .newest
+            .is_none_or(|newest| is_later((sent_at, end), (newest.sent_at, newest.end)));
+        if is_newer {
+            self.newest = Some(Newest {
+                sent_at,
+                end,
+                was_retransmitted,
+            });
+        }
+        self.has_retransmitted |= was_retransmitted;
+    }
+}
+
+/// Whether one was sent after the other, those of one turn in order (RFC 8985, section 5.2).
+fn is_later(one: (Instant, SeqNumber), other: (Instant, SeqNumber)) -> bool {
+    one.0 > other.0 || one.0 == other.0 && one.1 > other.1
+}
+
+impl Connection {
+    /// Takes in the acknowledgment of a segment, which is not beyond what was sent. True where the
+    /// peer now has our FIN, or our SYN, too: everything up to the end.
+    pub(super) fn acknowledge(&mut self, shared: &mut Shared, header: &Header, len: u32) -> bool {
+        let ack = header.ack;
+        if self.acknowledge_one(shared, header.seq, ack, header.window) {
+            return true;
+        }
+        let (una, window) = (self.send.una, self.send.window);
+        self.update_window(header.seq, ack, header.window);
+        let mut confirmed = Confirmed::default();
+        let advances = ack > una;
+        if advances {
+            self.confirm_up_to(shared, ack, &mut confirmed);
+        }
+        let in_flight = self.send.nxt.since(self.send.una);
+        let mut has_dsack = false;
+        if self.signs.has(Signs::SACK) && !header.options.sack.blocks().is_empty() {
+            has_dsack = self.confirm_blocks(shared, header.options.sack.blocks(), &mut confirmed);
+        }
+        if advances || confirmed.bytes > 0 {
+            self.measure(shared, header, &confirmed, advances);
+        }
+        if advances {
+            self.timers.stuck_since = Instant::NEVER;
+            self.recovery.duplicates = 0;
+        } else if in_flight == 0 {
+            let is_duplicate = len == 0 && self.send.window == window;
+            self.settle_probe(shared, is_duplicate, has_dsack);
+            return self.send.una == self.send.end;
+        }
+        if self.send.window == 0 && in_flight > 0 {
+            // A peer that keeps its window closed and answers is alive (RFC 9293, section 3.8.6.1).
+            self.timers.stuck_since = shared.now;
+        }
+        let is_duplicate = !advances && len == 0 && self.send.window == window;
+        let after_timeout = self.recovery.phase == Phase::Loss;
+        let was_recovering = self.recovery.phase == Phase::Recovery;
+        self.find_losses(shared, is_duplicate, advances, has_dsack);
+        if confirmed.bytes > 0 && !was_recovering && self.recovery.phase != Phase::Recovery {
+            let flight_before = in_flight + ack.since(una);
+            // What the window did not hold back says nothing about it (RFC 7661).
+            if flight_before + u32::from(self.mss()) >= self.congestion.window()
+                || !self.send.unsent.is_none()
+            {
+                let mss = u32::from(self.mss());
+                let rtt = self.rtt.smoothed;
+                // After a timeout an acknowledgment may be of what had arrived before (RFC 3465,
+                // section 2.3).
+                let bytes = match after_timeout {
+                    true => confirmed.bytes.min(mss),
+                    false => confirmed.bytes,
+                };
+                self.congestion.acknowledged(bytes, mss, shared.now, rtt);
+            }
+        }
+        if (advances || confirmed.bytes > 0) && self.timers.waiting != Waiting::Reordered {
+            self.set_send_timer(shared);
+        }
+        self.send.una == self.send.end
+    }
+
+    /// RFC 9293, section 3.10.7.4: from a segment that is not older than that of the last update,
+    /// and acknowledges nothing less than what is known to have arrived.
+    #[inline]
+    pub(super) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) {
+        let send = &mut self.send;
+        let is_newer = send.wl1 < seq || send.wl1 == seq && send.wl2 <= ack;
+        if is_newer && ack >= send.una {
+            let window = u32::from(window) << send.shift;
+            if window > 0 && send.window == 0 && self.timers.waiting == Waiting::Window {
+                self.timers.waiting = Waiting::None;
+                self.timers.send_at = Instant::NEVER;
+                self.rtt.forget_backoff();
+            }
+            send.window = window;
+            send.window_max = send.window_max.max(window);
+            (send.wl1, send.wl2) = (seq, ack);
+        }
+    }
+
+    /// Frees all up to `ack`.
+    fn confirm_up_to(&mut self, shared: &mut Shared, ack: SeqNumber, confirmed: &mut Confirmed) {
+        let buffers = &mut shared.buffers;
+        while !self.send.head.is_none() {
+            let id = self.send.head;
+            let buffer = buffers[id];
+            if buffer.end() > ack {
+                break;
+            }
+            if !buffer.marks.has(Marks::SACKED) {
+                self.recovery.note_order(&buffer);
+                confirmed.note(&buffer);
+            }
+            self.recovery.forget(&buffer);
+            if self.send.unsent == id {
+                self.send.unsent = buffer.next;
+            }
+            self.send.head = buffers.free(id);
+        }
+        let head = self.send.head;
+        if head.is_none() {
+            self.send.tail = BufferId::NONE;
+        } else if buffers[head].seq < ack {
+            // Part of a buffer.
+            let count = ack.since(buffers[head].seq);
+            let part = count - u32::from(buffers[head].marks.has(Marks::SYN));
+            self.recovery.change(&mut buffers[head], |buffer| {
+                buffer.marks.clear(Marks::SYN);
+                buffer.trim_front(part);
+            });
+            confirmed.bytes += count;
+        }
+        self.send.una = ack;
+        self.recovery.fack = self.recovery.fack.max(ack);
+    }
+
+    /// Marks what the peer has beyond gaps. True where it tells of something that came twice.
+    fn confirm_blocks(
+        &mut self,
+        shared: &mut Shared,
+        blocks: &[SackBlock],
+        confirmed: &mut Confirmed,
+    ) -> bool {
+        let (una, nxt) = (self.send.una, self.send.nxt);
+        // RFC 2883, section 4: the first block is below the acknowledgment or within the second.
+        let is_within =
+            |inner: SackBlock, outer: SackBlock| outer.0 <= inner.0 && inner.1 <= outer.1;
+        let has_dsack = match *blocks {
+            [first, ..] if first.1 <= una => true,
+            [first, second, ..] => is_within(first, second),
+            _ => false,
+        };
+        let fresh = if has_dsack { &blocks[1..] } else { blocks };
+        for &(from, to) in fresh {
+            if from >= to || from < una || to > nxt {
+                continue;
+            }
+            let mut id = self.send.head;
+            while !id.is_none() {
+                let buffer = shared.buffers[id];
+                if buffer.seq >= to || !buffer.marks.has(Marks::SENT) {
+                    break;
+                }
+                let is_new = !buffer.marks.has(Marks::SACKED);
+                if is_new && buffer.seq >= from && buffer.end() <= to {
+                    self.recovery.note_order(&buffer);
+                    confirmed.note(&buffer);
+                    self.recovery.change(&mut shared.buffers[id], |buffer| {
+                        buffer.marks.set(Marks::SACKED);
+                        buffer.marks.clear(Marks::LOST);
+                    });
+                    self.recovery.fack = self.recovery.fack.max(buffer.end());
+                }
+                id = buffer.next;
+            }
+        }
+        if has_dsack {
+            self.note_dsack();
+        }
+        has_dsack
+    }
+
+    /// Something came twice: segments overtake one another further than was thought (RFC 8985,
+    /// section 6.2), once a round trip.
+    fn note_dsack(&mut self) {
+        let recovery = &mut self.recovery;
+        if recovery.dsack_round.is_none_or(|end| self.send.una >= end) {
+            recovery.dsack_round = Some(self.send.nxt);
+            recovery.reorder_quarters = recovery.reorder_quarters.saturating_add(1).min(64);
+            recovery.reorder_persists = REORDER_PERSISTS;
+        }
+    }
+
+    /// Measures the round trip (RFC 6298, section 3; RFC 7323, section 4) and what RACK needs.
+    fn measure(&mut self, shared: &Shared, header: &Header, confirmed: &Confirmed, advances: bool) {
+        let now = shared.now;
+        // What arrived long ago is acknowledged when a gap before it is closed: that says nothing of
+        // the path, and which of two transmissions is meant nobody knows (Karn's rule).
+        let sample = confirmed
+            .newest
+            .filter(|_| !confirmed.has_retransmitted)
+            .map(|newest| now.micros_since(newest.sent_at));
+        let echoed = header
+            .options
+            .timestamps
+            .filter(|_| self.signs.has(Signs::TIMESTAMPS) && advances);
+        // The timestamp tells which transmission it answers, though in milliseconds only.
+        let millis = echoed.map(|echoed| self.clock(now).wrapping_sub(echoed.echo));
+        let echoed = millis
+            .filter(|millis| *millis < 60_000)
+            .map(|millis| (u64::from(millis) + 1) * 1000);
+        match (sample, echoed) {
+            (Some(sample), Some(echoed)) => self.rtt.measured(sample.min(echoed)),
+            (Some(sample), None) | (None, Some(sample)) => self.rtt.measured(sample),
+            (None, None) => {}
+        }
+        let Some(newest) = confirmed.newest else {
+            return;
+        };
+        let rtt = now.micros_since(newest.sent_at);
+        let recovery = &mut self.recovery;
+        if newest.was_retransmitted && rtt < u64::from(self.rtt.least) {
+            // It is the first transmission that has been answered (RFC 8985, section 6.2, step 2).
+            return;
+        }
+        recovery.rack_rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
+        let rack = (recovery.rack_sent_at, recovery.rack_end);
+        if is_later((newest.sent_at, newest.end), rack) {
+            (recovery.rack_sent_at, recovery.rack_end) = (newest.sent_at, newest.end);
+        }
+    }
+
+    /// Our clock in its timestamps, in milliseconds.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
+    pub(super) fn clock(&self, now: Instant) -> u32 {
+        (now.millis() as u32).wrapping_add(self.ts_offset)
+    }
+
+    fn find_losses(
+        &mut self,
+        shared: &mut Shared,
+        is_duplicate: bool,
+        advances: bool,
+        has_dsack: bool,
+    ) {
+        if self.recovery.phase != Phase::Open && self.send.una >= self.recovery.until {
+            self.leave_recovery();
+        }
+        self.settle_probe(shared, is_duplicate, has_dsack);
+        let lost_before = self.recovery.lost;
+        if self.signs.has(Signs::SACK) {
+            if self.recovery.sacked > 0 || self.recovery.phase != Phase::Open {
+                self.detect_by_time(shared);
+            }
+        } else if is_duplicate && self.send.nxt > self.send.una {
+            self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
+            if self.recovery.duplicates == DUPLICATES_MAX
+                && self.recovery.phase == Phase::Open
+                && self.send.una > self.recovery.until
+            {
+                self.mark_first_lost(shared);
+            }
+        } else if advances && self.recovery.phase == Phase::Recovery {
+            // A partial acknowledgment (RFC 6582, section 3.2).
+            // It goes whatever the window says.
+            self.mark_first_lost(shared);
+            self.signs.set(Signs::MUST_SEND);
+        }
+        if self.recovery.lost > lost_before {
+            self.enter_recovery(shared);
+        }
+    }
+
+    fn mark_first_lost(&mut self, shared: &mut Shared) {
+        let head = self.send.head;
+        if !head.is_none() && shared.buffers[head].is_in_flight() {
+            self.mark_lost(shared, head);
+        }
+    }
+
+    /// A buffer is to be sent again.
+    pub(super) fn mark_lost(&mut self, shared: &mut Shared, id: BufferId) {
+        self.recovery.change(&mut shared.buffers[id], |buffer| {
+            buffer.marks.set(Marks::LOST)
+        });
+    }
+
+    /// All that was sent is to be sent again, whatever the peer has said that it has.
+    pub(super) fn mark_all_lost(&mut self, shared: &mut Shared) {
+        let mut id = self.send.head;
+        while !id.is_none() && shared.buffers[id].marks.has(Marks::SENT) {
+            self.recovery.change(&mut shared.buffers[id], |buffer| {
+                buffer.marks.clear(Marks::SACKED);
+                buffer.marks.set(Marks::LOST);
+            });
+            id = shared.buffers[id].next;
+        }
+    }
+
+    /// Marks as lost what was sent so long before something that has arrived that it should have
+    /// arrived too (RFC 8985, section 6.2, steps 4 and 5), and sets the timer for what is in doubt.
+    pub(super) fn detect_by_time(&mut self, shared: &mut Shared) {
+        let recovery = &self.recovery;
+        let patience = u64::from(recovery.rack_rtt) + self.reorder_window();
+        let rack = (recovery.rack_sent_at, recovery.rack_end);
+        let mut in_doubt = 0;
+        let mut id = self.send.head;
+        while !id.is_none() {
+            let buffer = shared.buffers[id];
+            if !buffer.marks.has(Marks::SENT) {
+                break;
+            }
+            if buffer.is_in_flight() && is_later(rack, (buffer.sent_at, buffer.end())) {
+                let due = buffer.sent_at.after(patience);
+                if due <= shared.now {
+                    self.mark_lost(shared, id);
+                } else {
+                    in_doubt = due.micros_since(shared.now).max(in_doubt);
+                }
+            }
+            id = buffer.next;
+        }
+        if in_doubt > 0 {
+            self.timers.waiting = Waiting::Reordered;
+            self.timers.send_at = shared.now.after(in_doubt);
+        } else if self.timers.waiting == Waiting::Reordered {
+            self.set_send_timer(shared);
+        }
+    }
+
+    /// How much later a segment may arrive than one sent after it, in microseconds (RFC 8985,
+    /// section 6.2, step 4).
+    fn reorder_window(&self) -> u64 {
+        let recovery = &self.recovery;
+        let mss = u32::from(self.mss());
+        if !recovery.reorders
+            && (recovery.phase != Phase::Open
+                || recovery.sacked_segments >= DUPLICATES_MAX
+                || recovery.sacked >= u32::from(DUPLICATES_MAX) * mss)
+        {
+            return 0;
+        }
+        let least = match self.rtt.least {
+            u32::MAX => self.rtt.smoothed,
+            least => least,
+        };
+        let window = u64::from(least) * u64::from(recovery.reorder_quarters) / 4;
+        window.min(u64::from(self.rtt.smoothed))
+    }
+
+    pub(super) fn enter_recovery(&mut self, shared: &mut Shared) {
+        if self.recovery.phase != Phase::Open {
+            return;
+        }
+        shared.counters.recoveries += 1;
+        self.recovery.phase = Phase::Recovery;
+        self.recovery.until = self.send.nxt;
+        let in_flight = self.send.nxt.since(self.send.una);
+        self.congestion.lost(in_flight, u32::from(self.mss()));
+        self.signs.set(Signs::MUST_SEND);
+    }
+
+    fn leave_recovery(&mut self) {
+        let recovery = &mut self.recovery;
+        recovery.phase = Phase::Open;
+        recovery.duplicates = 0;
+        recovery.reorder_persists = recovery.reorder_persists.saturating_sub(1);
+        if recovery.reorder_persists == 0 {
+            recovery.reorder_quarters = 1;
+        }
+    }
+
+    /// What has become of a tail loss probe (RFC 8985, section 7.4).
+    fn settle_probe(&mut self, shared: &mut Shared, is_duplicate: bool, has_dsack: bool) {
+        let Some((end, was_sent_before)) = self.recovery.probe else {
+            return;
+        };
+        if self.send.una < end {
+            return;
+        }
+        if !was_sent_before || has_dsack {
+            // It was the original, or both it and the original arrived.
+            self.recovery.probe = None;
+        } else if self.send.una > end {
+            // The probe has mended a loss that nobody had noticed.
+            self.recovery.probe = None;
+            self.enter_recovery(shared);
+            self.leave_recovery();
+        } else if is_duplicate {
+            // The original had arrived, and the probe is answered by itself.
+            self.recovery.probe = None;
+        }
+    }
+}

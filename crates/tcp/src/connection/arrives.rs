@@ -1,0 +1,411 @@
+//! A segment has come for a connection: RFC 9293, section 3.10.7, step by step.
+
+use super::{Connection, Failure, Offer, Shared, Signs, State, default_mss};
+use crate::nic::Nic;
+use crate::seq::SeqNumber;
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header};
+
+pub(crate) use super::receive::Payload;
+
+/// For how long a timestamp says what is old (RFC 7323, section 5.5), in microseconds.
+const TIMESTAMP_AGE_MAX: u64 = 24 * 24 * 3600 * 1_000_000;
+
+/// What the stack has to do after a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// Nothing beyond what the connection's signs say.
+    Settled,
+    /// The handshake is done.
+    Opened,
+    /// There is no such connection (any more), as the sender is to be told.
+    Refused,
+    /// It may be the SYN of a new connection with the same four-tuple, in whose favour this one is
+    /// to be forgotten (RFC 6191).
+    Superseded,
+}
+
+impl Connection {
+    /// Takes a segment in.
+    pub(crate) fn arrives(
+        &mut self,
+        shared: &mut Shared,
+        nic: &impl Nic,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> Arrived {
+        self.receive.is_vouched = false;
+        if self.state == State::SynSent {
+            return self.arrives_in_syn_sent(shared, nic, header, payload);
+        }
+        if self.state == State::TimeWait && self.may_be_superseded(header) {
+            return Arrived::Superseded;
+        }
+        // Both sides have opened at once, and this is the answer to our SYN (RFC 9293, figure 7).
+        let answers_both = self.state == State::SynReceived
+            && !self.signs.has(Signs::PASSIVE)
+            && header.flags.has(Flags::SYN)
+            && header.flags.has(Flags::ACK)
+            && header.seq + 1 == self.receive.nxt
+            && header.ack == self.send.nxt;
+        if answers_both {
+            self.establish(shared, header);
+            self.acknowledge(shared, header, 1);
+            self.signs.set(Signs::ACK_NOW);
+            return Arrived::Opened;
+        }
+        if !self.passes_window(shared, header, payload.bytes.len()) {
+            return Arrived::Settled;
+        }
+        if header.flags.has(Flags::RST) {
+            self.take_reset(shared, header);
+            return Arrived::Settled;
+        }
+        if header.flags.has(Flags::SYN)
+            && self.state == State::SynReceived
+            && self.signs.has(Signs::PASSIVE)
+        {
+            // Back to LISTEN: the SYN comes again.
+            self.fail(shared, Failure::Reset);
+            return Arrived::Settled;
+        }
+        if header.flags.has(Flags::SYN) {
+            // RFC 5961, section 4: whoever sent it shall show that it knows the connection.
+            self.challenge(shared);
+            return Arrived::Settled;
+        }
+        if !header.flags.has(Flags::ACK) {
+            shared.counters.dropped_field += 1;
+            return Arrived::Settled;
+        }
+        self.note_timestamp(shared, header);
+        self.receive.last_at = shared.now;
+        self.receive.is_vouched = true;
+        self.timers.probes = 0;
+        let mut arrived = Arrived::Settled;
+        if self.state == State::SynReceived {
+            if !(header.ack > self.send.una && header.ack <= self.send.nxt) {
+                shared.counters.dropped_acknowledgment += 1;
+                return Arrived::Refused;
+            }
+            self.establish(shared, header);
+            arrived = Arrived::Opened;
+        }
+        if !self.passes_acknowledgment(shared, header) {
+            return arrived;
+        }
+        let len = u32::try_from(payload.bytes.len()).expect("a frame's");
+        let has_all = self.acknowledge(shared, header, len);
+        if has_all && self.signs.has(Signs::ENDED) {
+            self.own_end_arrived(shared);
+        }
+        if matches!(
+            self.state,
+            State::Established | State::FinWait1 | State::FinWait2
+        ) {
+            let is_new = header.seq + len > self.receive.nxt;
+            if is_new && len > 0 && self.signs.has(Signs::ORPHAN) {
+                // Nobody will read it (RFC 9293, section 3.6.1).
+                self.abort(shared, Failure::Aborted);
+            } else {
+                self.take_text(shared, nic, header, payload);
+            }
+        }
+        arrived
+    }
+
+    /// RFC 9293, section 3.10.7.3.
+    fn arrives_in_syn_sent(
+        &mut self,
+        shared: &mut Shared,
+        nic: &impl Nic,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> Arrived {
+        let has_ack = header.flags.has(Flags::ACK);
+        let is_ours = header.ack > self.send.una && header.ack <= self.send.nxt;
+        if has_ack && !is_ours {
+            shared.counters.dropped_acknowledgment += 1;
+            return match header.flags.has(Flags::RST) {
+                true => Arrived::Settled,
+                false => Arrived::Refused,
+            };
+        }
+        if header.flags.has(Flags::RST) {
+            if has_ack {
+                shared.counters.reset_by_peer += 1;
+                self.fail(shared, Failure::Reset);
+            }
+            return Arrived::Settled;
+        }
+        if !header.flags.has(Flags::SYN) {
+            return Arrived::Settled;
+        }
+        self.agree(shared, header.seq, offer(header, self.tuple.remote.is_v4()));
+        // What our SYN has offered.
+        self.receive.edge = self.receive.nxt + u32::from(super::first_window(&shared.config));
+        self.receive.last_at = shared.now;
+        self.receive.is_vouched = true;
+        self.signs.set(Signs::ACK_NOW);
+        if !has_ack {
+            // Both sides open at once: our SYN goes once more, with an acknowledgment.
+            self.state = State::SynReceived;
+            self.send.window = u32::from(header.window);
+            self.mark_all_lost(shared);
+            self.signs.set(Signs::MUST_SEND);
+            return Arrived::Settled;
+        }
+        self.establish(shared, header);
+        // The window of a SYN is never shifted.
+        self.send.window = u32::from(header.window);
+        self.send.window_max = self.send.window;
+        self.acknowledge(shared, header, 1);
+        self.send.window = u32::from(header.window);
+        self.send.window_max = self.send.window;
+        if !payload.bytes.is_empty() || header.flags.has(Flags::FIN) {
+            let header = Header {
+                seq: header.seq + 1,
+                ..*header
+            };
+            self.take_text(shared, nic, &header, payload);
+        }
+        Arrived::Opened
+    }
+
+    /// The handshake is done.
+    fn establish(&mut self, shared: &mut Shared, header: &Header) {
+        self.rtt.opens();
+        self.state = match self.signs.has(Signs::ENDED) {
+            true => State::FinWait1,
+            false => State::Established,
+        };
+        if self.signs.has(Signs::PASSIVE) {
+            self.signs.clear(Signs::ORPHAN);
+        }
+        (self.send.wl1, self.send.wl2) = (header.seq, header.ack);
+        self.send.window = u32::from(header.window) << self.send.shift;
+        self.send.window_max = self.send.window;
+        self.timers.state_at = match shared.config.keep_alive {
+            Some(time) => shared.now + time,
+            None => Instant::NEVER,
+        };
+    }
+
+    /// Whether a segment is within the window and not an old one (RFC 9293, section 3.10.7.4, first
+    /// step; RFC 7323, section 5.3). One that is not is answered.
+    fn passes_window(&mut self, shared: &mut Shared, header: &Header, len: usize) -> bool {
+        let is_reset = header.flags.has(Flags::RST);
+        // RFC 7323, section 3.2.
+        if self.signs.has(Signs::TIMESTAMPS) && !is_reset && header.options.timestamps.is_none() {
+            shared.counters.dropped_window += 1;
+            return false;
+        }
+        if let Some(timestamps) = header.options.timestamps
+            && self.signs.has(Signs::TIMESTAMPS)
+            && !is_reset
+            && timestamps
+                .value
+                .wrapping_sub(self.receive.ts_recent)
+                .cast_signed()
+                < 0
+            && shared.now.micros_since(self.receive.ts_recent_at) < TIMESTAMP_AGE_MAX
+        {
+            shared.counters.dropped_window += 1;
+            self.signs.set(Signs::ACK_NOW);
+            return false;
+        }
+        let len = u32::try_from(len).expect("a frame's")
+            + u32::from(header.flags.has(Flags::SYN))
+            + u32::from(header.flags.has(Flags::FIN));
+        let (nxt, edge) = (self.receive.nxt, self.receive.edge);
+        // What ends where the window begins and what begins where it ends says something too: the
+        // acknowledgment of such a segment counts.
+        let is_within = match len {
+            0 => nxt <= header.seq && header.seq <= edge,
+            _ => header.seq + len > nxt && header.seq < edge,
+        };
+        if is_within {
+            return true;
+        }
+        shared.counters.dropped_window += 1;
+        // With a window of zero nothing fits, but acknowledgment and window still count (RFC 9293,
+        // section 3.10.7.4, first step).
+        if !is_reset
+            && header.seq == nxt
+            && nxt == edge
+            && header.flags.has(Flags::ACK)
+            && !header.flags.has(Flags::SYN)
+            && self.is_open()
+            && self.passes_acknowledgment(shared, header)
+        {
+            self.acknowledge(shared, header, 1);
+        }
+        if !is_reset {
+            if len > 0 && header.seq + len <= nxt && len > u32::from(header.flags.has(Flags::SYN)) {
+                self.receive.twice = Some((header.seq, header.seq + len));
+            }
+            self.signs.set(Signs::ACK_NOW);
+            if self.state == State::TimeWait && header.flags.has(Flags::FIN) {
+                self.begin_time_wait(shared);
+            }
+        }
+        false
+    }
+
+    /// RFC 5961, section 3: only a reset with the very number that is expected counts.
+    fn take_reset(&mut self, shared: &mut Shared, header: &Header) {
+        if header.seq != self.receive.nxt {
+            if header.seq != self.receive.edge {
+                self.challenge(shared);
+            }
+            return;
+        }
+        match self.state {
+            // An old duplicate must not end what waits for old duplicates (RFC 1337).
+            State::TimeWait => {}
+            // Both sides have sent everything, and the peer has forgotten about it.
+            State::Closing | State::LastAck => {
+                self.state = State::Closed;
+                self.forget_unsent(shared);
+            }
+            _ => {
+                shared.counters.reset_by_peer += 1;
+                self.fail(shared, Failure::Reset);
+            }
+        }
+    }
+
+    fn challenge(&mut self, shared: &mut Shared) {
+        if shared.may_challenge() {
+            shared.counters.challenges_sent += 1;
+            self.signs.set(Signs::ACK_NOW);
+        }
+    }
+
+    /// RFC 7323, section 4.3.
+    fn note_timestamp(&mut self, shared: &Shared, header: &Header) {
+        if let Some(timestamps) = header.options.timestamps
+            && self.signs.has(Signs::TIMESTAMPS)
+            && header.seq <= self.receive.acked
+        {
+            self.receive.ts_recent = timestamps.value;
+            self.receive.ts_recent_at = shared.now;
+        }
+    }
+
+    /// RFC 9293, section 3.10.7.4, fifth step, and RFC 5961, section 5.
+    fn passes_acknowledgment(&mut self, shared: &mut Shared, header: &Header) -> bool {
+        if header.ack > self.send.nxt {
+            shared.counters.dropped_acknowledgment += 1;
+            self.signs.set(Signs::ACK_NOW);
+            return false;
+        }
+        if header.ack < self.send.una - self.send.window_max {
+            shared.counters.dropped_acknowledgment += 1;
+            self.challenge(shared);
+            return false;
+        }
+        true
+    }
+
+    /// The peer has our FIN.
+    fn own_end_arrived(&mut self, shared: &Shared) {
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                if self.signs.has(Signs::ORPHAN) {
+                    // Nobody waits for the peer's; it gets as long as TIME-WAIT takes.
+                    self.timers.state_at = shared.now + shared.config.time_wait;
+                }
+            }
+            State::Closing => self.begin_time_wait(shared),
+            State::LastAck => {
+                self.state = State::Closed;
+                self.timers.send_at = Instant::NEVER;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn begin_time_wait(&mut self, shared: &Shared) {
+        self.state = State::TimeWait;
+        self.timers.send_at = Instant::NEVER;
+        self.timers.state_at = shared.now + shared.config.time_wait;
+    }
+
+    /// The seventh and eighth step: what it carries, and whether that was all.
+    fn take_text(
+        &mut self,
+        shared: &mut Shared,
+        nic: &impl Nic,
+        header: &Header,
+        payload: Payload<'_>,
+    ) {
+        let len = u32::try_from(payload.bytes.len()).expect("a frame's");
+        if len > 0 && !self.signs.has(Signs::PEER_ENDED) {
+            self.take_payload(shared, nic, header.seq, payload);
+        }
+        if header.flags.has(Flags::FIN) {
+            self.signs.set(Signs::ACK_NOW);
+            let end = header.seq + len;
+            if end >= self.receive.nxt && end <= self.receive.edge {
+                // It counts when all before it has come.
+                self.receive.end = Some(end);
+            }
+        }
+        if self.receive.end != Some(self.receive.nxt) || self.signs.has(Signs::PEER_ENDED) {
+            return;
+        }
+        self.receive.nxt += 1;
+        self.receive.edge = self.receive.edge.max(self.receive.nxt);
+        self.signs.set(Signs::PEER_ENDED);
+        self.signs.set(Signs::ACK_NOW);
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.begin_time_wait(shared),
+            _ => {}
+        }
+    }
+
+    /// Whether a SYN may begin a new connection in this one's place (RFC 6191; RFC 9293, section
+    /// 3.10.7.4): it is later by its timestamp or its number.
+    fn may_be_superseded(&self, header: &Header) -> bool {
+        let flags = header.flags;
+        if !flags.has(Flags::SYN) || flags.has(Flags::ACK) || flags.has(Flags::RST) {
+            return false;
+        }
+        match header.options.timestamps {
+            Some(timestamps) if self.signs.has(Signs::TIMESTAMPS) => {
+                let later = timestamps
+                    .value
+                    .wrapping_sub(self.receive.ts_recent)
+                    .cast_signed();
+                later > 0 || later == 0 && header.seq > self.receive.nxt
+            }
+            _ => header.seq > self.receive.nxt,
+        }
+    }
+}
+
+/// What a SYN offers.
+pub(crate) fn offer(header: &Header, is_v4: bool) -> Offer {
+    Offer {
+        mss: header.options.mss.unwrap_or(default_mss(is_v4)),
+        window_scale: header.options.window_scale,
+        sack: header.options.sack_permitted,
+        timestamp: header.options.timestamps.map(|timestamps| timestamps.value),
+    }
+}
+
+/// The number that a reset or acknowledgment to a segment of no connection has (RFC 9293, section
+/// 3.10.7.1), and what it acknowledges.
+pub(crate) fn answer_to(header: &Header, len: usize) -> (SeqNumber, Option<SeqNumber>) {
+    if header.flags.has(Flags::ACK) {
+        return (header.ack, None);
+    }
+    let len = u32::try_from(len).unwrap_or(0)
+        + u32::from(header.flags.has(Flags::SYN))
+        + u32::from(header.flags.has(Flags::FIN));
+    (SeqNumber(0), Some(header.seq + len))
+}

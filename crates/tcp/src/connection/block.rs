@@ -1,0 +1,306 @@
+//! What a connection remembers: the parts of RFC 9293's transmission control block.
+
+use crate::buffers::{Buffer, BufferId, Buffers, Marks};
+use crate::nic::Mac;
+use crate::seq::SeqNumber;
+use crate::time::Instant;
+use crate::wire::tcp::{SACK_BLOCKS_MAX, SackBlock};
+
+/// What is to be seen to, and what was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Signs(u32);
+
+impl Signs {
+    /// The stack lists it among those with something to send.
+    pub(crate) const LISTED_TO_EMIT: Signs = Signs(1);
+    /// The stack lists it among those with news for the user.
+    pub(crate) const LISTED_READY: Signs = Signs(1 << 1);
+    /// An acknowledgment must leave in this turn.
+    pub(crate) const ACK_NOW: Signs = Signs(1 << 2);
+    /// An acknowledgment may wait for a moment.
+    pub(crate) const ACK_LATER: Signs = Signs(1 << 3);
+    /// The peer's FIN has come, and all before it.
+    pub(crate) const PEER_ENDED: Signs = Signs(1 << 4);
+    /// The user does not know of it (yet), or is done with it; nobody will read.
+    pub(crate) const ORPHAN: Signs = Signs(1 << 5);
+    /// Both sides send timestamps.
+    pub(crate) const TIMESTAMPS: Signs = Signs(1 << 6);
+    /// Both sides understand SACK.
+    pub(crate) const SACK: Signs = Signs(1 << 7);
+    /// The user waits for room to send.
+    pub(crate) const WANTS_ROOM: Signs = Signs(1 << 8);
+    /// The other side opened it.
+    pub(crate) const PASSIVE: Signs = Signs(1 << 9);
+    /// Our FIN is in the list of what is to be sent.
+    pub(crate) const ENDED: Signs = Signs(1 << 10);
+    /// The least must be sent whatever the congestion window says.
+    pub(crate) const MUST_SEND: Signs = Signs(1 << 11);
+    /// A segment without bytes, older than the window, makes the peer answer.
+    pub(crate) const PROBE: Signs = Signs(1 << 12);
+    /// It ended with a reset that the peer must be told of.
+    pub(crate) const RESET_DUE: Signs = Signs(1 << 13);
+
+    /// It counts among those that are opened from outside and not established.
+    pub(crate) const HALF_OPEN: Signs = Signs(1 << 14);
+    /// It is in the table no more.
+    pub(crate) const UNLINKED: Signs = Signs(1 << 15);
+    /// There is no connection in this place: lists may still name it.
+    pub(crate) const VACANT: Signs = Signs(1 << 16);
+
+    #[inline]
+    pub(crate) const fn has(self, signs: Signs) -> bool {
+        self.0 & signs.0 != 0
+    }
+
+    /// Whether of `these` all are there that are in `those`, and no others.
+    #[inline]
+    pub(crate) const fn are(self, these: Signs, those: Signs) -> bool {
+        self.0 & these.0 == those.0
+    }
+
+    /// Both together.
+    #[inline]
+    pub(crate) const fn and(self, signs: Signs) -> Signs {
+        Signs(self.0 | signs.0)
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, signs: Signs) {
+        self.0 |= signs.0;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, signs: Signs) {
+        self.0 &= !signs.0;
+    }
+}
+
+/// Where frames to the peer go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// The next station; none where it is to be asked for.
+    pub(crate) mac: Option<Mac>,
+    pub(crate) vlan: u16,
+    /// Bytes of the longest packet that passes, as far as is known.
+    pub(crate) mtu: u16,
+}
+
+/// The sending side (RFC 9293, section 3.3.1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    /// The oldest that is not acknowledged.
+    pub(crate) una: SeqNumber,
+    /// The next to be sent.
+    pub(crate) nxt: SeqNumber,
+    /// Behind the last that the user has given.
+    pub(crate) end: SeqNumber,
+    /// Bytes from `una` on that the peer takes.
+    pub(crate) window: u32,
+    /// The largest window that the peer has offered.
+    pub(crate) window_max: u32,
+    /// The segment of the last window update.
+    pub(super) wl1: SeqNumber,
+    pub(super) wl2: SeqNumber,
+    /// All that is not acknowledged, in order.
+    pub(crate) head: BufferId,
+    pub(super) tail: BufferId,
+    /// The first of these that has not been sent.
+    pub(crate) unsent: BufferId,
+    /// Bytes of payload that the peer takes in a segment.
+    pub(super) peer_mss: u16,
+    /// Bytes of payload of a full segment.
+    pub(super) mss: u16,
+    /// By which the peer's windows are shifted.
+    pub(super) shift: u8,
+    /// When anything was last sent.
+    pub(crate) last_at: Instant,
+}
+
+/// The receiving side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiving {
+    /// The next to be received.
+    pub(crate) nxt: SeqNumber,
+    /// Behind the last that was offered to be taken.
+    pub(super) edge: SeqNumber,
+    /// Received in order and not read: in buffers first,
+    pub(super) stash: BufferId,
+    pub(super) stash_tail: BufferId,
+    /// then in frames of this burst.
+    pub(super) fresh: u16,
+    pub(super) fresh_tail: u16,
+    /// Bytes of both.
+    pub(crate) unread: u32,
+    /// Received beyond gaps, in order of their numbers.
+    pub(super) beyond: BufferId,
+    /// The segments that came beyond a gap last, the newest first: their blocks are told in this
+    /// order (RFC 2018).
+    pub(super) last_beyond: [SackBlock; SACK_BLOCKS_MAX],
+    /// Where the peer's FIN stands, once it has come.
+    pub(super) end: Option<SeqNumber>,
+    /// What came twice (RFC 2883).
+    pub(super) twice: Option<SackBlock>,
+    /// Bytes since the last acknowledgment.
+    pub(super) unacknowledged: u32,
+    /// The acknowledgment sent last.
+    pub(super) acked: SeqNumber,
+    /// By which our windows are shifted.
+    pub(super) shift: u8,
+    /// The peer's timestamp to echo (RFC 7323, section 4.3), and when it came.
+    pub(super) ts_recent: u32,
+    pub(super) ts_recent_at: Instant,
+    /// When anything last came.
+    pub(crate) last_at: Instant,
+    /// The segment under way is the peer's: it is within the window, with the right numbers.
+    pub(crate) is_vouched: bool,
+}
+
+/// What is known of losses (RFC 8985, RFC 6675).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    /// Bytes on their way.
+    pub(crate) pipe: u32,
+    /// Bytes that the peer has beyond gaps.
+    pub(super) sacked: u32,
+    /// In so many buffers.
+    pub(super) sacked_segments: u8,
+    /// Bytes that are thought lost and were not sent again.
+    pub(crate) lost: u32,
+    /// What is going on, until `until` is acknowledged.
+    pub(super) phase: Phase,
+    pub(super) until: SeqNumber,
+    /// Of what was acknowledged and sent last: when it was sent, and its end.
+    pub(super) rack_sent_at: Instant,
+    pub(super) rack_end: SeqNumber,
+    pub(super) rack_rtt: u32,
+    /// The highest that is acknowledged in any way.
+    pub(super) fack: SeqNumber,
+    /// Segments come out of order without having been lost.
+    pub(super) reorders: bool,
+    /// Quarters of the shortest round-trip time that such a segment is waited for.
+    pub(super) reorder_quarters: u8,
+    /// Recoveries for which that stays so.
+    pub(super) reorder_persists: u8,
+    /// DSACKs count once a round trip, until this is acknowledged.
+    pub(super) dsack_round: Option<SeqNumber>,
+    /// A tail loss probe is under way: what stood behind it, and whether it was sent before.
+    pub(super) probe: Option<(SeqNumber, bool)>,
+    /// Acknowledgments in a row that say nothing new, without SACK (RFC 5681).
+    pub(super) duplicates: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing is missing.
+    Open,
+    /// Acknowledgments say that something is.
+    Recovery,
+    /// The retransmission timer expired.
+    Loss,
+}
+
+/// What the timer for sending waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Nothing.
+    None,
+    /// An acknowledgment (RFC 6298).
+    Acknowledgment,
+    /// One that should have come soon (RFC 8985, section 7).
+    Tail,
+    /// What may have been overtaken (RFC 8985, section 6.2).
+    Reordered,
+    /// The peer's window (RFC 9293, section 3.8.6.1).
+    Window,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    /// When the timer for sending expires, and for what.
+    pub(super) send_at: Instant,
+    pub(super) waiting: Waiting,
+    /// When a delayed acknowledgment leaves.
+    pub(super) ack_at: Instant,
+    /// When the state itself ends (SYN-RECEIVED, FIN-WAIT-2 without a user, TIME-WAIT), or the
+    /// peer is asked whether it is still there.
+    pub(crate) state_at: Instant,
+    /// Since when nothing was acknowledged although something was to be; never where nothing is.
+    pub(super) stuck_since: Instant,
+    /// Keep-alive probes without an answer.
+    pub(super) probes: u8,
+    /// What the wheel is set to.
+    pub(crate) set_to: Instant,
+}
+
+/// Bytes of a burst that lie in a frame of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    pub(super) frame: u16,
+    pub(super) start: u16,
+    pub(super) len: u16,
+    pub(super) next: u16,
+}
+
+pub(super) const NO_FRESH: u16 = u16::MAX;
+
+impl Sending {
+    /// Appends a buffer that has not been sent.
+    #[inline]
+    pub(super) fn push(&mut self, buffers: &mut Buffers, id: BufferId) {
+        if self.head.is_none() {
+            self.head = id;
+        } else {
+            buffers[self.tail].next = id;
+        }
+        if self.unsent.is_none() {
+            self.unsent = id;
+        }
+        self.tail = id;
+    }
+}
+
+impl Recovery {
+    /// Changes a buffer, and the sums with it.
+    #[inline]
+    pub(super) fn change(&mut self, buffer: &mut Buffer, change: impl FnOnce(&mut Buffer)) {
+        self.forget(buffer);
+        change(buffer);
+        self.remember(buffer);
+    }
+
+    /// Notes whether a buffer that has arrived came after something that was sent later (RFC 8985,
+    /// section 6.2, step 3).
+    pub(super) fn note_order(&mut self, buffer: &Buffer) {
+        if buffer.end() < self.fack && !buffer.marks.has(Marks::RETRANSMITTED) {
+            self.reorders = true;
+        }
+    }
+
+    /// Takes a buffer out of the sums.
+    #[inline]
+    pub(super) fn forget(&mut self, buffer: &Buffer) {
+        let len = buffer.seq_len();
+        if buffer.is_in_flight() {
+            self.pipe -= len;
+        } else if buffer.marks.has(Marks::SACKED) {
+            self.sacked_segments = self.sacked_segments.saturating_sub(1);
+            self.sacked -= len;
+        } else if buffer.marks.has(Marks::LOST) {
+            self.lost -= len;
+        }
+    }
+
+    /// Adds it as it is now.
+    #[inline]
+    fn remember(&mut self, buffer: &Buffer) {
+        let len = buffer.seq_len();
+        if buffer.is_in_flight() {
+            self.pipe += len;
+        } else if buffer.marks.has(Marks::SACKED) {
+            self.sacked_segments = self.sacked_segments.saturating_add(1);
+            self.sacked += len;
+        } else if buffer.marks.has(Marks::LOST) {
+            self.lost += len;
+        }
+    }
+}

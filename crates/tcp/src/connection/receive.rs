@@ -1,0 +1,395 @@
+//! What a segment carries: bytes in order, bytes beyond a gap, bytes that came before.
+
+use super::{Connection, Fresh, NO_FRESH, Receiving, Shared, Signs};
+use crate::buffers::{BufferId, Buffers};
+use crate::nic::Nic;
+use crate::seq::SeqNumber;
+use crate::wire::tcp::{SACK_BLOCKS_MAX, Sack, SackBlock};
+
+/// Pieces beyond gaps that a connection keeps at most; a sender that makes more is not honest.
+const BEYOND_MAX: u32 = 512;
+
+/// Where the payload of a segment lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Payload<'f> {
+    /// The bytes.
+    pub(crate) bytes: &'f [u8],
+    /// The frame's number in its burst.
+    pub(crate) frame: u16,
+    /// Where in the frame they begin.
+    pub(crate) start: u16,
+}
+
+impl Connection {
+    /// Takes payload that begins at `seq` and overlaps with the window. True where it was new and
+    /// in order, and nothing is missing before it any more.
+    pub(super) fn take_payload(
+        &mut self,
+        shared: &mut Shared,
+        nic: &impl Nic,
+        seq: SeqNumber,
+        payload: Payload<'_>,
+    ) -> bool {
+        let receive = &mut self.receive;
+        let end = seq + u32::try_from(payload.bytes.len()).expect("a frame's");
+        if end <= receive.nxt {
+            // All of it is here: the acknowledgment was lost, or it was sent needlessly.
+            receive.twice = Some((seq, end));
+            self.signs.set(Signs::ACK_NOW);
+            return false;
+        }
+        let skipped = receive.nxt.since(seq);
+        if skipped > 0 {
+            receive.twice = Some((seq, receive.nxt));
+        }
+        let past = end.since(receive.edge);
+        let bytes = &payload.bytes[skipped as usize..payload.bytes.len() - past as usize];
+        if bytes.is_empty() {
+            // A window of zero; the peer must hear of it.
+            self.signs.set(Signs::ACK_NOW);
+            return false;
+        }
+        let pieces = bytes.len() / Buffers::PIECE_LEN + 1;
+        if !shared.buffers.has_pieces(pieces) {
+            // It has not been acknowledged, so it will come again.
+            shared.counters.dropped_memory += bytes.len() as u64;
+            self.signs.set(Signs::ACK_NOW);
+            return false;
+        }
+        if seq > receive.nxt {
+            self.take_beyond(shared, seq, bytes);
+            self.signs.set(Signs::ACK_NOW);
+            return false;
+        }
+        let len = u32::try_from(bytes.len()).expect("a frame's");
+        if receive.beyond.is_none() {
+            let skipped = u16::try_from(skipped).expect("within a frame");
+            let len = u16::try_from(bytes.len()).expect("a frame's");
+            self.take_next(shared, payload.frame, payload.start + skipped, len);
+        } else {
+            // What follows beyond the gap is in buffers, so all before it goes there too.
+            self.keep_fresh(shared, nic);
+            let receive = &mut self.receive;
+            receive.stash_bytes(&mut shared.buffers, bytes);
+            receive.nxt += len;
+            receive.unread += len;
+            receive.join_beyond(&mut shared.buffers);
+            self.receive.unacknowledged += len;
+            self.signs.set(Signs::ACK_NOW);
+        }
+        past == 0
+    }
+
+    /// Takes bytes that are the next in order, and for which there is memory, where they lie in a
+    /// frame.
+    #[inline]
+    pub(super) fn take_next(&mut self, shared: &mut Shared, frame: u16, start: u16, len: u16) {
+        shared
+            .buffers
+            .reserve(usize::from(len) / Buffers::PIECE_LEN + 1);
+        let receive = &mut self.receive;
+        receive.add_fresh(&mut shared.fresh, frame, start, len);
+        let len = u32::from(len);
+        receive.nxt += len;
+        receive.unread += len;
+        receive.unacknowledged += len;
+        let is_much = receive.unacknowledged >= 2 * u32::from(self.mss());
+        self.signs.set(match is_much {
+            true => Signs::ACK_NOW,
+            false => Signs::ACK_LATER,
+        });
+    }
+
+    /// Keeps bytes beyond a gap.
+    fn take_beyond(&mut self, shared: &mut Shared, seq: SeqNumber, bytes: &[u8]) {
+        let buffers = &mut shared.buffers;
+        let receive = &mut self.receive;
+        let end = seq + u32::try_from(bytes.len()).expect("a frame's");
+        // The place in the order of numbers.
+        let (mut before, mut id, mut count) = (BufferId::NONE, receive.beyond, 0);
+        while !id.is_none() && buffers[id].seq <= seq {
+            (before, id) = (id, buffers[id].next);
+            count += 1;
+        }
+        let mut at = seq;
+        if !before.is_none() {
+            at = at.max(buffers[before].end());
+        }
+        if at > seq && at < end {
+            // The front of it (RFC 2883, section 4.2.2).
+            receive.twice = Some((seq, at));
+        }
+        if at >= end || count >= BEYOND_MAX {
+            receive.twice = (at >= end).then_some((seq, end));
+            return;
+        }
+        // Those behind that it covers whole go; of one that it covers in part it leaves the rest.
+        while !id.is_none() && buffers[id].end() <= end {
+            id = buffers.free(id);
+        }
+        if !before.is_none() {
+            buffers[before].next = id;
+        } else {
+            receive.beyond = id;
+        }
+        let stop = match id.is_none() {
+            true => end,
+            false => end.min(buffers[id].seq),
+        };
+        let mut rest = &bytes[at.since(seq) as usize..stop.since(seq) as usize];
+        while !rest.is_empty() {
+            let Some(new) = buffers.store_received(at, rest) else {
+                break;
+            };
+            let len = buffers[new].len();
+            rest = &rest[len as usize..];
+            at += len;
+            buffers[new].next = id;
+            if before.is_none() {
+                receive.beyond = new;
+            } else {
+                buffers[before].next = new;
+            }
+            before = new;
+        }
+        receive.last_beyond.rotate_right(1);
+        receive.last_beyond[0] = (seq, end);
+    }
+
+    /// The SACK option of the next acknowledgment: what came twice first (RFC 2883), then the block
+    /// of the last segment, then the others (RFC 2018, section 4).
+    pub(super) fn sack(&mut self, buffers: &Buffers, max: usize) -> Sack {
+        let mut sack = Sack::NONE;
+        let receive = &mut self.receive;
+        let has_none = receive.beyond.is_none() && receive.twice.is_none();
+        if !self.signs.has(Signs::SACK) || has_none || max == 0 {
+            return sack;
+        }
+        let max = max.min(SACK_BLOCKS_MAX);
+        let twice = receive.twice.take();
+        if let Some(block) = twice {
+            sack.push(block);
+        }
+        let blocks = Blocks {
+            buffers,
+            id: receive.beyond,
+        };
+        // What came twice beyond the acknowledgment is followed by the block that it is part of (RFC
+        // 2883, section 4, point 5), and that by those that were told last, then by any others.
+        let twice_beyond = twice.filter(|block| block.0 >= receive.nxt);
+        let newest = twice_beyond.into_iter().chain(receive.last_beyond);
+        let around = newest.filter_map(|part| {
+            let holds = |block: &SackBlock| block.0 <= part.0 && part.1 <= block.1;
+            blocks.clone().find(holds)
+        });
+        let first = usize::from(twice.is_some());
+        for block in around.chain(blocks.clone()) {
+            if sack.blocks().len() >= max {
+                break;
+            }
+            if !sack.blocks()[first..].contains(&block) {
+                sack.push(block);
+            }
+        }
+        sack
+    }
+
+    /// Copies out what was received, and says how much.
+    pub(crate) fn read(&mut self, shared: &mut Shared, nic: &impl Nic, space: &mut [u8]) -> usize {
+        let receive = &mut self.receive;
+        if receive.stash.is_none()
+            && let Some(fresh) = shared.fresh.get(usize::from(receive.fresh))
+            && u32::from(fresh.len) == receive.unread
+            && let Some(space) = space.get_mut(..usize::from(fresh.len))
+        {
+            // The usual request: all of it lies in one frame.
+            let frame = nic.frame(usize::from(fresh.frame)).bytes;
+            space.copy_from_slice(&frame[usize::from(fresh.start)..][..space.len()]);
+            receive.fresh = NO_FRESH;
+            receive.unread = 0;
+            return space.len();
+        }
+        let mut len = 0;
+        while !receive.stash.is_none() && len < space.len() {
+            let bytes = shared.buffers.bytes(receive.stash);
+            let count = bytes.len().min(space.len() - len);
+            space[len..len + count].copy_from_slice(&bytes[..count]);
+            len += count;
+            if count == bytes.len() {
+                receive.stash = shared.buffers.free(receive.stash);
+            } else {
+                let count = u32::try_from(count).expect("a buffer's");
+                shared.buffers[receive.stash].trim_front(count);
+            }
+        }
+        while receive.stash.is_none() && receive.fresh != NO_FRESH && len < space.len() {
+            let fresh = &mut shared.fresh[usize::from(receive.fresh)];
+            let bytes = &nic.frame(usize::from(fresh.frame)).bytes[usize::from(fresh.start)..]
+                [..usize::from(fresh.len)];
+            let count = bytes.len().min(space.len() - len);
+            space[len..len + count].copy_from_slice(&bytes[..count]);
+            len += count;
+            let count = u16::try_from(count).expect("a frame's");
+            fresh.start += count;
+            fresh.len -= count;
+            if fresh.len == 0 {
+                receive.fresh = fresh.next;
+            }
+        }
+        receive.unread -= u32::try_from(len).expect("below the window");
+        len
+    }
+
+    /// Whether the window should be told to have opened: where that lets the peer go on that may
+    /// be waiting (RFC 9293, section 3.8.6.2.2).
+    #[inline]
+    pub(crate) fn has_opened(&self, shared: &Shared) -> bool {
+        let offered = self.receive.edge.since(self.receive.nxt);
+        let limit = self.receive_limit(shared).min(65_535 << self.receive.shift);
+        let free = limit.saturating_sub(self.receive.unread);
+        offered < limit / 2 && free >= offered + (limit / 2).min(2 * u32::from(self.mss()))
+    }
+
+    /// Bytes that may be received and not read, as memory allows.
+    #[inline]
+    fn receive_limit(&self, shared: &Shared) -> u32 {
+        let least = 2 * u32::from(self.mss());
+        shared
+            .config
+            .receive_len_max
+            .min(shared.receive_share.max(least))
+    }
+
+    /// The window to offer, shifted. It is offered by this.
+    #[inline]
+    pub(super) fn offer_window(&mut self, shared: &Shared) -> u16 {
+        let limit = self.receive_limit(shared);
+        let mss = u32::from(self.mss());
+        let receive = &mut self.receive;
+        let offered = receive.edge.since(receive.nxt);
+        let free = limit.saturating_sub(receive.unread);
+        // Small steps would make the peer send small segments.
+        let window = match free >= offered + mss.min(limit / 2) {
+            true => free,
+            false => offered,
+        };
+        // The edge must not go back, so what the shift would cut off is added.
+        let shift = receive.shift;
+        let rounded = window.div_ceil(1 << shift).min(u32::from(u16::MAX));
+        let edge = receive.nxt + (rounded << shift);
+        receive.edge = receive.edge.max(edge);
+        u16::try_from(rounded).unwrap_or(u16::MAX)
+    }
+
+    /// Moves what lies in frames and was not read to buffers: the frames are given back.
+    pub(crate) fn keep_fresh(&mut self, shared: &mut Shared, nic: &impl Nic) {
+        let receive = &mut self.receive;
+        while receive.fresh != NO_FRESH {
+            let Fresh {
+                frame,
+                start,
+                len,
+                next,
+            } = shared.fresh[usize::from(receive.fresh)];
+            let bytes =
+                &nic.frame(usize::from(frame)).bytes[usize::from(start)..][..usize::from(len)];
+            receive.stash_bytes(&mut shared.buffers, bytes);
+            receive.fresh = next;
+        }
+        receive.fresh_tail = NO_FRESH;
+    }
+
+    /// Whether anything lies in frames.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.receive.fresh != NO_FRESH
+    }
+}
+
+impl Receiving {
+    #[inline]
+    fn add_fresh(&mut self, all: &mut Vec<Fresh>, frame: u16, start: u16, len: u16) {
+        let number = u16::try_from(all.len()).expect("as many as frames");
+        all.push(Fresh {
+            frame,
+            start,
+            len,
+            next: NO_FRESH,
+        });
+        if self.fresh == NO_FRESH {
+            self.fresh = number;
+        } else {
+            all[usize::from(self.fresh_tail)].next = number;
+        }
+        self.fresh_tail = number;
+    }
+
+    /// Appends bytes to what was received in order. There is memory, since the room was looked at
+    /// before they were taken.
+    fn stash_bytes(&mut self, buffers: &mut Buffers, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if !self.stash.is_none() {
+                let count = buffers.append(self.stash_tail, bytes, usize::MAX);
+                bytes = &bytes[count..];
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            let id = buffers.store_reserved(SeqNumber(0), bytes);
+            bytes = &bytes[buffers[id].len() as usize..];
+            self.append(buffers, id);
+        }
+    }
+
+    fn append(&mut self, buffers: &mut Buffers, id: BufferId) {
+        buffers[id].next = BufferId::NONE;
+        if self.stash.is_none() {
+            self.stash = id;
+        } else {
+            buffers[self.stash_tail].next = id;
+        }
+        self.stash_tail = id;
+    }
+
+    /// Takes what was beyond the gap that is closed now.
+    fn join_beyond(&mut self, buffers: &mut Buffers) {
+        while !self.beyond.is_none() && buffers[self.beyond].seq <= self.nxt {
+            let id = self.beyond;
+            self.beyond = buffers[id].next;
+            let overlap = self.nxt.since(buffers[id].seq);
+            if overlap >= buffers[id].len() {
+                buffers.free(id);
+                continue;
+            }
+            buffers[id].trim_front(overlap);
+            let len = buffers[id].len();
+            self.append(buffers, id);
+            self.nxt += len;
+            self.unread += len;
+        }
+    }
+}
+
+/// The blocks of what lies beyond gaps.
+#[derive(Clone)]
+struct Blocks<'b> {
+    buffers: &'b Buffers,
+    id: BufferId,
+}
+
+impl Iterator for Blocks<'_> {
+    type Item = (SeqNumber, SeqNumber);
+
+    fn next(&mut self) -> Option<(SeqNumber, SeqNumber)> {
+        if self.id.is_none() {
+            return None;
+        }
+        let first = &self.buffers[self.id];
+        let (from, mut to) = (first.seq, first.end());
+        self.id = first.next;
+        while !self.id.is_none() && self.buffers[self.id].seq == to {
+            to = self.buffers[self.id].end();
+            self.id = self.buffers[self.id].next;
+        }
+        Some((from, to))
+    }
+}

@@ -1,0 +1,255 @@
+//! What happens because time has passed.
+
+use std::time::Duration;
+
+use super::{Connection, Failure, Phase, Shared, Signs, State, Waiting};
+use crate::buffers::Marks;
+use crate::time::Instant;
+
+/// Transmissions of a SYN until an opening of ours is given up: at least three minutes (RFC 9293,
+/// section 3.8.3); and of the answer to somebody else's.
+const OPENING_BACKOFFS_MAX: u8 = 9;
+const ANSWER_BACKOFFS_MAX: u8 = 5;
+
+/// Keep-alive probes without an answer until the peer is taken for dead, and the microseconds
+/// between them (RFC 1122, section 4.2.3.6; the usual numbers).
+const PROBES_MAX: u8 = 9;
+const PROBE_INTERVAL: u64 = 75_000_000;
+
+impl Connection {
+    /// The first moment at which something is to happen.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.timers
+            .send_at
+            .min(self.timers.ack_at)
+            .min(self.timers.state_at)
+    }
+
+    /// Sees to all whose time has come.
+    pub(crate) fn expire(&mut self, shared: &mut Shared) {
+        let now = shared.now;
+        if self.timers.ack_at <= now {
+            self.timers.ack_at = Instant::NEVER;
+            self.signs.set(Signs::ACK_NOW);
+        }
+        if self.timers.send_at <= now {
+            self.timers.send_at = Instant::NEVER;
+            match std::mem::replace(&mut self.timers.waiting, Waiting::None) {
+                Waiting::None => {}
+                Waiting::Acknowledgment => self.retransmission_timeout(shared),
+                Waiting::Tail => self.probe_tail(shared),
+                Waiting::Reordered => {
+                    self.detect_by_time(shared);
+                    if self.recovery.lost > 0 {
+                        self.enter_recovery(shared);
+                    }
+                    if self.timers.waiting == Waiting::None {
+                        self.set_send_timer(shared);
+                    }
+                }
+                Waiting::Window => self.probe_window(shared),
+            }
+        }
+        if self.timers.state_at <= now {
+            self.timers.state_at = Instant::NEVER;
+            self.state_timeout(shared);
+        }
+    }
+
+    /// Sets the timer for sending, as something was sent or acknowledged: for a tail loss probe
+    /// where one is due first (RFC 8985, section 7.2), else for retransmission (RFC 6298, section
+    /// 5).
+    #[inline]
+    pub(super) fn set_send_timer(&mut self, shared: &Shared) {
+        if self.send.nxt == self.send.una {
+            self.timers.waiting = Waiting::None;
+            self.timers.send_at = Instant::NEVER;
+            self.timers.stuck_since = Instant::NEVER;
+            return;
+        }
+        let now = shared.now;
+        self.timers.stuck_since = self.timers.stuck_since.min(now);
+        let rto = self.rtt.timeout(shared.rto_min_us);
+        if self.may_probe_tail() {
+            let mut wait = 2 * u64::from(self.rtt.smoothed);
+            if self.recovery.pipe <= u32::from(self.mss()) {
+                // The acknowledgment of a single segment may be delayed.
+                wait += shared.rto_min_us;
+            } else {
+                wait += 2000;
+            }
+            self.timers.waiting = Waiting::Tail;
+            self.timers.send_at = now.after(wait.min(rto));
+            return;
+        }
+        self.timers.waiting = Waiting::Acknowledgment;
+        self.timers.send_at = now.after(rto);
+    }
+
+    #[inline]
+    fn may_probe_tail(&self) -> bool {
+        self.is_open()
+            && self.signs.has(Signs::SACK)
+            && self.recovery.phase == Phase::Open
+            && self.recovery.sacked == 0
+            && self.recovery.probe.is_none()
+            && self.rtt.smoothed > 0
+            && self.rtt.backoffs() == 0
+    }
+
+    /// RFC 6298, section 5, and RFC 8985, section 6.3.
+    fn retransmission_timeout(&mut self, shared: &mut Shared) {
+        shared.counters.timeouts += 1;
+        if self.gives_up(shared) {
+            return;
+        }
+        let is_first = self.recovery.phase != Phase::Loss;
+        self.recovery.phase = Phase::Loss;
+        self.recovery.until = self.send.nxt;
+        self.recovery.probe = None;
+        self.recovery.duplicates = 0;
+        // The peer may have thrown away what it said it had (RFC 2018, section 8).
+        self.mark_all_lost(shared);
+        self.rtt.back_off();
+        // A path that swallows long packets without a word lets shorter ones pass (RFC 4821).
+        if matches!(self.rtt.backoffs(), 2 | 4) && self.is_open() {
+            self.suspect_mtu(shared);
+        }
+        let in_flight = self.send.nxt.since(self.send.una);
+        self.congestion
+            .timed_out(in_flight, u32::from(self.mss()), is_first);
+        self.signs.set(Signs::MUST_SEND);
+    }
+
+    /// Whether nothing was acknowledged for too long. It is given up then.
+    fn gives_up(&mut self, shared: &mut Shared) -> bool {
+        let stuck_for = shared.now.micros_since(self.timers.stuck_since);
+        let limit = micros(shared.config.user_timeout);
+        let is_opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let most = match self.signs.has(Signs::PASSIVE) {
+            true => ANSWER_BACKOFFS_MAX,
+            false => OPENING_BACKOFFS_MAX,
+        };
+        if stuck_for < limit && !(is_opening && self.rtt.backoffs() >= most) {
+            return false;
+        }
+        shared.counters.timed_out += 1;
+        self.abort(shared, Failure::TimedOut);
+        true
+    }
+
+    /// The two lengths of packets that nearly all paths let pass are tried, as no answer comes to
+    /// longer ones.
+    fn suspect_mtu(&mut self, shared: &mut Shared) {
+        let is_v4 = self.tuple.remote.is_v4();
+        let steps: [u16; 2] = if is_v4 { [1400, 576] } else { [1400, 1280] };
+        let longest = self
+            .send
+            .nxt
+            .since(self.send.una)
+            .min(u32::from(self.mss()));
+        let len = u16::try_from(longest).unwrap_or(u16::MAX);
+        let headers = super::headers_len(is_v4) + 12;
+        let is_step = |step: &u16| *step < self.path.mtu && len.saturating_add(headers) > *step;
+        if let Some(mtu) = steps.into_iter().find(is_step) {
+            shared.counters.mtu_lowered += 1;
+            self.path.mtu = mtu;
+            self.settle_mss();
+        }
+    }
+
+    /// RFC 8985, section 7.3: something new is sent, or the last once more.
+    fn probe_tail(&mut self, shared: &mut Shared) {
+        shared.counters.tail_probes += 1;
+        let send = &self.send;
+        let has_new =
+            !send.unsent.is_none() && shared.buffers[send.unsent].end() <= send.una + send.window;
+        if !has_new {
+            let mut last = send.head;
+            while !last.is_none() {
+                let next = shared.buffers[last].next;
+                if next.is_none() || !shared.buffers[next].marks.has(Marks::SENT) {
+                    break;
+                }
+                last = next;
+            }
+            if !last.is_none() {
+                self.mark_lost(shared, last);
+            }
+        }
+        self.recovery.probe = Some((self.send.nxt, !has_new));
+        self.signs.set(Signs::MUST_SEND);
+    }
+
+    /// The peer's window is closed: it is asked about it, ever more seldom (RFC 9293, section
+    /// 3.8.6.1), for as long as it answers.
+    fn probe_window(&mut self, shared: &mut Shared) {
+        let silent_for = shared.now.micros_since(self.receive.last_at);
+        let limit = micros(shared.config.user_timeout);
+        if silent_for >= limit && self.rtt.backoffs() > 2 {
+            shared.counters.timed_out += 1;
+            self.abort(shared, Failure::TimedOut);
+            return;
+        }
+        if self.send.window > 0 {
+            // It stays small: what fits goes (RFC 9293, section 3.8.6.2.1).
+            self.signs.set(Signs::MUST_SEND);
+            return;
+        }
+        shared.counters.window_probes += 1;
+        self.rtt.back_off();
+        self.signs.set(Signs::PROBE);
+        self.wait_for_window(shared);
+    }
+
+    pub(super) fn wait_for_window(&mut self, shared: &Shared) {
+        self.timers.waiting = Waiting::Window;
+        self.timers.send_at = shared.now.after(self.rtt.timeout(shared.rto_min_us));
+    }
+
+    fn state_timeout(&mut self, shared: &mut Shared) {
+        match self.state {
+            State::TimeWait => self.state = State::Closed,
+            State::FinWait2 if self.signs.has(Signs::ORPHAN) => {
+                self.state = State::Closed;
+            }
+            State::SynSent => {
+                shared.counters.timed_out += 1;
+                self.abort(shared, Failure::TimedOut);
+            }
+            _ if self.is_open() => self.keep_alive(shared),
+            _ => {}
+        }
+    }
+
+    /// RFC 9293, section 3.8.4.
+    fn keep_alive(&mut self, shared: &mut Shared) {
+        let Some(interval) = shared.config.keep_alive else {
+            return;
+        };
+        let quiet_since = self.receive.last_at;
+        let mut due = quiet_since + interval;
+        // What is on its way asks already (MUST-26).
+        if self.send.nxt != self.send.una {
+            due = due.max(shared.now + interval);
+        }
+        if due > shared.now {
+            self.timers.state_at = due;
+            return;
+        }
+        if self.timers.probes >= PROBES_MAX {
+            shared.counters.timed_out += 1;
+            self.abort(shared, Failure::TimedOut);
+            return;
+        }
+        shared.counters.keep_alives += 1;
+        self.timers.probes += 1;
+        self.timers.state_at = shared.now.after(PROBE_INTERVAL);
+        self.signs.set(Signs::PROBE);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,146 @@
+//! Whose MAC address an address has (RFC 826; RFC 4861).
+//!
+//! Only who opens connections asks: answers go back to where the request came from. Of what others
+//! tell, only that is believed which was asked for, or which is about a neighbour that is known.
+
+use std::collections::HashMap;
+
+use crate::nic::Mac;
+use crate::time::Instant;
+use crate::wire::Address;
+
+/// Neighbours that are remembered at most.
+const NEIGHBOURS_MAX: usize = 1024;
+
+/// Microseconds between two questions for the same neighbour (RFC 4861, section 10).
+const ASK_INTERVAL: u64 = 1_000_000;
+
+/// Microseconds after which a neighbour is asked again while it is used.
+const STALE_AFTER: u64 = 60_000_000;
+
+/// All neighbours that are known or asked for.
+pub(crate) struct Neighbours {
+    known: HashMap<Address, Neighbour>,
+    /// Who is to be asked for.
+    questions: Vec<Address>,
+}
+
+#[derive(Clone, Copy)]
+struct Neighbour {
+    mac: Option<Mac>,
+    heard_at: Instant,
+    asked_at: Option<Instant>,
+    used_at: Instant,
+}
+
+impl Neighbours {
+    pub(crate) fn new() -> Neighbours {
+        Neighbours {
+            known: HashMap::with_capacity(NEIGHBOURS_MAX + 1),
+            questions: Vec::with_capacity(NEIGHBOURS_MAX),
+        }
+    }
+
+    /// The MAC address of a neighbour, if it is known; else it is asked for.
+    pub(crate) fn find(&mut self, address: Address, now: Instant) -> Option<Mac> {
+        if !self.known.contains_key(&address) {
+            self.make_room();
+        }
+        let neighbour = self.known.entry(address).or_insert(Neighbour {
+            mac: None,
+            heard_at: now,
+            asked_at: None,
+            used_at: now,
+        });
+        neighbour.used_at = now;
+        let is_stale = now.micros_since(neighbour.heard_at) > STALE_AFTER;
+        let may_ask = neighbour
+            .asked_at
+            .is_none_or(|at| now.micros_since(at) >= ASK_INTERVAL);
+        if (neighbour.mac.is_none() || is_stale) && may_ask && self.questions.len() < NEIGHBOURS_MAX
+        {
+            neighbour.asked_at = Some(now);
+            self.questions.push(address);
+        }
+        neighbour.mac
+    }
+
+    /// Takes in what a neighbour says of itself. True where that is new.
+    pub(crate) fn learn(&mut self, address: Address, mac: Mac, now: Instant) -> bool {
+        let Some(neighbour) = self.known.get_mut(&address) else {
+            return false;
+        };
+        let is_new = neighbour.mac != Some(mac);
+        neighbour.mac = Some(mac);
+        neighbour.heard_at = now;
+        neighbour.asked_at = None;
+        is_new
+    }
+
+    /// An address that is to be asked for.
+    pub(crate) fn next_question(&mut self) -> Option<Address> {
+        self.questions.pop()
+    }
+
+    /// Forgets who was used longest ago, if there are too many.
+    fn make_room(&mut self) {
+        if self.known.len() < NEIGHBOURS_MAX {
+            return;
+        }
+        let oldest = self
+            .known
+            .iter()
+            .min_by_key(|(_, neighbour)| neighbour.used_at);
+        if let Some((&address, _)) = oldest {
+            self.known.remove(&address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+
+    fn address(number: u32) -> Address {
+        Address::v4(number.to_be_bytes())
+    }
+
+    #[test]
+    fn who_is_not_known_is_asked_for_once_a_second() {
+        let mut neighbours = Neighbours::new();
+        let at = |millis: u64| Instant::from_micros(millis * 1000);
+        assert_eq!(neighbours.find(address(1), at(0)), None);
+        assert_eq!(neighbours.next_question(), Some(address(1)));
+        assert_eq!(neighbours.find(address(1), at(999)), None);
+        assert_eq!(neighbours.next_question(), None);
+        assert_eq!(neighbours.find(address(1), at(1000)), None);
+        assert_eq!(neighbours.next_question(), Some(address(1)));
+        assert!(neighbours.learn(address(1), MAC, at(1001)));
+        assert!(!neighbours.learn(address(1), MAC, at(1002)));
+        assert_eq!(neighbours.find(address(1), at(1003)), Some(MAC));
+    }
+
+    #[test]
+    fn who_was_heard_long_ago_is_asked_again_and_used_meanwhile() {
+        let mut neighbours = Neighbours::new();
+        let at = |seconds: u64| Instant::from_micros(seconds * 1_000_000);
+        neighbours.find(address(1), at(0));
+        neighbours.next_question();
+        neighbours.learn(address(1), MAC, at(0));
+        assert_eq!(neighbours.find(address(1), at(61)), Some(MAC));
+        assert_eq!(neighbours.next_question(), Some(address(1)));
+    }
+
+    #[test]
+    fn nobody_can_fill_it_or_put_words_into_it() {
+        let mut neighbours = Neighbours::new();
+        assert!(!neighbours.learn(address(7), MAC, Instant::default()));
+        for number in 0..5000 {
+            neighbours.find(address(number), Instant::from_micros(u64::from(number)));
+        }
+        assert_eq!(neighbours.known.len(), NEIGHBOURS_MAX);
+        assert!(neighbours.questions.len() <= NEIGHBOURS_MAX);
+    }
+}

@@ -1,0 +1,251 @@
+//! What nobody outside can guess: initial sequence numbers, timestamps, ports and SYN cookies.
+//!
+//! A SYN cookie (RFC 4987, section 3.6) is an initial sequence number that tells, when it comes
+//! back, what the SYN asked for, so that nothing need be remembered:
+//!
+//! ```text
+//! 31        27 26      24 23                            0
+//! minute      MSS        keyed hash of the four-tuple, the peer's number and the minute
+//! ```
+//! What else the SYN offered rides in the timestamp that comes back with it:
+//!
+//! ```text
+//! 31                               6      5 4          0
+//! clock, in 64 ms                    SACK   window scale, or 31 for none
+//! ```
+//! The minute is part of what is hashed, so that a cookie is good for two minutes at most.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+
+use crate::seq::SeqNumber;
+use crate::table::FourTuple;
+use crate::time::Instant;
+
+/// The values of MSS that a cookie can tell.
+const MSS: [u16; 8] = [64, 536, 1024, 1220, 1360, 1440, 1460, 8940];
+
+/// No window scale in a cookie's timestamp.
+const NO_SCALE: u32 = 31;
+
+/// Seconds that a cookie's number of the minute stands for, about.
+const MINUTE: u64 = 64;
+
+/// Makes them out of one secret.
+pub(crate) struct Secrets {
+    keys: [(u64, u64); 2],
+}
+
+/// What a cookie was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cookie {
+    /// The peer's MSS, or the next lower of a few.
+    pub(crate) mss: u16,
+}
+
+impl Secrets {
+    pub(crate) fn new(secret: &[u8; 32]) -> Secrets {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| secret[at + byte]));
+        Secrets {
+            keys: [(word(0), word(8)), (word(16), word(24))],
+        }
+    }
+
+    /// The key of the table of connections.
+    pub(crate) fn table_key(&self) -> [u64; 4] {
+        std::array::from_fn(|number| {
+            let mut hasher = self.hasher(0, b"table");
+            hasher.write_usize(number);
+            // Odd, so that no bit of what it is multiplied with is lost.
+            hasher.finish() | 1
+        })
+    }
+
+    /// The first sequence number of a connection: RFC 6528, section 3, with its clock of 4 µs.
+    #[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
+    pub(crate) fn initial_sequence(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
+        let offset = self.of_tuple(0, b"sequence", tuple).finish() as u32;
+        SeqNumber(offset) + (now.micros() / 4) as u32
+    }
+
+    /// What is added to our clock in the timestamps of a connection (RFC 7323, section 7.1).
+    #[expect(clippy::cast_possible_truncation, reason = "half of it is enough")]
+    pub(crate) fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
+        self.of_tuple(0, b"timestamps", tuple).finish() as u32
+    }
+
+    /// Where to begin to look for a free port (RFC 6056, section 3.3.3).
+    pub(crate) fn port_offset(&self, tuple: &FourTuple) -> u64 {
+        let tuple = FourTuple {
+            local_port: 0,
+            ..*tuple
+        };
+        self.of_tuple(0, b"port", &tuple).finish()
+    }
+
+    /// The cookie for a SYN with the number `irs`.
+    pub(crate) fn cookie(
+        &self,
+        tuple: &FourTuple,
+        irs: SeqNumber,
+        mss: u16,
+        now: Instant,
+    ) -> SeqNumber {
+        let index = MSS.iter().rposition(|&known| known <= mss).unwrap_or(0);
+        let index = u32::try_from(index).expect("one of eight");
+        let minute = minute(now);
+        let head = (u32::try_from(minute & 31).expect("below 32") << 3) | index;
+        SeqNumber((head << 24) | self.cookie_hash(tuple, irs, minute, index))
+    }
+
+    /// What the cookie was made of, if it is one that is not too old.
+    pub(crate) fn open_cookie(
+        &self,
+        tuple: &FourTuple,
+        irs: SeqNumber,
+        cookie: SeqNumber,
+        now: Instant,
+    ) -> Option<Cookie> {
+        let index = (cookie.0 >> 24) & 7;
+        let told = u64::from(cookie.0 >> 27);
+        let this = minute(now);
+        let minute = [Some(this), this.checked_sub(1)]
+            .into_iter()
+            .flatten()
+            .find(|minute| minute & 31 == told)?;
+        let hash = self.cookie_hash(tuple, irs, minute, index);
+        (cookie.0 & 0xff_ffff == hash).then(|| Cookie {
+            mss: MSS[index as usize],
+        })
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "24 bits are wanted")]
+    fn cookie_hash(&self, tuple: &FourTuple, irs: SeqNumber, minute: u64, index: u32) -> u32 {
+        let mut hasher = self.of_tuple(1, b"cookie", tuple);
+        hasher.write_u32(irs.0);
+        hasher.write_u64(minute);
+        hasher.write_u32(index);
+        hasher.finish() as u32 & 0xff_ffff
+    }
+
+    fn of_tuple(&self, key: usize, what: &[u8], tuple: &FourTuple) -> SipHasher13 {
+        let mut hasher = self.hasher(key, what);
+        hasher.write_u128(tuple.local.bits());
+        hasher.write_u128(tuple.remote.bits());
+        hasher.write_u16(tuple.local_port);
+        hasher.write_u16(tuple.remote_port);
+        hasher
+    }
+
+    fn hasher(&self, key: usize, what: &[u8]) -> SipHasher13 {
+        let (first, second) = self.keys[key];
+        let mut hasher = SipHasher13::new_with_keys(first, second);
+        hasher.write(what);
+        hasher
+    }
+}
+
+fn minute(now: Instant) -> u64 {
+    now.micros() / 1_000_000 / MINUTE
+}
+
+/// A timestamp that tells what a SYN offered.
+#[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
+pub(crate) fn cookie_timestamp(now: Instant, window_scale: Option<u8>, sack: bool) -> u32 {
+    let scale = window_scale.map_or(NO_SCALE, |scale| u32::from(scale.min(14)));
+    let told = u32::from(sack) << 5 | scale;
+    let clock = now.millis() as u32;
+    let value = clock & !63 | told;
+    // It must not be ahead of the clock, which later timestamps show (RFC 7323, section 5.4).
+    if clock & 63 < told {
+        value.wrapping_sub(64)
+    } else {
+        value
+    }
+}
+
+/// What the timestamp tells that came back: window scale and SACK.
+pub(crate) fn open_cookie_timestamp(echo: u32) -> (Option<u8>, bool) {
+    let scale = echo & 31;
+    let scale = u8::try_from(scale).ok().filter(|&scale| scale <= 14);
+    (scale, echo >> 5 & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Address;
+
+    fn tuple(port: u16) -> FourTuple {
+        FourTuple {
+            local: Address::v4([192, 0, 2, 1]),
+            remote: Address::v4([192, 0, 2, 2]),
+            local_port: 11211,
+            remote_port: port,
+        }
+    }
+
+    const fn seconds(seconds: u64) -> Instant {
+        Instant::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn sequence_numbers_grow_with_time_and_differ_between_connections() {
+        let secrets = Secrets::new(&[7; 32]);
+        let first = secrets.initial_sequence(&tuple(1), seconds(1));
+        assert_eq!(
+            secrets.initial_sequence(&tuple(1), seconds(2)),
+            first + 250_000
+        );
+        assert_ne!(secrets.initial_sequence(&tuple(2), seconds(1)), first);
+        let others = Secrets::new(&[8; 32]);
+        assert_ne!(others.initial_sequence(&tuple(1), seconds(1)), first);
+    }
+
+    #[test]
+    fn cookies_tell_the_mss_for_two_minutes() {
+        let secrets = Secrets::new(&[7; 32]);
+        let irs = SeqNumber(99);
+        for (mss, told) in [
+            (1, 64),
+            (536, 536),
+            (1459, 1440),
+            (1460, 1460),
+            (65535, 8940),
+        ] {
+            for start in [0, 100, 64 * 31, 64 * 32 * 5] {
+                let cookie = secrets.cookie(&tuple(1), irs, mss, seconds(start));
+                let open = |at| secrets.open_cookie(&tuple(1), irs, cookie, seconds(at));
+                assert_eq!(open(start), Some(Cookie { mss: told }));
+                assert_eq!(open(start + 64), Some(Cookie { mss: told }));
+                assert_eq!(open(start + 128), None);
+                assert_eq!(open(start + 64 * 32), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_good_for_one_connection() {
+        let secrets = Secrets::new(&[7; 32]);
+        let cookie = secrets.cookie(&tuple(1), SeqNumber(5), 1460, seconds(1));
+        let open = |tuple, irs, cookie| secrets.open_cookie(&tuple, irs, cookie, seconds(1));
+        assert!(open(tuple(1), SeqNumber(5), cookie).is_some());
+        assert!(open(tuple(2), SeqNumber(5), cookie).is_none());
+        assert!(open(tuple(1), SeqNumber(6), cookie).is_none());
+        for bit in 0..32 {
+            let other = SeqNumber(cookie.0 ^ 1 << bit);
+            assert!(open(tuple(1), SeqNumber(5), other).is_none(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn timestamps_tell_the_other_options() {
+        for scale in [None, Some(0), Some(7), Some(14)] {
+            for sack in [false, true] {
+                let told = cookie_timestamp(seconds(12_345), scale, sack);
+                assert_eq!(open_cookie_timestamp(told), (scale, sack));
+            }
+        }
+    }
+}

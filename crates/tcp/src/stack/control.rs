@@ -1,0 +1,194 @@
+//! ARP, ICMP and ICMPv6: neighbours, echoes, and packets that did not arrive.
+
+use super::frames::{Link, Packet};
+use super::outgoing::{Control, ECHO_LEN_MAX, ECHOES_MAX, Echo};
+use super::{Failure, Notice, Stack};
+use crate::connection::State;
+use crate::nic::Mac;
+use crate::seq::SeqNumber;
+use crate::table::FourTuple;
+use crate::wire::icmp::{Message, Quoted, Reason};
+use crate::wire::ip::Protocol;
+use crate::wire::{Address, Malformed, arp};
+
+/// The shortest MTU that is believed: lower ones would have us send headers and nothing else. IPv6
+/// has no lower one (RFC 8200); for IPv4 it is what all usual stacks take.
+const MTU_MIN_V4: u16 = 552;
+const MTU_MIN_V6: u16 = 1280;
+
+/// What to try next where a router does not say (RFC 1191, section 7).
+const PLATEAUS: [u16; 7] = [8166, 4352, 2002, 1492, 1006, 576, 552];
+
+impl Stack {
+    pub(super) fn take_arp(&mut self, link: Link, bytes: &[u8]) -> Result<(), Malformed> {
+        let packet = arp::Packet::read(bytes)?;
+        let config = &self.shared.config;
+        if packet.sender_mac.is_group() || config.is_own(packet.sender) {
+            return Err(Malformed::Field);
+        }
+        if packet.sender.is_station() {
+            self.learn_neighbour(packet.sender, packet.sender_mac);
+        }
+        if packet.is_reply || !self.shared.config.is_own(packet.target) {
+            return Ok(());
+        }
+        let answer = arp::Packet {
+            is_reply: true,
+            sender_mac: self.shared.features.mac,
+            sender: packet.target,
+            target_mac: packet.sender_mac,
+            target: packet.sender,
+        };
+        self.control(Control::Arp(link, answer));
+        Ok(())
+    }
+
+    /// Takes in a neighbour's MAC address, and goes on with what waited for it.
+    pub(super) fn learn_neighbour(&mut self, address: Address, mac: Mac) {
+        if mac.is_group() {
+            return;
+        }
+        // Another worker may have asked, whatever is known here.
+        self.notify(Notice::Neighbour(address, mac));
+        self.note_neighbour(address, mac);
+    }
+
+    /// Takes in what a neighbour has said, here or to another worker.
+    pub(super) fn note_neighbour(&mut self, address: Address, mac: Mac) {
+        if self.neighbours.learn(address, mac, self.shared.now) {
+            self.retry_mac();
+        }
+    }
+
+    /// Asks for a neighbour's MAC address.
+    pub(super) fn ask_for(&mut self, address: Address) {
+        let Some(from) = self.shared.config.source_for(address) else {
+            return;
+        };
+        if !address.is_v4() {
+            self.control(Control::Solicit(from, address));
+            return;
+        }
+        let question = arp::Packet {
+            is_reply: false,
+            sender_mac: self.shared.features.mac,
+            sender: from,
+            target_mac: Mac::default(),
+            target: address,
+        };
+        let link = Link {
+            mac: Mac::BROADCAST,
+            vlan: self.shared.config.vlan,
+        };
+        self.control(Control::Arp(link, question));
+    }
+
+    pub(super) fn take_icmp(&mut self, packet: &Packet<'_>) -> Result<(), Malformed> {
+        let is_v4 = packet.header.protocol == Protocol::ICMP;
+        let message = match is_v4 {
+            true => Message::read_v4(packet.payload)?,
+            false => Message::read_v6(&packet.header, packet.payload)?,
+        };
+        let source = packet.header.source;
+        let is_known = source != Address::UNSPECIFIED;
+        self.shared.counters.icmp_received += u64::from(message != Message::Other);
+        match message {
+            Message::EchoRequest(payload) if is_known => self.take_echo(packet, payload.len()),
+            Message::Solicitation { target, source_mac } if self.shared.config.is_own(target) => {
+                if let Some(mac) = source_mac {
+                    self.learn_neighbour(source, mac);
+                }
+                let asker = is_known.then_some(source);
+                let link = Link {
+                    mac: match is_known {
+                        true => source_mac.unwrap_or(packet.link.mac),
+                        false => Mac([0x33, 0x33, 0, 0, 0, 1]),
+                    },
+                    vlan: packet.link.vlan,
+                };
+                self.control(Control::Advertise(link, target, asker));
+            }
+            Message::Advertisement {
+                target,
+                target_mac: Some(mac),
+                ..
+            } if !self.shared.config.is_own(target) => self.learn_neighbour(target, mac),
+            // It may be about a connection of another worker.
+            Message::Unreachable(reason, quoted) if !self.take_unreachable(reason, &quoted) => {
+                self.notify(Notice::Unreachable(reason, quoted));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_echo(&mut self, packet: &Packet<'_>, len: usize) {
+        if self.echoes.len() >= ECHOES_MAX || len > ECHO_LEN_MAX || !self.shared.may_challenge() {
+            self.shared.counters.dropped_no_slot += 1;
+            return;
+        }
+        let destination = packet.header.destination;
+        let local = match self.shared.config.is_own(destination) {
+            true => Some(destination),
+            false => self.shared.config.source_for(packet.header.source),
+        };
+        let Some(local) = local else { return };
+        self.echoes.push(Echo {
+            link: packet.link,
+            local,
+            remote: packet.header.source,
+            frame: packet.frame,
+            // Behind type, code and checksum.
+            start: packet.start + 4,
+            len,
+        });
+    }
+
+    /// A packet of ours did not arrive, it is said. True where it is one of a connection here, with
+    /// a number that is on its way: anybody else makes it up (RFC 5927).
+    pub(super) fn take_unreachable(&mut self, reason: Reason, quoted: &Quoted) -> bool {
+        let tuple = FourTuple {
+            local: quoted.source,
+            remote: quoted.destination,
+            local_port: quoted.source_port,
+            remote_port: quoted.destination_port,
+        };
+        let hash = self.table.hash(&tuple);
+        let Some(index) = self.find(&tuple, hash) else {
+            return false;
+        };
+        let connection = &mut self.connections[index as usize];
+        let seq = SeqNumber(quoted.seq);
+        if !(connection.send.una <= seq && seq < connection.send.nxt) {
+            return true;
+        }
+        match reason {
+            Reason::TooBig(mtu) => {
+                let is_v4 = tuple.remote.is_v4();
+                let least = if is_v4 { MTU_MIN_V4 } else { MTU_MIN_V6 };
+                let current = connection.path.mtu;
+                let told = u16::try_from(mtu).unwrap_or(u16::MAX);
+                let mtu = match told {
+                    0 => PLATEAUS.into_iter().find(|plateau| *plateau < current),
+                    told => Some(told),
+                };
+                if let Some(mtu) = mtu.map(|mtu| mtu.max(least))
+                    && mtu < current
+                {
+                    self.shared.counters.mtu_lowered += 1;
+                    connection.narrow(&mut self.shared, mtu);
+                    self.list_to_emit(index);
+                }
+            }
+            Reason::Refused if connection.state == State::SynSent => {
+                self.shared.counters.reset_by_peer += 1;
+                connection.abort(&mut self.shared, Failure::Reset);
+                self.list_to_emit(index);
+                self.after_change(index);
+            }
+            // It may pass; the retransmission timer sees to it (RFC 1122, section 4.2.3.9).
+            Reason::Refused | Reason::Elsewhere => {}
+        }
+        true
+    }
+}

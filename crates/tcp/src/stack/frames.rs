@@ -1,0 +1,325 @@
+//! Where a frame belongs.
+
+use super::opening::Incoming;
+use super::user::Datagram;
+use super::{Failure, Stack};
+use crate::connection::{Arrived, Connection, Payload, Shared, Signs};
+use crate::nic::{Frame, Mac, Nic};
+use crate::table::FourTuple;
+use crate::wire::checksum::Sum;
+use crate::wire::ethernet::{self, EtherType};
+use crate::wire::ip::{self, Protocol};
+use crate::wire::tcp::{Flags, Header};
+use crate::wire::{Address, Malformed, udp};
+
+/// From where a frame came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) mac: Mac,
+    pub(super) vlan: u16,
+}
+
+/// A packet within its frame.
+#[derive(Clone, Copy)]
+pub(super) struct Packet<'f> {
+    pub(super) link: Link,
+    pub(super) header: ip::Header,
+    /// Behind the headers of IP.
+    pub(super) payload: &'f [u8],
+    /// Where in the frame that begins.
+    pub(super) start: usize,
+    /// The frame's number in its burst.
+    pub(super) frame: usize,
+    /// Its checksums are known to be right.
+    pub(super) is_verified: bool,
+}
+
+/// What of a connection a segment may change that the stack or its user is to know of.
+pub(super) struct Before {
+    has_fresh: bool,
+    unread: u32,
+    has_ended: bool,
+    /// Room to send; none where nobody waits for it.
+    room: Option<u32>,
+}
+
+impl Before {
+    /// As it is.
+    #[inline]
+    pub(super) fn of(connection: &Connection, shared: &Shared) -> Before {
+        let wants_room = connection.signs.has(Signs::WANTS_ROOM);
+        Before {
+            has_fresh: connection.has_fresh(),
+            unread: connection.receive.unread,
+            has_ended: connection.signs.has(Signs::PEER_ENDED),
+            room: wants_room.then(|| connection.send_room(shared)),
+        }
+    }
+}
+
+impl Stack {
+    /// Puts a frame of the burst where it belongs, and counts it where it belongs nowhere.
+    pub(super) fn take_frame(&mut self, nic: &impl Nic, number: usize) {
+        self.shared.counters.frames_received += 1;
+        let Frame { bytes, is_verified } = nic.frame(number);
+        let is_verified = is_verified || self.shared.config.trusts_link;
+        if let Err(malformed) = self.try_frame(nic, bytes, number, is_verified) {
+            let counters = &mut self.shared.counters;
+            match malformed {
+                Malformed::Length => counters.dropped_length += 1,
+                Malformed::Checksum => counters.dropped_checksum += 1,
+                Malformed::Fragment => counters.dropped_fragment += 1,
+                Malformed::Field => counters.dropped_field += 1,
+            }
+        }
+    }
+
+    fn try_frame(
+        &mut self,
+        nic: &impl Nic,
+        bytes: &[u8],
+        frame: usize,
+        is_verified: bool,
+    ) -> Result<(), Malformed> {
+        let (link, at) = ethernet::Header::read(bytes)?;
+        if link.source.is_group() {
+            return Err(Malformed::Field);
+        }
+        let is_group = link.destination.is_group();
+        if !is_group && link.destination != self.shared.features.mac {
+            self.shared.counters.dropped_not_ours += 1;
+            return Ok(());
+        }
+        let from = Link {
+            mac: link.source,
+            vlan: link.vlan,
+        };
+        let rest = &bytes[at..];
+        let (header, header_len) = match link.ether_type {
+            EtherType::IPV4 => ip::Header::read_v4(rest, is_verified)?,
+            EtherType::IPV6 => ip::Header::read_v6(rest)?,
+            EtherType::ARP => return self.take_arp(from, rest),
+            _ => {
+                self.shared.counters.dropped_protocol += 1;
+                return Ok(());
+            }
+        };
+        let packet = Packet {
+            link: from,
+            header,
+            payload: &rest[header_len..header_len + header.payload_len],
+            start: at + header_len,
+            frame,
+            is_verified,
+        };
+        // What is sent to many is no connection's (RFC 1122, section 4.2.3.10).
+        if header.protocol == Protocol::TCP && !is_group {
+            return self.take_segment(nic, &packet);
+        }
+        if !self.is_for_us(&packet, is_group) {
+            return Ok(());
+        }
+        match header.protocol {
+            Protocol::UDP if !is_group => self.take_datagram(&packet),
+            Protocol::ICMP if header.source.is_v4() && !is_group => self.take_icmp(&packet),
+            Protocol::ICMPV6 if !header.source.is_v4() => self.take_icmp(&packet),
+            _ => {
+                self.shared.counters.dropped_protocol += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether source and destination are such that the packet is looked at.
+    fn is_for_us(&mut self, packet: &Packet<'_>, is_group: bool) -> bool {
+        let ip::Header {
+            source,
+            destination,
+            protocol,
+            ..
+        } = packet.header;
+        let config = &self.shared.config;
+        let is_near = protocol == Protocol::ICMPV6;
+        let is_solicited = is_group
+            && is_near
+            && config
+                .addresses
+                .iter()
+                .any(|own| own.address().solicited_node() == destination);
+        if !config.is_own(destination) && !is_solicited {
+            self.shared.counters.dropped_not_ours += 1;
+            return false;
+        }
+        // Who looks whether an address is free has none (RFC 4862, section 5.4.2).
+        // Whoever is not allowed to connect is a neighbour all the same, such as the gateway.
+        let is_neighbours = is_near
+            && packet.header.hop_limit == 255
+            && matches!(packet.payload.first(), Some(135 | 136))
+            && source.is_station()
+            && !config.is_own(source);
+        let takes =
+            config.takes_from(source) || is_neighbours || is_near && source == Address::UNSPECIFIED;
+        if !takes {
+            self.shared.counters.dropped_source += 1;
+        }
+        takes
+    }
+
+    fn take_segment(&mut self, nic: &impl Nic, packet: &Packet<'_>) -> Result<(), Malformed> {
+        let (header, header_len) = Header::read(packet.payload)?;
+        if !packet.is_verified && !has_right_sum(packet) {
+            return Err(Malformed::Checksum);
+        }
+        self.shared.counters.segments_received += 1;
+        let tuple = FourTuple {
+            local: packet.header.destination,
+            remote: packet.header.source,
+            local_port: header.destination,
+            remote_port: header.source,
+        };
+        let payload = Payload {
+            bytes: &packet.payload[header_len..],
+            frame: u16::try_from(packet.frame).expect("within a burst"),
+            start: u16::try_from(packet.start + header_len).map_err(|_| Malformed::Length)?,
+        };
+        let hash = self.table.hash(&tuple);
+        match self.find(&tuple, hash) {
+            // Its addresses were looked at when the connection began.
+            Some(index) => self.deliver(nic, index, packet, &header, payload),
+            None if !self.is_for_us(packet, false) => {}
+            None => self.take_incoming(
+                nic,
+                &Incoming {
+                    tuple,
+                    hash,
+                    link: packet.link,
+                    header,
+                    payload,
+                },
+            ),
+        }
+        Ok(())
+    }
+
+    /// Notes what a segment has brought. True where the user is to hear of it.
+    #[inline]
+    pub(super) fn note_news(&mut self, index: u32, before: &Before) -> bool {
+        let connection = &mut self.connections[index as usize];
+        let has_more = connection.receive.unread > before.unread
+            || connection.signs.has(Signs::PEER_ENDED) != before.has_ended;
+        let has_room = before
+            .room
+            .is_some_and(|room| connection.send_room(&self.shared) > room);
+        if has_room {
+            connection.signs.clear(Signs::WANTS_ROOM);
+        }
+        if connection.has_fresh() && !before.has_fresh {
+            self.fresh.push(index);
+        }
+        has_more || has_room
+    }
+
+    /// Hands a segment to its connection.
+    pub(super) fn deliver(
+        &mut self,
+        nic: &impl Nic,
+        index: u32,
+        packet: &Packet<'_>,
+        header: &Header,
+        payload: Payload<'_>,
+    ) {
+        let connection = &mut self.connections[index as usize];
+        let before = Before::of(connection, &self.shared);
+        let arrived = connection.arrives(&mut self.shared, nic, header, payload);
+        // Whoever sent what fits into the window is where the peer is.
+        if connection.receive.is_vouched {
+            connection.note_path(packet.link.mac, packet.link.vlan);
+        }
+        let has_news = self.note_news(index, &before);
+        match arrived {
+            Arrived::Settled => {}
+            Arrived::Opened => self.opened(index),
+            Arrived::Refused => {
+                let tuple = self.connections[index as usize].tuple;
+                self.reset(&tuple, packet.link, header, payload.bytes.len());
+            }
+            Arrived::Superseded => {
+                self.shared.predecessor = Some(self.connections[index as usize].send.nxt);
+                let (tuple, hash) = {
+                    let connection = &mut self.connections[index as usize];
+                    connection.failure.get_or_insert(Failure::Aborted);
+                    (connection.tuple, connection.hash)
+                };
+                self.supersede(index);
+                self.take_incoming(
+                    nic,
+                    &Incoming {
+                        tuple,
+                        hash,
+                        link: packet.link,
+                        header: *header,
+                        payload,
+                    },
+                );
+                self.shared.predecessor = None;
+                return;
+            }
+        }
+        if has_news {
+            self.list_ready(index);
+        }
+        self.after_change(index);
+        self.list_to_emit(index);
+    }
+
+    fn take_datagram(&mut self, packet: &Packet<'_>) -> Result<(), Malformed> {
+        let header = udp::Header::read(packet.payload)?;
+        let bytes = &packet.payload[..udp::HEADER_LEN + header.payload_len];
+        // IPv6 wants a checksum (RFC 8200, section 8.1), IPv4 allows to leave it out.
+        let is_sealed = header.checksum != 0 || !packet.header.source.is_v4();
+        let sum = Sum::pseudo_header(
+            packet.header.source,
+            packet.header.destination,
+            Protocol::UDP.0,
+            bytes.len(),
+        );
+        if is_sealed && !packet.is_verified && !sum.with(bytes).is_right() {
+            return Err(Malformed::Checksum);
+        }
+        if !self.datagrams_at.contains(&header.destination) || header.source == 0 {
+            self.shared.counters.dropped_port += 1;
+            return Ok(());
+        }
+        self.shared.counters.datagrams_received += 1;
+        self.datagrams.push_back(Datagram {
+            tuple: FourTuple {
+                local: packet.header.destination,
+                remote: packet.header.source,
+                local_port: header.destination,
+                remote_port: header.source,
+            },
+            link: packet.link,
+            frame: packet.frame,
+            start: packet.start + udp::HEADER_LEN,
+            len: header.payload_len,
+        });
+        Ok(())
+    }
+
+    /// Sends a reset, unless it is one that came (RFC 9293, section 3.10.7.1).
+    pub(super) fn reset(&mut self, tuple: &FourTuple, link: Link, header: &Header, len: usize) {
+        if header.flags.has(Flags::RST) || !self.shared.may_challenge() {
+            return;
+        }
+        self.shared.counters.resets_sent += 1;
+        self.reply_with_reset(tuple, link, header, len);
+    }
+}
+
+fn has_right_sum(packet: &Packet<'_>) -> bool {
+    let header = &packet.header;
+    let len = packet.payload.len();
+    Sum::pseudo_header(header.source, header.destination, Protocol::TCP.0, len)
+        .with(packet.payload)
+        .is_right()
+}

@@ -1,0 +1,277 @@
+//! How connections begin: from outside, by a cookie, and from here.
+
+use std::net::SocketAddr;
+
+use super::frames::Link;
+use super::outgoing::Reply;
+use super::{ConnectionId, Stack};
+use crate::connection::{
+    Connection, Offer, Path, Payload, Signs, State, first_window, headers_len, offer, own_shift,
+};
+use crate::nic::Nic;
+use crate::secrets;
+use crate::table::{FourTuple, Hash};
+use crate::wire::Address;
+use crate::wire::tcp::{Flags, Header, Options, Timestamps};
+
+/// For how long after the last cookie was sent one may come back, in microseconds.
+const COOKIES_FOR: u64 = 130_000_000;
+
+/// Ports that are tried for a connection of ours; with more in use something is wrong.
+const PORTS_TRIED: u64 = 4096;
+
+/// A segment that no connection is there for.
+pub(super) struct Incoming<'f> {
+    pub(super) tuple: FourTuple,
+    pub(super) hash: Hash,
+    pub(super) link: Link,
+    pub(super) header: Header,
+    pub(super) payload: Payload<'f>,
+}
+
+/// Why a connection cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// No address of ours reaches the other's network, and there is no gateway.
+    NoRoute,
+    /// There are as many connections as there may be, or memory is short.
+    Full,
+    /// All ports that were tried are in use for connections to the same place.
+    NoPort,
+}
+
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ConnectError::NoRoute => "no address of this stack reaches it, and there is no gateway",
+            ConnectError::Full => "there are as many connections as there may be",
+            ConnectError::NoPort => "no port is free",
+        })
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl Stack {
+    /// Opens a connection; [`Stack::next_ready`] tells when it is there or has failed.
+    ///
+    /// `may_use` says which local ports may be taken: those whose segments come back to this
+    /// worker's queue, where there are several.
+    pub fn connect(
+        &mut self,
+        to: SocketAddr,
+        mut may_use: impl FnMut(&FourTuple) -> bool,
+    ) -> Result<ConnectionId, ConnectError> {
+        let remote = Address::from(to.ip());
+        let config = &self.shared.config;
+        let local = config.source_for(remote).ok_or(ConnectError::NoRoute)?;
+        config.next_hop(remote).ok_or(ConnectError::NoRoute)?;
+        if !self.has_room() {
+            return Err(ConnectError::Full);
+        }
+        let mut tuple = FourTuple {
+            local,
+            remote,
+            local_port: 0,
+            remote_port: to.port(),
+        };
+        let (first, last) = config.ephemeral_ports;
+        let count = u64::from(last.saturating_sub(first)) + 1;
+        let offset = self.shared.secrets.port_offset(&tuple);
+        let hash = (0..count.min(PORTS_TRIED)).find_map(|_| {
+            // RFC 6056, section 3.3.3: nobody outside can tell the next port.
+            let step = offset.wrapping_add(self.port_counter) % count;
+            self.port_counter = self.port_counter.wrapping_add(1);
+            tuple.local_port = first + u16::try_from(step).expect("below the count");
+            let hash = self.table.hash(&tuple);
+            (may_use(&tuple) && self.find(&tuple, hash).is_none()).then_some(hash)
+        });
+        let hash = hash.ok_or(ConnectError::NoPort)?;
+        let path = Path {
+            mac: None,
+            vlan: self.shared.config.vlan,
+            mtu: self.shared.features.mtu,
+        };
+        let mut connection = Connection::new(tuple, hash, path, &self.shared);
+        if !connection.open(&mut self.shared) {
+            return Err(ConnectError::Full);
+        }
+        let index = self.insert(connection);
+        self.list_to_emit(index);
+        Ok(self.id_of(index))
+    }
+
+    /// A segment for which there is no connection (RFC 9293, section 3.10.7.1 and 3.10.7.2).
+    pub(super) fn take_incoming(&mut self, nic: &impl Nic, incoming: &Incoming<'_>) {
+        let header = &incoming.header;
+        let listens = self.listens_at.contains(&incoming.tuple.local_port);
+        let flags = header.flags;
+        if flags.has(Flags::RST) {
+            self.shared.counters.dropped_no_connection += 1;
+        } else if listens && flags.has(Flags::SYN) && !flags.has(Flags::ACK) {
+            self.take_syn(incoming);
+        } else if listens
+            && flags.has(Flags::ACK)
+            && !flags.has(Flags::SYN)
+            && self.shared.now < self.cookies_until
+        {
+            if self.resume_from_cookie(nic, incoming) {
+                self.shared.counters.cookies_accepted += 1;
+            } else {
+                // A later segment may have overtaken the one that proves the cookie, so that a
+                // reset would end what is just beginning.
+                self.shared.counters.dropped_no_connection += 1;
+            }
+        } else if listens && !flags.has(Flags::ACK) {
+            self.shared.counters.dropped_no_connection += 1;
+        } else {
+            self.shared.counters.dropped_no_connection += 1;
+            let (tuple, link) = (incoming.tuple, incoming.link);
+            self.reset(&tuple, link, header, incoming.payload.bytes.len());
+        }
+    }
+
+    fn take_syn(&mut self, incoming: &Incoming<'_>) {
+        let header = &incoming.header;
+        let offer = offer(header, incoming.tuple.remote.is_v4());
+        if self.half_open >= self.shared.config.half_open_max || !self.has_room() {
+            self.send_cookie(incoming, offer);
+            return;
+        }
+        let mut connection = self.connection_for(incoming);
+        if !connection.accept(&mut self.shared, header.seq, offer) {
+            self.shared.counters.refused_full += 1;
+            return;
+        }
+        connection.signs.set(Signs::HALF_OPEN);
+        self.half_open += 1;
+        let index = self.insert(connection);
+        self.list_to_emit(index);
+    }
+
+    fn connection_for(&self, incoming: &Incoming<'_>) -> Connection {
+        let path = Path {
+            mac: Some(incoming.link.mac),
+            vlan: incoming.link.vlan,
+            mtu: self.shared.features.mtu,
+        };
+        Connection::new(incoming.tuple, incoming.hash, path, &self.shared)
+    }
+
+    /// Answers a SYN without remembering it.
+    fn send_cookie(&mut self, incoming: &Incoming<'_>, offer: Offer) {
+        let now = self.shared.now;
+        let (tuple, header) = (&incoming.tuple, &incoming.header);
+        let secrets = &self.shared.secrets;
+        let cookie = secrets.cookie(tuple, header.seq, offer.mss, now);
+        let offset = secrets.timestamp_offset(tuple);
+        let mut options = Options {
+            mss: Some(self.shared.features.mtu - headers_len(tuple.remote.is_v4())),
+            ..Options::default()
+        };
+        let offer = Offer {
+            sack: offer.sack && self.shared.config.sack,
+            timestamp: offer.timestamp.filter(|_| self.shared.config.timestamps),
+            ..offer
+        };
+        if let Some(value) = offer.timestamp {
+            let told = secrets::cookie_timestamp(now, offer.window_scale, offer.sack);
+            options.timestamps = Some(Timestamps {
+                value: told.wrapping_add(offset),
+                echo: value,
+            });
+            // Without timestamps nothing brings these back.
+            options.window_scale = offer.window_scale.map(|_| own_shift(&self.shared.config));
+            options.sack_permitted = offer.sack;
+        }
+        let reply = Header {
+            source: tuple.local_port,
+            destination: tuple.remote_port,
+            seq: cookie,
+            ack: header.seq + 1,
+            flags: Flags::SYN.and(Flags::ACK),
+            window: first_window(&self.shared.config),
+            options,
+        };
+        self.shared.counters.cookies_sent += 1;
+        self.cookies_until = now.after(COOKIES_FOR);
+        self.reply(Reply {
+            link: incoming.link,
+            local: tuple.local,
+            remote: tuple.remote,
+            header: reply,
+        });
+    }
+
+    /// Begins a connection whose cookie has come back. False where it is none.
+    fn resume_from_cookie(&mut self, nic: &impl Nic, incoming: &Incoming<'_>) -> bool {
+        let (tuple, header) = (&incoming.tuple, &incoming.header);
+        let (irs, iss) = (header.seq - 1, header.ack - 1);
+        let secrets = &self.shared.secrets;
+        let Some(cookie) = secrets.open_cookie(tuple, irs, iss, self.shared.now) else {
+            return false;
+        };
+        let mut offer = Offer {
+            mss: cookie.mss,
+            window_scale: None,
+            sack: false,
+            timestamp: None,
+        };
+        if let Some(timestamps) = header.options.timestamps {
+            let offset = secrets.timestamp_offset(tuple);
+            let told = secrets::open_cookie_timestamp(timestamps.echo.wrapping_sub(offset));
+            (offer.window_scale, offer.sack) = told;
+            offer.timestamp = Some(timestamps.value);
+        }
+        if !self.has_room() {
+            self.shared.counters.refused_full += 1;
+            return true;
+        }
+        let mut connection = self.connection_for(incoming);
+        connection.resume(&self.shared, (irs, iss), offer);
+        let index = self.insert(connection);
+        self.arrive(nic, index, incoming);
+        true
+    }
+
+    /// Hands the segment to the connection that has been made for it.
+    fn arrive(&mut self, nic: &impl Nic, index: u32, incoming: &Incoming<'_>) {
+        let connection = &mut self.connections[index as usize];
+        let arrived = connection.arrives(&mut self.shared, nic, &incoming.header, incoming.payload);
+        if connection.has_fresh() {
+            self.fresh.push(index);
+        }
+        if arrived == crate::connection::Arrived::Opened {
+            self.opened(index);
+        }
+        self.after_change(index);
+        self.list_to_emit(index);
+    }
+
+    /// A handshake is done.
+    pub(super) fn opened(&mut self, index: u32) {
+        let id = self.id_of(index);
+        let connection = &self.connections[index as usize];
+        if connection.signs.has(Signs::PASSIVE) {
+            self.shared.counters.accepted += 1;
+            self.accepted.push_back(id);
+            if connection.is_readable() {
+                self.list_ready(index);
+            }
+        } else {
+            self.shared.counters.connected += 1;
+            self.list_ready(index);
+        }
+    }
+
+    /// A connection in TIME-WAIT makes room for its successor.
+    pub(super) fn supersede(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        connection.state = State::Closed;
+        if connection.signs.has(Signs::ORPHAN) {
+            self.remove(index);
+        } else {
+            self.after_change(index);
+        }
+    }
+}

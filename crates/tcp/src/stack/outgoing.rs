@@ -1,0 +1,334 @@
+//! What leaves: answers without a connection first, then all connections with something due.
+
+use super::Stack;
+use super::frames::Link;
+use crate::connection::{Signs, State, answer_to, seal};
+use crate::nic::{Layout, Nic, Offload};
+use crate::seq::SeqNumber;
+use crate::table::FourTuple;
+use crate::wire::ethernet::{self, EtherType};
+use crate::wire::icmp::{self, Solicited};
+use crate::wire::ip::{self, Protocol};
+use crate::wire::tcp::{Flags, Header};
+use crate::wire::{Address, arp, udp};
+
+/// Answers without a connection that a turn sends at most, of each kind.
+pub(super) const REPLIES_MAX: usize = 128;
+
+/// Echoes that a turn answers at most, and the bytes of each.
+pub(super) const ECHOES_MAX: usize = 8;
+pub(super) const ECHO_LEN_MAX: usize = 9216;
+
+/// A segment without a connection.
+pub(super) struct Reply {
+    pub(super) link: Link,
+    pub(super) local: Address,
+    pub(super) remote: Address,
+    pub(super) header: Header,
+}
+
+/// An answer to a neighbour, or a question.
+pub(super) enum Control {
+    /// An ARP packet.
+    Arp(Link, arp::Packet),
+    /// A neighbour advertisement of one of our addresses; to all where nobody in particular asked.
+    Advertise(Link, Address, Option<Address>),
+    /// A neighbour solicitation.
+    Solicit(Address, Address),
+}
+
+/// An echo that lies in a frame of the burst.
+pub(super) struct Echo {
+    pub(super) link: Link,
+    pub(super) local: Address,
+    pub(super) remote: Address,
+    pub(super) frame: usize,
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+impl Stack {
+    /// Has a segment sent that belongs to no connection.
+    pub(super) fn reply(&mut self, reply: Reply) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.push(reply);
+        } else {
+            self.shared.counters.dropped_no_slot += 1;
+        }
+    }
+
+    /// Has an answer to a neighbour sent.
+    pub(super) fn control(&mut self, control: Control) {
+        if self.controls.len() < REPLIES_MAX {
+            self.controls.push(control);
+        } else {
+            self.shared.counters.dropped_no_slot += 1;
+        }
+    }
+
+    pub(super) fn reply_with_reset(
+        &mut self,
+        tuple: &FourTuple,
+        link: Link,
+        header: &Header,
+        len: usize,
+    ) {
+        let (seq, ack) = answer_to(header, len);
+        self.reply(Reply {
+            link,
+            local: tuple.local,
+            remote: tuple.remote,
+            header: Header {
+                source: tuple.local_port,
+                destination: tuple.remote_port,
+                seq,
+                ack: ack.unwrap_or(SeqNumber(0)),
+                flags: match ack {
+                    Some(_) => Flags::RST.and(Flags::ACK),
+                    None => Flags::RST,
+                },
+                ..Header::default()
+            },
+        });
+    }
+
+    /// Sends what belongs to no connection. What finds no room is lost, as a network may lose it.
+    pub(super) fn emit_replies(&mut self, nic: &mut impl Nic) {
+        while let Some(control) = self.controls.pop() {
+            self.emit_control(nic, &control);
+        }
+        while let Some(reply) = self.replies.pop() {
+            let packet = ip::Header::new(
+                reply.local,
+                reply.remote,
+                Protocol::TCP,
+                reply.header.size(),
+            );
+            let size = reply.header.size();
+            self.emit_packet(nic, reply.link, &packet, size, |bytes| {
+                reply.header.write(bytes);
+            });
+        }
+        while let Some(echo) = self.echoes.pop() {
+            let bytes = &nic.frame(echo.frame).bytes[echo.start..][..echo.len];
+            self.scratch[..echo.len].copy_from_slice(bytes);
+            let protocol = if echo.local.is_v4() {
+                Protocol::ICMP
+            } else {
+                Protocol::ICMPV6
+            };
+            let packet = ip::Header::new(echo.local, echo.remote, protocol, 4 + echo.len);
+            let scratch = std::mem::take(&mut self.scratch);
+            self.emit_packet(nic, echo.link, &packet, 0, |bytes| {
+                icmp::write_echo_reply(&packet, &scratch[..echo.len], bytes);
+            });
+            self.scratch = scratch;
+        }
+    }
+
+    /// Asks for the neighbours that have turned out to be needed.
+    pub(super) fn emit_questions(&mut self, nic: &mut impl Nic) {
+        while let Some(address) = self.neighbours.next_question() {
+            self.ask_for(address);
+        }
+        while let Some(control) = self.controls.pop() {
+            self.emit_control(nic, &control);
+        }
+    }
+
+    /// Writes a packet into a frame. `header_len` is that of TCP or UDP, whose checksum is filled
+    /// in; 0 where there is none of theirs.
+    pub(super) fn emit_packet(
+        &mut self,
+        nic: &mut impl Nic,
+        link: Link,
+        packet: &ip::Header,
+        header_len: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        let is_v4 = packet.source.is_v4();
+        let ethernet = ethernet::Header {
+            destination: link.mac,
+            source: self.shared.features.mac,
+            vlan: link.vlan,
+            ether_type: EtherType::of(packet.source),
+        };
+        let network_at = ethernet.size();
+        let transport_at = network_at + packet.size();
+        let end = transport_at + packet.payload_len;
+        let Some(frame) = nic.slot().filter(|frame| frame.len() >= end) else {
+            self.shared.counters.dropped_no_slot += 1;
+            return false;
+        };
+        ethernet.write(frame);
+        // Of packets that are neither TCP nor UDP the card does not see to the checksums.
+        let fills = self.shared.features.fills_checksums && header_len > 0;
+        packet.write(&mut frame[network_at..], fills);
+        write(&mut frame[transport_at..end]);
+        let mut offload = Offload::None;
+        if header_len > 0 {
+            let layout = Layout {
+                network: u8::try_from(network_at).expect("18 at most"),
+                transport: u8::try_from(transport_at).expect("58 at most"),
+                payload: u8::try_from(transport_at + header_len).expect("118 at most"),
+                is_ipv6: !is_v4,
+                is_udp: packet.protocol == Protocol::UDP,
+            };
+            offload = seal(packet, &mut frame[transport_at..end], &self.shared, layout);
+        }
+        nic.commit(end, offload);
+        let counters = &mut self.shared.counters;
+        counters.frames_sent += 1;
+        match packet.protocol {
+            Protocol::TCP => counters.segments_sent += 1,
+            Protocol::UDP => counters.datagrams_sent += 1,
+            _ => {}
+        }
+        true
+    }
+
+    /// Writes a datagram into a frame. `pieces` follow one another.
+    pub(super) fn emit_datagram(
+        &mut self,
+        nic: &mut impl Nic,
+        link: Link,
+        tuple: &FourTuple,
+        pieces: &[&[u8]],
+    ) -> bool {
+        let payload_len = pieces.iter().map(|piece| piece.len()).sum();
+        let header = udp::Header {
+            source: tuple.local_port,
+            destination: tuple.remote_port,
+            payload_len,
+            checksum: 0,
+        };
+        let len = udp::HEADER_LEN + payload_len;
+        let packet = ip::Header::new(tuple.local, tuple.remote, Protocol::UDP, len);
+        if packet.size() + len > usize::from(self.shared.features.mtu) {
+            return false;
+        }
+        self.emit_packet(nic, link, &packet, udp::HEADER_LEN, |bytes| {
+            header.write(bytes);
+            let mut at = udp::HEADER_LEN;
+            for piece in pieces {
+                bytes[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
+        })
+    }
+
+    fn emit_control(&mut self, nic: &mut impl Nic, control: &Control) {
+        let own_mac = self.shared.features.mac;
+        match *control {
+            Control::Arp(link, ref packet) => {
+                let ethernet = ethernet::Header {
+                    destination: link.mac,
+                    source: own_mac,
+                    vlan: link.vlan,
+                    ether_type: EtherType::ARP,
+                };
+                let Some(frame) = nic.slot() else {
+                    self.shared.counters.dropped_no_slot += 1;
+                    return;
+                };
+                ethernet.write(frame);
+                packet.write(&mut frame[ethernet.size()..]);
+                self.shared.counters.frames_sent += 1;
+                nic.commit(ethernet.size() + arp::LEN, Offload::None);
+            }
+            Control::Advertise(link, own, to) => {
+                let all = Address::v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+                let is_solicited = Solicited(to.is_some());
+                self.emit_neighbour(nic, link, (own, to.unwrap_or(all)), own, Some(is_solicited));
+            }
+            Control::Solicit(from, target) => {
+                let group = target.solicited_node();
+                let [.., a, b, c, d] = group.octets();
+                let link = Link {
+                    mac: crate::nic::Mac([0x33, 0x33, a, b, c, d]),
+                    vlan: self.shared.config.vlan,
+                };
+                self.emit_neighbour(nic, link, (from, group), target, None);
+            }
+        }
+    }
+
+    fn emit_neighbour(
+        &mut self,
+        nic: &mut impl Nic,
+        link: Link,
+        (from, to): (Address, Address),
+        target: Address,
+        answers: Option<Solicited>,
+    ) {
+        let own_mac = self.shared.features.mac;
+        let packet = ip::Header {
+            // So that who gets it knows that no router has passed it on.
+            hop_limit: 255,
+            ..ip::Header::new(from, to, Protocol::ICMPV6, icmp::NEIGHBOUR_LEN)
+        };
+        self.emit_packet(nic, link, &packet, 0, |bytes| {
+            icmp::write_neighbour(&packet, target, own_mac, answers, bytes);
+        });
+    }
+
+    /// Sends what is due of all connections that are listed. Those for which the card has no room
+    /// stay listed.
+    pub(super) fn emit_connections(&mut self, nic: &mut impl Nic) {
+        let mut done = 0;
+        while let Some(&index) = self.to_emit.get(done) {
+            if !self.emit_connection(nic, index) {
+                break;
+            }
+            done += 1;
+        }
+        self.to_emit.drain(..done);
+    }
+
+    /// False where the card takes no more.
+    fn emit_connection(&mut self, nic: &mut impl Nic, index: u32) -> bool {
+        if !self.connections[index as usize]
+            .signs
+            .has(Signs::LISTED_TO_EMIT)
+        {
+            // It is gone.
+            return true;
+        }
+        if self.connections[index as usize].path.mac.is_none() && !self.find_mac(index) {
+            return true;
+        }
+        let connection = &mut self.connections[index as usize];
+        if connection.emit(&mut self.shared, nic).is_err() {
+            self.set_timer(index);
+            return false;
+        }
+        connection.signs.clear(Signs::LISTED_TO_EMIT);
+        if connection.state == State::Closed && connection.signs.has(Signs::ORPHAN) {
+            self.remove(index);
+        } else {
+            self.set_timer(index);
+        }
+        true
+    }
+
+    /// Looks the next station up. False where it is not known yet; it is asked for.
+    fn find_mac(&mut self, index: u32) -> bool {
+        let connection = &mut self.connections[index as usize];
+        let now = self.shared.now;
+        let hop = self.shared.config.next_hop(connection.tuple.remote);
+        let mac = hop.and_then(|hop| self.neighbours.find(hop, now));
+        if let Some(mac) = mac {
+            let vlan = connection.path.vlan;
+            connection.note_path(mac, vlan);
+        } else {
+            connection.signs.clear(Signs::LISTED_TO_EMIT);
+            if connection.state == State::Closed && connection.signs.has(Signs::ORPHAN) {
+                self.remove(index);
+            } else {
+                self.waiting_for_mac.push(index);
+                self.set_timer(index);
+            }
+        }
+        mac.is_some()
+    }
+}

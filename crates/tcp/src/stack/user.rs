@@ -1,0 +1,262 @@
+//! What the user of a stack does between [`Stack::begin`] and [`Stack::end`].
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::frames::Link;
+use super::{ConnectionId, Failure, Stack};
+use crate::connection::{Signs, State};
+use crate::nic::Nic;
+use crate::table::FourTuple;
+
+/// What an attempt to receive came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes came, at least one.
+    Bytes(usize),
+    /// Nothing is there at the moment.
+    Nothing,
+    /// The peer has sent everything.
+    Ended,
+    /// The connection is broken, or is not there.
+    Failed(Failure),
+}
+
+/// What has become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is something to read, or the end.
+    pub readable: bool,
+    /// There is room to send.
+    pub writable: bool,
+    /// The peer sends no more; what it sent before can still be read.
+    pub ended: bool,
+    /// It is over, other than by both sides' wish.
+    pub failure: Option<Failure>,
+}
+
+/// A datagram that came in this turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram {
+    pub(super) tuple: FourTuple,
+    pub(super) link: Link,
+    pub(super) frame: usize,
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+impl Datagram {
+    /// Its payload. Only before [`Stack::end`].
+    pub fn bytes<'n>(&self, nic: &'n impl Nic) -> &'n [u8] {
+        &nic.frame(self.frame).bytes[self.start..][..self.len]
+    }
+
+    /// From where it came.
+    pub fn source(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::from(self.tuple.remote), self.tuple.remote_port)
+    }
+
+    /// To which of our addresses it came.
+    pub fn destination(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::from(self.tuple.local), self.tuple.local_port)
+    }
+}
+
+/// A connection as statistics show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// Its state.
+    pub state: State,
+    /// Bytes received and not read.
+    pub unread: u32,
+    /// Bytes taken and not acknowledged.
+    pub unacknowledged: u32,
+    /// The smoothed round-trip time, in microseconds; 0 where nothing was measured.
+    pub rtt_us: u32,
+    /// The congestion window, in bytes.
+    pub window: u32,
+}
+
+impl Stack {
+    /// A connection that another side has opened and nobody has taken yet.
+    pub fn next_accepted(&mut self) -> Option<ConnectionId> {
+        loop {
+            let id = self.accepted.pop_front()?;
+            if self.index_of(id).is_some() {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Whether there may be one.
+    pub fn has_accepted(&self) -> bool {
+        !self.accepted.is_empty()
+    }
+
+    /// A connection with news, and which. It is not named again before there are others.
+    pub fn next_ready(&mut self) -> Option<(ConnectionId, Readiness)> {
+        loop {
+            let index = self.ready.pop_front()?;
+            let connection = &mut self.connections[index as usize];
+            if connection.signs.has(Signs::LISTED_READY) {
+                connection.signs.clear(Signs::LISTED_READY);
+                return Some((self.id_of(index), self.readiness_at(index as usize)));
+            }
+        }
+    }
+
+    /// How a connection stands, also where that is no news; `None` where it is not there.
+    pub fn readiness(&self, id: ConnectionId) -> Option<Readiness> {
+        self.index_of(id).map(|index| self.readiness_at(index))
+    }
+
+    fn readiness_at(&self, index: usize) -> Readiness {
+        let connection = &self.connections[index];
+        Readiness {
+            readable: connection.is_readable(),
+            writable: connection.send_room(&self.shared) > 0,
+            ended: connection.signs.has(Signs::PEER_ENDED),
+            failure: connection.failure,
+        }
+    }
+
+    /// Whether a datagram of this turn has not been taken yet.
+    pub fn has_datagrams(&self) -> bool {
+        !self.datagrams.is_empty()
+    }
+
+    /// A datagram of this turn.
+    pub fn next_datagram(&mut self) -> Option<Datagram> {
+        self.datagrams.pop_front()
+    }
+
+    /// Copies out what was received.
+    pub fn receive(&mut self, nic: &impl Nic, id: ConnectionId, space: &mut [u8]) -> Received {
+        let Some(index) = self.index_of(id) else {
+            return Received::Failed(Failure::Aborted);
+        };
+        let connection = &mut self.connections[index];
+        if connection.receive.unread > 0 && !space.is_empty() {
+            let len = connection.read(&mut self.shared, nic, space);
+            if connection.has_opened(&self.shared) {
+                connection.signs.set(Signs::ACK_NOW);
+                self.list_to_emit(id.index);
+            }
+            return Received::Bytes(len);
+        }
+        match connection.failure {
+            Some(failure) => Received::Failed(failure),
+            None if connection.signs.has(Signs::PEER_ENDED)
+                || connection.state == State::Closed =>
+            {
+                Received::Ended
+            }
+            None => Received::Nothing,
+        }
+    }
+
+    /// Bytes that were received and not read.
+    pub fn unread(&self, id: ConnectionId) -> usize {
+        self.index_of(id)
+            .map_or(0, |index| self.connections[index].receive.unread as usize)
+    }
+
+    /// Takes bytes to be sent and says how many; [`Stack::next_ready`] tells when there is room
+    /// again, where that is not all.
+    pub fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, Failure> {
+        let Some(index) = self.index_of(id) else {
+            return Err(Failure::Aborted);
+        };
+        let connection = &mut self.connections[index];
+        if let Some(failure) = connection.failure {
+            return Err(failure);
+        }
+        if !matches!(
+            connection.state,
+            State::Established | State::CloseWait | State::SynSent | State::SynReceived
+        ) {
+            return Err(Failure::Aborted);
+        }
+        let taken = connection.enqueue(&mut self.shared, bytes);
+        if taken < bytes.len() {
+            connection.signs.set(Signs::WANTS_ROOM);
+            if connection.send_room(&self.shared) > 0 {
+                self.waiting_for_memory.push(id.index);
+            }
+        }
+        if taken > 0 {
+            self.list_to_emit(id.index);
+        }
+        Ok(taken)
+    }
+
+    /// Answers a datagram with another, made of pieces. False where it is too long, or finds no
+    /// room in the card's queue.
+    pub fn answer(&mut self, nic: &mut impl Nic, to: &Datagram, pieces: &[&[u8]]) -> bool {
+        self.emit_datagram(nic, to.link, &to.tuple, pieces)
+    }
+
+    /// The user has sent everything, and goes on receiving.
+    pub fn shut_down(&mut self, id: ConnectionId) {
+        if let Some(index) = self.index_of(id) {
+            let connection = &mut self.connections[index];
+            if connection.state == State::SynSent || !connection.end(&mut self.shared) {
+                connection.abort(&mut self.shared, Failure::Aborted);
+                self.after_change(id.index);
+            }
+            self.list_to_emit(id.index);
+        }
+    }
+
+    /// The user is done: what was taken to be sent still arrives, and nothing more is received.
+    /// The name is that of nothing from now on.
+    pub fn close(&mut self, id: ConnectionId) {
+        let Some(index) = self.index_of(id) else {
+            return;
+        };
+        let connection = &mut self.connections[index];
+        // Who leaves something unread says so (RFC 2525, section 2.17).
+        let is_abrupt = connection.receive.unread > 0 || !connection.is_open();
+        if is_abrupt || !connection.end(&mut self.shared) {
+            connection.abort(&mut self.shared, Failure::Aborted);
+        }
+        self.forsake(id.index);
+    }
+
+    /// The user is done, and the peer is told that it is over.
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Some(index) = self.index_of(id) {
+            self.connections[index].abort(&mut self.shared, Failure::Aborted);
+            self.forsake(id.index);
+        }
+    }
+
+    fn forsake(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        connection.signs.set(Signs::ORPHAN);
+        connection.signs.clear(Signs::LISTED_READY);
+        connection.forget_unread(&mut self.shared);
+        if connection.state == State::FinWait2 {
+            connection.timers.state_at = self.shared.now + self.shared.config.time_wait;
+        }
+        self.list_to_emit(index);
+    }
+
+    /// What a connection is, as far as statistics tell.
+    pub fn describe(&self, id: ConnectionId) -> Option<Description> {
+        let connection = &self.connections[self.index_of(id)?];
+        let tuple = &connection.tuple;
+        Some(Description {
+            local: SocketAddr::new(tuple.local.into(), tuple.local_port),
+            remote: SocketAddr::new(tuple.remote.into(), tuple.remote_port),
+            state: connection.state,
+            unread: connection.receive.unread,
+            unacknowledged: connection.send.end.since(connection.send.una),
+            rtt_us: connection.rtt.smoothed,
+            window: connection.congestion.window(),
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! The Internet checksum (RFC 1071): the ones' complement sum of 16-bit words.
+
+use super::Address;
+
+/// A sum under way, of words in network order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[must_use]
+pub struct Sum(u64);
+
+impl Sum {
+    /// Of nothing.
+    pub const ZERO: Sum = Sum(0);
+
+    /// Of `bytes`.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Sum {
+        Sum::ZERO.with(bytes)
+    }
+
+    /// The sum with that of `bytes`, of which a last odd one counts as if a zero followed. All that
+    /// was added before must have had an even length.
+    #[inline]
+    pub fn with(self, bytes: &[u8]) -> Sum {
+        // Words of four bytes in the machine's order give the same sum but for the order of its
+        // two bytes (RFC 1071, section 2 B), and 2^32 of them fit.
+        let (words, rest) = bytes.as_chunks::<4>();
+        let sum: u64 = words
+            .iter()
+            .map(|&word| u64::from(u32::from_ne_bytes(word)))
+            .sum();
+        let last = match *rest {
+            [a] => [a, 0, 0, 0],
+            [a, b] => [a, b, 0, 0],
+            [a, b, c] => [a, b, c, 0],
+            _ => [0; 4],
+        };
+        Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
+    }
+
+    /// The sum with a number's.
+    #[inline]
+    pub fn with_u16(self, number: u16) -> Sum {
+        Sum(self.0 + u64::from(number.to_be()))
+    }
+
+    /// The sum with another.
+    #[inline]
+    pub fn and(self, other: Sum) -> Sum {
+        Sum(self.0 + other.0)
+    }
+
+    /// The sum with that of four bytes, as [`Sum::with`].
+    #[inline]
+    pub fn with_u32(self, number: u32) -> Sum {
+        Sum(self.0 + u64::from(number.to_be()))
+    }
+
+    /// The sum of the pseudo header of TCP, UDP or ICMPv6 (RFC 9293, section 3.1; RFC 8200,
+    /// section 8.1), with the length of what it is put before.
+    #[inline]
+    pub fn pseudo_header(from: Address, to: Address, protocol: u8, len: usize) -> Sum {
+        let sum = match from.is_v4() {
+            true => Sum::of(&from.v4_octets()).with(&to.v4_octets()),
+            false => Sum::of(&from.octets()).with(&to.octets()),
+        };
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        sum.with(&len.to_be_bytes()).with_u16(u16::from(protocol))
+    }
+
+    /// In 16 bits, not inverted, as a card wants it that goes on from there.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits")]
+    pub fn folded(self) -> u16 {
+        let mut sum = self.0;
+        // At most 33 bits are left, then 18, 17 and 16.
+        sum = (sum >> 32) + (sum & 0xffff_ffff);
+        sum = (sum >> 16) + (sum & 0xffff);
+        sum = (sum >> 16) + (sum & 0xffff);
+        sum = (sum >> 16) + (sum & 0xffff);
+        u16::from_be(sum as u16)
+    }
+
+    /// What is written into a header: the sum inverted.
+    #[inline]
+    pub fn checksum(self) -> u16 {
+        !self.folded()
+    }
+
+    /// Whether it is the sum of something that holds its own right checksum.
+    #[inline]
+    pub fn is_right(self) -> bool {
+        // Folding is counting modulo 2^16 - 1, of which only nothing at all gives zero.
+        self.0 != 0 && self.0.is_multiple_of(0xffff)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Word by word, as the RFC defines it.
+    fn defined(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            let word = u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+            sum += word;
+            sum = (sum >> 16) + (sum & 0xffff);
+        }
+        u16::try_from(sum).expect("folded")
+    }
+
+    #[test]
+    fn the_example_of_the_rfc() {
+        // RFC 1071, section 3.
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::of(&bytes).folded(), 0xddf2);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_as_defined(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(Sum::of(&bytes).folded(), defined(&bytes));
+        }
+
+        #[test]
+        fn parts_add_up(bytes in proptest::collection::vec(any::<u8>(), 2..300), at in 0usize..300) {
+            let at = (at % bytes.len()) & !1;
+            let sum = Sum::of(&bytes[..at]).with(&bytes[at..]);
+            prop_assert_eq!(sum.folded(), defined(&bytes));
+        }
+
+        #[test]
+        fn what_holds_its_checksum_is_right(bytes in proptest::collection::vec(any::<u8>(), 2..300)) {
+            let mut bytes = bytes;
+            bytes[..2].fill(0);
+            let checksum = Sum::of(&bytes).checksum();
+            bytes[..2].copy_from_slice(&checksum.to_be_bytes());
+            prop_assert!(Sum::of(&bytes).is_right());
+            bytes[0] ^= 1;
+            prop_assert!(!Sum::of(&bytes).is_right());
+        }
+    }
+}
