@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut joined = Vec::new();
-    for (at, (head, part)) in frame.parts(&reply).enumerate() {
+    for (at, (head, part)) in frame.parts(&reply, PART_LEN).enumerate() {
         assert_eq!(usize::from(u16::from_be_bytes([head[2], head[3]])), at);
         assert_eq!(u16::from_be_bytes([head[0], head[1]]), frame.request_id);
         assert!(!part.is_empty() && part.len() <= PART_LEN);

@@ -13,12 +13,9 @@
 /// Bytes of the frame.
 pub const FRAME_LEN: usize = 8;
 
-/// Bytes of a reply that one datagram takes: with its frame, as memcached has it, 1400, which fit
-/// Ethernet's.
+/// Bytes of a reply that one datagram takes where it has room for them: with its frame, as memcached
+/// has it, 1400, which fit Ethernet's.
 pub const PART_LEN: usize = 1400 - FRAME_LEN;
-
-/// Bytes of a reply that its datagrams can number.
-pub const REPLY_LEN_MAX: usize = PART_LEN * u16::MAX as usize;
 
 /// A request's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +37,18 @@ impl Frame {
         (!request.is_empty()).then_some((Frame { request_id }, request))
     }
 
-    /// The reply's datagrams: the frame and the part of each. What is beyond [`REPLY_LEN_MAX`] is
-    /// not in them.
-    pub fn parts(self, reply: &[u8]) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
-        let count = u16::try_from(reply.len().div_ceil(PART_LEN)).unwrap_or(u16::MAX);
+    /// The reply's datagrams, each with `part_len` bytes of it at most, which is not 0: the frame and
+    /// the part of each. What is beyond the 65535th is not in them.
+    pub fn parts(
+        self,
+        reply: &[u8],
+        part_len: usize,
+    ) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
+        let count = u16::try_from(reply.len().div_ceil(part_len)).unwrap_or(u16::MAX);
         let [i0, i1] = self.request_id.to_be_bytes();
         let [c0, c1] = count.to_be_bytes();
         (0..count)
-            .zip(reply.chunks(PART_LEN))
+            .zip(reply.chunks(part_len))
             .map(move |(number, part)| {
                 let [n0, n1] = number.to_be_bytes();
                 ([i0, i1, n0, n1, c0, c1, 0, 0], part)
@@ -82,14 +83,21 @@ mod tests {
     fn a_reply_is_cut_into_numbered_parts() {
         let frame = Frame { request_id: 0x1234 };
         let reply: Vec<u8> = (0..3000u32).map(|at| at.to_be_bytes()[3]).collect();
-        let parts: Vec<_> = frame.parts(&reply).collect();
+        let parts: Vec<_> = frame.parts(&reply, PART_LEN).collect();
         for (number, (frame, part)) in (0..).zip(&parts) {
             assert_eq!(*frame, [0x12, 0x34, 0, number, 0, 3, 0, 0]);
             assert!(part.len() <= 1392);
         }
         let joined: Vec<u8> = parts.iter().flat_map(|part| part.1).copied().collect();
         assert_eq!(joined, reply);
-        assert_eq!(frame.parts(b"").count(), 0);
-        assert_eq!(frame.parts(&reply[..1392]).count(), 1);
+        assert_eq!(frame.parts(b"", PART_LEN).count(), 0);
+        assert_eq!(frame.parts(&reply[..1392], PART_LEN).count(), 1);
+        assert_eq!(frame.parts(&reply, 1000).count(), 3);
+        assert!(
+            frame
+                .parts(&reply, 1000)
+                .all(|(_, part)| part.len() == 1000)
+        );
+        assert_eq!(frame.parts(&[0; 70_000], 1).count(), 65_535);
     }
 }

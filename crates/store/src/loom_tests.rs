@@ -13,7 +13,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 /// Runs `model` with at most `preemptions` forced switches.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
@@ -21,7 +21,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 /// An index of one sub-table that can split once, and room for the second.
-fn index() -> Index {
+pub(crate) fn index() -> Index {
     let words: Box<[AtomicU64]> = (0..2).map(|_| AtomicU64::new(0)).collect();
     let buckets: Box<[Bucket]> = (0..2 * TABLE_BUCKETS).map(|_| Bucket::default()).collect();
     let index = Index::new(Directory::new(words, 0), buckets);
@@ -32,16 +32,20 @@ fn index() -> Index {
 /// A hash whose first bucket is `first`, whose second is `first ^ 3` or `first ^ 1`, and whose top
 /// tag bit is `upper`: tags are told apart by `n`.
 fn hash(first: u64, far: bool, upper: bool, n: u64) -> KeyHash {
-    let wanted = if far { 3 } else { 1 };
+    hash_to(first, if far { 3 } else { 1 }, upper, n as usize)
+}
+
+/// As that, with `first ^ flip` for the second bucket.
+pub(crate) fn hash_to(first: u64, flip: u32, upper: bool, n: usize) -> KeyHash {
     let tag = (0..1u64 << 15)
-        .map(|t| t | if upper { 1 << 15 } else { 0 })
-        .filter(|&t| ((t as u32).wrapping_mul(0x5bd1_e995) | 1) & 3 == wanted)
-        .nth(n as usize)
+        .map(|tag| tag | u64::from(upper) << 15)
+        .filter(|&tag| ((tag as u32).wrapping_mul(0x5bd1_e995) | 1) & 3 == flip)
+        .nth(n)
         .unwrap();
     KeyHash(tag << 48 | first)
 }
 
-fn slot(hash: KeyHash) -> Slot {
+pub(crate) fn slot(hash: KeyHash) -> Slot {
     Slot::item(
         hash.tag(),
         Location::of_offset(((hash.0 >> 45) as usize & !7) + 8),
@@ -49,7 +53,7 @@ fn slot(hash: KeyHash) -> Slot {
     )
 }
 
-fn insert(index: &Index, hash: KeyHash) -> bool {
+pub(crate) fn insert(index: &Index, hash: KeyHash) -> bool {
     let locked = index.lock(hash);
     locked.insert(slot(hash)) != Inserted::Full
 }

@@ -2,46 +2,11 @@
 
 use super::Cell;
 use crate::index::slot::Slot;
-use crate::index::{Bucket, Directory, Index, Inserted, TABLE_BUCKETS, TableId};
+use crate::index::{Index, TableId};
 use crate::key::KeyHash;
-use crate::sync::AtomicU64;
+use crate::loom_tests::{check, hash_to as hash, index, insert, slot};
 use loom::sync::Arc;
 use loom::thread;
-
-/// Runs `model` with at most `preemptions` forced switches.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 100_000;
-    builder.check(model);
-}
-
-fn index() -> Index {
-    let words: Box<[AtomicU64]> = (0..2).map(|_| AtomicU64::new(0)).collect();
-    let buckets: Box<[Bucket]> = (0..2 * TABLE_BUCKETS).map(|_| Bucket::default()).collect();
-    let index = Index::new(Directory::new(words, 0), buckets);
-    index.adopt_first_tables(|| TableId(0));
-    index
-}
-
-/// A hash whose buckets are `first` and, with `flip` 1 or 3, `first ^ flip`; `n` tells tags apart.
-fn hash(first: u64, flip: u32, upper: bool, n: usize) -> KeyHash {
-    let tag = (0..1u64 << 15)
-        .map(|tag| tag | u64::from(upper) << 15)
-        .filter(|&tag| ((tag as u32).wrapping_mul(0x5bd1_e995) | 1) & 3 == flip)
-        .nth(n)
-        .unwrap();
-    KeyHash(tag << 48 | first)
-}
-
-fn slot(hash: KeyHash) -> Slot {
-    let location = crate::index::slot::Location::of_offset(((hash.0 >> 45) as usize & !7) + 8);
-    Slot::item(hash.tag(), location, 64)
-}
-
-fn insert(index: &Index, hash: KeyHash) -> bool {
-    index.lock(hash).insert(slot(hash)) != Inserted::Full
-}
 
 fn remove(index: &Index, hash: KeyHash) {
     let place = index.find(hash, |found| found.location() == slot(hash).location());
