@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coua_store::UnixSeconds;
-use coua_transport::sockets::Stream;
+use coua_transport::sockets::{PeerAddress, Stream};
 
 /// What a connection is about, in memcached's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,19 +18,25 @@ pub enum Activity {
     Writing = 2,
 }
 
-/// One connection, shared between its worker and whoever answers `stats conns`.
+/// What is known of one connection, shared between its worker and whoever answers `stats conns`.
 pub struct Connection {
-    /// The socket. It closes when the last owner drops it.
-    pub stream: Stream,
+    /// The socket's number.
+    pub descriptor: i32,
+    /// The client's address.
+    pub peer: PeerAddress,
+    /// The address to which it has connected.
+    pub local: PeerAddress,
     last_request: AtomicU32,
     activity: AtomicU8,
 }
 
 impl Connection {
-    /// A connection that has just been accepted.
-    pub fn new(stream: Stream, now: UnixSeconds) -> Connection {
+    /// What there is to know of a connection that has just been accepted.
+    pub fn new(stream: &Stream, now: UnixSeconds) -> Connection {
         Connection {
-            stream,
+            descriptor: stream.descriptor(),
+            peer: stream.peer(),
+            local: stream.local(),
             last_request: AtomicU32::new(now.0),
             activity: AtomicU8::new(Activity::Reading as u8),
         }

@@ -125,7 +125,7 @@ counters! {
     connections_shed,
     /// Datagrams that held requests.
     udp_requests,
-    /// Datagrams that held none, or came from an address that is not answered.
+    /// Datagrams that held none, came from an address that is not answered, or found no room.
     udp_dropped,
     /// Replies that were not sent as datagrams: too long, or more than the address is sent.
     udp_replies_dropped,

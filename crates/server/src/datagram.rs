@@ -11,7 +11,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use coua_protocol::datagram::{FRAME_LEN, Frame, PART_LEN};
+use coua_protocol::datagram::{FRAME_LEN, Frame};
+use coua_transport::sockets::Sender;
 
 /// Bytes of a reply at most. A longer one is not sent.
 pub const REPLY_LEN_MAX: usize = 2 << 20;
@@ -30,29 +31,33 @@ const PORT_MIN: u16 = 1024;
 pub struct Datagram {
     /// The socket it came by, among the worker's.
     pub socket: usize,
-    from: SocketAddr,
+    /// Bytes of the reply in each datagram of it at most.
+    part_len: usize,
+    from: Sender,
     frame: Frame,
     reply: Vec<u8>,
     is_too_long: bool,
 }
 
 impl Datagram {
-    /// A place for a datagram that has not come yet.
-    pub fn vacant(socket: usize) -> Datagram {
+    /// A place for a datagram that has not come yet. `part_len` is not 0.
+    pub fn vacant(socket: usize, part_len: usize) -> Datagram {
         Datagram {
             socket,
-            from: SocketAddr::from(([0, 0, 0, 0], 0)),
+            part_len,
+            from: SocketAddr::from(([0, 0, 0, 0], 0)).into(),
             frame: Frame { request_id: 0 },
             reply: Vec::new(),
             is_too_long: false,
         }
     }
 
-    /// Begins with what came from an address. The request stands behind the bytes that are
+    /// Begins with what came from somebody. The request stands behind the bytes that are
     /// returned; `None` where it is none, or not one that is answered.
-    pub fn begin(&mut self, bytes: &[u8], from: SocketAddr, own_port: u16) -> Option<usize> {
+    pub fn begin(&mut self, bytes: &[u8], from: Sender, own_port: u16) -> Option<usize> {
         let (frame, request) = Frame::read(bytes)?;
-        if from.port() < PORT_MIN || from.port() == own_port {
+        let port = from.address().port();
+        if port < PORT_MIN || port == own_port {
             return None;
         }
         self.from = from;
@@ -74,19 +79,19 @@ impl Datagram {
     }
 
     /// Where the reply goes.
-    pub fn from(&self) -> SocketAddr {
+    pub fn from(&self) -> Sender {
         self.from
     }
 
     /// What sending the reply costs of an allowance, in bytes.
     pub fn cost(&self) -> u64 {
-        let parts = self.reply.len().div_ceil(PART_LEN) as u64;
+        let parts = self.reply.len().div_ceil(self.part_len) as u64;
         self.reply.len() as u64 + parts * (FRAME_LEN as u64 + HEADERS_LEN)
     }
 
     /// The reply's datagrams: frame and part of each.
     pub fn parts(&self) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
-        self.frame.parts(&self.reply)
+        self.frame.parts(&self.reply, self.part_len)
     }
 
     /// Makes room for the next datagram.
@@ -161,26 +166,32 @@ impl Allowances {
 
 #[cfg(test)]
 mod tests {
+    use coua_protocol::datagram::PART_LEN;
+
     use super::*;
 
     const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 40_000);
 
+    fn client() -> Sender {
+        SocketAddr::from(CLIENT).into()
+    }
+
     #[test]
     fn services_and_the_server_itself_are_not_answered() {
         let request = b"\x12\x34\0\0\0\x01\0\0get a\r\n";
-        let mut datagram = Datagram::vacant(0);
-        assert_eq!(datagram.begin(request, CLIENT.into(), 11211), Some(8));
-        assert_eq!(datagram.begin(&request[..8], CLIENT.into(), 11211), None);
+        let mut datagram = Datagram::vacant(0, PART_LEN);
+        assert_eq!(datagram.begin(request, client(), 11211), Some(8));
+        assert_eq!(datagram.begin(&request[..8], client(), 11211), None);
         for (port, own_port) in [(1023, 11211), (40_000, 40_000)] {
-            let from = SocketAddr::from((CLIENT.0, port));
+            let from = SocketAddr::from((CLIENT.0, port)).into();
             assert_eq!(datagram.begin(request, from, own_port), None, "{port}");
         }
     }
 
     #[test]
     fn a_reply_is_gathered_until_it_is_too_long() {
-        let mut datagram = Datagram::vacant(0);
-        datagram.begin(b"\x12\x34\0\0\0\x01\0\0x", CLIENT.into(), 0);
+        let mut datagram = Datagram::vacant(0, PART_LEN);
+        datagram.begin(b"\x12\x34\0\0\0\x01\0\0x", client(), 0);
         let reply = [b'r'; 3000];
         assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter()));
         assert_eq!(
@@ -188,6 +199,10 @@ mod tests {
             3000
         );
         assert_eq!(datagram.cost(), 3000 + 3 * 36);
+        datagram.part_len = 1000;
+        assert_eq!((datagram.parts().count(), datagram.cost()), (3, 3 * 1036));
+        datagram.part_len = 999;
+        assert_eq!(datagram.parts().count(), 4);
         datagram.clear();
         assert_eq!(datagram.parts().count(), 0);
         assert!(!datagram.gather(std::iter::repeat_n(&reply[..], 1000)));

@@ -4,6 +4,7 @@
 mod addresses;
 mod extended;
 mod help;
+mod network;
 mod raw;
 mod resolved;
 mod sizes;
@@ -14,6 +15,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 pub use addresses::Listen;
+pub use network::{Driver, Net};
 pub use raw::Raw;
 pub use resolved::{Settings, UnixSocket};
 

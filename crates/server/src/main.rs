@@ -45,6 +45,9 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
             // The folder changes before the socket is removed.
             socket.path = std::path::absolute(&socket.path)?;
         }
+        if let Some(trace) = settings.net.as_mut().and_then(|net| net.trace.as_mut()) {
+            *trace = std::path::absolute(&*trace)?;
+        }
     }
     // Signals that come while the server starts are waiting when it has started.
     let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(|source| {
@@ -57,6 +60,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     let mut sockets = Sockets::open(&settings)?;
     process::drop_root(&settings)?;
     sockets.open_unix(&settings)?;
+    sockets.trace(&settings)?;
     let server = Server::start(settings, sockets)?;
     if let Some(shortage) = shortage {
         tracing::warn!("{shortage}");

@@ -140,7 +140,7 @@ impl Output {
             return gathered(datagram.gather(std::iter::once(rest)));
         }
         while !rest.is_empty() {
-            match session.connection.stream.send(rest) {
+            match session.stream.send(rest) {
                 Sent::Bytes(count) => {
                     self.bytes_sent += count as u64;
                     rest = &rest[count..];
@@ -173,7 +173,7 @@ impl Output {
             self.len = 0;
             return gathered(datagram.gather(pieces));
         }
-        let drained = send_pieces(&session.connection.stream, pieces, total, &mut sent);
+        let drained = send_pieces(&session.stream, pieces, total, &mut sent);
         self.bytes_sent += sent as u64;
         let flushed = match drained {
             Drained::All => Flushed::All,

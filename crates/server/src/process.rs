@@ -126,7 +126,8 @@ fn raise_core_limit() -> Result<(), ProcessError> {
 }
 
 /// Fewer descriptors than wanted will do as long as there is one for each connection, which is all
-/// that memcached asks for: then the last connections may have to wait.
+/// that memcached asks for: then the last connections may have to wait. Those on a stack of the
+/// server's own take none.
 fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, ProcessError> {
     let connections = settings.connections_max as u64;
     let others = DESCRIPTORS + DESCRIPTORS_PER_WORKER * settings.workers as u64;
@@ -143,7 +144,7 @@ fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, Process
         return Ok(None);
     }
     let granted = now.maximum.unwrap_or(needed);
-    if granted < connections {
+    if granted < connections && settings.net.is_none() {
         return Err(ProcessError::Descriptors {
             connections: settings.connections_max,
             needed,

@@ -3,15 +3,19 @@
 mod listening;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+mod userspace;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use coua_store::{Store, StoreError};
 use coua_transport::sockets::{ListenError, Waker};
+use coua_transport::userspace::HostCounters;
 
 use crate::clock::Clock;
 use crate::connections::Registry;
@@ -19,7 +23,7 @@ use crate::counters::{Counters, Totals};
 use crate::flags::Settings;
 use crate::log;
 use crate::stats::Prefixes;
-use crate::worker::{MEMORY_PER_WORKER, Worker};
+use crate::worker::{Desk, MEMORY_PER_WORKER, Worker};
 pub use listening::{Sockets, WorkerSockets};
 use listening::{remedy, write_port_file};
 
@@ -52,6 +56,8 @@ pub struct Shared {
     addresses: Vec<SocketAddr>,
     udp_addresses: Vec<SocketAddr>,
     counters: Box<[Counters]>,
+    /// What each worker's stack in user space has counted, as of late.
+    net: Box<[Mutex<Option<HostCounters>>]>,
     baseline: Mutex<Baseline>,
     wakers: Box<[Waker]>,
     stopping: AtomicBool,
@@ -78,6 +84,7 @@ impl Shared {
             addresses: Vec::new(),
             udp_addresses: Vec::new(),
             counters: (0..workers).map(|_| Counters::default()).collect(),
+            net: (0..workers).map(|_| Mutex::default()).collect(),
             baseline: Mutex::default(),
             wakers,
             stopping: AtomicBool::new(false),
@@ -108,6 +115,21 @@ impl Shared {
             store: self.store.stats().totals,
         };
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
+    }
+
+    /// What the workers' stacks in user space have counted, where there are any.
+    pub fn net_counters(&self) -> impl Iterator<Item = HostCounters> {
+        self.net
+            .iter()
+            .filter_map(|net| *net.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells what a worker's stack has counted.
+    pub fn tell_net_counters(&self, worker: usize, counters: HostCounters) {
+        let mut told = self.net[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *told = Some(counters);
     }
 
     /// The counters of one worker.
@@ -150,7 +172,7 @@ impl Shared {
         self.settings.refuses_at_once || !self.registry.is_full()
     }
 
-    /// Bytes outside of `-m` that each worker takes.
+    /// Bytes outside of `-m` that each worker takes, without the card and the stack's tables.
     pub fn memory_per_worker(&self) -> usize {
         MEMORY_PER_WORKER
     }
@@ -192,6 +214,25 @@ pub enum StartError {
     /// The network.
     #[error("{0}: {hint}", hint = remedy(.0))]
     Listen(#[from] ListenError),
+    /// The card of a stack of the server's own.
+    #[error("--net {name}: {why}")]
+    Net {
+        /// Driver and interface.
+        name: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// The file for the frames of that card.
+    #[error(
+        "--pcap: cannot write {path}: {source}; give a file in a folder that the user (-u) may \
+         write to"
+    )]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The memory of the workers.
     #[error(
         "-t: cannot take {bytes} bytes of memory for {workers} threads; give fewer, or less -m"
@@ -239,12 +280,21 @@ impl Server {
             shared: Arc::new(shared),
             threads: Vec::new(),
         };
-        for (index, sockets) in sockets.by_worker.into_iter().enumerate() {
-            if let Err(error) = server.start_worker(index, sockets) {
-                server.stop();
-                return Err(error);
+        let desks: Vec<Desk> = sockets.by_worker.iter().map(|_| Desk::new()).collect();
+        let mut starts = Vec::new();
+        for (index, (sockets, desk)) in sockets.by_worker.into_iter().zip(desks).enumerate() {
+            match server.start_worker(index, sockets, desk) {
+                Ok(start) => starts.push(start),
+                Err(error) => {
+                    server.shared.stop();
+                    drop(starts);
+                    server.wait();
+                    return Err(error);
+                }
             }
         }
+        // Nobody is served before all are there.
+        drop(starts);
         if server.shared.settings.unix_socket.is_none() {
             write_port_file(&server.shared.addresses, &server.shared.udp_addresses);
         }
@@ -252,22 +302,38 @@ impl Server {
         Ok(server)
     }
 
-    fn start_worker(&mut self, index: usize, sockets: WorkerSockets) -> Result<(), StartError> {
-        let worker = Worker::new(index, Arc::clone(&self.shared), sockets).map_err(|source| {
-            StartError::System {
-                action: "make a worker",
-                source,
+    /// Makes a worker, which begins to serve when what is given back is dropped.
+    fn start_worker(
+        &mut self,
+        index: usize,
+        sockets: WorkerSockets,
+        desk: Desk,
+    ) -> Result<Sender<()>, StartError> {
+        let failed = |action| move |source| StartError::System { action, source };
+        let shared = Arc::clone(&self.shared);
+        let (tells, hears) = channel();
+        let (start, started) = channel();
+        // A worker stays on the thread that makes it.
+        let run = move || match Worker::new(index, shared, sockets, desk) {
+            Ok(worker) => {
+                // Who waits for it is there.
+                let _ = tells.send(Ok(()));
+                // Nothing is ever sent: the other end goes.
+                let _ = started.recv();
+                worker.run();
             }
-        })?;
+            Err(error) => {
+                let _ = tells.send(Err(error));
+            }
+        };
         let thread = std::thread::Builder::new()
             .name(format!("coua-{index}"))
-            .spawn(move || worker.run())
-            .map_err(|source| StartError::System {
-                action: "start a thread",
-                source,
-            })?;
+            .spawn(run)
+            .map_err(failed("start a thread"))?;
         self.threads.push(thread);
-        Ok(())
+        let made = hears.recv().unwrap_or(Err(io::ErrorKind::Other.into()));
+        made.map_err(failed("make a worker"))?;
+        Ok(start)
     }
 
     /// What the workers share.
@@ -303,7 +369,7 @@ fn open_store(
 ) -> Result<Arc<Store>, StoreError> {
     let open = |lock_memory| {
         let config = coua_store::Config {
-            memory: settings.memory,
+            memory: settings.store_memory(),
             item_size_max: settings.limits.item_size_max as usize,
             workers: settings.workers,
             evict: settings.evict,
@@ -322,6 +388,16 @@ fn open_store(
             ));
             Ok(store)
         }
+        // The figures are those of -m.
+        Err(StoreError::MemoryTooSmall {
+            given,
+            workers,
+            least,
+        }) => Err(StoreError::MemoryTooSmall {
+            given: given + settings.stacks_memory(),
+            workers,
+            least: least + settings.stacks_memory(),
+        }),
         opened => opened,
     }
 }
@@ -351,7 +427,7 @@ fn announce(shared: &Shared) {
     tracing::info!(
         "coua {VERSION}: {} MiB of memory ({} pages) for items up to {} KiB, index {} KiB, \
          {} workers with {} KiB each beside it, listening on {}",
-        store.memory >> 20,
+        (store.memory + shared.settings.stacks_memory() as u64) >> 20,
         match store.huge_pages {
             coua_store::HugePages::Transparent => "2 MiB",
             coua_store::HugePages::None => "4 KiB",
@@ -364,5 +440,16 @@ fn announce(shared: &Shared) {
     );
     for line in &shared.settings.without_effect {
         tracing::info!("{line}");
+    }
+    if let Some(net) = &shared.settings.net {
+        tracing::info!(
+            "{} MiB of memory are for what the stacks of --net hold for connections",
+            shared.settings.stacks_memory() >> 20
+        );
+        let who = match net.allow.is_empty() {
+            true => "everybody may send to it (--allow limits that)",
+            false => "only who --allow names may send to it",
+        };
+        tracing::warn!("the host's firewall does not see what comes by --net; {who}");
     }
 }

@@ -1,9 +1,11 @@
 //! A worker's connections.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::Upload;
+use coua_transport::sockets::Stream;
 
 use crate::buffers::{Block, Pool};
 use crate::connections::Connection;
@@ -14,9 +16,13 @@ use crate::stats::Dump;
 /// Bytes of a value that are still to come from which on they are received where they will lie.
 const DIRECT_LEN_MIN: usize = 8 << 10;
 
-/// One connection of a worker.
+/// One connection of a worker. Its fields stand in this order, so that it is known which lines of the
+/// cache an ordinary request needs: all but what is behind the beginning of `dump`.
+#[repr(C)]
 pub struct Session {
-    /// The socket and what others may know of the connection.
+    /// The socket. It closes with the session.
+    pub stream: Stream,
+    /// What others may know of the connection.
     pub connection: Arc<Connection>,
     /// Where the parser stands.
     pub parser: Parser,
@@ -26,8 +32,6 @@ pub struct Session {
     pub leftover: Option<Leftover>,
     /// Replies that the kernel has not taken. Nothing is executed while there are any.
     pub queue: Option<Box<ReplyQueue>>,
-    /// A long reply that is being produced in parts. Nothing is executed while there is one.
-    pub dump: Option<Dump>,
     /// The datagram that it serves, for sessions that serve datagrams.
     pub datagram: Option<Box<Datagram>>,
     /// A value that arrives in pieces.
@@ -52,6 +56,8 @@ pub struct Session {
     pub waits_since_ms: Option<u64>,
     /// It is in the middle of something since then (milliseconds since the server's start).
     pub stalled_since_ms: u64,
+    /// A long reply that is being produced in parts. Nothing is executed while there is one.
+    pub dump: Option<Dump>,
 }
 
 /// What a client may do beyond reading and writing items.
@@ -98,9 +104,24 @@ pub struct Upstream {
 }
 
 impl Session {
+    /// Has memory fetch the lines of the cache that an ordinary request needs, at once.
+    #[inline]
+    pub fn touch(&self) {
+        black_box(Arc::as_ptr(&self.connection));
+        black_box(self.upload.is_some());
+        black_box(self.stalled_since_ms);
+        black_box(self.dump.is_some());
+    }
+
     /// A connection that has just been accepted, and may speak only `dialect`.
-    pub fn new(connection: Arc<Connection>, dialect: Dialect, may: Permissions) -> Session {
+    pub fn new(
+        stream: Stream,
+        connection: Arc<Connection>,
+        dialect: Dialect,
+        may: Permissions,
+    ) -> Session {
         Session {
+            stream,
             connection,
             parser: Parser::of(dialect),
             may,
@@ -120,6 +141,13 @@ impl Session {
             waits_since_ms: None,
             stalled_since_ms: 0,
         }
+    }
+
+    /// Whether there is nothing to be done for a connection before more comes: it is no datagram's, no
+    /// answer is under way, and all that had come was taken.
+    #[inline]
+    pub fn awaits_input(&self) -> bool {
+        self.datagram.is_none() && self.dump.is_none() && !self.readable && !self.has_no_more_input
     }
 
     /// Whether replies wait for the client to read, so that nothing may be executed.
@@ -181,6 +209,7 @@ pub struct Sessions {
     free: Vec<u32>,
 }
 
+#[repr(align(64))]
 struct Place {
     generation: u32,
     session: Option<Session>,
@@ -218,6 +247,12 @@ impl Sessions {
         }
     }
 
+    /// The session in a place, whichever it is.
+    #[inline]
+    pub fn at_place_of(&self, id: SessionId) -> Option<&Session> {
+        self.places.get(id.slot as usize)?.session.as_ref()
+    }
+
     /// Takes a session out.
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.get(id)?;
@@ -240,5 +275,27 @@ impl Sessions {
                 session,
             ))
         })
+    }
+}
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn every_line_that_is_needed_is_touched() {
+        let touched = [
+            offset_of!(Session, connection),
+            offset_of!(Session, upload),
+            offset_of!(Session, stalled_since_ms),
+            offset_of!(Session, dump),
+        ];
+        let line = |offset: usize| (offset_of!(Place, session) + offset) / 64;
+        for needed in 0..=line(offset_of!(Session, dump)) {
+            let is_touched = touched.iter().any(|&offset| line(offset) == needed);
+            assert!(is_touched, "line {needed} of {touched:?}");
+        }
+        assert_eq!(align_of::<Place>(), 64);
     }
 }

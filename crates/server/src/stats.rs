@@ -5,6 +5,7 @@ mod crawler;
 mod dump;
 mod general;
 mod listing;
+mod net;
 pub mod packets;
 mod prefixes;
 mod settings;
@@ -63,6 +64,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     match name {
         b"items" => Report::Text(classes::write_items),
         b"slabs" => Report::Text(classes::write_slabs),
+        b"net" => Report::Text(net::write),
         // As of a memcached without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),
         _ => Report::Line(ErrorLine::Unknown.as_bytes()),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coua_protocol::Op;
-use coua_transport::sockets::{Accepted, Events, Listener, Poller, Readiness, Token};
+use coua_transport::sockets::{Accepted, Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;
@@ -72,6 +72,9 @@ const SLEEP_FOR_MEMORY: Duration = Duration::from_millis(1);
 /// How long accepting is suspended where there are no descriptors, or too many connections.
 const ACCEPT_PAUSE_MS: u64 = 10;
 
+/// How often the counters of the stack in user space are shown.
+const NET_COUNTERS_MS: u64 = 100;
+
 /// What memcached tells connections beyond its limit.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -80,6 +83,9 @@ const LISTENER_MARK: u64 = 1 << 63;
 
 /// The waker's token.
 const WAKER_TOKEN: Token = Token(u64::MAX);
+
+/// The number of the listener of the stack in user space.
+const USERSPACE_LISTENER: usize = u32::MAX as usize;
 
 static ACCEPT_LIMIT: Limit = Limit::new();
 
@@ -115,12 +121,52 @@ pub struct Worker {
     has_chores: bool,
     /// The last second in which idle connections were looked for.
     idle_checked: u64,
+    /// When the counters of the stack in user space were last shown.
+    net_told: u64,
+}
+
+/// The memory of fixed size that a worker works with. It is taken before there are threads, while
+/// a want of it can still be told.
+pub struct Desk {
+    input: Input,
+    output: Output,
+    plan: Vec<Planned>,
+    ops: Vec<Op>,
+    visits: Vec<Visit>,
+}
+
+impl Desk {
+    /// Takes it.
+    pub fn new() -> Desk {
+        Desk {
+            input: Input::new(),
+            output: Output::new(),
+            plan: Vec::with_capacity(BURST_LEN_MAX),
+            ops: Vec::with_capacity(BURST_LEN_MAX),
+            visits: Vec::with_capacity(VISITS_MAX),
+        }
+    }
+}
+
+impl Default for Desk {
+    fn default() -> Desk {
+        Desk::new()
+    }
 }
 
 impl Worker {
-    /// Worker number `index` of the server, to be run on a thread of its own.
-    pub fn new(index: usize, shared: Arc<Shared>, sockets: WorkerSockets) -> io::Result<Worker> {
-        Worker::with_poller(Poller::new()?, index, shared, sockets)
+    /// Worker number `index` of the server, made on the thread that is to run it.
+    pub fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        mut sockets: WorkerSockets,
+        desk: Desk,
+    ) -> io::Result<Worker> {
+        let mut poller = Poller::new()?;
+        if let Some(seat) = sockets.seat.take() {
+            poller.host(seat, listener_token(USERSPACE_LISTENER))?;
+        }
+        Worker::with_poller(poller, index, shared, sockets, desk)
     }
 
     fn with_poller(
@@ -128,21 +174,25 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         sockets: WorkerSockets,
+        desk: Desk,
     ) -> io::Result<Worker> {
         let WorkerSockets {
             listeners,
             datagrams,
+            seat: _,
         } = sockets;
         poller.add_source(shared.waker(index), WAKER_TOKEN, false)?;
         for (number, listener) in listeners.iter().enumerate() {
             poller.add_source(listener, listener_token(number), !listener.is_tcp())?;
         }
         let mut sessions = Sessions::default();
+        let datagrams = datagrams.into_iter().map(Datagrams::from);
+        let datagrams = datagrams.chain(poller.datagrams()).collect();
         let datagrams =
             DatagramSockets::new(datagrams, &shared, &poller, listeners.len(), &mut sessions)?;
         // A quarter of memory may be lent; each worker gets its part of that.
         let page_len = shared.store.stats().segment_len.max(1);
-        let pages = shared.settings.memory as u64 / 4 / page_len;
+        let pages = shared.settings.store_memory() as u64 / 4 / page_len;
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX) / shared.settings.workers;
         Ok(Worker {
             index,
@@ -155,16 +205,17 @@ impl Worker {
             sessions,
             ready: VecDeque::new(),
             waiting_for_memory: 0,
-            input: Input::new(),
-            output: Output::new(),
+            input: desk.input,
+            output: desk.output,
             pool: Pool::new(Arc::clone(&shared.store), pages_max),
-            plan: Vec::with_capacity(BURST_LEN_MAX),
-            ops: Vec::with_capacity(BURST_LEN_MAX),
-            visits: Vec::with_capacity(VISITS_MAX),
+            plan: desk.plan,
+            ops: desk.ops,
+            visits: desk.visits,
             spare_upstreams: Vec::new(),
             uploads: Vec::new(),
             has_chores: false,
             idle_checked: 0,
+            net_told: u64::MAX,
             shared,
         })
     }
@@ -206,14 +257,33 @@ impl Worker {
         self.counters().turns.add(1);
         self.accept(now);
         self.close_idle(now);
+        self.receive_datagrams_of_stack(now);
         self.receive(now);
         self.receive_datagrams(now);
         self.run_burst(now);
+        self.poller.end_turn();
+        self.tell_net_counters(now);
         self.has_chores = self.store.end(now.unix);
         self.counters()
             .buffer_blocks
             .set(self.pool.blocks_taken() as u64);
         Ok(())
+    }
+
+    /// Ten times a second, shows what the stack in user space has counted, and says if its trace
+    /// has ended.
+    fn tell_net_counters(&mut self, now: Now) {
+        let moment = now.since_start_ms / NET_COUNTERS_MS;
+        if self.net_told != moment
+            && let Some(counters) = self.poller.counters()
+        {
+            self.net_told = moment;
+            self.shared.tell_net_counters(self.index, counters);
+            if let Some(error) = self.poller.take_trace_error() {
+                let index = self.index;
+                tracing::warn!("--pcap: worker {index} writes no more frames: {error}");
+            }
+        }
     }
 
     /// Gets ready to wait for sockets, and says for how long at most.
@@ -245,6 +315,7 @@ impl Worker {
             } else if event.token.0 & LISTENER_MARK != 0 {
                 let number = usize::try_from(event.token.0 & !LISTENER_MARK).unwrap_or(usize::MAX);
                 match number.checked_sub(self.listeners.len()) {
+                    _ if number == USERSPACE_LISTENER => self.waiting_listeners.push(number),
                     None => self.waiting_listeners.push(number),
                     Some(number) => self.datagrams.note_readable(number),
                 }
@@ -274,7 +345,10 @@ impl Worker {
                     self.pause_accepting(now);
                     break;
                 }
-                let accepted = self.listeners.get(number).map(Listener::accept);
+                let accepted = match number {
+                    USERSPACE_LISTENER => self.poller.accept().map(Accepted::Stream),
+                    number => self.listeners.get(number).map(Listener::accept),
+                };
                 match accepted {
                     Some(Accepted::Stream(stream)) if has_place || self.shared.registry.admit() => {
                         self.welcome(stream, now);
@@ -306,9 +380,10 @@ impl Worker {
     /// Begins with a connection that has been given a place.
     fn welcome(&mut self, stream: coua_transport::sockets::Stream, now: Now) {
         self.counters().total_connections.add(1);
-        let connection = Arc::new(Connection::new(stream, now.unix));
+        let connection = Arc::new(Connection::new(&stream, now.unix));
         let settings = &self.shared.settings;
         let session = Session::new(
+            stream,
             Arc::clone(&connection),
             settings.dialect,
             settings.permissions,
@@ -316,11 +391,11 @@ impl Worker {
         let id = self.sessions.insert(session);
         self.shared
             .registry
-            .show(self.index, id.slot as usize, Arc::clone(&connection));
-        if let Err(error) = self
-            .poller
-            .add_stream(&connection.stream, session_token(id))
-        {
+            .show(self.index, id.slot as usize, connection);
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        if let Err(error) = self.poller.add_stream(&session.stream, session_token(id)) {
             if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
                 tracing::warn!(%error, others, "cannot wait for a connection");
             }

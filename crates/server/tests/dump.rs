@@ -164,7 +164,12 @@ fn lists_hold_what_those_of_memcached_hold() {
         client.send(b"mg read\r\n");
         assert_eq!(client.line(), b"HD\r\n");
     }
-    let both = |question| servers.each_ref().map(|server| answer(server, question));
+    // memcached's list can miss an item that it moves in its LRU at that moment.
+    let both = |question| {
+        let theirs = (0..20).map(|_| answer(&servers[1], question));
+        let theirs = theirs.max_by_key(Vec::len).expect("twenty answers");
+        [answer(&servers[0], question), theirs]
+    };
     for question in ["lru_crawler metadump all", "lru_crawler metadump hash"] {
         let [ours, theirs] = both(question);
         assert_eq!(ours[0], b"OK\r\n");

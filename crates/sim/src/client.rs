@@ -9,6 +9,7 @@ use std::rc::Rc;
 use coua_transport::sockets::simulated::{Manner, Peer};
 
 use crate::dice::Dice;
+use crate::model::Flushes;
 use crate::plan::Plan;
 use crate::request::Asked;
 use crate::scene::Scene;
@@ -70,7 +71,13 @@ struct Past {
 }
 
 impl Client {
-    pub(crate) fn new(number: u32, role: Role, mut dice: Dice, plan: Rc<Plan>) -> Client {
+    pub(crate) fn new(
+        number: u32,
+        role: Role,
+        mut dice: Dice,
+        plan: Rc<Plan>,
+        flushes: Flushes,
+    ) -> Client {
         let sessions_left = match role {
             Role::Actor => dice.within(1, plan.sessions),
             Role::Witness => usize::MAX,
@@ -78,7 +85,7 @@ impl Client {
         Client {
             number,
             role,
-            keys: Keys::new(number, 0, plan.keys, plan.laxity),
+            keys: Keys::new(number, 0, plan.keys, plan.laxity, flushes),
             epoch: 0,
             sessions_left,
             conversation: None,
@@ -131,7 +138,8 @@ impl Client {
             if !past.peer.is_closed_by_server() {
                 return Ok(false);
             }
-            self.keys.doubt(&past.waiting, scene.second());
+            self.keys
+                .doubt(&past.waiting, scene.second(), scene.round.get());
             self.past = None;
             return Ok(true);
         }
@@ -225,7 +233,7 @@ impl Client {
                 self.rests_until += 20;
             }
             Over::Doubtful if self.dice.one_in(2) => {
-                self.keys.doubt(&waiting, scene.second());
+                self.keys.doubt(&waiting, scene.second(), scene.round.get());
                 self.epoch += 1;
                 self.keys.renew(self.epoch);
             }

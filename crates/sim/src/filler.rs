@@ -25,6 +25,7 @@ pub(crate) fn requests(dice: &mut Dice, len: usize, is_binary: bool) -> Vec<u8> 
             quiet,
             opaque: 0,
             at: 0,
+            round: 0,
             end: 0,
         };
         bytes.extend(codec::write(&asked, &[name]));

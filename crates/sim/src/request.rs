@@ -3,6 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
+use crate::model::Window;
+
 /// A key of a client, by number.
 pub(crate) type KeyNumber = usize;
 
@@ -78,10 +80,23 @@ pub(crate) struct Asked {
     pub(crate) form: Form,
     pub(crate) quiet: bool,
     pub(crate) opaque: u32,
-    /// The second in which it was made.
+    /// The second and the round in which it was made.
     pub(crate) at: u32,
+    pub(crate) round: u64,
     /// Where it ends among all bytes that the client sends on the connection.
     pub(crate) end: u64,
+}
+
+impl Asked {
+    /// When it was executed, if that had happened by second `to` and `round`.
+    pub(crate) fn window(&self, to: u32, round: u64) -> Window {
+        Window {
+            from: self.at,
+            to,
+            asked: self.round,
+            answered: round,
+        }
+    }
 }
 
 /// An item that was found.
@@ -118,6 +133,17 @@ pub(crate) enum Answer {
 }
 
 impl Request {
+    /// The key of a request that has one.
+    pub(crate) fn key(&self) -> Option<KeyNumber> {
+        match self {
+            Request::Store { key, .. }
+            | Request::Delete { key }
+            | Request::Count { key, .. }
+            | Request::Touch { key, .. } => Some(*key),
+            _ => None,
+        }
+    }
+
     /// Whether `answer`, which is one that it may get, is left out where it is quiet: `None` where
     /// it may be left out or not.
     pub(crate) fn is_silent(&self, form: Form, answer: &Answer) -> Option<bool> {

@@ -120,8 +120,8 @@ fn choose(dice: &mut Dice, plan: &Plan, keys: &mut Keys, is_binary: bool) -> Req
             key,
             exptime: expiry(dice, plan, is_binary),
         },
-        22 if plan.flushes && dice.one_in(4) => Request::Flush {
-            delay: if dice.one_in(2) { 0 } else { 2 },
+        22 if plan.flushes && dice.one_in(3) => Request::Flush {
+            delay: if dice.one_in(6) { 2 } else { 0 },
         },
         22 if dice.one_in(4) => Request::Lines {
             send: dice.pick(&[&b"stats settings"[..], b"stats conns"]),

@@ -18,6 +18,7 @@ use crate::audit;
 use crate::client::{Client, Role};
 use crate::dice::Dice;
 use crate::filler;
+use crate::model::Flushes;
 use crate::plan::Plan;
 use crate::scene::{Record, Scene};
 
@@ -75,13 +76,20 @@ impl World {
                 wakes_at_ms: 0,
             })
             .collect();
+        let flushes = Flushes::default();
         let clients = (1..=plan.clients)
             .map(|number| {
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
-                Client::new(number, Role::Actor, dice.part(), Rc::clone(&plan))
+                Client::new(
+                    number,
+                    Role::Actor,
+                    dice.part(),
+                    Rc::clone(&plan),
+                    Rc::clone(&flushes),
+                )
             })
             .collect();
-        let witness = Client::new(0, Role::Witness, dice.part(), Rc::clone(&plan));
+        let witness = Client::new(0, Role::Witness, dice.part(), Rc::clone(&plan), flushes);
         let world = World {
             scene: Scene {
                 plan,

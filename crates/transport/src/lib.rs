@@ -9,3 +9,4 @@
 //! another thread ends a worker's sleep.
 
 pub mod sockets;
+pub mod userspace;

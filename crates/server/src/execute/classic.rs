@@ -24,7 +24,8 @@ impl Executor<'_, '_> {
         self.get_in_form(request, key, ItemForm::Classic { cas, last })
     }
 
-    #[inline]
+    /// Inlined into each caller, where the form is known: a classic get asks nothing about binary.
+    #[inline(always)]
     pub(super) fn get_in_form(
         &mut self,
         request: Request<'_>,
@@ -233,7 +234,7 @@ impl Executor<'_, '_> {
 
 impl Answers<'_> {
     /// Answers an item of a `get`.
-    #[inline]
+    #[inline(always)]
     fn value(
         &mut self,
         burst: &Burst<'_>,
@@ -278,7 +279,7 @@ impl Answers<'_> {
     }
 
     /// Answers an item of a `get` whose value is copied.
-    #[inline]
+    #[inline(always)]
     fn copied_value(&mut self, item: &Item<'_>, form: ItemForm) -> Outcome {
         let (cas, last) = match form {
             ItemForm::Classic { cas, last } => (cas, last),

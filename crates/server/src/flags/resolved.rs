@@ -7,6 +7,7 @@ use coua_protocol::{Dialect, Limits};
 
 use super::addresses::{self, Addresses, Listen};
 use super::extended::Extended;
+use super::network::{self, Net};
 use super::sizes::{bytes, cores, number};
 use super::{FlagError, Raw, no_effect};
 use crate::session::Permissions;
@@ -17,6 +18,9 @@ const WORKERS_MAX: u64 = coua_store::WORKERS_MAX as u64;
 /// Threads at most where `-t` does not ask for more: each has segments of its own open, of which
 /// memory has about a thousand.
 const WORKERS_UNASKED_MAX: usize = 96;
+
+/// Bytes of memory for each thread at least where `-t` does not ask for more.
+const WORKER_MEMORY_MIN: usize = 1 << 20;
 
 /// A store request of up to this many bytes is waited for until it is whole; the value of a longer
 /// one goes into the store as it arrives.
@@ -41,6 +45,8 @@ pub struct Settings {
     /// Bytes a second that one address is sent in datagrams, beyond a multiple of what it sends;
     /// 0 for any number.
     pub udp_reply_rate: u64,
+    /// A TCP/IP stack of the server's own.
+    pub net: Option<Net>,
     /// The unix socket, instead of TCP and UDP.
     pub unix_socket: Option<UnixSocket>,
     /// Access bits of a unix socket.
@@ -57,8 +63,10 @@ pub struct Settings {
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
     pub dialect: Dialect,
-    /// Bytes of memory for all that is kept.
+    /// Bytes of memory for all that is kept (`-m`).
     pub memory: usize,
+    /// Of these, what each worker's stack in user space takes; 0 without one.
+    pub stack_memory: usize,
     /// Items are evicted when memory is full.
     pub evict: bool,
     /// All memory is taken at the start and locked.
@@ -104,24 +112,32 @@ impl Settings {
         refuse_what_is_missing(raw)?;
         let extended = Extended::parse(&raw.extended)?;
         let unix_socket = raw.unix_socket.clone().map(|path| UnixSocket { path });
-        let listen_udp = match unix_socket {
-            Some(_) => Vec::new(),
-            None => addresses("-U", &raw.udp_port, raw)?.listen,
+        let net = Net::resolve(raw, tcp_port(raw))?;
+        let listens_by_kernel = unix_socket.is_none() && (net.is_none() || !raw.listen.is_empty());
+        let (listen_udp, Addresses { listen, have_tags }) = match listens_by_kernel {
+            true => (
+                addresses("-U", &raw.udp_port, raw)?.listen,
+                addresses("-p", tcp_port(raw), raw)?,
+            ),
+            false => Default::default(),
         };
-        let Addresses { listen, have_tags } = match unix_socket {
-            Some(_) => Addresses::default(),
-            None => addresses("-p", tcp_port(raw), raw)?,
-        };
-        if listen.is_empty() && listen_udp.is_empty() && unix_socket.is_none() {
+        let listens = !listen.is_empty() || !listen_udp.is_empty() || net.is_some();
+        if !listens && unix_socket.is_none() {
             return Err(FlagError::new(
                 "-p 0 leaves nothing to listen on: give -s or a port",
             ));
         }
         let memory = memory(raw)?;
+        let has_stacks = net.is_some();
         let cores = raw
             .cores
             .as_deref()
             .map_or(Ok(Vec::new()), |text| cores("--cores", text))?;
+        let workers = workers(raw, &cores, memory, has_stacks)?;
+        let stack_memory = match has_stacks {
+            true => stack_memory(raw, memory, workers)?,
+            false => 0,
+        };
         let mut without_effect = flags_without_effect(raw)?;
         if have_tags {
             let line = no_effect(
@@ -136,6 +152,7 @@ impl Settings {
             listen,
             listen_udp,
             udp_reply_rate: number("--udp-reply-rate", &raw.udp_reply_rate, 0, 1 << 20)? << 20,
+            net,
             listen_text: (!raw.listen.is_empty()).then(|| raw.listen.join(",")),
             unix_socket,
             unix_mask: unix_mask(&raw.unix_mask)?,
@@ -146,13 +163,14 @@ impl Settings {
             protocol_name,
             dialect,
             memory,
+            stack_memory,
             evict: !raw.disable_evictions,
             lock_memory: raw.lock_memory,
-            workers: workers(raw, &cores, memory)?,
+            workers,
             cores,
             requests_per_turn: requests_per_turn(raw)?,
             limits: Limits {
-                item_size_max: item_size_max(raw, memory)?,
+                item_size_max: item_size_max(raw, memory, workers * stack_memory)?,
                 cas: !raw.disable_cas,
                 gather_max: GATHER_LEN_MAX,
                 line_max: LINE_LEN_MAX,
@@ -172,6 +190,16 @@ impl Settings {
             verbosity: raw.verbose,
             without_effect,
         })
+    }
+
+    /// Bytes of memory that the workers' stacks take.
+    pub fn stacks_memory(&self) -> usize {
+        self.workers * self.stack_memory
+    }
+
+    /// Bytes of memory for everything else: the store has it, and lends it.
+    pub fn store_memory(&self) -> usize {
+        self.memory - self.stacks_memory()
     }
 
     /// The cores that threads are pinned to, as `--cores` takes them.
@@ -304,29 +332,54 @@ fn memory(raw: &Raw) -> Result<usize, FlagError> {
     usize::try_from(memory).map_err(|_| FlagError::value("-m", &raw.memory, "fewer megabytes"))
 }
 
-fn item_size_max(raw: &Raw, memory: usize) -> Result<u32, FlagError> {
+/// What each worker's stack takes of memory, which leaves enough for the store.
+fn stack_memory(raw: &Raw, memory: usize, workers: usize) -> Result<usize, FlagError> {
+    let each = network::stack_memory(memory, workers);
+    if memory.saturating_sub(workers * each) < coua_store::MEMORY_MIN {
+        let least = coua_store::MEMORY_MIN + workers * network::STACK_MEMORY_MIN;
+        return Err(FlagError::new(format!(
+            "-m {}: with --net, {workers} threads need at least {} megabytes; give more, or fewer \
+             threads (-t)",
+            raw.memory,
+            least >> 20
+        )));
+    }
+    Ok(each)
+}
+
+fn item_size_max(raw: &Raw, memory: usize, of_stacks: usize) -> Result<u32, FlagError> {
     let size = bytes("-I", &raw.item_size, 1)?;
     if !(1 << 10..=1 << 30).contains(&size) {
         return Err(FlagError::value("-I", &raw.item_size, "1k to 1024m"));
     }
-    if size > memory as u64 / 2 {
-        return Err(FlagError::value(
-            "-I",
-            &raw.item_size,
-            "at most half of the memory (-m)",
-        ));
+    if size > (memory - of_stacks) as u64 / 2 {
+        let takes = match of_stacks {
+            0 => "at most half of the memory (-m)",
+            _ => "at most half of what --net leaves of the memory (-m)",
+        };
+        return Err(FlagError::value("-I", &raw.item_size, takes));
     }
     u32::try_from(size).map_err(|_| FlagError::value("-I", &raw.item_size, "1k to 1024m"))
 }
 
-fn workers(raw: &Raw, cores: &[usize], memory: usize) -> Result<usize, FlagError> {
+fn workers(
+    raw: &Raw,
+    cores: &[usize],
+    memory: usize,
+    has_stacks: bool,
+) -> Result<usize, FlagError> {
     match &raw.threads {
         Some(text) => Ok(size(number("-t", text, 1, WORKERS_MAX)?)),
         None if !cores.is_empty() => Ok(cores.len()),
         None => {
             // Affinity mask and cgroup quota are looked at.
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            Ok(cores.min(memory >> 20).min(WORKERS_UNASKED_MAX))
+            let each = match has_stacks {
+                // No more than half of memory is for stacks.
+                true => 2 * network::STACK_MEMORY_MIN,
+                false => WORKER_MEMORY_MIN,
+            };
+            Ok(cores.min(memory / each).min(WORKERS_UNASKED_MAX))
         }
     }
 }

@@ -57,6 +57,55 @@ fn values_are_read_in_all_their_forms() {
 }
 
 #[test]
+fn a_stack_of_its_own_has_the_ports() {
+    let ports = |words: &str| {
+        let words = format!("--net packet:eth1 --address 192.0.2.7/24 {words}");
+        let given = settings(&words).expect("good flags");
+        let net = given.net.expect("a stack");
+        let by_kernel = (given.listen.len(), given.listen_udp.len());
+        (net.port, net.udp_port, by_kernel)
+    };
+    assert_eq!(ports(""), (11211, None, (0, 0)));
+    assert_eq!(ports("-U 11311"), (11311, Some(11311), (0, 0)));
+    assert_eq!(
+        ports("-U 11311 -p 9 -l 127.0.0.1"),
+        (9, Some(11311), (1, 1))
+    );
+    assert_eq!(
+        line("--net packet:eth1 --address 192.0.2.7/24 -p 9 -U -1"),
+        "-U cannot be '-1': it takes a port from 1 to 65535, or 0, with --net"
+    );
+    assert_eq!(line("--allow 10.0.0.0/8"), "--allow needs --net");
+    assert_eq!(line("--pcap frames"), "--pcap needs --net");
+}
+
+#[test]
+fn stacks_take_their_memory_from_the_stores() {
+    let net = "--net packet:eth1 --address 192.0.2.7/24";
+    let shares = |words: &str| {
+        let given = settings(&format!("{net} {words}")).expect("good flags");
+        (given.stack_memory >> 20, given.store_memory() >> 20)
+    };
+    assert_eq!(shares("-m 1024 -t 4"), (32, 896));
+    assert_eq!(shares("-m 64 -t 8"), (4, 32));
+    assert_eq!(shares("-m 12 -t 1"), (4, 8));
+    for words in ["-m 11 -t 1", "-m 64 -t 15", "-m 64 -t 1024"] {
+        let line = line(&format!("{net} {words}"));
+        assert!(line.contains("at least") && line.contains("-t"), "{line}");
+    }
+    assert_eq!(
+        line(&format!("{net} -m 64 -t 15")),
+        "-m 64: with --net, 15 threads need at least 68 megabytes; give more, or fewer threads (-t)"
+    );
+    assert_eq!(
+        line(&format!("{net} -m 64 -t 8 -I 17m")),
+        "-I cannot be '17m': it takes at most half of what --net leaves of the memory (-m)"
+    );
+    let alone = settings("-m 64 -t 8").expect("good flags");
+    assert_eq!((alone.stack_memory, alone.store_memory()), (0, 64 << 20));
+}
+
+#[test]
 fn addresses_are_listened_on_once() {
     let addresses = |words: &str| -> Vec<String> {
         let given = settings(words).expect("good flags");

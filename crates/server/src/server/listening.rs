@@ -3,13 +3,13 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 
-use coua_transport::sockets::{Datagrams, ListenError, Listener, TcpOptions};
+use coua_transport::sockets::{DatagramSocket, ListenError, Listener, TcpOptions};
+use coua_transport::userspace::Seat;
 use rustix::io::Errno;
 
-use super::StartError;
+use super::{StartError, userspace};
 use crate::flags::Settings;
 
 /// Listening sockets that no worker has yet.
@@ -30,11 +30,13 @@ pub struct WorkerSockets {
     /// Where it accepts connections.
     pub listeners: Vec<Listener>,
     /// Where it receives datagrams.
-    pub datagrams: Vec<Datagrams>,
+    pub datagrams: Vec<DatagramSocket>,
+    /// A queue of a card, and the settings of the stack on it.
+    pub seat: Option<Seat>,
 }
 
 impl Sockets {
-    /// Listens for TCP and UDP where the settings say.
+    /// Listens for TCP and UDP where the settings say, and opens the card that they name.
     pub fn open(settings: &Settings) -> Result<Sockets, StartError> {
         let mut sockets = Sockets {
             by_worker: (0..settings.workers)
@@ -57,12 +59,31 @@ impl Sockets {
             }
         }
         for listen in &settings.listen_udp {
-            match Datagrams::bind(listen.address, settings.workers) {
+            match DatagramSocket::bind(listen.address, settings.workers) {
                 Ok(datagrams) => sockets.add_datagrams(datagrams, listen.address),
                 Err(error) if listen.is_optional && is_absent(&error) => {
                     tracing::debug!(%error, "left out");
                 }
                 Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(net) = &settings.net {
+            let seats = userspace::open(net, settings)?;
+            let name = userspace::name(&net.driver);
+            for address in userspace::addresses(&seats, net.port) {
+                sockets.note(-1, format!("{name}:{address}"));
+                sockets.addresses.push(address);
+            }
+            for address in net
+                .udp_port
+                .into_iter()
+                .flat_map(|port| userspace::addresses(&seats, port))
+            {
+                sockets.note(-1, format!("{name}-udp:{address}"));
+                sockets.udp_addresses.push(address);
+            }
+            for (worker, seat) in sockets.by_worker.iter_mut().zip(seats) {
+                worker.seat = Some(seat);
             }
         }
         Ok(sockets)
@@ -91,6 +112,24 @@ impl Sockets {
         Ok(())
     }
 
+    /// Begins to write the frames of the settings' card to files, where they name one. The files
+    /// become the user's who the process is at that moment.
+    pub fn trace(&mut self, settings: &Settings) -> Result<(), StartError> {
+        let Some(file) = settings.net.as_ref().and_then(|net| net.trace.as_ref()) else {
+            return Ok(());
+        };
+        for (number, worker) in self.by_worker.iter_mut().enumerate() {
+            let mut path = file.clone();
+            if settings.workers > 1 {
+                path.as_mut_os_string().push(format!(".{number}"));
+            }
+            if let Some(seat) = worker.seat.take() {
+                worker.seat = Some(userspace::traced(seat, &path)?);
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
         let address = listeners[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
@@ -99,11 +138,10 @@ impl Sockets {
         self.give(listeners);
     }
 
-    fn add_datagrams(&mut self, datagrams: Vec<Datagrams>, asked: SocketAddr) {
+    fn add_datagrams(&mut self, datagrams: Vec<DatagramSocket>, asked: SocketAddr) {
         let address = datagrams[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "udp" } else { "udp6" };
-        let descriptor = datagrams[0].as_fd().as_raw_fd();
-        self.note(descriptor, format!("{kind}:{address}"));
+        self.note(datagrams[0].descriptor(), format!("{kind}:{address}"));
         self.udp_addresses.push(address);
         for (worker, socket) in self.by_worker.iter_mut().zip(datagrams) {
             worker.datagrams.push(socket);

@@ -224,14 +224,14 @@ fn connection(
             _ => Position::End,
         };
     };
-    let number = connection.stream.descriptor();
+    let number = connection.descriptor;
     // Writing to memory does not fail.
     let _ = write!(
         text,
         "STAT {number}:addr {}\r\nSTAT {number}:listen_addr {}\r\nSTAT {number}:state {}\r\n\
          STAT {number}:secs_since_last_cmd {}\r\n",
-        connection.stream.peer(),
-        connection.stream.local(),
+        connection.peer,
+        connection.local,
         connection.state_name(),
         now.unix.0.saturating_sub(connection.last_request().0),
     );

@@ -146,11 +146,13 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_udp_requests", counts.udp_requests);
     stats.add("coua_udp_dropped", counts.udp_dropped);
     stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
-    stats.add("coua_memory", store.memory);
+    let stacks = shared.settings.stacks_memory() as u64;
+    stats.add("coua_memory", store.memory + stacks);
     stats.add("coua_memory_free", store.memory_free);
     stats.add("coua_memory_index", store.memory_index);
     stats.add("coua_memory_tables", store.memory_tables);
     stats.add("coua_memory_connections", store.memory_lent);
+    stats.add("coua_memory_stacks", stacks);
     stats.add("coua_memory_uploads", store.memory_uploads);
     stats.add("coua_memory_held", store.memory_held);
     stats.add("coua_memory_per_worker", shared.memory_per_worker());

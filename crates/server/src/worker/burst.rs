@@ -70,6 +70,16 @@ pub(super) struct Visit {
     lets_others: bool,
 }
 
+impl Visit {
+    /// The usual case: all that came was parsed, and nothing of it stands in the way of more.
+    #[inline]
+    fn leaves_nothing(&self) -> bool {
+        self.outcome == Outcome::Done
+            && self.pause == Pause::NeedsMore
+            && self.parsed_to == self.input.end
+    }
+}
+
 /// Why parsing paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
@@ -170,7 +180,7 @@ impl Worker {
                     },
                 };
                 if logs {
-                    log_request(session.connection.stream.descriptor(), rest, consumed);
+                    log_request(session.connection.descriptor, rest, consumed);
                 }
                 self.plan.push(Planned { base, what });
                 visit.planned += 1;
@@ -276,6 +286,9 @@ impl Worker {
             session.waits_since_ms = None;
         }
         let everything = visit.executed == visit.planned;
+        if everything && visit.leaves_nothing() && session.awaits_input() {
+            return;
+        }
         let mut rest_from = visit.parsed_to;
         if !everything {
             let input = &self.input.bytes()[visit.input.start..visit.input.end];

@@ -3,12 +3,17 @@
 //! A datagram is served as a connection would be that says nothing else: it takes one of the
 //! worker's few sessions for datagrams, whose parser begins anew, and whose replies are gathered
 //! until the last of its requests has been executed.
+//!
+//! It comes by a socket, which keeps what is not received, or by the worker's own stack, which keeps
+//! nothing beyond a turn: what that has is received first, and what finds no room is given up.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 
 use coua_protocol::Parser;
+use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
 use coua_transport::sockets::{Arrived, Datagrams, Poller};
+use coua_transport::userspace::BURST_LEN;
 
 use super::input::Active;
 use super::{Worker, listener_token};
@@ -21,6 +26,9 @@ use crate::session::{Session, SessionId, Sessions};
 
 /// Datagrams of one socket that are under way at a time.
 const SESSIONS: usize = 32;
+
+/// Those of a stack: as many as a turn may bring.
+const SESSIONS_OF_STACK: usize = BURST_LEN;
 
 /// A worker's sockets for datagrams.
 pub(super) struct DatagramSockets {
@@ -46,12 +54,19 @@ impl DatagramSockets {
         let mut vacant = Vec::with_capacity(sockets.len());
         for (number, socket) in sockets.iter().enumerate() {
             poller.add_source(socket, listener_token(listeners + number), false)?;
-            let mut names = Vec::with_capacity(SESSIONS);
-            for _ in 0..SESSIONS {
-                let connection = Arc::new(Connection::new(socket.as_stream()?, now.unix));
-                let mut session = Session::new(connection, settings.dialect, settings.permissions);
+            let count = match socket.keeps() {
+                true => SESSIONS,
+                false => SESSIONS_OF_STACK,
+            };
+            let part_len = PART_LEN.min(socket.payload_len_max() - FRAME_LEN);
+            let mut names = Vec::with_capacity(count);
+            for _ in 0..count {
+                let stream = socket.as_stream()?;
+                let connection = Arc::new(Connection::new(&stream, now.unix));
+                let mut session =
+                    Session::new(stream, connection, settings.dialect, settings.permissions);
                 session.readable = false;
-                session.datagram = Some(Box::new(Datagram::vacant(number)));
+                session.datagram = Some(Box::new(Datagram::vacant(number, part_len)));
                 names.push(sessions.insert(session));
             }
             vacant.push(names);
@@ -75,11 +90,29 @@ impl Worker {
     /// Receives datagrams as far as there is room and sessions are vacant.
     pub(super) fn receive_datagrams(&mut self, now: Now) {
         while let Some(number) = self.datagrams.readable.pop() {
-            while let Some(id) = self.datagrams.vacant[number].pop() {
-                if !self.receive_datagram(number, id, now) {
-                    self.datagrams.vacant[number].push(id);
-                    break;
-                }
+            self.receive_from_socket(number, now);
+        }
+    }
+
+    /// Receives what the worker's own stack has: before connections take the room for input.
+    pub(super) fn receive_datagrams_of_stack(&mut self, now: Now) {
+        let DatagramSockets {
+            sockets, readable, ..
+        } = &mut self.datagrams;
+        let Some(at) = readable.iter().position(|&at| !sockets[at].keeps()) else {
+            return;
+        };
+        let number = readable.swap_remove(at);
+        self.receive_from_socket(number, now);
+        let lost = self.datagrams.sockets[number].discard();
+        self.counters().udp_dropped.add(lost);
+    }
+
+    fn receive_from_socket(&mut self, number: usize, now: Now) {
+        while let Some(id) = self.datagrams.vacant[number].pop() {
+            if !self.receive_datagram(number, id, now) {
+                self.datagrams.vacant[number].push(id);
+                break;
             }
         }
     }
@@ -105,7 +138,7 @@ impl Worker {
             };
             counters.bytes_read.add(len as u64);
             if let Some(allowances) = &mut self.datagrams.allowances {
-                allowances.credit(from.ip(), len);
+                allowances.credit(from.address().ip(), len);
             }
             let own_port = self.shared.udp_port();
             // What fills the room may be the front of something longer.
@@ -157,15 +190,14 @@ impl Worker {
         let is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
         let cost = datagram.cost();
         let to = datagram.from();
-        let may = self
-            .datagrams
-            .allowances
-            .as_mut()
-            .is_none_or(|allowances| allowances.take(to.ip(), cost, now.since_start_ms));
+        let may =
+            self.datagrams.allowances.as_mut().is_none_or(|allowances| {
+                allowances.take(to.address().ip(), cost, now.since_start_ms)
+            });
         if is_answered && may {
             let socket = &self.datagrams.sockets[datagram.socket];
             for (frame, part) in datagram.parts() {
-                if !socket.send(&[IoSlice::new(&frame), IoSlice::new(part)], to) {
+                if !socket.send([&frame, part], &to) {
                     counters.udp_replies_dropped.add(1);
                     break;
                 }

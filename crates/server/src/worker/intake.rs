@@ -1,5 +1,7 @@
 //! From ready connections to input that can be parsed.
 
+use std::hint::black_box;
+
 use coua_transport::sockets::Received;
 
 use super::input::SESSION_INPUT_LEN;
@@ -8,12 +10,17 @@ use crate::clock::Now;
 use crate::connections::Activity;
 use crate::execute::Outcome;
 use crate::reply_queue::Drained;
-use crate::session::SessionId;
+use crate::session::{Session, SessionId};
 use crate::stats;
+
+/// Sessions that it is worthwhile to fetch together, and so many at most.
+const FETCH_MIN: usize = 4;
+const FETCH_MAX: usize = 64;
 
 impl Worker {
     /// Looks after every session that is listed, as far as the input buffer has room.
     pub(super) fn receive(&mut self, now: Now) {
+        self.fetch_sessions();
         for _ in 0..self.ready.len() {
             if self.input.room().is_none() {
                 break;
@@ -34,6 +41,21 @@ impl Worker {
         }
     }
 
+    /// Has memory fetch the sessions that are served next, all at a time: with many connections they
+    /// lie in none of the caches.
+    fn fetch_sessions(&self) {
+        if self.ready.len() < FETCH_MIN {
+            return;
+        }
+        let next = self.ready.iter().take(FETCH_MAX);
+        let next = next.filter_map(|&id| self.sessions.at_place_of(id));
+        next.clone().for_each(Session::touch);
+        // What they refer to, now that it is known where that is.
+        for session in next {
+            black_box(session.connection.descriptor);
+        }
+    }
+
     /// Sends what has been waiting. True where the session may go on.
     fn finish_replies(&mut self, id: SessionId, now: Now) -> bool {
         let Some(session) = self.sessions.get(id) else {
@@ -44,7 +66,7 @@ impl Worker {
         }
         if let Some(queue) = &mut session.queue {
             let mut sent = 0;
-            let drained = queue.drain(&mut self.pool, &session.connection.stream, &mut sent);
+            let drained = queue.drain(&mut self.pool, &session.stream, &mut sent);
             self.shared.counters(self.index).bytes_written.add(sent);
             match drained {
                 Drained::All => session.queue = None,
@@ -106,7 +128,7 @@ impl Worker {
             self.pool.give_back(leftover.block);
         }
         if session.readable && len < SESSION_INPUT_LEN {
-            match session.connection.stream.receive(&mut room[len..]) {
+            match session.stream.receive(&mut room[len..]) {
                 Received::Bytes(count) => {
                     // Less than there was room for: the kernel holds no more, unless the end.
                     session.readable = count == SESSION_INPUT_LEN - len || session.ended;

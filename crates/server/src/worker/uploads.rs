@@ -76,7 +76,7 @@ fn receive_value(
             }
         };
         let asked = space.len().min(left);
-        match session.connection.stream.receive(&mut space[..asked]) {
+        match session.stream.receive(&mut space[..asked]) {
             Received::Bytes(count) => {
                 pass_over(&mut session.parser, &space[..count], limits);
                 upload.advance(count);

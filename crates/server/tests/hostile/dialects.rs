@@ -14,8 +14,17 @@ const OPEN: usize = 40;
 /// Between two acts of a client: they are to disturb the server, not to take its cores away.
 const PAUSE: Duration = Duration::from_micros(300);
 
+/// A minute is long: in one of so many the machine's other users must leave the witness alone.
+const ATTEMPTS: usize = 3;
+
 #[test]
 fn all_dialects_at_once() {
+    let complaints: Vec<String> = (0..ATTEMPTS).map_while(|_| attempt().err()).collect();
+    assert!(complaints.len() < ATTEMPTS, "{}", complaints.join("\n"));
+}
+
+/// Says how the witness fared; all else must hold each time.
+fn attempt() -> Result<(), String> {
     let seconds = env::var("COUA_HOSTILE_SECONDS").map_or(60, |text| {
         text.parse().expect("COUA_HOSTILE_SECONDS is a number")
     });
@@ -38,7 +47,7 @@ fn all_dialects_at_once() {
             scene.check_memory();
         }
     });
-    scene.close_after(|scene| assert_eq!(scene.ask("mn\r\n"), "MN\r\n"));
+    scene.close_with_witness(|scene| assert_eq!(scene.ask("mn\r\n"), "MN\r\n"))
 }
 
 /// Makes something like a request.

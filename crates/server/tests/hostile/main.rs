@@ -11,6 +11,8 @@ mod dialects;
 mod scene;
 mod witness;
 
+#[path = "../support/resident.rs"]
+mod resident;
 #[path = "../support/mod.rs"]
 mod support;
 

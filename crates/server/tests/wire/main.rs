@@ -101,8 +101,23 @@ fn play_all(split: Split) {
     );
 }
 
-/// Plays one script to both servers, each freshly started, and tells what is not as it should be.
+/// Plays one script to both servers, and tells what is not as it should be. Where a script sleeps,
+/// a busy machine can let one side sleep longer, so that a complaint must come twice.
 fn play_one(
+    script: &Script,
+    split: Split,
+    memcached: &Path,
+    differences: &Differences,
+) -> Vec<String> {
+    let complaints = play_once(script, split, memcached, differences);
+    match complaints.is_empty() || !script.sleeps() {
+        true => complaints,
+        false => play_once(script, split, memcached, differences),
+    }
+}
+
+/// Both servers are freshly started.
+fn play_once(
     script: &Script,
     split: Split,
     memcached: &Path,

@@ -17,6 +17,14 @@ pub(crate) struct Script {
     pub(crate) cases: Vec<Case>,
 }
 
+impl Script {
+    /// Whether what it says depends on time.
+    pub(crate) fn sleeps(&self) -> bool {
+        let mut steps = self.cases.iter().flat_map(|case| &case.steps);
+        steps.any(|step| matches!(step, Step::Sleep(_)))
+    }
+}
+
 /// Steps on fresh connections, up to the end of which both servers must have said the same.
 #[derive(Debug)]
 pub(crate) struct Case {

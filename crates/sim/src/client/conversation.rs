@@ -7,7 +7,6 @@ use coua_transport::sockets::simulated::{Got, Peer};
 use super::{Ending, Keys, Role};
 use crate::codec;
 use crate::dice::Dice;
-use crate::model::Window;
 use crate::request::{Answer, Asked, Form, Request};
 use crate::scene::Scene;
 use crate::script;
@@ -219,12 +218,12 @@ impl Conversation {
             } else {
                 script::next(dice, &scene.plan, keys, self.is_binary)
             };
-            self.push(scene, keys, request, form, quiet);
+            self.push(scene, keys.names(), request, form, quiet);
         }
         let waits_in_vain = self.waiting.iter().all(|asked| asked.quiet);
         if self.waiting.len() >= self.depth && waits_in_vain && !self.has_ended {
             let (request, form, quiet) = self.noop();
-            self.push(scene, keys, request, form, quiet);
+            self.push(scene, keys.names(), request, form, quiet);
         }
         self.asked_total > before
     }
@@ -242,7 +241,14 @@ impl Conversation {
         (request, form, false)
     }
 
-    fn push(&mut self, scene: &Scene, keys: &Keys, request: Request, form: Form, quiet: bool) {
+    fn push(
+        &mut self,
+        scene: &Scene,
+        names: &[Vec<u8>],
+        request: Request,
+        form: Form,
+        quiet: bool,
+    ) {
         self.opaque += 1;
         let mut asked = Asked {
             request,
@@ -250,9 +256,10 @@ impl Conversation {
             quiet,
             opaque: self.opaque,
             at: scene.second(),
+            round: scene.round.get(),
             end: 0,
         };
-        let bytes = codec::write(&asked, keys.names());
+        let bytes = codec::write(&asked, names);
         self.asked_total += bytes.len() as u64;
         asked.end = self.asked_total;
         if self.role == Role::Actor {
@@ -297,8 +304,7 @@ impl Conversation {
             Ending::Quit if !self.has_quit => {
                 self.has_quit = true;
                 let form = self.noop().1;
-                let keys = Keys::new(0, 0, 1, scene.plan.laxity);
-                self.push(scene, &keys, Request::Quit, form, false);
+                self.push(scene, &[], Request::Quit, form, false);
             }
             Ending::HalfClose if all_sent => self.has_ended = true,
             Ending::CutOff if all_sent || dice.one_in(3) => self.has_ended = true,
@@ -349,11 +355,10 @@ impl Conversation {
             self.read += read.len;
             self.has_answers = true;
             self.answers += 1;
-            let to = scene.second();
             for _ in 0..read.to {
-                self.settle_first(keys, &Answer::Silence, to)?;
+                self.settle_first(scene, keys, &Answer::Silence)?;
             }
-            self.settle_first(keys, &read.answer, to)?;
+            self.settle_first(scene, keys, &read.answer)?;
             self.note_turns();
         }
         if self.read > self.received.len() / 2 {
@@ -363,11 +368,16 @@ impl Conversation {
         Ok(())
     }
 
-    fn settle_first(&mut self, keys: &mut Keys, answer: &Answer, to: u32) -> Result<(), String> {
+    fn settle_first(
+        &mut self,
+        scene: &Scene,
+        keys: &mut Keys,
+        answer: &Answer,
+    ) -> Result<(), String> {
         let Some(asked) = self.waiting.pop_front() else {
             return Ok(());
         };
-        let window = Window { from: asked.at, to };
+        let window = asked.window(scene.second(), scene.round.get());
         keys.settle(&asked, answer, window)
     }
 
@@ -400,7 +410,7 @@ impl Conversation {
                 && let Some(asked) = self.waiting.front()
                 && asked.end <= self.sent_total
             {
-                self.settle_first(keys, &Answer::Silence, scene.second())?;
+                self.settle_first(scene, keys, &Answer::Silence)?;
             }
             // Of what was cut off no answer comes, but it may have had its effect.
             if !self.waiting.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::dice::Dice;
-use crate::model::{Laxity, Model, Window};
+use crate::model::{Flushes, Laxity, Model, Window};
 use crate::request::{Answer, Asked, Found, KeyNumber, Request};
 use crate::values;
 
@@ -20,6 +20,7 @@ pub(crate) struct Keys {
     version: u32,
     model: Model,
     laxity: Laxity,
+    flushes: Flushes,
     /// No value of a key is longer, whatever of what is under way is executed.
     bounds: Vec<usize>,
     /// The highest that the counter has been seen at.
@@ -30,7 +31,13 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Fresh keys: none of them has ever been used where `epoch` is new.
-    pub(crate) fn new(writer: u32, epoch: u32, own: usize, laxity: Laxity) -> Keys {
+    pub(crate) fn new(
+        writer: u32,
+        epoch: u32,
+        own: usize,
+        laxity: Laxity,
+        flushes: Flushes,
+    ) -> Keys {
         let own_name = |number: usize| {
             let mut name = format!("c{writer}.{epoch}.{number}").into_bytes();
             // Some are as long as a key can be.
@@ -49,7 +56,8 @@ impl Keys {
             own,
             writer,
             version: 0,
-            model: Model::new(own, laxity),
+            model: Model::new(own, laxity, Rc::clone(&flushes)),
+            flushes,
             laxity,
             bounds: vec![0; own + SHARED + 1],
             counted: None,
@@ -59,7 +67,8 @@ impl Keys {
 
     /// The same client's keys of another epoch: what is stored under the old ones does not matter.
     pub(crate) fn renew(&mut self, epoch: u32) {
-        let fresh = Keys::new(self.writer, epoch, self.own, self.laxity);
+        let flushes = Rc::clone(&self.flushes);
+        let fresh = Keys::new(self.writer, epoch, self.own, self.laxity, flushes);
         *self = Keys {
             version: self.version,
             counted: self.counted,
@@ -149,15 +158,16 @@ impl Keys {
         })
     }
 
-    /// Takes note that the first of `waiting`, nobody knows how many, were executed until `to`.
-    pub(crate) fn doubt(&mut self, waiting: &VecDeque<Asked>, to: u32) {
+    /// Takes note that the first of `waiting`, nobody knows how many, were executed until
+    /// second `to` and `round`.
+    pub(crate) fn doubt(&mut self, waiting: &VecDeque<Asked>, to: u32, round: u64) {
         let is_shared = |asked: &&Asked| self.shared_key(&asked.request).is_some();
         let is_count = |asked: &&Asked| matches!(asked.request, Request::Count { .. });
         let counts = waiting.iter().filter(is_shared).filter(is_count).count();
         self.counts.1 += counts as u64;
         let own = self.own;
         let is_own = |asked: &&Asked| key_beyond(own, &asked.request).is_none();
-        self.model.doubt(waiting.iter().filter(is_own), to);
+        self.model.doubt(waiting.iter().filter(is_own), to, round);
     }
 
     fn shared_key(&self, request: &Request) -> Option<KeyNumber> {

@@ -1,9 +1,10 @@
-//! Sockets for datagrams.
+//! Where datagrams come from and where replies to them go.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use coua_tcp::stack::Datagram;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, bind,
@@ -11,22 +12,77 @@ use rustix::net::{
 };
 
 use super::listener::{ListenError, local_address};
+use super::poller::Source;
 use super::stream::Stream;
+use crate::userspace;
 
-/// A UDP socket.
-pub struct Datagrams {
+/// Bytes of payload that a UDP datagram has at most.
+const PAYLOAD_LEN_MAX: usize = u16::MAX as usize - 28;
+
+/// A UDP socket that no worker has yet.
+pub struct DatagramSocket {
     fd: OwnedFd,
 }
 
+/// Where a worker receives datagrams: a UDP socket, or its stack in user space.
+pub struct Datagrams {
+    end: End,
+}
+
+enum End {
+    Kernel(OwnedFd),
+    Userspace(userspace::DatagramEnd),
+}
+
+/// Who sent a datagram, or says so, and the way back to there.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    address: SocketAddr,
+    way: Way,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The kernel finds it.
+    Kernel,
+    /// The one that the datagram came.
+    Userspace(Datagram),
+}
+
+impl Sender {
+    /// The address from which the datagram came.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl From<SocketAddr> for Sender {
+    fn from(address: SocketAddr) -> Sender {
+        Sender {
+            address,
+            way: Way::Kernel,
+        }
+    }
+}
+
+impl From<Datagram> for Sender {
+    fn from(datagram: Datagram) -> Sender {
+        Sender {
+            address: datagram.source(),
+            way: Way::Userspace(datagram),
+        }
+    }
+}
+
 /// What an attempt to receive a datagram came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Arrived {
     /// One came.
     Datagram {
         /// Its bytes, of which there is as much as there was room for.
         len: usize,
-        /// Who sent it, or says so.
-        from: SocketAddr,
+        /// Who sent it.
+        from: Sender,
     },
     /// Something came that is no datagram from an address, or an error of an earlier reply.
     Useless,
@@ -34,13 +90,13 @@ pub enum Arrived {
     Nothing,
 }
 
-impl Datagrams {
+impl DatagramSocket {
     /// Binds `count` sockets to `address`, among which the kernel spreads the senders: all
     /// datagrams of one sender come to the same.
     ///
     /// Fails where another process has the address. Port 0 takes any free port, the same one for
     /// all sockets.
-    pub fn bind(address: SocketAddr, count: usize) -> Result<Vec<Datagrams>, ListenError> {
+    pub fn bind(address: SocketAddr, count: usize) -> Result<Vec<DatagramSocket>, ListenError> {
         let failed = |source: io::Error| ListenError::Udp { address, source };
         let probe = udp_socket(address).map_err(failed)?;
         bind(&probe, &address).map_err(|errno| failed(errno.into()))?;
@@ -51,7 +107,7 @@ impl Datagrams {
                 let fd = udp_socket(bound).map_err(failed)?;
                 sockopt::set_socket_reuseport(&fd, true).map_err(|errno| failed(errno.into()))?;
                 bind(&fd, &bound).map_err(|errno| failed(errno.into()))?;
-                Ok(Datagrams { fd })
+                Ok(DatagramSocket { fd })
             })
             .collect()
     }
@@ -61,43 +117,111 @@ impl Datagrams {
         local_address(&self.fd).ok()
     }
 
-    /// Receives a datagram into `room`.
-    pub fn receive(&self, room: &mut [u8]) -> Arrived {
-        loop {
-            return match recvfrom(&self.fd, &mut *room, RecvFlags::empty()) {
-                Ok((_, len, from)) => match from.map(SocketAddr::try_from) {
-                    Some(Ok(from)) => Arrived::Datagram { len, from },
-                    _ => Arrived::Useless,
-                },
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Arrived::Nothing,
-                Err(_) => Arrived::Useless,
-            };
-        }
-    }
-
-    /// Sends one datagram. What the kernel does not take at the moment is lost, as a datagram may
-    /// be anywhere.
-    pub fn send(&self, pieces: &[IoSlice<'_>], to: SocketAddr) -> bool {
-        loop {
-            let mut control = SendAncillaryBuffer::default();
-            return match sendmsg_addr(&self.fd, &to, pieces, &mut control, SendFlags::empty()) {
-                Ok(_) => true,
-                Err(Errno::INTR) => continue,
-                Err(_) => false,
-            };
-        }
-    }
-
-    /// The same socket as one end of a connection, for statistics only.
-    pub fn as_stream(&self) -> io::Result<Stream> {
-        Ok(Stream::new(self.fd.try_clone()?))
+    /// The descriptor's number, for statistics only.
+    pub fn descriptor(&self) -> i32 {
+        self.fd.as_raw_fd()
     }
 }
 
-impl AsFd for Datagrams {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+impl From<DatagramSocket> for Datagrams {
+    fn from(socket: DatagramSocket) -> Datagrams {
+        Datagrams {
+            end: End::Kernel(socket.fd),
+        }
+    }
+}
+
+impl Datagrams {
+    pub(super) fn userspace(end: userspace::DatagramEnd) -> Datagrams {
+        Datagrams {
+            end: End::Userspace(end),
+        }
+    }
+
+    /// Whether what is not received in a turn is still there in the next.
+    pub fn keeps(&self) -> bool {
+        matches!(self.end, End::Kernel(_))
+    }
+
+    /// Bytes that one datagram can carry.
+    pub fn payload_len_max(&self) -> usize {
+        match &self.end {
+            End::Kernel(_) => PAYLOAD_LEN_MAX,
+            End::Userspace(end) => end.payload_len_max(),
+        }
+    }
+
+    /// Receives a datagram into `room`.
+    pub fn receive(&self, room: &mut [u8]) -> Arrived {
+        match &self.end {
+            End::Kernel(fd) => receive_from(fd, room),
+            End::Userspace(end) => end.receive(room),
+        }
+    }
+
+    /// Gives up what has come and does not keep until the next turn, and says how many datagrams
+    /// those were.
+    pub fn discard(&self) -> u64 {
+        match &self.end {
+            End::Kernel(_) => 0,
+            End::Userspace(end) => end.discard(),
+        }
+    }
+
+    /// Sends one datagram, made of `pieces`, to where another came from that was received here. What
+    /// is not taken at the moment is lost, as a datagram may be anywhere.
+    pub fn send(&self, pieces: [&[u8]; 2], to: &Sender) -> bool {
+        match (&self.end, &to.way) {
+            (End::Kernel(fd), _) => send_to(fd, pieces, to.address),
+            (End::Userspace(end), Way::Userspace(datagram)) => end.answer(datagram, pieces),
+            (End::Userspace(_), Way::Kernel) => false,
+        }
+    }
+
+    /// What stands for it where others have a connection, for statistics only.
+    pub fn as_stream(&self) -> io::Result<Stream> {
+        Ok(match &self.end {
+            End::Kernel(fd) => Stream::new(fd.try_clone()?),
+            End::Userspace(end) => Stream::userspace(userspace::StreamEnd::of_none(end.host())),
+        })
+    }
+}
+
+impl<'s> From<&'s Datagrams> for Source<'s> {
+    fn from(socket: &'s Datagrams) -> Source<'s> {
+        match &socket.end {
+            End::Kernel(fd) => Source::Kernel(fd.as_fd()),
+            End::Userspace(_) => Source::UserspaceDatagrams,
+        }
+    }
+}
+
+fn receive_from(socket: &OwnedFd, room: &mut [u8]) -> Arrived {
+    loop {
+        return match recvfrom(socket, &mut *room, RecvFlags::empty()) {
+            Ok((_, len, from)) => match from.map(SocketAddr::try_from) {
+                Some(Ok(from)) => Arrived::Datagram {
+                    len,
+                    from: from.into(),
+                },
+                _ => Arrived::Useless,
+            },
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Arrived::Nothing,
+            Err(_) => Arrived::Useless,
+        };
+    }
+}
+
+fn send_to(socket: &OwnedFd, pieces: [&[u8]; 2], to: SocketAddr) -> bool {
+    let pieces = pieces.map(IoSlice::new);
+    loop {
+        let mut control = SendAncillaryBuffer::default();
+        return match sendmsg_addr(socket, &to, &pieces, &mut control, SendFlags::empty()) {
+            Ok(_) => true,
+            Err(Errno::INTR) => continue,
+            Err(_) => false,
+        };
     }
 }
 

@@ -2,19 +2,26 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use coua_tcp::stack::ConnectionId;
+
+use super::Stream;
 use super::datagrams::Datagrams;
 #[cfg(feature = "simulated")]
 use super::simulated;
+use crate::userspace::{DatagramEnd, Host, HostCounters, Seat, SharedHost, StreamEnd};
 
 /// How many descriptors one wait reports at most.
 const EVENTS_PER_WAIT: usize = 512;
+
+/// The card of the stack in user space; the caller does not hear of it.
+const CARD_TOKEN: Token = Token(u64::MAX - 1);
 
 /// What the caller registered a descriptor under; comes back with its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +45,19 @@ pub struct Readiness {
 pub enum Source<'s> {
     /// A descriptor.
     Kernel(BorrowedFd<'s>),
+    /// A connection of the poller's own stack.
+    Userspace(ConnectionId),
+    /// All datagrams of the poller's own stack.
+    UserspaceDatagrams,
     /// One end of a simulated network.
     #[cfg(feature = "simulated")]
     Simulated(simulated::SourceId),
 }
 
-impl<'s> From<&'s Datagrams> for Source<'s> {
-    fn from(socket: &'s Datagrams) -> Source<'s> {
-        Source::Kernel(socket.as_fd())
-    }
-}
-
-/// An epoll set.
+/// An epoll set, and a stack in user space beside it where there is one.
 pub struct Poller {
     set: Set,
+    host: Option<SharedHost>,
 }
 
 enum Set {
@@ -63,6 +69,7 @@ enum Set {
 /// Room for one wait's events. It stays on the thread that made it.
 pub struct Events {
     room: Box<[MaybeUninit<Event>]>,
+    userspace: Vec<Readiness>,
     #[cfg(feature = "simulated")]
     simulated: Vec<Readiness>,
 }
@@ -72,6 +79,7 @@ impl Events {
     pub fn new() -> Events {
         Events {
             room: vec![MaybeUninit::uninit(); EVENTS_PER_WAIT].into_boxed_slice(),
+            userspace: Vec::new(),
             #[cfg(feature = "simulated")]
             simulated: Vec::new(),
         }
@@ -89,13 +97,59 @@ impl Poller {
     pub fn new() -> io::Result<Poller> {
         Ok(Poller {
             set: Set::Kernel(epoll::create(CreateFlags::CLOEXEC)?),
+            host: None,
         })
+    }
+
+    /// Waits for a stack in user space too, whose connections to be accepted are told under
+    /// `token`.
+    pub fn host(&mut self, seat: Seat, token: Token) -> io::Result<()> {
+        let host = Host::new(seat);
+        host.borrow_mut().listen(token);
+        if let (Set::Kernel(epoll), Some(fd)) = (&self.set, host.borrow().card().descriptor()) {
+            epoll::add(epoll, fd, EventData::new_u64(CARD_TOKEN.0), EventFlags::IN)?;
+        }
+        self.host = Some(host);
+        Ok(())
+    }
+
+    /// The next connection of the stack in user space that a client has opened.
+    pub fn accept(&self) -> Option<Stream> {
+        let end = StreamEnd::accept(self.host.as_ref()?)?;
+        Some(Stream::userspace(end))
+    }
+
+    /// The datagrams of the stack in user space, where it takes any.
+    pub fn datagrams(&self) -> Option<Datagrams> {
+        let host = self.host.as_ref()?;
+        host.borrow()
+            .takes_datagrams()
+            .then(|| Datagrams::userspace(DatagramEnd::new(host)))
+    }
+
+    /// What was counted at the stack in user space, if there is one.
+    pub fn counters(&self) -> Option<HostCounters> {
+        self.host.as_ref().map(|host| host.borrow().counters())
+    }
+
+    /// Why the trace of the stack in user space has ended, once, where it was written to a file and
+    /// no longer is.
+    pub fn take_trace_error(&self) -> Option<io::Error> {
+        self.host.as_ref()?.borrow_mut().take_trace_error()
+    }
+
+    /// Ends a turn: what was sent through the stack in user space leaves. Nothing without one.
+    pub fn end_turn(&self) {
+        if let Some(host) = &self.host {
+            host.borrow_mut().end_turn();
+        }
     }
 
     #[cfg(feature = "simulated")]
     pub(super) fn simulated(end: simulated::PollerEnd) -> Poller {
         Poller {
             set: Set::Simulated(end),
+            host: None,
         }
     }
 
@@ -127,6 +181,16 @@ impl Poller {
             (Set::Kernel(epoll), Source::Kernel(fd)) => {
                 Ok(epoll::add(epoll, fd, EventData::new_u64(token.0), flags)?)
             }
+            (_, Source::Userspace(id)) => {
+                let host = self.host.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+                host.borrow_mut().register(id, token);
+                Ok(())
+            }
+            (_, Source::UserspaceDatagrams) => {
+                let host = self.host.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+                host.borrow_mut().report_datagrams(token);
+                Ok(())
+            }
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), Source::Simulated(id)) => end.add(id, token),
             #[cfg(feature = "simulated")]
@@ -138,6 +202,8 @@ impl Poller {
     pub fn remove<'s>(&self, source: impl Into<Source<'s>>) -> io::Result<()> {
         match (&self.set, source.into()) {
             (Set::Kernel(epoll), Source::Kernel(fd)) => Ok(epoll::delete(epoll, fd)?),
+            // Dropping its stream is what ends a connection.
+            (_, Source::Userspace(_) | Source::UserspaceDatagrams) => Ok(()),
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), Source::Simulated(id)) => end.remove(id),
             #[cfg(feature = "simulated")]
@@ -152,19 +218,58 @@ impl Poller {
         events: &'e mut Events,
         timeout: Duration,
     ) -> io::Result<impl Iterator<Item = Readiness> + use<'e>> {
-        let ready: &[Event] = match &self.set {
-            Set::Kernel(epoll) => wait_for(epoll, &mut events.room, timeout)?,
+        let ready: &[Event] = match (&self.set, &self.host) {
+            (Set::Kernel(epoll), None) => wait_for(epoll, &mut events.room, timeout)?,
+            (Set::Kernel(epoll), Some(host)) => wait_beside(
+                epoll,
+                host,
+                &mut events.room,
+                &mut events.userspace,
+                timeout,
+            )?,
             #[cfg(feature = "simulated")]
-            Set::Simulated(end) => {
+            (Set::Simulated(end), _) => {
                 end.wait(&mut events.simulated);
                 &[]
             }
         };
         let ready = ready.iter().map(readiness);
+        let ready = ready.filter(|ready| ready.token != CARD_TOKEN);
+        let ready = ready.chain(events.userspace.drain(..));
         #[cfg(feature = "simulated")]
         let ready = ready.chain(events.simulated.drain(..));
         Ok(ready)
     }
+}
+
+/// Waits for descriptors and for a stack at once. A turn of the stack begins.
+fn wait_beside<'e>(
+    epoll: &OwnedFd,
+    host: &SharedHost,
+    room: &'e mut [MaybeUninit<Event>],
+    userspace: &mut Vec<Readiness>,
+    timeout: Duration,
+) -> io::Result<&'e [Event]> {
+    let mut host = host.borrow_mut();
+    host.begin_turn(userspace);
+    let sleep = match userspace.is_empty() && !timeout.is_zero() {
+        true => host.sleep(timeout),
+        false => Duration::ZERO,
+    };
+    if sleep.is_zero() {
+        // Asking the kernel costs as much as a dozen requests.
+        return match host.is_time_for_sockets() {
+            true => wait_for(epoll, room, sleep),
+            false => Ok(&[]),
+        };
+    }
+    // What the stack has to say before it sleeps must be said.
+    host.end_turn();
+    host.set_asleep(true);
+    let ready = wait_for(epoll, room, sleep);
+    host.set_asleep(false);
+    host.begin_turn(userspace);
+    ready
 }
 
 fn wait_for<'e>(

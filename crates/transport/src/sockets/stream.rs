@@ -14,6 +14,7 @@ use rustix::net::{
 use super::poller::Source;
 #[cfg(feature = "simulated")]
 use super::simulated;
+use crate::userspace;
 
 /// One connected, non-blocking stream socket. Dropping it closes the connection.
 pub struct Stream {
@@ -22,6 +23,7 @@ pub struct Stream {
 
 enum End {
     Kernel(OwnedFd),
+    Userspace(userspace::StreamEnd),
     #[cfg(feature = "simulated")]
     Simulated(simulated::StreamEnd),
 }
@@ -55,6 +57,12 @@ impl Stream {
         }
     }
 
+    pub(super) fn userspace(end: userspace::StreamEnd) -> Stream {
+        Stream {
+            end: End::Userspace(end),
+        }
+    }
+
     #[cfg(feature = "simulated")]
     pub(super) fn simulated(end: simulated::StreamEnd) -> Stream {
         Stream {
@@ -69,6 +77,7 @@ impl Stream {
                 let (_, count) = recv(fd, &mut *space, RecvFlags::empty())?;
                 Ok(count)
             }),
+            End::Userspace(end) => end.receive(std::iter::once(space)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(&mut [IoSliceMut::new(space)]),
         }
@@ -81,6 +90,7 @@ impl Stream {
                 let mut control = RecvAncillaryBuffer::default();
                 Ok(recvmsg(fd, spaces, &mut control, RecvFlags::empty())?.bytes)
             }),
+            End::Userspace(end) => end.receive(spaces.iter_mut().map(|space| &mut **space)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(spaces),
         }
@@ -90,6 +100,7 @@ impl Stream {
     pub fn send(&self, bytes: &[u8]) -> Sent {
         match &self.end {
             End::Kernel(fd) => sent(|| send(fd, bytes, SendFlags::NOSIGNAL)),
+            End::Userspace(end) => end.send(std::iter::once(bytes)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.send(&[IoSlice::new(bytes)]),
         }
@@ -102,6 +113,7 @@ impl Stream {
                 let mut control = SendAncillaryBuffer::default();
                 sendmsg(fd, pieces, &mut control, SendFlags::NOSIGNAL)
             }),
+            End::Userspace(end) => end.send(pieces.iter().map(|piece| &**piece)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.send(pieces),
         }
@@ -111,6 +123,7 @@ impl Stream {
     pub fn descriptor(&self) -> i32 {
         match &self.end {
             End::Kernel(fd) => fd.as_raw_fd(),
+            End::Userspace(end) => end.number(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.descriptor(),
         }
@@ -122,6 +135,7 @@ impl Stream {
             End::Kernel(fd) => {
                 rustix::net::getpeername(fd).map_or(PeerAddress::Unknown, PeerAddress::from_any)
             }
+            End::Userspace(end) => end.peer(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.peer(),
         }
@@ -134,6 +148,7 @@ impl Stream {
                 .map_or(PeerAddress::Unknown, |address| {
                     PeerAddress::from_any(Some(address))
                 }),
+            End::Userspace(end) => end.local(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.local(),
         }
@@ -144,6 +159,7 @@ impl<'s> From<&'s Stream> for Source<'s> {
     fn from(stream: &'s Stream) -> Source<'s> {
         match &stream.end {
             End::Kernel(fd) => Source::Kernel(fd.as_fd()),
+            End::Userspace(end) => Source::Userspace(end.id()),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => Source::Simulated(end.id()),
         }
@@ -186,6 +202,15 @@ pub enum PeerAddress {
     Unknown,
 }
 
+impl From<SocketAddr> for PeerAddress {
+    fn from(address: SocketAddr) -> PeerAddress {
+        match address.is_ipv4() {
+            true => PeerAddress::Tcp4(address),
+            false => PeerAddress::Tcp6(address),
+        }
+    }
+}
+
 impl PeerAddress {
     fn from_any(address: Option<SocketAddrAny>) -> PeerAddress {
         let Some(address) = address else {
@@ -198,8 +223,7 @@ impl PeerAddress {
             return PeerAddress::Unix(path.unwrap_or_default());
         }
         match SocketAddr::try_from(address) {
-            Ok(address) if address.is_ipv4() => PeerAddress::Tcp4(address),
-            Ok(address) => PeerAddress::Tcp6(address),
+            Ok(address) => PeerAddress::from(address),
             Err(_) => PeerAddress::Unknown,
         }
     }

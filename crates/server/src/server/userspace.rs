@@ -1,0 +1,173 @@
+//! Cards for stacks of the server's own, one queue a worker.
+
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use coua_transport::userspace::af_xdp;
+use coua_transport::userspace::packet::{PacketSocket, Tap};
+use coua_transport::userspace::{Card, Config, Exchange, Mac, Network, Seat};
+#[cfg(feature = "dpdk")]
+use coua_transport::userspace::{Polling, dpdk};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::StartError;
+use crate::flags::{Driver, Net, Settings};
+
+/// Opens the queues of the card that the settings name, with a stack's settings for each.
+pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<Seat>, StartError> {
+    let (name, cards, found) = cards(net, settings)?;
+    let addresses = match net.addresses.is_empty() {
+        true => found,
+        false => net.addresses.clone(),
+    };
+    if addresses.is_empty() {
+        return Err(failed(
+            &name,
+            "the interface has no address to take over; give --address",
+        ));
+    }
+    let mut secret = [0; 32];
+    fill_randomly(&mut secret).map_err(|why| failed(&name, why))?;
+    let exchanges = Exchange::between(cards.len());
+    let cards = cards.into_iter().zip(exchanges).enumerate();
+    let seats = cards.map(|(worker, (card, exchange))| {
+        // Each worker's stack has a secret of its own.
+        secret[0] ^= u8::try_from(worker & 0xff).unwrap_or(0);
+        Seat {
+            card,
+            config: Config {
+                gateways: net.gateways.iter().map(|&gateway| gateway.into()).collect(),
+                allow: net.allow.clone(),
+                // Beside those that are served some are opening or closing.
+                connections_max: settings.connections_max * 2 + 1024,
+                half_open_max: 1024,
+                memory_max: settings.stack_memory,
+                ..Config::new(addresses.clone(), secret)
+            },
+            ports: vec![net.port],
+            datagram_port: net.udp_port,
+            polling: net.polling,
+            exchange,
+        }
+    });
+    Ok(seats.collect())
+}
+
+/// Access bits of a trace: all that clients send and get stands in it.
+const TRACE_MODE: u32 = 0o600;
+
+/// Has the frames of a seat's card written to a new file.
+pub(super) fn traced(seat: Seat, path: &Path) -> Result<Seat, StartError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let file = options.mode(TRACE_MODE).open(path);
+    let card = file.and_then(|file| seat.card.traced(file));
+    let card = card.map_err(|source| StartError::Trace {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Seat { card, ..seat })
+}
+
+/// What a driver is called where the server says where it listens.
+pub(super) fn name(driver: &Driver) -> &'static str {
+    match driver {
+        Driver::Xdp(_) => "xdp",
+        Driver::Packet(_) => "packet",
+        Driver::Tap(_) => "tap",
+        Driver::Dpdk { .. } => "dpdk",
+    }
+}
+
+/// The addresses of the stacks, which all have the same, with a port.
+pub(super) fn addresses(seats: &[Seat], port: u16) -> impl Iterator<Item = SocketAddr> {
+    let networks = seats.first().map(|seat| seat.config.addresses.iter());
+    let addresses = networks.into_iter().flatten();
+    addresses.map(move |network| SocketAddr::new(network.address().into(), port))
+}
+
+/// The driver's name, a card for each worker, and the addresses of the interface.
+fn cards(net: &Net, settings: &Settings) -> Result<(String, Vec<Card>, Vec<Network>), StartError> {
+    let workers = settings.workers;
+    match &net.driver {
+        Driver::Packet(device) => {
+            let name = format!("packet:{device}");
+            let sockets = PacketSocket::open(device, None, workers);
+            let sockets = sockets.map_err(|error| failed(&name, error))?;
+            let cards = sockets
+                .into_iter()
+                .map(|socket| Card::Packet(Box::new(socket)));
+            Ok((name, cards.collect(), Vec::new()))
+        }
+        Driver::Tap(device) => {
+            let name = format!("tap:{device}");
+            let mut octets = [2, 0, 0, 0, 0, 0];
+            fill_randomly(&mut octets[1..]).map_err(|why| failed(&name, why))?;
+            let taps = Tap::open(device, Mac(octets), workers);
+            let taps = taps.map_err(|error| failed(&name, error))?;
+            let cards = taps.into_iter().map(|tap| Card::Tap(Box::new(tap)));
+            Ok((name, cards.collect(), Vec::new()))
+        }
+        #[cfg(not(feature = "dpdk"))]
+        Driver::Dpdk { .. } => Err(failed("dpdk", "this coua was built without it")),
+        #[cfg(feature = "dpdk")]
+        Driver::Dpdk { arguments, port } => {
+            let eal = dpdk::Eal::start(arguments).map_err(|error| failed("dpdk", error))?;
+            let options = dpdk::PortOptions {
+                name: port.clone(),
+                queues: u16::try_from(workers).map_err(|_| failed("dpdk", "-t: too many"))?,
+                mtu: None,
+                offloads: true,
+                interrupts: net.polling == Polling::Adaptive,
+            };
+            let opened = dpdk::Port::open(eal, &options);
+            let (port, queues) = opened.map_err(|error| failed("dpdk", error))?;
+            let (name, driver) = (port.name(), port.driver());
+            tracing::info!(
+                "DPDK port {name} ({driver}), spread: {:?}",
+                port.spreading()
+            );
+            let name = format!("dpdk:{name}");
+            let cards = queues.into_iter().map(|queue| Card::Dpdk(Box::new(queue)));
+            Ok((name, cards.collect(), Vec::new()))
+        }
+        Driver::Xdp(device) => {
+            let name = format!("xdp:{device}");
+            let options = af_xdp::Options {
+                workers,
+                addresses: net
+                    .addresses
+                    .iter()
+                    .map(|network| network.address().into())
+                    .collect(),
+                tcp_ports: vec![net.port],
+                udp_ports: net.udp_port.into_iter().collect(),
+                ..af_xdp::Options::new(device.as_str())
+            };
+            let opened = af_xdp::open(&options).map_err(|error| failed(&name, error))?;
+            let found = opened.addresses.iter().filter_map(|&address| {
+                let len = if address.is_ipv4() { 32 } else { 128 };
+                Network::new(address, len)
+            });
+            let found = found.collect();
+            let cards = opened.nics.into_iter().map(|nic| Card::Xdp(Box::new(nic)));
+            Ok((name, cards.collect(), found))
+        }
+    }
+}
+
+fn fill_randomly(bytes: &mut [u8]) -> Result<(), String> {
+    getrandom(bytes, GetRandomFlags::empty())
+        .map(|_| ())
+        .map_err(|errno| format!("no random numbers: {errno}"))
+}
+
+fn failed(name: &str, why: impl Display) -> StartError {
+    StartError::Net {
+        name: name.to_owned(),
+        why: why.to_string(),
+    }
+}

@@ -1,0 +1,48 @@
+//! `stats net`: what the stacks of the server's own have counted (`--net`). Nothing without one.
+//!
+//! All counts are told as sums over the workers; of each worker's, those that show whether the card
+//! spreads connections evenly, which worker has trouble, and how much of its time it is waiting.
+
+use std::time::Duration;
+
+use super::Stats;
+use crate::clock::Now;
+use crate::output::Output;
+use crate::server::Shared;
+
+/// Workers that are told of one by one: the answer is bounded.
+const WORKERS_MAX: usize = 64;
+
+pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
+    let mut stats = Stats::new(output);
+    let workers: Vec<_> = shared.net_counters().collect();
+    if let Some(first) = workers.first() {
+        for (at, (name, _)) in first.stack.all().into_iter().enumerate() {
+            let sum: u64 = workers.iter().map(|worker| worker.stack.all()[at].1).sum();
+            stats.add(name, sum);
+        }
+    }
+    for (number, worker) in workers.iter().take(WORKERS_MAX).enumerate() {
+        let turns = &worker.turns;
+        for (name, count) in [
+            ("frames_received", worker.stack.frames_received),
+            ("frames_sent", worker.stack.frames_sent),
+            (
+                "segments_retransmitted",
+                worker.stack.segments_retransmitted,
+            ),
+            ("dropped_no_slot", worker.stack.dropped_no_slot),
+            ("turns", turns.all),
+            ("turns_idle", turns.idle),
+            ("idle_us", micros(turns.idle_time)),
+            ("busy_us", micros(turns.busy_time)),
+        ] {
+            stats.add(&format!("worker:{number}:{name}"), count);
+        }
+    }
+    stats.end();
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

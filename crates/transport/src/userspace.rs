@@ -1,0 +1,30 @@
+//! Network cards behind the stack of crate `coua-tcp`: each driver here is a [`coua_tcp::nic::Nic`].
+//!
+//! A driver moves frames between a card and the worker that owns one of its queues. It parses
+//! nothing beyond what the card needs to know, and answers nothing.
+//!
+//! # Concurrency
+//! A queue belongs to one worker. A driver that opens several queues of one card gives each as a
+//! value of its own.
+
+pub mod af_xdp;
+mod card;
+mod datagrams;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
+mod exchange;
+mod host;
+pub mod neighbours;
+mod netlink;
+pub mod packet;
+pub mod pcap;
+
+pub use card::Card;
+pub use coua_tcp::config::Config;
+pub use coua_tcp::counters::Counters;
+pub use coua_tcp::nic::{BURST_LEN, Mac};
+pub use coua_tcp::wire::address::Network;
+pub(crate) use datagrams::DatagramEnd;
+pub use exchange::Exchange;
+pub(crate) use host::{Host, SharedHost, StreamEnd};
+pub use host::{HostCounters, Polling, Seat, Turns};

@@ -1,0 +1,397 @@
+//! Frames straight from and to the queues of a card that the kernel goes on driving: AF_XDP.
+//!
+//! A [filter program](filter) on the card gives the frames for the server's ports to sockets, one a
+//! receive queue, and leaves all others to the kernel. Nothing is taken away from the system:
+//! addresses, ARP, neighbour discovery, routes and everything on other ports stay as they are.
+//!
+//! ```text
+//! card ─ queue 0 ─ filter ┬─ to the server's ports → socket 0 ┐
+//!        queue 1 ─ filter ┼─ to the server's ports → socket 1 ┴→ XdpNic of a worker
+//!                         └─ everything else → the kernel
+//! ```
+//!
+//! [`open`] checks the interface, makes one [`XdpNic`] a worker and then attaches the filter. It is
+//! taken off with the last of them, and by the kernel when the process ends in whatever way.
+//! Attaching may interrupt the link of a physical card for a second or two.
+//!
+//! # Rights
+//! CAP_NET_RAW for the sockets, CAP_BPF and CAP_NET_ADMIN for the filter, CAP_IPC_LOCK (or
+//! RLIMIT_MEMLOCK) for the memory; all only while [`open`] runs.
+//!
+//! # Not here
+//! Filtering by source, ARP and neighbours: the kernel has them, [`super::neighbours`] asks it. A
+//! card that is renamed, resized or taken away while it is open: its frames just stop. Checksums:
+//! AF_XDP neither verifies nor fills them in; a peer on the same machine must, with
+//! `ethtool -K PEER tx off`.
+
+mod bpf;
+mod error;
+mod ethtool;
+mod filter;
+mod interface;
+mod mmap;
+mod nic;
+mod options;
+mod ring;
+mod socket;
+mod sockopt;
+mod transmit;
+mod umem;
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::Add;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use coua_tcp::nic::Features;
+use rustix::io::Errno;
+
+use bpf::{Link, Program, Refusal, SocketMap};
+pub use error::OpenError;
+use filter::Rules;
+pub use interface::{Address, Interface};
+pub use nic::XdpNic;
+pub use options::{BusyPoll, Options};
+use socket::Socket;
+use umem::{Chunk, Umem};
+
+/// A predecessor's queue or program may be in use for a moment after its end: so often, and so far
+/// apart, it is tried again.
+const RETRIES: usize = 200;
+const RETRY_EVERY: Duration = Duration::from_millis(10);
+
+/// Addresses, and ports of each protocol, that a filter takes at most.
+const RULES_MAX: usize = 64;
+
+/// What was opened.
+pub struct Opened {
+    /// The interface, as it was found.
+    pub interface: Interface,
+    /// The addresses whose frames are taken.
+    pub addresses: Vec<IpAddr>,
+    /// One for each worker.
+    pub nics: Vec<XdpNic>,
+}
+
+/// What has been counted since an interface was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames dropped because they did not fit, or for want of memory to receive into.
+    pub dropped: u64,
+    /// Frames dropped because the worker had not taken earlier ones.
+    pub receive_ring_full: u64,
+    /// Times that the driver found no memory to receive into.
+    pub fill_ring_empty: u64,
+    /// Descriptors for receiving that the kernel refused; always 0.
+    pub invalid_received: u64,
+    /// Descriptors for sending that the kernel refused, such as of frames longer than the MTU.
+    pub invalid_sent: u64,
+    /// System calls made to receive or send.
+    pub wakeups: u64,
+}
+
+impl Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            dropped: self.dropped + other.dropped,
+            receive_ring_full: self.receive_ring_full + other.receive_ring_full,
+            fill_ring_empty: self.fill_ring_empty + other.fill_ring_empty,
+            invalid_received: self.invalid_received + other.invalid_received,
+            invalid_sent: self.invalid_sent + other.invalid_sent,
+            wakeups: self.wakeups + other.wakeups,
+        }
+    }
+}
+
+/// Opens an interface, with memory for the frames that is found here.
+///
+/// Blocks for up to a few seconds where a predecessor is still leaving.
+///
+/// # Errors
+/// Where something about the interface, the kernel or the rights of the process stands against it.
+pub fn open(options: &Options) -> Result<Opened, OpenError> {
+    open_with(options, None)
+}
+
+/// As [`open`], with memory for the frames that the caller has found, of at least [`memory_len`]
+/// bytes from the beginning of a page on. All of it should be there already.
+///
+/// # Errors
+/// As those of [`open`].
+///
+/// # Panics
+/// Where the memory does not begin with a page.
+pub fn open_in(options: &Options, memory: &'static mut [u8]) -> Result<Opened, OpenError> {
+    open_with(options, Some(memory))
+}
+
+/// Bytes of memory that the frames of an interface take, over all of its workers.
+///
+/// # Errors
+/// Where the interface cannot be opened so.
+pub fn memory_len(options: &Options) -> Result<usize, OpenError> {
+    let interface = Interface::read(&options.interface)?;
+    let plan = Plan::new(&interface, options)?;
+    Ok(plan.memory_len(options))
+}
+
+fn open_with(
+    options: &Options,
+    mut memory: Option<&'static mut [u8]>,
+) -> Result<Opened, OpenError> {
+    let interface = Interface::read(&options.interface)?;
+    let plan = Plan::new(&interface, options)?;
+    if let Some(memory) = &memory {
+        let (given, needed) = (memory.len(), plan.memory_len(options));
+        if given < needed {
+            return Err(OpenError::MemoryGiven {
+                interface: interface.name,
+                given,
+                needed,
+            });
+        }
+    }
+    wait_for_predecessor(&interface)?;
+
+    let sockets = SocketMap::new(plan.queues_end).map_err(bpf_error)?;
+    let instructions = filter::program(&plan.rules, sockets.descriptor());
+    let program = Program::load(&instructions).map_err(refusal_error)?;
+    let mut workers = Vec::new();
+    for queues in &plan.workers {
+        let mut of_worker = Vec::new();
+        for (at, queue) in queues.iter().enumerate() {
+            let transmits = at == 0;
+            let umem = plan.umem(options, transmits, &mut memory)?;
+            let socket = Socket::open(&interface, *queue, options, umem, transmits)?;
+            sockets.insert(*queue, socket.as_fd()).map_err(bpf_error)?;
+            of_worker.push(socket);
+        }
+        workers.push(of_worker);
+    }
+    // Last, so that no frame is taken before there is who takes it.
+    let link = attach(&program, &interface)?;
+
+    let attachment = Arc::new(Attachment { _link: link });
+    let features = Features {
+        mac: interface.mac,
+        mtu: u16::try_from(interface.mtu).expect("no more than a chunk holds"),
+        fills_checksums: false,
+        segmentation_len_max: 0,
+    };
+    let nics = workers
+        .into_iter()
+        .map(|sockets| XdpNic::new(sockets, features, Arc::clone(&attachment)))
+        .collect::<io::Result<Vec<XdpNic>>>()
+        .map_err(|source| OpenError::System {
+            action: "make an epoll set",
+            source,
+        })?;
+    Ok(Opened {
+        interface,
+        addresses: plan.rules.addresses,
+        nics,
+    })
+}
+
+/// The filter on the card, for as long as one worker has a queue.
+struct Attachment {
+    _link: Link,
+}
+
+/// What follows from options and interface.
+struct Plan {
+    rules: Rules,
+    /// The queues of each worker.
+    workers: Vec<Vec<u32>>,
+    /// All queues are below.
+    queues_end: u32,
+    chunk_len: usize,
+}
+
+impl Plan {
+    fn new(interface: &Interface, options: &Options) -> Result<Plan, OpenError> {
+        interface.check(options)?;
+        for len in [options.receive_len, options.transmit_len] {
+            if !len.is_power_of_two() || !(64..=65536).contains(&len) {
+                return Err(OpenError::RingLen { len });
+            }
+        }
+        let queues = options.queues.clone().unwrap_or(0..interface.queues);
+        if queues.end > interface.queues {
+            return Err(OpenError::NoSuchQueue {
+                interface: interface.name.clone(),
+                queue: queues.start.max(interface.queues),
+                last: interface.queues - 1,
+            });
+        }
+        if options.workers == 0 || queues.len() < options.workers {
+            return Err(OpenError::TooFewQueues {
+                interface: interface.name.clone(),
+                queues: queues.end.saturating_sub(queues.start),
+                workers: options.workers,
+            });
+        }
+        let mut workers = vec![Vec::new(); options.workers];
+        for (queue, worker) in queues.clone().zip((0..options.workers).cycle()) {
+            workers[worker].push(queue);
+        }
+        let chunk_len = umem::chunk_len(interface.mtu as usize).expect("the MTU was checked");
+        Ok(Plan {
+            rules: rules(interface, options)?,
+            workers,
+            queues_end: queues.end,
+            chunk_len,
+        })
+    }
+
+    /// Bytes of one queue.
+    fn queue_len(&self, options: &Options, transmits: bool) -> usize {
+        options.chunks(transmits) as usize * self.chunk_len
+    }
+
+    fn memory_len(&self, options: &Options) -> usize {
+        let queues = self.workers.iter().flat_map(|queues| 0..queues.len());
+        queues.map(|at| self.queue_len(options, at == 0)).sum()
+    }
+
+    /// Memory for one queue: of what was given, or new.
+    fn umem(
+        &self,
+        options: &Options,
+        transmits: bool,
+        given: &mut Option<&'static mut [u8]>,
+    ) -> Result<(Umem, Box<dyn Iterator<Item = Chunk>>), OpenError> {
+        let chunks = options.chunks(transmits);
+        if let Some(memory) = given.take() {
+            let (of_queue, rest) = memory.split_at_mut(self.queue_len(options, transmits));
+            *given = Some(rest);
+            let (umem, chunks) = Umem::lend(of_queue, chunks, self.chunk_len);
+            return Ok((umem, Box::new(chunks)));
+        }
+        match Umem::map(chunks, self.chunk_len, options.reserved_pages) {
+            Ok((umem, chunks)) => Ok((umem, Box::new(chunks))),
+            Err(source) => {
+                let needed = self.queue_len(options, transmits);
+                Err(if options.reserved_pages {
+                    OpenError::ReservedPages { needed, source }
+                } else {
+                    OpenError::Memory { needed, source }
+                })
+            }
+        }
+    }
+}
+
+fn rules(interface: &Interface, options: &Options) -> Result<Rules, OpenError> {
+    let addresses: Vec<IpAddr> = if options.addresses.is_empty() {
+        interface
+            .addresses
+            .iter()
+            .map(|address| address.ip)
+            .collect()
+    } else {
+        options.addresses.clone()
+    };
+    for (what, count) in [
+        ("addresses", addresses.len()),
+        ("TCP ports", options.tcp_ports.len()),
+        ("UDP ports", options.udp_ports.len()),
+    ] {
+        if count > RULES_MAX {
+            return Err(OpenError::TooMany {
+                what,
+                count,
+                max: RULES_MAX,
+            });
+        }
+    }
+    if addresses.is_empty() {
+        return Err(OpenError::NoAddress {
+            interface: interface.name.clone(),
+        });
+    }
+    let ranges = |ports: &[u16]| {
+        let of_active = options
+            .active_ports
+            .iter()
+            .filter(|range| !range.is_empty());
+        let of_server = ports.iter().map(|port| *port..=*port);
+        of_server.chain(of_active.cloned()).collect::<Vec<_>>()
+    };
+    let rules = Rules {
+        addresses,
+        tcp_ports: ranges(&options.tcp_ports),
+        udp_ports: ranges(&options.udp_ports),
+    };
+    if rules.tcp_ports.is_empty() && rules.udp_ports.is_empty() {
+        return Err(OpenError::NoPort);
+    }
+    Ok(rules)
+}
+
+/// Waits until no program is on the interface, for a bounded time.
+fn wait_for_predecessor(interface: &Interface) -> Result<(), OpenError> {
+    let mut found = None;
+    for _ in 0..RETRIES {
+        found = interface::program(&interface.name).map_err(|source| OpenError::System {
+            action: "tell of XDP programs over netlink",
+            source,
+        })?;
+        if found.is_none() {
+            return Ok(());
+        }
+        sleep(RETRY_EVERY);
+    }
+    Err(OpenError::AnotherProgram {
+        interface: interface.name.clone(),
+        id: found.flatten(),
+    })
+}
+
+fn attach(program: &Program, interface: &Interface) -> Result<Link, OpenError> {
+    let name = || interface.name.clone();
+    Link::new(program, interface.index).map_err(|source| {
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::PERM | Errno::ACCESS) => OpenError::Permission {
+                action: "attach an XDP program",
+            },
+            Some(Errno::OPNOTSUPP) => OpenError::NoXdp { interface: name() },
+            Some(Errno::NODEV) => OpenError::NoSuchInterface { interface: name() },
+            Some(Errno::BUSY | Errno::EXIST) => OpenError::AnotherProgram {
+                interface: name(),
+                id: interface::program(&interface.name).ok().flatten().flatten(),
+            },
+            _ => OpenError::Attach {
+                interface: name(),
+                source,
+            },
+        }
+    })
+}
+
+fn bpf_error(source: io::Error) -> OpenError {
+    if source.kind() == io::ErrorKind::PermissionDenied {
+        return OpenError::Permission {
+            action: "make a BPF map",
+        };
+    }
+    OpenError::System {
+        action: "make a BPF map of AF_XDP sockets",
+        source,
+    }
+}
+
+fn refusal_error(refusal: Refusal) -> OpenError {
+    let Refusal { source, complaint } = refusal;
+    if source.raw_os_error() == Some(Errno::PERM.raw_os_error()) {
+        return OpenError::Permission {
+            action: "load an XDP program",
+        };
+    }
+    OpenError::Filter { complaint, source }
+}

@@ -1,0 +1,243 @@
+//! The rings of a socket: each a power of two of entries that one side writes and the other reads.
+//!
+//! ```text
+//!        consumer                producer
+//!           ↓                       ↓
+//! ┌ free ┬ full ┬ full ┬ … ┬ full ┬ free ┬ … ┐     entry = index & (len − 1), indices run over
+//! ```
+//! Each side moves one index, and keeps the other's as it last saw it: the shared line is read again
+//! only when the ring seems full (or empty).
+//!
+//! # Concurrency
+//! The other side is the kernel.
+//! - The index that a side moves is stored with Release: were it not, the kernel could see the index
+//!   before the entry, and take an old descriptor (or overwrite an entry that is still being read).
+//! - The other side's index is loaded with Acquire, so that no entry is read before the index says
+//!   that it is full, and none written before it says that it is free.
+#![expect(
+    unsafe_code,
+    reason = "entries and indices lie in memory that the kernel shares"
+)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::net::xdp::XdpRingOffset;
+
+use super::mmap::Mapping;
+
+/// The flag that says that the kernel does not look before it is called.
+const NEED_WAKEUP: u32 = 1;
+
+/// A frame in a receive or transmit ring: `struct xdp_desc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    /// Where it begins, from the beginning of the socket's memory.
+    pub(super) address: u64,
+    /// Its bytes.
+    pub(super) len: u32,
+    /// Always 0 on frames that are in one piece.
+    pub(super) options: u32,
+}
+
+/// What all rings have.
+///
+/// # Invariants
+/// The pointers are into `_mapping`; `entries` has `mask + 1` entries.
+struct Ring<T> {
+    _mapping: Mapping,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    mask: u32,
+}
+
+// SAFETY: it owns its mapping, and the only other side is the kernel.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    fn map(
+        socket: BorrowedFd<'_>,
+        from: u64,
+        offsets: &XdpRingOffset,
+        len: u32,
+    ) -> io::Result<Ring<T>> {
+        assert!(
+            len.is_power_of_two(),
+            "a ring has a power of two of entries"
+        );
+        let entries_len = size_of::<T>() * len as usize;
+        let whole = usize::try_from(offsets.desc)
+            .ok()
+            .and_then(|before| before.checked_add(entries_len))
+            .ok_or(io::ErrorKind::InvalidData)?;
+        let mapping = Mapping::of_ring(socket, from, whole)?;
+        // Kernels before 5.4 have no flags; `open` refuses those.
+        let flags = offsets.flags.ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Ring {
+            producer: mapping.at(offsets.producer, 1),
+            consumer: mapping.at(offsets.consumer, 1),
+            flags: mapping.at(flags, 1),
+            entries: mapping.at(offsets.desc, len as usize),
+            mask: len - 1,
+            _mapping: mapping,
+        })
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: in the mapping and aligned; shared by nothing but atomics.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as above.
+        let flags = unsafe { self.flags.as_ref() };
+        flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+
+    fn entry(&self, index: u32) -> NonNull<T> {
+        // SAFETY: the masked index is below the number of entries.
+        unsafe { self.entries.add((index & self.mask) as usize) }
+    }
+}
+
+/// A ring that this side writes: fill and transmit.
+pub(super) struct Producer<T> {
+    ring: Ring<T>,
+    /// The next entry to write.
+    next: u32,
+    /// What the kernel sees of `next`.
+    published: u32,
+    /// The kernel's index as last seen.
+    consumer: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    /// The ring of `len` entries at `from` of what `socket` shares.
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        from: u64,
+        offsets: &XdpRingOffset,
+        len: u32,
+    ) -> io::Result<Producer<T>> {
+        let ring = Ring::map(socket, from, offsets, len)?;
+        let next = ring.producer().load(Ordering::Relaxed);
+        let consumer = ring.consumer().load(Ordering::Acquire);
+        Ok(Producer {
+            ring,
+            next,
+            published: next,
+            consumer,
+        })
+    }
+
+    /// Writes an entry. The kernel sees it at [`Producer::publish`].
+    ///
+    /// # Panics
+    /// Where the ring is full.
+    #[inline]
+    pub(super) fn push(&mut self, entry: T) {
+        if self.next.wrapping_sub(self.consumer) > self.ring.mask {
+            self.consumer = self.ring.consumer().load(Ordering::Acquire);
+            let len = self.next.wrapping_sub(self.consumer);
+            assert!(
+                len <= self.ring.mask,
+                "a ring has room for what it was made for"
+            );
+        }
+        // SAFETY: the entry is free: the kernel's index, loaded with Acquire, is past its last use,
+        // and the kernel does not read it before `publish`.
+        unsafe { self.ring.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Lets the kernel see all that was written.
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        if self.published != self.next {
+            self.ring.producer().store(self.next, Ordering::Release);
+            self.published = self.next;
+        }
+    }
+
+    /// Entries that the kernel has not taken yet, published or not.
+    #[inline]
+    pub(super) fn waiting(&mut self) -> u32 {
+        self.consumer = self.ring.consumer().load(Ordering::Acquire);
+        self.next.wrapping_sub(self.consumer)
+    }
+
+    /// Whether the kernel must be called to look at what was published.
+    ///
+    /// The fence keeps the flag from being read before the index is stored: the kernel could then
+    /// set the flag in between, having found nothing, and neither side would move.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.ring.needs_wakeup()
+    }
+}
+
+/// A ring that this side reads: receive and completion.
+pub(super) struct Consumer<T> {
+    ring: Ring<T>,
+    /// The next entry to read.
+    next: u32,
+    /// What the kernel sees of `next`.
+    given_back: u32,
+    /// The kernel's index as last seen.
+    producer: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    /// The ring of `len` entries at `from` of what `socket` shares.
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        from: u64,
+        offsets: &XdpRingOffset,
+        len: u32,
+    ) -> io::Result<Consumer<T>> {
+        let ring = Ring::map(socket, from, offsets, len)?;
+        let next = ring.consumer().load(Ordering::Relaxed);
+        Ok(Consumer {
+            ring,
+            next,
+            given_back: next,
+            producer: next,
+        })
+    }
+
+    /// Reads an entry, if there is one. It is the kernel's again at [`Consumer::give_back`].
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<T> {
+        if self.next == self.producer {
+            self.producer = self.ring.producer().load(Ordering::Acquire);
+            if self.next == self.producer {
+                return None;
+            }
+        }
+        // SAFETY: the kernel's index, loaded with Acquire, is past this entry, and the kernel does
+        // not write it again before `give_back`; any bytes make a `T`, which holds numbers only.
+        let entry = unsafe { self.ring.entry(self.next).read() };
+        self.next = self.next.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Lets the kernel write again what was read.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        if self.given_back != self.next {
+            self.ring.consumer().store(self.next, Ordering::Release);
+            self.given_back = self.next;
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Whichever card a worker has.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use coua_tcp::nic::{Features, Frame, Nic, Offload};
+
+use super::af_xdp::XdpNic;
+#[cfg(feature = "dpdk")]
+use super::dpdk::Queue;
+use super::packet::{PacketSocket, Tap};
+use super::pcap::Traced;
+
+/// One queue of a card, by any driver. Which one it is was decided at the start, so that the branch
+/// is always the same.
+pub enum Card {
+    /// A packet socket.
+    Packet(Box<PacketSocket>),
+    /// A TAP device.
+    Tap(Box<Tap>),
+    /// AF_XDP.
+    Xdp(Box<XdpNic>),
+    /// DPDK.
+    #[cfg(feature = "dpdk")]
+    Dpdk(Box<Queue>),
+    /// One of the others, whose frames are written to a file.
+    Traced(Box<TracedCard>),
+}
+
+/// A card whose frames are written to a file, with the time of day.
+type TracedCard = Traced<Card, File, fn() -> u64>;
+
+/// Does the same with whichever it is.
+macro_rules! whichever {
+    ($self:ident, $card:ident => $does:expr) => {
+        match $self {
+            Card::Packet($card) => $does,
+            Card::Tap($card) => $does,
+            Card::Xdp($card) => $does,
+            #[cfg(feature = "dpdk")]
+            Card::Dpdk($card) => $does,
+            Card::Traced($card) => $does,
+        }
+    };
+}
+
+impl Card {
+    /// The same card, whose frames are written to a file from here on: see [`Traced`].
+    ///
+    /// # Errors
+    /// Where the file cannot be written to.
+    pub fn traced(self, file: File) -> io::Result<Card> {
+        let traced = Traced::new(self, file, unix_ns as fn() -> u64)?;
+        Ok(Card::Traced(Box::new(traced)))
+    }
+
+    /// Why the frames are no longer written to a file, once, where that is so.
+    pub(super) fn take_trace_error(&mut self) -> Option<io::Error> {
+        match self {
+            Card::Traced(card) => card.take_error(),
+            _ => None,
+        }
+    }
+
+    /// What is readable while frames are there; `None` where the card can only be asked.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Card::Packet(card) => Some(card.as_fd()),
+            Card::Tap(card) => Some(card.as_fd()),
+            Card::Xdp(card) => Some(card.as_fd()),
+            #[cfg(feature = "dpdk")]
+            Card::Dpdk(card) => card.descriptor(),
+            Card::Traced(card) => card.card().descriptor(),
+        }
+    }
+
+    /// Has the descriptor tell of frames from now on: before sleeping.
+    pub(super) fn arm(&mut self) {
+        match self {
+            #[cfg(feature = "dpdk")]
+            Card::Dpdk(card) => card.arm(),
+            Card::Traced(card) => card.inner().arm(),
+            _ => {}
+        }
+    }
+
+    /// The worker is awake.
+    pub(super) fn disarm(&mut self) {
+        match self {
+            #[cfg(feature = "dpdk")]
+            Card::Dpdk(card) => card.disarm(),
+            Card::Traced(card) => card.inner().disarm(),
+            _ => {}
+        }
+    }
+}
+
+/// Nanoseconds since 1970-01-01 00:00 UTC.
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+impl Nic for Card {
+    fn features(&self) -> Features {
+        whichever!(self, card => card.features())
+    }
+
+    #[inline]
+    fn receive(&mut self) -> usize {
+        whichever!(self, card => card.receive())
+    }
+
+    #[inline]
+    fn frame(&self, at: usize) -> Frame<'_> {
+        whichever!(self, card => card.frame(at))
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        whichever!(self, card => card.release());
+    }
+
+    #[inline]
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        whichever!(self, card => card.slot())
+    }
+
+    #[inline]
+    fn commit(&mut self, len: usize, offload: Offload) {
+        whichever!(self, card => card.commit(len, offload));
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        whichever!(self, card => card.flush());
+    }
+}

@@ -1,0 +1,69 @@
+//! The datagrams of a host's stack, as one more source that a worker receives from.
+//!
+//! They lie in the frames in which they came and go with them when the turn ends. A reply is written
+//! into a frame at once, to where the datagram came from.
+
+use std::rc::Rc;
+
+use coua_tcp::nic::Nic;
+use coua_tcp::stack::Datagram;
+use coua_tcp::wire::{ip, udp};
+
+use super::host::{Host, SharedHost};
+use crate::sockets::Arrived;
+
+/// All datagrams of a host's stack.
+pub(crate) struct DatagramEnd {
+    host: SharedHost,
+}
+
+impl DatagramEnd {
+    /// Those of `host`.
+    pub(crate) fn new(host: &SharedHost) -> DatagramEnd {
+        DatagramEnd {
+            host: Rc::clone(host),
+        }
+    }
+
+    /// The host.
+    pub(crate) fn host(&self) -> &SharedHost {
+        &self.host
+    }
+
+    /// Takes the next datagram of this turn into `room`.
+    pub(crate) fn receive(&self, room: &mut [u8]) -> Arrived {
+        let Host { stack, card, .. } = &mut *self.host.borrow_mut();
+        let Some(datagram) = stack.next_datagram() else {
+            return Arrived::Nothing;
+        };
+        let bytes = datagram.bytes(card);
+        let len = bytes.len().min(room.len());
+        room[..len].copy_from_slice(&bytes[..len]);
+        Arrived::Datagram {
+            len,
+            from: datagram.into(),
+        }
+    }
+
+    /// Answers a datagram, also one of an earlier turn, with one made of `pieces`.
+    pub(crate) fn answer(&self, to: &Datagram, pieces: [&[u8]; 2]) -> bool {
+        let Host { stack, card, .. } = &mut *self.host.borrow_mut();
+        if card.slot().is_none() {
+            // A long reply fills the card's queue; what has left makes room.
+            card.flush();
+        }
+        stack.answer(card, to, &pieces)
+    }
+
+    /// Gives up what has not been taken, and says how many those were.
+    pub(crate) fn discard(&self) -> u64 {
+        let stack = &mut self.host.borrow_mut().stack;
+        std::iter::from_fn(|| stack.next_datagram()).fold(0, |count, _| count + 1)
+    }
+
+    /// Bytes that fit one datagram to whomever.
+    pub(crate) fn payload_len_max(&self) -> usize {
+        let mtu = usize::from(self.host.borrow().card.features().mtu);
+        mtu.saturating_sub(ip::V6_HEADER_LEN + udp::HEADER_LEN)
+    }
+}

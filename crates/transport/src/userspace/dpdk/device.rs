@@ -1,0 +1,224 @@
+//! A started port and the right to use each of its queue pairs.
+#![expect(unsafe_code, reason = "sets queues up, stops and closes the port")]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coua_dpdk_sys as sys;
+
+use super::gate::{Inside, Pass};
+use super::pool::Pool;
+use super::port::PortError;
+
+/// Mbufs that a thread's cache holds at most; DPDK lets it grow to one and a half of this.
+const CACHE_LEN: u32 = 256;
+
+/// Mbufs of a pool beyond those that the card's ring can hold: two bursts, and what the caches of
+/// two threads hold back.
+const SPARE_MBUFS: u32 = 2 * 64 + 2 * CACHE_LEN * 3 / 2;
+
+/// Ports that are open in this process.
+static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// Bytes that an mbuf of each pool has for its frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rooms {
+    pub(super) rx_len: u16,
+    pub(super) tx_len: u16,
+}
+
+/// A port between its start and its end. The last owner stops and closes it.
+pub(super) struct Device {
+    claim: Claim,
+    /// For devices whose events must not meet bursts: what stopping it waits with.
+    gate: Option<Pass>,
+    /// Freed after the port is closed: until then the card has mbufs of theirs.
+    pools: Vec<Pools>,
+}
+
+/// What one queue pair takes mbufs from.
+struct Pools {
+    rx: Pool,
+    tx: Pool,
+}
+
+/// The right to use one queue pair; there is one of each.
+pub(super) struct Pair {
+    device: Arc<Device>,
+    index: u16,
+    gate: Option<Pass>,
+}
+
+/// That nobody else in this process has the port open.
+struct Claim {
+    port: u16,
+}
+
+impl Device {
+    /// Sets the port up as planned and starts it.
+    pub(super) fn start(
+        port: u16,
+        name: &str,
+        facts: &sys::PortFacts,
+        mut plan: sys::PortPlan,
+        rooms: Rooms,
+        is_gated: bool,
+    ) -> Result<(Arc<Device>, Vec<Pair>), PortError> {
+        let claim = Claim::take(port).ok_or_else(|| PortError::InUse {
+            port: name.to_owned(),
+        })?;
+        let refused = |step, source| PortError::Refused {
+            port: name.to_owned(),
+            step,
+            source,
+        };
+        let mut device = Device {
+            claim,
+            gate: None,
+            pools: Vec::new(),
+        };
+        check(sys::coua_port_configure(port, &mut plan))
+            .map_err(|source| refused("its set-up", source))?;
+        for queue in 0..plan.queues {
+            let pools = Pools::create(&plan, rooms, facts.numa_node);
+            let pools = pools.map_err(|source| PortError::Memory {
+                port: name.to_owned(),
+                bytes: Pools::bytes(&plan, rooms) * u64::from(plan.queues),
+                source,
+            })?;
+            let rx_pool = pools.rx.as_ptr();
+            device.pools.push(pools);
+            // SAFETY: the pool lives as long as the device, which closes the port first.
+            let result =
+                unsafe { sys::coua_rx_queue_setup(port, queue, plan.rx_descriptors, rx_pool) };
+            check(result).map_err(|source| refused("its receive queues", source))?;
+            check(sys::coua_tx_queue_setup(port, queue, plan.tx_descriptors))
+                .map_err(|source| refused("its transmit queues", source))?;
+        }
+        let full = |source| refused("so many queues", source);
+        let mut passes = Vec::new();
+        if is_gated {
+            device.gate = Some(Pass::take(port).map_err(full)?);
+            for _ in 0..plan.queues {
+                passes.push(Pass::take(port).map_err(full)?);
+            }
+        }
+        match check(sys::coua_port_set_mtu(port, plan.mtu)) {
+            // Devices that do not know of a longest packet carry whatever fits.
+            Ok(()) => {}
+            Err(source) if source.raw_os_error() == Some(NOT_SUPPORTED) => {}
+            Err(_) => {
+                return Err(PortError::Mtu {
+                    port: name.to_owned(),
+                    wanted: plan.mtu,
+                    max: facts.mtu_max,
+                });
+            }
+        }
+        check(sys::coua_port_start(port)).map_err(|source| refused("to start", source))?;
+        // Devices without filters take every frame anyway.
+        let _ = sys::coua_port_receive_groups(port);
+
+        let device = Arc::new(device);
+        let mut passes = passes.into_iter();
+        let pairs = (0..plan.queues).map(|index| Pair {
+            device: Arc::clone(&device),
+            index,
+            gate: passes.next(),
+        });
+        let pairs = pairs.collect();
+        Ok((device, pairs))
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.claim.port
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _inside = self.gate.as_ref().map(Pass::wait);
+        // A port that is not started is refused, and stays stopped.
+        // SAFETY: the pairs keep the device alive, so none is left and no burst runs.
+        unsafe { sys::coua_port_stop(self.claim.port) };
+        // SAFETY: as above, and the claim keeps others from this port until it is dropped.
+        unsafe { sys::coua_port_close(self.claim.port) };
+    }
+}
+
+impl Pair {
+    pub(super) fn port(&self) -> u16 {
+        self.device.port()
+    }
+
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// What frames to send are taken from.
+    pub(super) fn tx_pool(&self) -> &Pool {
+        &self.device.pools[usize::from(self.index)].tx
+    }
+
+    /// What a burst is within; `None` where none may be now.
+    #[inline]
+    pub(super) fn enter(&self) -> Option<Inside<'_>> {
+        match &self.gate {
+            None => Some(Inside::always()),
+            Some(pass) => pass.enter(),
+        }
+    }
+}
+
+impl Pools {
+    fn create(plan: &sys::PortPlan, rooms: Rooms, numa_node: i32) -> io::Result<Pools> {
+        let pool = |descriptors, room_len| {
+            Pool::create(mbufs(descriptors), CACHE_LEN, room_len, numa_node)
+        };
+        Ok(Pools {
+            rx: pool(plan.rx_descriptors, rooms.rx_len)?,
+            tx: pool(plan.tx_descriptors, rooms.tx_len)?,
+        })
+    }
+
+    /// Bytes that the pools of one pair take, roughly.
+    fn bytes(plan: &sys::PortPlan, rooms: Rooms) -> u64 {
+        let of_pool = |descriptors, room_len| {
+            // The mbuf, the free room in front and the pool's own header.
+            let each = u64::from(room_len) + u64::from(sys::HEADROOM) + 128 + 64;
+            u64::from(mbufs(descriptors)) * each
+        };
+        of_pool(plan.rx_descriptors, rooms.rx_len) + of_pool(plan.tx_descriptors, rooms.tx_len)
+    }
+}
+
+impl Claim {
+    fn take(port: u16) -> Option<Claim> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not `then_some`: a claim made in vain would give the port back.
+        open.insert(port).then(|| Claim { port })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.remove(&self.port);
+    }
+}
+
+/// One less than a power of two uses a pool's memory best.
+fn mbufs(descriptors: u16) -> u32 {
+    (u32::from(descriptors) + SPARE_MBUFS).next_power_of_two() - 1
+}
+
+/// `ENOTSUP`, the same number wherever DPDK runs.
+const NOT_SUPPORTED: i32 = 95;
+
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    Ok(())
+}

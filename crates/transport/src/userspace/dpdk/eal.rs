@@ -1,0 +1,140 @@
+//! DPDK's run-time.
+#![expect(unsafe_code, reason = "hands EAL its arguments")]
+
+use std::ffi::{CString, c_char, c_int};
+use std::io;
+
+use coua_dpdk_sys as sys;
+use rustix::io::Errno;
+
+use super::arguments;
+
+/// Evidence that EAL runs in this process; it stays until the process ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Eal {
+    _started: (),
+}
+
+/// Why EAL did not start. It has said more on standard error by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum EalError {
+    /// The string cannot be split.
+    #[error("--dpdk-args: a quotation mark without its other half, or a zero byte")]
+    Unreadable,
+    /// EAL refuses an argument.
+    #[error("DPDK refuses its arguments, see its message above: correct --dpdk-args")]
+    Arguments,
+    /// There are no huge pages at all.
+    #[error("DPDK needs huge pages and the system has none: echo 512 > /proc/sys/vm/nr_hugepages")]
+    NoHugePages,
+    /// There are not enough.
+    #[error(
+        "DPDK gets too few huge pages, {free} of {total} of {size_kib} KiB are free: \
+         raise /proc/sys/vm/nr_hugepages, or ask for less by -m MEGABYTES in --dpdk-args"
+    )]
+    FewHugePages {
+        /// Pages that nobody uses.
+        free: u64,
+        /// Pages that the system has.
+        total: u64,
+        /// Kibibytes of a page.
+        size_kib: u64,
+    },
+    /// They are nowhere in the file system.
+    #[error(
+        "DPDK finds no file system of huge pages: mount -t hugetlbfs none /dev/hugepages, or put \
+         --in-memory into --dpdk-args"
+    )]
+    NotMounted,
+    /// Who runs it may not.
+    #[error(
+        "DPDK may not use huge pages or devices: run as root, or give the user /dev/hugepages and \
+         /dev/vfio and put --iova-mode=va into --dpdk-args"
+    )]
+    Permission,
+    /// It was started, or tried to, in this process before.
+    #[error("DPDK can be started only once in a process: restart it")]
+    Again,
+    /// Anything else.
+    #[error("DPDK did not start, see its message above: {source}")]
+    Other {
+        /// What it came to.
+        source: io::Error,
+    },
+}
+
+impl Eal {
+    /// Starts EAL with arguments as on a command line, split as a shell does. For this process once;
+    /// also after a failure a second try may be refused.
+    ///
+    /// `--help` among the arguments shows EAL's and ends the process. The CPUs that the calling
+    /// thread may run on are the same afterwards.
+    ///
+    /// # Errors
+    /// [`EalError`], each with what to do.
+    pub fn start(text: &str) -> Result<Eal, EalError> {
+        let other = |errno: Errno| EalError::Other {
+            source: errno.into(),
+        };
+        let allowed = rustix::thread::sched_getaffinity(None).map_err(other)?;
+        let words = arguments::split(text, &allowed).ok_or(EalError::Unreadable)?;
+        let words: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
+        let words = words.map_err(|_| EalError::Unreadable)?;
+        let count = c_int::try_from(words.len()).map_err(|_| EalError::Unreadable)?;
+        let mut pointers: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
+        pointers.push(std::ptr::null_mut());
+        let pointers = pointers.leak();
+        // SAFETY: `count` strings and a null follow each other there; all are leaked, so they live
+        // as long as the process.
+        let result = unsafe { sys::coua_eal_start(count, pointers.as_mut_ptr()) };
+        // EAL has bound the thread to the CPUs of its arguments; where the worker runs is ours.
+        rustix::thread::sched_setaffinity(None, &allowed).map_err(other)?;
+        if result < 0 {
+            return Err(diagnose(io::Error::from_raw_os_error(-result)));
+        }
+        Ok(Eal { _started: () })
+    }
+}
+
+fn diagnose(source: io::Error) -> EalError {
+    let errno = Errno::from_io_error(&source);
+    match errno {
+        Some(Errno::ALREADY) => return EalError::Again,
+        Some(Errno::INVAL | Errno::NODEV) => return EalError::Arguments,
+        _ => {}
+    }
+    match huge_pages() {
+        Some((0, _, _)) => EalError::NoHugePages,
+        Some((total, free, size_kib)) if errno == Some(Errno::NOMEM) || free == 0 => {
+            EalError::FewHugePages {
+                free,
+                total,
+                size_kib,
+            }
+        }
+        _ if errno == Some(Errno::ACCESS) && !is_mounted() => EalError::NotMounted,
+        _ if !rustix::process::geteuid().is_root() => EalError::Permission,
+        _ => EalError::Other { source },
+    }
+}
+
+/// Whether huge pages are in the file system anywhere.
+fn is_mounted() -> bool {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mut kinds = mounts.lines().map(|line| line.split_whitespace().nth(2));
+    kinds.any(|kind| kind == Some("hugetlbfs"))
+}
+
+/// How many huge pages there are, how many are free, and their size in KiB.
+fn huge_pages() -> Option<(u64, u64, u64)> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    Some((
+        value("HugePages_Total:")?,
+        value("HugePages_Free:")?,
+        value("Hugepagesize:")?,
+    ))
+}

@@ -1,0 +1,383 @@
+//! A card, or a virtual device in its place.
+
+use std::io;
+use std::sync::Arc;
+
+use coua_dpdk_sys::{self as sys, rx_offload, tx_offload};
+use coua_tcp::nic::{Features, LINK_HEADER_LEN, Mac};
+
+use super::device::{Device, Rooms};
+use super::eal::Eal;
+use super::queue::{Manner, Queue};
+
+/// Frames of a ring that are asked for; the card may have more or less.
+const DESCRIPTORS: u16 = 1024;
+
+/// Bytes for a frame in an mbuf, at least: what drivers expect.
+const ROOM_LEN_MIN: u16 = 2048;
+
+/// Bytes of payload that a card is given to cut at once. Cards take more; the gain is in the first
+/// dozen of segments, and the mbufs of a transmit queue are all of this size.
+const SEGMENTATION_LEN: u16 = 16 << 10;
+
+/// Bytes of the longest headers of IP and TCP.
+const HEADERS_LEN: u16 = 60 + 60;
+
+#[expect(clippy::cast_possible_truncation, reason = "18 fits")]
+const LINK_LEN: u16 = LINK_HEADER_LEN as u16;
+
+/// Bytes of the shortest longest packet (RFC 8200).
+const MTU_MIN: u16 = 1280;
+
+/// The driver whose events must not meet bursts.
+const GATED_DRIVER: &str = "net_memif";
+
+/// What a port is to be opened with.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// Its name in DPDK: a PCI address such as `0000:3b:00.0`, or that of a virtual device such as
+    /// `net_memif0`. Without a name it is the first.
+    pub name: Option<String>,
+    /// How many queues, one for each worker, at least one.
+    pub queues: u16,
+    /// Bytes of the longest IP packet, at least 1280; without it as the device has it.
+    pub mtu: Option<u16>,
+    /// Have the card check and fill in checksums, and cut segments, as far as it can.
+    pub offloads: bool,
+    /// Have queues interrupt where the device can, for workers that sleep.
+    pub interrupts: bool,
+}
+
+/// An open port. It is closed when it and all its queues are dropped.
+pub struct Port {
+    device: Arc<Device>,
+    name: String,
+    driver: String,
+    features: Features,
+    spreading: Spreading,
+}
+
+/// How the frames that come find one of several queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spreading {
+    /// There is one queue.
+    OneQueue,
+    /// By a hash of addresses and ports that is the same for both directions of a connection.
+    Symmetric,
+    /// By a hash of addresses and ports with the card's own key.
+    OwnKey,
+    /// The device cannot: the peer's queue decides.
+    ByPeer,
+}
+
+/// Whether frames can pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// There is a peer at the other end.
+    pub is_up: bool,
+    /// Megabits a second, where the device knows.
+    pub speed_mbps: Option<u32>,
+}
+
+/// What has gone wrong at a port since it was opened, as its driver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames lost because the receive queue was full: the worker was too slow.
+    pub missed: u64,
+    /// Frames that came damaged.
+    pub damaged: u64,
+    /// Times that no mbuf was left for a frame.
+    pub without_buffer: u64,
+    /// Frames that the card could not send.
+    pub unsent: u64,
+}
+
+/// Why a port was not opened. Its driver may have said more on standard error.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// DPDK has no port at all.
+    #[error(
+        "DPDK has no card, see its messages above: bind one with dpdk-devbind.py and allow it with \
+         -a ADDRESS, or make a virtual one with --vdev=..., in --dpdk-args"
+    )]
+    NoPort,
+    /// None has the name.
+    #[error("DPDK has no port {name}, but: {known}")]
+    NoSuchPort {
+        /// The name.
+        name: String,
+        /// The names of all that there are.
+        known: String,
+    },
+    /// It is open in this process.
+    #[error("the DPDK port {port} is open already")]
+    InUse {
+        /// Its name.
+        port: String,
+    },
+    /// It has not so many queues.
+    #[error("the DPDK port {port} has {max} queues at most, and there are {wanted} workers")]
+    Queues {
+        /// Its name.
+        port: String,
+        /// How many were asked for.
+        wanted: u16,
+        /// How many it can have.
+        max: u16,
+    },
+    /// It does not carry packets of that length, or only shorter ones than IPv6 needs.
+    #[error("the DPDK port {port} cannot have an MTU of {wanted}, only 1280 to {max}")]
+    Mtu {
+        /// Its name.
+        port: String,
+        /// Bytes asked for.
+        wanted: u16,
+        /// Bytes that it can carry.
+        max: u16,
+    },
+    /// DPDK has no memory for the frames.
+    #[error(
+        "DPDK has too little memory for the frames of {port}, {} MiB: raise -m MEGABYTES in \
+         --dpdk-args, or /proc/sys/vm/nr_hugepages ({source})",
+        bytes.div_ceil(1 << 20)
+    )]
+    Memory {
+        /// Its name.
+        port: String,
+        /// Bytes for all queues.
+        bytes: u64,
+        /// What it came to.
+        source: io::Error,
+    },
+    /// Its driver refuses.
+    #[error(
+        "the DPDK port {port} refuses {step}, see its driver's message above: correct --vdev or \
+         --dpdk-args ({source})"
+    )]
+    Refused {
+        /// Its name.
+        port: String,
+        /// What it refuses.
+        step: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Port {
+    /// The names of all ports.
+    pub fn names(_: Eal) -> Vec<String> {
+        ports().map(|(_, facts)| text(&facts.name)).collect()
+    }
+
+    /// Opens a port and its queues, and has frames come.
+    ///
+    /// # Errors
+    /// [`PortError`], each with what to do. A port that refuses a step is closed afterwards, and a
+    /// virtual one is then gone.
+    pub fn open(_: Eal, options: &PortOptions) -> Result<(Port, Vec<Queue>), PortError> {
+        let (port, facts) = choose(options.name.as_deref())?;
+        let name = text(&facts.name);
+        let driver = text(&facts.driver);
+        let queues_max = facts.rx_queues_max.min(facts.tx_queues_max);
+        if options.queues == 0 || options.queues > queues_max {
+            return Err(PortError::Queues {
+                port: name,
+                wanted: options.queues,
+                max: queues_max,
+            });
+        }
+        let mtu = options.mtu.unwrap_or(facts.mtu);
+        if mtu < MTU_MIN || mtu > facts.mtu_max {
+            return Err(PortError::Mtu {
+                port: name,
+                wanted: mtu,
+                max: facts.mtu_max,
+            });
+        }
+        let work = CardWork::of(&facts, options.offloads);
+        let slot_len = slot_len(mtu, work.segments);
+        let rooms = Rooms {
+            rx_len: ROOM_LEN_MIN.max(slot_len_of_packet(mtu)),
+            tx_len: ROOM_LEN_MIN.max(slot_len),
+        };
+        let has_rss = options.queues > 1 && facts.has_rss != 0;
+        let plan = sys::PortPlan {
+            rx_offloads: work.rx_offloads,
+            tx_offloads: work.tx_offloads,
+            queues: options.queues,
+            mtu,
+            rx_descriptors: DESCRIPTORS,
+            tx_descriptors: DESCRIPTORS,
+            wants_rss: u8::from(has_rss),
+            wants_symmetric_key: u8::from(has_rss),
+            wants_interrupts: u8::from(options.interrupts),
+            reserved: [0; 5],
+        };
+        let is_gated = driver == GATED_DRIVER;
+        let (device, pairs) = Device::start(port, &name, &facts, plan, rooms, is_gated)?;
+        let features = Features {
+            mac: Mac(facts.mac),
+            mtu,
+            fills_checksums: work.fills_checksums,
+            segmentation_len_max: if work.segments {
+                u32::from(SEGMENTATION_LEN)
+            } else {
+                0
+            },
+        };
+        let manner = Manner {
+            features,
+            slot_len,
+            fills_ipv4: work.fills_ipv4,
+            verifies: options.offloads,
+            interrupts: options.interrupts,
+        };
+        let queues = pairs.into_iter().map(|pair| Queue::new(pair, manner));
+        let queues = queues.collect();
+        let spreading = if options.queues == 1 {
+            Spreading::OneQueue
+        } else if !has_rss {
+            Spreading::ByPeer
+        } else if sys::coua_port_has_symmetric_key(port) == 1 {
+            Spreading::Symmetric
+        } else {
+            Spreading::OwnKey
+        };
+        let port = Port {
+            device,
+            name,
+            driver,
+            features,
+            spreading,
+        };
+        Ok((port, queues))
+    }
+
+    /// Its name in DPDK.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its driver.
+    pub fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// What it is and can do.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// How what comes is spread over its queues.
+    pub fn spreading(&self) -> Spreading {
+        self.spreading
+    }
+
+    /// Whether frames can pass, at this moment. May ask the card, which takes a microsecond or two.
+    pub fn link(&self) -> Link {
+        let mut link = sys::LinkState::default();
+        let is_known = sys::coua_port_link(self.device.port(), &mut link) == 0;
+        let has_speed = link.speed_mbps != 0 && link.speed_mbps != u32::MAX;
+        Link {
+            is_up: is_known && link.is_up != 0,
+            speed_mbps: (is_known && has_speed).then_some(link.speed_mbps),
+        }
+    }
+
+    /// What has gone wrong; zeros where its driver does not count.
+    pub fn counters(&self) -> PortCounters {
+        let mut errors = sys::PortErrors::default();
+        sys::coua_port_counters(self.device.port(), &mut errors);
+        PortCounters {
+            missed: errors.rx_missed,
+            damaged: errors.rx_errors,
+            without_buffer: errors.rx_no_buffer,
+            unsent: errors.tx_errors,
+        }
+    }
+}
+
+/// What of the stack's work the card does.
+struct CardWork {
+    rx_offloads: u64,
+    tx_offloads: u64,
+    fills_checksums: bool,
+    fills_ipv4: bool,
+    segments: bool,
+}
+
+impl CardWork {
+    fn of(facts: &sys::PortFacts, is_wanted: bool) -> CardWork {
+        // Whatever is wanted, all mbufs of a queue are from one pool and have one owner.
+        let mut tx_offloads = facts.tx_offloads & tx_offload::FAST_FREE;
+        let mut rx_offloads = 0;
+        // The driver fills in IPv4's, which is short, where the card does only the others.
+        let l4 = tx_offload::TCP_CHECKSUM | tx_offload::UDP_CHECKSUM;
+        let fills_checksums = is_wanted && facts.tx_offloads & l4 == l4;
+        let fills_ipv4 = fills_checksums && facts.tx_offloads & tx_offload::IPV4_CHECKSUM != 0;
+        let segments = fills_checksums && facts.tx_offloads & tx_offload::TCP_SEGMENTS != 0;
+        if is_wanted {
+            rx_offloads = facts.rx_offloads
+                & (rx_offload::IPV4_CHECKSUM | rx_offload::UDP_CHECKSUM | rx_offload::TCP_CHECKSUM);
+        }
+        if fills_checksums {
+            tx_offloads |=
+                facts.tx_offloads & (l4 | tx_offload::IPV4_CHECKSUM | tx_offload::TCP_SEGMENTS);
+        }
+        CardWork {
+            rx_offloads,
+            tx_offloads,
+            fills_checksums,
+            fills_ipv4,
+            segments,
+        }
+    }
+}
+
+fn choose(name: Option<&str>) -> Result<(u16, sys::PortFacts), PortError> {
+    let mut known = Vec::new();
+    for (port, facts) in ports() {
+        let this = text(&facts.name);
+        if name.is_none_or(|name| name == this) {
+            return Ok((port, facts));
+        }
+        known.push(this);
+    }
+    match name {
+        Some(name) if !known.is_empty() => Err(PortError::NoSuchPort {
+            name: name.to_owned(),
+            known: known.join(", "),
+        }),
+        _ => Err(PortError::NoPort),
+    }
+}
+
+fn ports() -> impl Iterator<Item = (u16, sys::PortFacts)> {
+    let next = |from| Some(sys::coua_port_next(from)).filter(|port| *port != sys::NO_PORT);
+    let numbers = std::iter::successors(next(0), move |port| next(port + 1));
+    numbers.filter_map(|port| {
+        let mut facts = sys::PortFacts::new();
+        (sys::coua_port_facts(port, &mut facts) == 0).then_some((port, facts))
+    })
+}
+
+fn slot_len(mtu: u16, segments: bool) -> u16 {
+    let of_packet = slot_len_of_packet(mtu);
+    if segments {
+        let of_segments = LINK_LEN + HEADERS_LEN + SEGMENTATION_LEN;
+        of_packet.max(of_segments)
+    } else {
+        of_packet
+    }
+}
+
+fn slot_len_of_packet(mtu: u16) -> u16 {
+    // The largest MTU of DPDK leaves no room for the header in its 16 bits; no card has it.
+    mtu.saturating_add(LINK_LEN)
+}
+
+fn text(name: &[u8]) -> String {
+    let end = name.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
+}

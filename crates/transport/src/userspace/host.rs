@@ -1,0 +1,394 @@
+//! A stack and its card, as something that a [`Poller`](crate::sockets::Poller) waits for.
+//!
+//! Its connections are [`Stream`](crate::sockets::Stream)s like those of the kernel's TCP. A worker's
+//! turn is a turn of the stack: [`Poller::wait`](crate::sockets::Poller::wait) begins it,
+//! [`Poller::end_turn`](crate::sockets::Poller::end_turn) ends it.
+//!
+//! # Concurrency
+//! A host, its poller and its streams stay on the thread that made them.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant as Moment};
+
+use coua_tcp::config::Config;
+use coua_tcp::counters::Counters;
+use coua_tcp::nic::Nic;
+use coua_tcp::stack::{ConnectionId, Stack};
+use coua_tcp::time::Instant;
+
+use super::{Card, Exchange};
+use crate::sockets::{PeerAddress, Readiness, Received, Sent, Token};
+
+/// For how long after the last frame a worker goes on asking before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// For how long a worker sleeps at most whose card cannot wake it.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Turns in a row with frames in which the worker does not ask the kernel for its sockets: a
+/// fraction of a millisecond.
+const TURNS_WITHOUT_SOCKETS: u8 = 15;
+
+/// What waits for frames when there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Polling {
+    /// Asks for a while, then sleeps until the card has something.
+    #[default]
+    Adaptive,
+    /// Asks all the time.
+    Busy,
+}
+
+/// What makes a host.
+pub struct Seat {
+    /// The card.
+    pub card: Card,
+    /// The stack's settings.
+    pub config: Config,
+    /// The ports at which connections are taken.
+    pub ports: Vec<u16>,
+    /// The port at which datagrams are taken, if any are.
+    pub datagram_port: Option<u16>,
+    /// How it waits.
+    pub polling: Polling,
+    /// What its stack learns that others must know.
+    pub exchange: Exchange,
+}
+
+/// A stack and its card.
+pub(crate) struct Host {
+    pub(super) stack: Stack,
+    pub(super) card: Card,
+    /// The beginning of the stack's time.
+    started: Moment,
+    /// When a frame last came.
+    busy_at: Moment,
+    /// When the turn began, and whether it found nothing.
+    turn_at: Moment,
+    is_turn_idle: bool,
+    turns: Turns,
+    /// Turns since the kernel was last asked for its sockets.
+    turns_without_sockets: u8,
+    polling: Polling,
+    exchange: Exchange,
+    /// Under what each connection was registered, by its place in the stack.
+    tokens: Vec<Option<Token>>,
+    listener: Option<Token>,
+    takes_datagrams: bool,
+    datagrams: Option<Token>,
+    /// Those that have just been registered; what came before that is told once more.
+    news: Vec<Readiness>,
+    is_in_turn: bool,
+}
+
+/// What a stack and the worker that drives it have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounters {
+    /// The stack.
+    pub stack: Counters,
+    /// The worker's turns.
+    pub turns: Turns,
+}
+
+/// Turns of a worker on a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// All.
+    pub all: u64,
+    /// Those that found no frame.
+    pub idle: u64,
+    /// The time that those took, sleep included.
+    pub idle_time: Duration,
+    /// The time that the others took: what of the worker its clients fill.
+    pub busy_time: Duration,
+}
+
+/// A host that its poller and its streams share.
+pub(crate) type SharedHost = Rc<RefCell<Host>>;
+
+impl Host {
+    pub(crate) fn new(seat: Seat) -> SharedHost {
+        let started = Moment::now();
+        let mut stack = Stack::new(seat.config, seat.card.features(), Instant::default());
+        for port in seat.ports {
+            stack.listen(port);
+        }
+        if let Some(port) = seat.datagram_port {
+            stack.listen_for_datagrams(port);
+        }
+        Rc::new(RefCell::new(Host {
+            stack,
+            card: seat.card,
+            started,
+            busy_at: started,
+            turn_at: started,
+            is_turn_idle: false,
+            turns: Turns::default(),
+            turns_without_sockets: 0,
+            polling: seat.polling,
+            exchange: seat.exchange,
+            tokens: Vec::new(),
+            listener: None,
+            takes_datagrams: seat.datagram_port.is_some(),
+            datagrams: None,
+            news: Vec::new(),
+            is_in_turn: false,
+        }))
+    }
+
+    /// Has readiness to accept reported under `token`.
+    pub(crate) fn listen(&mut self, token: Token) {
+        self.listener = Some(token);
+    }
+
+    /// Whether it takes datagrams at some port.
+    pub(crate) fn takes_datagrams(&self) -> bool {
+        self.takes_datagrams
+    }
+
+    /// Has datagrams reported under `token`, in each turn that brings some.
+    pub(crate) fn report_datagrams(&mut self, token: Token) {
+        self.datagrams = Some(token);
+    }
+
+    /// Has what happens to a connection reported under `token`.
+    pub(crate) fn register(&mut self, id: ConnectionId, token: Token) {
+        let place = place(id);
+        if self.tokens.len() <= place {
+            self.tokens.resize(place + 1, None);
+        }
+        self.tokens[place] = Some(token);
+        // Its end may have come already, and is not told by itself again.
+        let stands = self.stack.readiness(id);
+        self.news.push(Readiness {
+            token,
+            readable: true,
+            writable: true,
+            end_of_stream: stands.is_none_or(|news| news.ended || news.failure.is_some()),
+        });
+    }
+
+    /// Begins a turn, and reports what has become ready.
+    pub(crate) fn begin_turn(&mut self, ready: &mut Vec<Readiness>) {
+        if self.is_in_turn {
+            self.end_turn();
+        }
+        self.is_in_turn = true;
+        ready.append(&mut self.news);
+        let moment = Moment::now();
+        let micros = u64::try_from(moment.duration_since(self.started).as_micros());
+        let now = Instant::from_micros(micros.unwrap_or(u64::MAX));
+        let before = self.stack.counters().frames_received;
+        let passed = moment.duration_since(self.turn_at);
+        match self.is_turn_idle {
+            true => self.turns.idle_time += passed,
+            false => self.turns.busy_time += passed,
+        }
+        self.turn_at = moment;
+        self.stack.begin(now, &mut self.card);
+        self.exchange.deliver(&mut self.stack);
+        self.exchange.collect(&mut self.stack);
+        self.is_turn_idle = self.stack.counters().frames_received == before;
+        self.turns.all += 1;
+        self.turns.idle += u64::from(self.is_turn_idle);
+        if !self.is_turn_idle {
+            self.busy_at = moment;
+        }
+        while let Some((id, news)) = self.stack.next_ready() {
+            // One that nobody has registered yet is reported when it is accepted.
+            if let Some(&Some(token)) = self.tokens.get(place(id)) {
+                ready.push(Readiness {
+                    token,
+                    readable: news.readable || news.failure.is_some(),
+                    writable: news.writable || news.failure.is_some(),
+                    end_of_stream: news.failure.is_some() || news.ended,
+                });
+            }
+        }
+        let sources = [
+            (self.listener, self.stack.has_accepted()),
+            (self.datagrams, self.stack.has_datagrams()),
+        ];
+        for (token, is_readable) in sources {
+            if let Some(token) = token.filter(|_| is_readable) {
+                ready.push(Readiness {
+                    token,
+                    readable: true,
+                    writable: false,
+                    end_of_stream: false,
+                });
+            }
+        }
+    }
+
+    /// Ends a turn: all that is due leaves.
+    pub(crate) fn end_turn(&mut self) {
+        self.stack.end(&mut self.card);
+        self.is_in_turn = false;
+    }
+
+    /// Whether the kernel's sockets are to be looked at in this turn: always where no frame came, and
+    /// now and then where each turn brings some.
+    pub(crate) fn is_time_for_sockets(&mut self) -> bool {
+        let is_time = self.is_turn_idle || self.turns_without_sockets == TURNS_WITHOUT_SOCKETS;
+        self.turns_without_sockets = match is_time {
+            true => 0,
+            false => self.turns_without_sockets + 1,
+        };
+        is_time
+    }
+
+    /// For how long the worker may sleep, `timeout` at most; zero where it should go on asking.
+    pub(crate) fn sleep(&self, timeout: Duration) -> Duration {
+        if self.polling == Polling::Busy || self.busy_at.elapsed() < SPIN {
+            return Duration::ZERO;
+        }
+        let timeout = match self.card.descriptor() {
+            Some(_) => timeout,
+            None => timeout.min(NAP),
+        };
+        let Some(deadline) = self.stack.deadline() else {
+            return timeout;
+        };
+        let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let left = deadline.micros_since(Instant::from_micros(elapsed));
+        timeout.min(Duration::from_micros(left))
+    }
+
+    /// The worker is about to sleep, or has slept.
+    pub(crate) fn set_asleep(&mut self, is_asleep: bool) {
+        match is_asleep {
+            true => self.card.arm(),
+            false => self.card.disarm(),
+        }
+    }
+
+    /// The card.
+    pub(crate) fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Why the frames are no longer written to a file, once, where that is so.
+    pub(crate) fn take_trace_error(&mut self) -> Option<io::Error> {
+        self.card.take_trace_error()
+    }
+
+    /// What it has counted.
+    pub(crate) fn counters(&self) -> HostCounters {
+        HostCounters {
+            stack: *self.stack.counters(),
+            turns: self.turns,
+        }
+    }
+}
+
+fn place(id: ConnectionId) -> usize {
+    usize::try_from(id.to_bits() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
+}
+
+/// A connection of a host's stack. Dropping it closes the connection.
+pub(crate) struct StreamEnd {
+    host: SharedHost,
+    id: ConnectionId,
+}
+
+impl StreamEnd {
+    /// The next connection that a client has opened.
+    pub(crate) fn accept(host: &SharedHost) -> Option<StreamEnd> {
+        let id = host.borrow_mut().stack.next_accepted()?;
+        let host = Rc::clone(host);
+        Some(StreamEnd { host, id })
+    }
+
+    /// An end of no connection, broken from the start: what has datagrams has one where others have
+    /// a connection.
+    pub(crate) fn of_none(host: &SharedHost) -> StreamEnd {
+        StreamEnd {
+            host: Rc::clone(host),
+            id: ConnectionId::from_bits(u64::MAX),
+        }
+    }
+
+    /// Its name in the stack.
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Receives into several spaces, one after the other.
+    pub(crate) fn receive<'s>(&self, spaces: impl Iterator<Item = &'s mut [u8]>) -> Received {
+        let host = &mut *self.host.borrow_mut();
+        let mut len = 0;
+        for space in spaces {
+            match host.stack.receive(&host.card, self.id, space) {
+                coua_tcp::stack::Received::Bytes(count) => {
+                    len += count;
+                    if count < space.len() {
+                        break;
+                    }
+                }
+                coua_tcp::stack::Received::Nothing if len == 0 => return Received::Nothing,
+                // It is told with the next attempt.
+                _ if len > 0 => break,
+                _ => return Received::Ended,
+            }
+        }
+        Received::Bytes(len)
+    }
+
+    /// Sends several pieces, one after the other.
+    pub(crate) fn send<'p>(&self, pieces: impl Iterator<Item = &'p [u8]>) -> Sent {
+        let stack = &mut self.host.borrow_mut().stack;
+        let (mut len, mut asked) = (0, 0);
+        for piece in pieces {
+            asked += piece.len();
+            match stack.send(self.id, piece) {
+                Ok(count) => {
+                    len += count;
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) => return Sent::Broken,
+            }
+        }
+        match len {
+            0 if asked > 0 => Sent::Full,
+            len => Sent::Bytes(len),
+        }
+    }
+
+    /// The address at the other end.
+    pub(crate) fn peer(&self) -> PeerAddress {
+        self.address(|remote, _| remote)
+    }
+
+    /// The address at this end.
+    pub(crate) fn local(&self) -> PeerAddress {
+        self.address(|_, local| local)
+    }
+
+    fn address(&self, which: impl Fn(SocketAddr, SocketAddr) -> SocketAddr) -> PeerAddress {
+        match self.host.borrow().stack.describe(self.id) {
+            Some(described) => PeerAddress::from(which(described.remote, described.local)),
+            None => PeerAddress::Unknown,
+        }
+    }
+
+    /// A number among the stack's connections; descriptors of the kernel's are other numbers.
+    pub(crate) fn number(&self) -> i32 {
+        i32::try_from(place(self.id)).map_or(-1, |place| -2 - place)
+    }
+}
+
+impl Drop for StreamEnd {
+    fn drop(&mut self) {
+        let host = &mut *self.host.borrow_mut();
+        if let Some(token) = host.tokens.get_mut(place(self.id)) {
+            *token = None;
+        }
+        host.stack.close(self.id);
+    }
+}

@@ -1,0 +1,321 @@
+//! The two rings of a packet socket: slots of memory that the kernel and this process pass to and
+//! fro (`TPACKET_V2`).
+//!
+//! ```text
+//! ┌ slot ───────────────────────────────────────────────────────────────────────────────────┐
+//! │ 0       4        8              12     14    16 … 32                                     │
+//! │ status  len      captured len   start  …     …     room                                  │
+//! │                                                    received: address, padding, frame     │
+//! │                                                    sent: frame                           │
+//! └─────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//! The status says whose a slot is; the other side touches nothing of it but the status.
+//! - Received: the kernel writes the slot and then `USER`; this side reads it and then writes
+//!   `KERNEL`. Slots from `next` on for `taken` slots were seen to be `USER` and not given back.
+//! - Sent: this side fills a slot that is `AVAILABLE` and then writes `SEND_REQUEST`. The kernel
+//!   writes `AVAILABLE` when it needs the bytes no longer.
+//!
+//! # Concurrency
+//! A status is read with acquire and written with release order: were they relaxed, this side could
+//! read bytes of a frame that the kernel has not written yet, and the kernel could overwrite bytes
+//! that this side is still reading, or send bytes that are not there yet.
+#![expect(
+    unsafe_code,
+    reason = "maps rings that the kernel shares and hands out slots of them"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{
+    TP_STATUS_AVAILABLE, TP_STATUS_CSUMNOTREADY, TP_STATUS_KERNEL, TP_STATUS_SEND_REQUEST,
+    TP_STATUS_USER, TP_STATUS_VLAN_TPID_VALID, TP_STATUS_VLAN_VALID, sockaddr_ll, tpacket2_hdr,
+};
+
+use super::syscall;
+
+/// Where the room of a slot begins: a frame to send lies here, an address before one received.
+const ROOM: usize = libc::TPACKET2_HDRLEN - size_of::<sockaddr_ll>();
+/// Bytes that the kernel is asked to leave free before a frame (`PACKET_RESERVE`): a VLAN tag.
+const RESERVE: i32 = 4;
+/// What a received frame's slot holds beside the IP packet: addresses, padding, the reserve, two
+/// VLAN tags.
+const BESIDE_PACKET: usize = 128;
+/// Slots to receive in.
+pub(super) const RECEIVED_SLOTS: usize = 1024;
+const SENT_SLOTS: usize = 512;
+/// Bytes that the kernel allocates in one piece, unless a slot is longer.
+const BLOCK_LEN: usize = 64 << 10;
+
+const _: () = assert!(ROOM == 32);
+
+/// What the kernel says of a frame in a slot. Offsets count from where the slot's room begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    /// Where the frame begins.
+    pub(super) start: usize,
+    /// Bytes of the frame in the slot.
+    pub(super) captured_len: usize,
+    /// Bytes of the frame.
+    pub(super) len: usize,
+    /// The VLAN tag that was taken out of the frame: its type and its value.
+    pub(super) tag: Option<(u16, u16)>,
+    /// Its checksums are not filled in: it was made on this machine.
+    pub(super) is_unfinished: bool,
+    /// It was sent from this machine, by whomever.
+    pub(super) is_outgoing: bool,
+}
+
+/// Makes both rings of a fresh packet socket, for IP packets of at most `mtu` bytes.
+pub(super) fn make(socket: impl AsFd, mtu: u16) -> io::Result<(ReceivedRing, SentRing)> {
+    let socket = socket.as_fd();
+    let slot_len = (usize::from(mtu) + BESIDE_PACKET).next_power_of_two();
+    let version = libc::tpacket_versions::TPACKET_V2 as i32;
+    syscall::set_option(socket, libc::PACKET_VERSION, &version)?;
+    syscall::set_option(socket, libc::PACKET_RESERVE, &RESERVE)?;
+    // A frame that the kernel finds wrong is dropped and does not stop the ring.
+    syscall::set_option(socket, libc::PACKET_LOSS, &1)?;
+    let received = request(slot_len, RECEIVED_SLOTS);
+    syscall::set_option(socket, libc::PACKET_RX_RING, &received)?;
+    let sent = request(slot_len, SENT_SLOTS);
+    syscall::set_option(socket, libc::PACKET_TX_RING, &sent)?;
+    let mapping = Mapping::new(socket, slot_len * (RECEIVED_SLOTS + SENT_SLOTS))?;
+    let mapping = Arc::new(mapping);
+    let slots = |first: usize, count: usize| Slots {
+        mapping: Arc::clone(&mapping),
+        first: first * slot_len,
+        slot_len,
+        count,
+    };
+    Ok((
+        ReceivedRing {
+            slots: slots(0, RECEIVED_SLOTS),
+            next: 0,
+            taken: 0,
+        },
+        SentRing {
+            slots: slots(RECEIVED_SLOTS, SENT_SLOTS),
+            next: 0,
+        },
+    ))
+}
+
+/// Bytes that frames on their way out can take of the socket's send buffer.
+pub(super) fn sent_bytes_max(mtu: u16) -> usize {
+    2 * SENT_SLOTS * (usize::from(mtu) + BESIDE_PACKET).next_power_of_two()
+}
+
+/// The slots that the kernel fills.
+pub(super) struct ReceivedRing {
+    slots: Slots,
+    next: usize,
+    taken: usize,
+}
+
+impl ReceivedRing {
+    /// Takes over the next slot that the kernel has filled, if it has.
+    pub(super) fn take(&mut self) -> Option<Arrival> {
+        let at = self.next + self.taken;
+        if self.taken == self.slots.count
+            || self.slots.status(at).load(Ordering::Acquire) & TP_STATUS_USER == 0
+        {
+            return None;
+        }
+        self.taken += 1;
+        Some(self.slots.arrival(at))
+    }
+
+    /// The room of a taken slot, counted from the first that was not given back.
+    pub(super) fn room(&self, at: usize) -> &[u8] {
+        assert!(at < self.taken, "a slot that is taken");
+        // SAFETY: a taken slot is this side's.
+        unsafe { self.slots.room(self.next + at) }
+    }
+
+    /// As `room`, to change it.
+    pub(super) fn room_mut(&mut self, at: usize) -> &mut [u8] {
+        assert!(at < self.taken, "a slot that is taken");
+        // SAFETY: a taken slot is this side's, and the ring is borrowed for as long as the room.
+        unsafe { self.slots.room_mut(self.next + at) }
+    }
+
+    /// Gives all taken slots back.
+    pub(super) fn give_back(&mut self) {
+        for at in 0..self.taken {
+            let status = self.slots.status(self.next + at);
+            status.store(TP_STATUS_KERNEL, Ordering::Release);
+        }
+        self.next = (self.next + self.taken) % self.slots.count;
+        self.taken = 0;
+    }
+}
+
+/// The slots that the kernel sends from.
+pub(super) struct SentRing {
+    slots: Slots,
+    next: usize,
+}
+
+impl SentRing {
+    /// The room of the next slot, unless the kernel still needs it.
+    pub(super) fn room(&mut self) -> Option<&mut [u8]> {
+        let status = self.slots.status(self.next).load(Ordering::Acquire);
+        // SAFETY: an available slot is this side's, and the ring is borrowed for as long as the
+        // room.
+        (status == TP_STATUS_AVAILABLE).then(|| unsafe { self.slots.room_mut(self.next) })
+    }
+
+    /// Passes the slot of the last `room` to the kernel, with a frame of `len` bytes.
+    pub(super) fn pass_on(&mut self, len: usize) {
+        let status = self.slots.status(self.next);
+        let is_ours = status.load(Ordering::Relaxed) == TP_STATUS_AVAILABLE;
+        assert!(is_ours && len <= self.slots.room_len(), "a slot to fill");
+        self.slots.set_len(self.next, len);
+        self.slots
+            .status(self.next)
+            .store(TP_STATUS_SEND_REQUEST, Ordering::Release);
+        self.next = (self.next + 1) % self.slots.count;
+    }
+
+    /// Whether the kernel has not begun with the last slot passed on.
+    pub(super) fn is_waiting(&self) -> bool {
+        let last = self.next + self.slots.count - 1;
+        self.slots.status(last).load(Ordering::Acquire) == TP_STATUS_SEND_REQUEST
+    }
+}
+
+/// Some slots of the mapping, in a ring: an index may exceed their number.
+struct Slots {
+    mapping: Arc<Mapping>,
+    first: usize,
+    slot_len: usize,
+    count: usize,
+}
+
+impl Slots {
+    fn room_len(&self) -> usize {
+        self.slot_len - ROOM
+    }
+
+    fn slot(&self, at: usize) -> NonNull<u8> {
+        let offset = self.first + (at % self.count) * self.slot_len;
+        assert!(offset + self.slot_len <= self.mapping.len);
+        // SAFETY: the offset lies in the mapping.
+        unsafe { self.mapping.start.add(offset) }
+    }
+
+    fn header(&self, at: usize) -> NonNull<tpacket2_hdr> {
+        // Slots have lengths of powers of two, so that a page's alignment is theirs.
+        self.slot(at).cast()
+    }
+
+    fn status(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: the status is the first word of a slot, aligned, mapped as long as `self`, and
+        // neither side accesses it other than atomically.
+        unsafe { self.slot(at).cast().as_ref() }
+    }
+
+    fn arrival(&self, at: usize) -> Arrival {
+        // SAFETY: the slot is this side's, and the kernel has filled in its header.
+        let header = unsafe { self.header(at).read() };
+        let address = self
+            .slot(at)
+            .cast::<[u8; ROOM + size_of::<sockaddr_ll>()]>();
+        // SAFETY: a slot is longer than this, and is this side's.
+        let head = unsafe { address.read() };
+        let kind = head[ROOM + std::mem::offset_of!(sockaddr_ll, sll_pkttype)];
+        let has = |flag: u32| header.tp_status & flag != 0;
+        let tag_type = if has(TP_STATUS_VLAN_TPID_VALID) {
+            header.tp_vlan_tpid
+        } else {
+            syscall::short(libc::ETH_P_8021Q)
+        };
+        let captured_len = usize::try_from(header.tp_snaplen).unwrap_or(0);
+        let start = usize::from(header.tp_mac).saturating_sub(ROOM);
+        Arrival {
+            start,
+            captured_len: captured_len.min(self.room_len().saturating_sub(start)),
+            len: usize::try_from(header.tp_len).unwrap_or(usize::MAX),
+            tag: has(TP_STATUS_VLAN_VALID).then_some((tag_type, header.tp_vlan_tci)),
+            is_unfinished: has(TP_STATUS_CSUMNOTREADY),
+            is_outgoing: kind == libc::PACKET_OUTGOING,
+        }
+    }
+
+    fn set_len(&mut self, at: usize, len: usize) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let offset = std::mem::offset_of!(tpacket2_hdr, tp_len);
+        // SAFETY: the offset lies in the slot.
+        let field = unsafe { self.slot(at).add(offset) };
+        // SAFETY: the caller holds the slot, the mapping is writable, and the field is aligned.
+        unsafe { field.cast().write(len) };
+    }
+
+    /// # Safety
+    /// The slot is this side's until the room is no longer used.
+    unsafe fn room(&self, at: usize) -> &[u8] {
+        // SAFETY: the offset lies in the slot.
+        let start = unsafe { self.slot(at).add(ROOM) };
+        // SAFETY: the room lies in the mapping, which was zeros at first; who holds the slot is the
+        // only one to access it.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.room_len()) }
+    }
+
+    /// # Safety
+    /// As of `room`.
+    unsafe fn room_mut(&mut self, at: usize) -> &mut [u8] {
+        // SAFETY: the offset lies in the slot.
+        let start = unsafe { self.slot(at).add(ROOM) };
+        // SAFETY: as in `room`, and rooms of the same `Slots` are not handed out besides.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.room_len()) }
+    }
+}
+
+/// Both rings in memory, the received one first.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: memory belongs to no thread.
+unsafe impl Send for Mapping {}
+// SAFETY: what is shared of it is accessed by way of `Slots`, which part it among themselves.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(socket: impl AsFd, len: usize) -> io::Result<Mapping> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let fd = socket.as_fd().as_raw_fd();
+        // SAFETY: the kernel chooses the place; nothing that is there is touched.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { start, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and the last that could refer to it is going.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+fn request(slot_len: usize, slots: usize) -> libc::tpacket_req {
+    let block_len = slot_len.max(BLOCK_LEN);
+    let size = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    libc::tpacket_req {
+        tp_block_size: size(block_len),
+        tp_block_nr: size(slots * slot_len / block_len),
+        tp_frame_size: size(slot_len),
+        tp_frame_nr: size(slots),
+    }
+}

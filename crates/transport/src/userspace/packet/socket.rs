@@ -1,0 +1,385 @@
+//! A packet socket as a network card.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use coua_tcp::nic::{BURST_LEN, Features, Frame, LINK_HEADER_LEN, Mac, Nic, Offload};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with, sockopt};
+
+use super::device::{Device, MTU_MIN};
+use super::ring::{self, Arrival, ReceivedRing, SentRing};
+use super::syscall;
+
+/// The two MAC addresses at the beginning of a frame.
+const MACS_LEN: usize = 12;
+/// A VLAN tag, between them and the rest.
+const TAG_LEN: usize = 4;
+
+/// Why a packet socket was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// The process may not.
+    #[error(
+        "a packet socket needs the capability CAP_NET_RAW: run as root, or grant it to the program with `setcap cap_net_raw+ep`"
+    )]
+    NoPermission,
+    /// There is no such interface.
+    #[error("there is no network interface `{device}` in this network namespace")]
+    NoDevice {
+        /// The name that was asked for.
+        device: String,
+    },
+    /// The interface is switched off.
+    #[error(
+        "the network interface `{device}` is down: switch it on with `ip link set {device} up`"
+    )]
+    DeviceDown {
+        /// Its name.
+        device: String,
+    },
+    /// Frames of the interface do not begin with Ethernet headers.
+    #[error("the network interface `{device}` does not carry Ethernet frames")]
+    NotEthernet {
+        /// Its name.
+        device: String,
+    },
+    /// The interface carries too little.
+    #[error(
+        "the MTU of the network interface `{device}` is {mtu}, and at least 1280 are needed: `ip link set {device} mtu 1500`"
+    )]
+    MtuTooSmall {
+        /// Its name.
+        device: String,
+        /// Its MTU in bytes.
+        mtu: u16,
+    },
+    /// The kernel has no memory for the rings.
+    #[error("the kernel has no memory for the rings of a packet socket on `{device}`")]
+    NoMemory {
+        /// The interface's name.
+        device: String,
+    },
+    /// Anything else.
+    #[error("a packet socket on `{device}` could not be set up")]
+    System {
+        /// The interface's name.
+        device: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What has happened to a socket's frames since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounters {
+    /// Frames received.
+    pub received: u64,
+    /// Frames that came while the ring was full.
+    pub received_without_room: u64,
+    /// Frames that were longer than the MTU allows, or too short to be any.
+    pub received_unfit: u64,
+    /// Frames handed to the kernel.
+    pub sent: u64,
+}
+
+/// One queue of a network interface, by way of a packet socket with rings in shared memory.
+///
+/// Receiving needs no system call, a [`Nic::flush`] needs one. Nothing is offloaded. A frame is
+/// [`Frame::is_verified`] where it was made on this machine and its checksums have not been filled
+/// in; what the card says of others is not believed, since the kernel's word for it leaves out the
+/// IPv4 header, and in old versions stands also at sums that nobody has compared.
+///
+/// VLAN tags that the kernel has taken out are put back. Frames of full length may carry one tag more
+/// when sent, of type 802.1Q; other tags count as part of the packet, and the kernel drops what is
+/// too long.
+///
+/// The descriptor is readable while frames are there; it becomes so again only after all frames
+/// have been released. A socket survives its interface being switched off and on; where that has
+/// happened, or the interface has gone, [`PacketSocket::take_error`] says so.
+pub struct PacketSocket {
+    socket: OwnedFd,
+    received: ReceivedRing,
+    sent: SentRing,
+    features: Features,
+    burst: [Place; BURST_LEN],
+    burst_len: usize,
+    slot_is_open: bool,
+    has_unsent: bool,
+    counters: PacketCounters,
+}
+
+/// Where a frame of the burst lies.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    slot: u16,
+    start: u16,
+    end: u32,
+    is_verified: bool,
+}
+
+impl PacketSocket {
+    /// Opens `queues` sockets on the interface, among which the kernel spreads what comes by a hash
+    /// of the addresses and ports, the same for both directions: each flow comes to one of them.
+    /// Frames that are of no flow, such as ARP's, come to any one.
+    ///
+    /// The stack's MAC address is `mac`, or else that of the interface, which is then asked to take
+    /// in frames to `mac` as well. It takes in all group addresses, for neighbour discovery.
+    ///
+    /// # Panics
+    /// Where `queues` is 0.
+    pub fn open(
+        device: &str,
+        mac: Option<Mac>,
+        queues: usize,
+    ) -> Result<Vec<PacketSocket>, PacketError> {
+        assert!(queues > 0, "a queue at least");
+        let mut sockets = Vec::with_capacity(queues);
+        let mut group = None;
+        for _ in 0..queues {
+            let socket = PacketSocket::open_one(device, mac)?;
+            if queues > 1 {
+                let joined = join(&socket.socket, group);
+                group = Some(joined.map_err(|source| failed(device, source))?);
+            }
+            sockets.push(socket);
+        }
+        if queues > 1 {
+            // What came to a socket before all had joined may be of a flow that is another's.
+            sockets.iter_mut().for_each(PacketSocket::drain);
+        }
+        Ok(sockets)
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..ring::RECEIVED_SLOTS / BURST_LEN {
+            self.receive();
+        }
+        self.release();
+        self.counters = PacketCounters::default();
+    }
+
+    fn open_one(name: &str, mac: Option<Mac>) -> Result<PacketSocket, PacketError> {
+        let failed = |source| failed(name, source);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        // Without a protocol it receives nothing until it is bound.
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
+            .map_err(|errno| failed(errno.into()))?;
+        let device = Device::find(&socket, name).map_err(failed)?;
+        check(name, device)?;
+        // Its absence costs a copy of each frame that is sent.
+        let _ = syscall::set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &1);
+        let (received, sent) = ring::make(&socket, device.mtu).map_err(failed)?;
+        let room = ring::sent_bytes_max(device.mtu);
+        if sockopt::set_socket_send_buffer_size_force(&socket, room).is_err() {
+            let _ = sockopt::set_socket_send_buffer_size(&socket, room);
+        }
+        listen(&socket, device, mac).map_err(failed)?;
+        syscall::bind(&socket, device.index).map_err(failed)?;
+        Ok(PacketSocket {
+            socket,
+            received,
+            sent,
+            features: Features {
+                mac: mac.unwrap_or(device.mac),
+                mtu: device.mtu,
+                fills_checksums: false,
+                segmentation_len_max: 0,
+            },
+            burst: [Place::default(); BURST_LEN],
+            burst_len: 0,
+            slot_is_open: false,
+            has_unsent: false,
+            counters: PacketCounters::default(),
+        })
+    }
+
+    /// What has happened so far. It asks the kernel.
+    pub fn counters(&mut self) -> PacketCounters {
+        // The kernel begins anew with each answer.
+        if let Ok(news) =
+            syscall::option::<libc::tpacket_stats>(&self.socket, libc::PACKET_STATISTICS)
+        {
+            self.counters.received_without_room += u64::from(news.tp_drops);
+        }
+        self.counters
+    }
+
+    /// What has gone wrong with the interface since the last call, if anything has: `ENETDOWN` where
+    /// it was switched off or has gone. While it is not asked for, polling reports an error.
+    pub fn take_error(&self) -> Option<io::Error> {
+        match sockopt::socket_error(&self.socket) {
+            Ok(Ok(())) => None,
+            Ok(Err(errno)) | Err(errno) => Some(errno.into()),
+        }
+    }
+
+    /// Notes where the frame of the last taken slot lies, if it is one.
+    fn place(&mut self, slot: usize, arrival: Arrival) {
+        let link_len = MACS_LEN + 2;
+        let is_whole = arrival.captured_len == arrival.len && arrival.len >= link_len;
+        if arrival.is_outgoing {
+            return;
+        }
+        if !is_whole || arrival.start < TAG_LEN {
+            self.counters.received_unfit += 1;
+            return;
+        }
+        let (mut start, end) = (arrival.start, arrival.start + arrival.len);
+        if let Some((kind, value)) = arrival.tag {
+            let room = self.received.room_mut(slot);
+            room.copy_within(start..start + MACS_LEN, start - TAG_LEN);
+            room[start + MACS_LEN - TAG_LEN..][..2].copy_from_slice(&kind.to_be_bytes());
+            room[start + MACS_LEN - 2..][..2].copy_from_slice(&value.to_be_bytes());
+            start -= TAG_LEN;
+        }
+        let (Ok(slot), Ok(start), Ok(end)) = (slot.try_into(), start.try_into(), end.try_into())
+        else {
+            return;
+        };
+        self.burst[self.burst_len] = Place {
+            slot,
+            start,
+            end,
+            is_verified: arrival.is_unfinished,
+        };
+        self.burst_len += 1;
+    }
+
+    /// Has the kernel send what was committed. What it has no room for stays in the ring.
+    fn push(&mut self) {
+        while send(&self.socket, &[], SendFlags::DONTWAIT) == Err(Errno::INTR) {}
+        self.has_unsent = self.sent.is_waiting();
+    }
+}
+
+impl Nic for PacketSocket {
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn receive(&mut self) -> usize {
+        self.release();
+        if self.has_unsent {
+            self.push();
+        }
+        for slot in 0..BURST_LEN {
+            let Some(arrival) = self.received.take() else {
+                break;
+            };
+            self.place(slot, arrival);
+        }
+        if self.burst_len == 0 {
+            self.received.give_back();
+        }
+        self.counters.received += self.burst_len as u64;
+        self.burst_len
+    }
+
+    fn frame(&self, at: usize) -> Frame<'_> {
+        let place = self.burst[..self.burst_len][at];
+        let room = self.received.room(usize::from(place.slot));
+        Frame {
+            bytes: &room[usize::from(place.start)..place.end as usize],
+            is_verified: place.is_verified,
+        }
+    }
+
+    fn release(&mut self) {
+        self.received.give_back();
+        self.burst_len = 0;
+    }
+
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        let len = LINK_HEADER_LEN + usize::from(self.features.mtu);
+        let room = self.sent.room()?;
+        self.slot_is_open = true;
+        Some(&mut room[..len])
+    }
+
+    fn commit(&mut self, len: usize, offload: Offload) {
+        assert!(self.slot_is_open, "a slot is open");
+        assert!(len <= LINK_HEADER_LEN + usize::from(self.features.mtu));
+        debug_assert_eq!(offload, Offload::None, "nothing was promised");
+        self.sent.pass_on(len);
+        self.slot_is_open = false;
+        self.has_unsent = true;
+        self.counters.sent += 1;
+    }
+
+    fn flush(&mut self) {
+        if self.has_unsent {
+            self.push();
+        }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn check(name: &str, device: Device) -> Result<(), PacketError> {
+    let name = name.to_owned();
+    if !device.is_ethernet {
+        Err(PacketError::NotEthernet { device: name })
+    } else if !device.is_up {
+        Err(PacketError::DeviceDown { device: name })
+    } else if device.mtu < MTU_MIN {
+        Err(PacketError::MtuTooSmall {
+            device: name,
+            mtu: device.mtu,
+        })
+    } else {
+        Ok(())
+    }
+}
+
+/// Asks the interface to take in frames to groups, and to a MAC address that is not its own.
+fn listen(socket: impl AsFd, device: Device, mac: Option<Mac>) -> io::Result<()> {
+    let membership = |kind: i32, address: Mac| {
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&address.0);
+        let request = libc::packet_mreq {
+            mr_ifindex: device.index,
+            mr_type: syscall::short(kind),
+            mr_alen: 6,
+            mr_address: bytes,
+        };
+        syscall::set_option(&socket, libc::PACKET_ADD_MEMBERSHIP, &request)
+    };
+    membership(libc::PACKET_MR_ALLMULTI, Mac::default())?;
+    match mac {
+        Some(mac) if mac != device.mac => membership(libc::PACKET_MR_UNICAST, mac),
+        _ => Ok(()),
+    }
+}
+
+/// Joins the group of sockets with that number, or makes one. The number of the group.
+fn join(socket: impl AsFd, group: Option<u16>) -> io::Result<u16> {
+    let kind = libc::PACKET_FANOUT_HASH;
+    let new = if group.is_none() {
+        libc::PACKET_FANOUT_FLAG_UNIQUEID
+    } else {
+        0
+    };
+    let with = |flags: u32| {
+        let request = u32::from(group.unwrap_or(0)) | (kind | flags) << 16;
+        syscall::set_option(&socket, libc::PACKET_FANOUT, &request.cast_signed())
+    };
+    // Older kernels do not know the flag.
+    with(new | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING).or_else(|_| with(new))?;
+    let joined: i32 = syscall::option(&socket, libc::PACKET_FANOUT)?;
+    Ok((joined & 0xffff) as u16)
+}
+
+fn failed(device: &str, source: io::Error) -> PacketError {
+    let device = device.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EPERM) => PacketError::NoPermission,
+        Some(libc::ENODEV | libc::ENXIO) => PacketError::NoDevice { device },
+        Some(libc::ENOMEM) => PacketError::NoMemory { device },
+        _ => PacketError::System { device, source },
+    }
+}
