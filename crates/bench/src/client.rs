@@ -77,7 +77,12 @@ impl Client {
 
     /// All general statistics by name.
     pub(crate) fn stats(&mut self) -> Result<Stats, Error> {
-        self.send(b"stats\r\n")?;
+        self.stats_of("")
+    }
+
+    /// The statistics of one kind, such as `net`, by name.
+    pub(crate) fn stats_of(&mut self, kind: &str) -> Result<Stats, Error> {
+        self.send(format!("stats {kind}\r\n").as_bytes())?;
         let mut stats = HashMap::new();
         let mut line = Vec::new();
         loop {

@@ -1,6 +1,7 @@
 //! Cores and CPU time: which core a thread runs on, and how much of it a thread or a process has
 //! used.
 
+use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
@@ -47,7 +48,27 @@ pub(crate) fn of_this_thread() -> Duration {
 /// CPU time, user and system, that all threads of a process have used so far, to a clock tick (10
 /// ms).
 pub(crate) fn of_process(process: Pid) -> io::Result<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()))?;
+    of_stat(&format!("/proc/{}/stat", process.as_raw_nonzero()))
+}
+
+/// CPU time of each thread of a process, by thread id, to a clock tick.
+pub(crate) fn of_threads(process: Pid) -> io::Result<HashMap<u32, Duration>> {
+    let mut threads = HashMap::new();
+    for entry in std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.parse().ok());
+        let id = id.ok_or(io::ErrorKind::InvalidData)?;
+        let path = format!("/proc/{}/task/{id}/stat", process.as_raw_nonzero());
+        // A thread may end meanwhile.
+        if let Ok(time) = of_stat(&path) {
+            threads.insert(id, time);
+        }
+    }
+    Ok(threads)
+}
+
+fn of_stat(path: &str) -> io::Result<Duration> {
+    let text = std::fs::read_to_string(path)?;
     let ticks = ticks_in(&text).ok_or(io::ErrorKind::InvalidData)?;
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Ok(Duration::from_micros(ticks * 1_000_000 / per_second))
@@ -83,6 +104,8 @@ mod tests {
         assert!(sum > 0);
         let process = of_process(rustix::process::getpid()).unwrap();
         assert!(process < Duration::from_secs(3600));
+        let threads = of_threads(rustix::process::getpid()).unwrap();
+        assert!(!threads.is_empty() && threads.values().all(|time| time.as_secs() < 3600));
     }
 
     #[test]

@@ -191,6 +191,14 @@ impl Answer {
     }
 }
 
+/// What a server answers to a get of so many keys that are all there, as far as sizes go: keys and
+/// values are made up.
+pub(crate) fn canned_hit(key_size: usize, value_size: usize, keys: usize) -> Vec<u8> {
+    let (key, value) = ("k".repeat(key_size), "v".repeat(value_size));
+    let block = format!("VALUE {key} 0 {value_size}\r\n{value}\r\n");
+    (block.repeat(keys) + "END\r\n").into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

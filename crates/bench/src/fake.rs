@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::target::Target;
 
@@ -12,20 +13,36 @@ type Items = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
 /// Starts a server that lives as long as the test's process.
 pub(crate) fn serve() -> Target {
+    serve_slowly(|_| Duration::ZERO)
+}
+
+/// Starts one that works on one request at a time, and sleeps before each; `pause` says how long, by
+/// the number of the request from 0.
+pub(crate) fn serve_slowly(pause: impl Fn(u64) -> Duration + Send + Sync + 'static) -> Target {
+    let (pause, number) = (Arc::new(pause), Arc::new(Mutex::new(0u64)));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let items = Items::default();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let items = items.clone();
-            std::thread::spawn(move || converse(stream?, &items));
+            let (items, pause, number) = (items.clone(), pause.clone(), number.clone());
+            std::thread::spawn(move || {
+                converse(stream?, &items, || {
+                    let mut number = number.lock().unwrap();
+                    let time = pause(*number);
+                    *number += 1;
+                    if !time.is_zero() {
+                        std::thread::sleep(time);
+                    }
+                })
+            });
         }
         io::Result::Ok(())
     });
     Target::Tcp(address)
 }
 
-fn converse(stream: TcpStream, items: &Items) -> io::Result<()> {
+fn converse(stream: TcpStream, items: &Items, pause: impl Fn()) -> io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -42,6 +59,7 @@ fn converse(stream: TcpStream, items: &Items) -> io::Result<()> {
             reader.read_exact(&mut value)?;
             value.truncate(value.len() - 2);
         }
+        pause();
         let reply = answer(&words, value, &mut items.lock().unwrap());
         writer.write_all(&reply)?;
         line.clear();

@@ -7,18 +7,23 @@ mod echo;
 #[cfg(test)]
 mod fake;
 mod hits;
+mod link;
 mod load;
+mod owner;
 mod process;
 mod report;
 mod rivals;
+mod segments;
 mod soak;
 mod target;
 mod workload;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    echo as echo_command, hits as hits_command, memory, run, server, soak as soak_command, store,
+    echo as echo_command, fill, hits as hits_command, memory, net, net_echo, net_load, run, server,
+    soak as soak_command, stack, store, verify,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -32,22 +37,102 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Flags),
+    Load(fill::Flags),
+    Verify(verify::Flags),
     Echo(echo_command::Flags),
     Server(server::Flags),
     Memory(memory::Flags),
     Hits(hits_command::Flags),
+    Net(net::Flags),
+    NetLoad(net_load::Flags),
+    NetEcho(net_echo::Flags),
+    Stack(stack::Flags),
     Store(store::Flags),
     Soak(soak_command::Flags),
 }
 
 fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+    match parse().command {
         Command::Run(flags) => run::run(&flags),
+        Command::Load(flags) => fill::run(&flags),
+        Command::Verify(flags) => verify::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
         Command::Server(flags) => server::run(&flags),
         Command::Memory(flags) => memory::run(&flags),
         Command::Hits(flags) => hits_command::run(&flags),
+        Command::Net(flags) => net::run(&flags),
+        Command::NetLoad(flags) => net_load::run(&flags),
+        Command::NetEcho(flags) => net_echo::run(&flags),
+        Command::Stack(flags) => stack::run(&flags),
         Command::Store(flags) => store::run(&flags),
         Command::Soak(flags) => soak_command::run(&flags),
+    }
+}
+
+/// Reads the command line. A flag that is wrong, or has a wrong value, gets one line that names it
+/// and what it takes, and exit status 2.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        if matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp
+                | ErrorKind::DisplayVersion
+                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        ) {
+            error.exit();
+        }
+        report::progress(one_line(&error.render().to_string()));
+        std::process::exit(2);
+    })
+}
+
+/// What clap says, less how the program is used in general.
+fn one_line(text: &str) -> String {
+    let said = text.split("\nUsage:").next().unwrap_or(text);
+    let said = said.split("\nFor more information").next().unwrap_or(said);
+    let said = said.trim_start_matches("error: ");
+    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(arguments: &str) -> String {
+        let words = std::iter::once("coua-bench").chain(arguments.split(' '));
+        let error = Cli::try_parse_from(words).unwrap_err();
+        one_line(&error.render().to_string())
+    }
+
+    #[test]
+    fn a_wrong_flag_gets_one_line_that_names_it() {
+        for (arguments, names) in [
+            ("run --conections 5", &["--conections", "--connections"][..]),
+            ("run --connections 0", &["--connections", "1..=1000000"]),
+            ("run --connections many", &["--connections", "many"]),
+            ("run --mix got=1", &["--mix", "get=90,set=10", "touch"]),
+            (
+                "run --dialect morse",
+                &["--dialect", "text, meta, binary, udp"],
+            ),
+            ("run --value-size big", &["--value-size", "10-1000", "etc"]),
+            ("run --bound 1ms", &["--bound", "p99=500us"]),
+            ("run --rate fast", &["--rate", "requests a second"]),
+            ("run --rate 5 --find-max", &["--rate", "--find-max"]),
+            ("load --workload etx", &["--workload", "usr"]),
+            ("verify --target nowhere", &["--target", "HOST:PORT"]),
+        ] {
+            let line = complaint(arguments);
+            assert!(!line.contains('\n'), "{line}");
+            for name in names {
+                assert!(line.contains(name), "{arguments}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_flags_are_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error as ThisError;
 
 use crate::client::Client;
@@ -30,7 +30,11 @@ impl Server {
     /// Starts `program` on `core` with the flags of memcached that [`Flags`] stands for.
     pub(crate) fn start(program: &Path, core: usize, flags: &Flags) -> Result<Server, Error> {
         let address = free_address()?;
-        Self::spawn(program, core, flags.arguments(address), address)
+        let arguments = flags.arguments(address);
+        let target = Target::Tcp(address);
+        Self::spawn(program, core, arguments, target, |target| {
+            target.connect().is_ok()
+        })
     }
 
     /// Starts this very program on `core` as the echo that the arguments describe, less its
@@ -40,14 +44,31 @@ impl Server {
         let mut all: Vec<OsString> =
             vec!["echo".into(), "--listen".into(), address.to_string().into()];
         all.extend(arguments);
-        Self::spawn(&std::env::current_exe()?, core, all, address)
+        let target = Target::Tcp(address);
+        Self::spawn(&std::env::current_exe()?, core, all, target, |target| {
+            target.connect().is_ok()
+        })
+    }
+
+    /// Starts this very program on `core` with these arguments, which have it make a socket at which
+    /// the other end of a link finds it. It may take a moment longer until it answers there.
+    pub(crate) fn start_at_link(
+        core: usize,
+        arguments: Vec<OsString>,
+        socket: &Path,
+    ) -> Result<Server, Error> {
+        let target = Target::Unix(socket.into());
+        Self::spawn(&std::env::current_exe()?, core, arguments, target, |_| {
+            socket.exists()
+        })
     }
 
     fn spawn(
         program: &Path,
         core: usize,
         arguments: Vec<OsString>,
-        address: SocketAddr,
+        target: Target,
+        is_there: impl Fn(&Target) -> bool,
     ) -> Result<Server, Error> {
         let mut command = Command::new(program);
         command
@@ -60,13 +81,9 @@ impl Server {
             source,
         })?;
         let pid = Pid::from_child(&child);
-        let mut server = Server {
-            child,
-            pid,
-            target: Target::Tcp(address),
-        };
+        let mut server = Server { child, pid, target };
         let begun = Instant::now();
-        while server.target.connect().is_err() {
+        while !is_there(&server.target) {
             if server.child.try_wait()?.is_some() {
                 return Err(Error::Ended {
                     program: program.into(),
@@ -90,6 +107,16 @@ impl Server {
     /// CPU time of all its threads so far.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         cpu::of_process(self.pid)
+    }
+
+    /// Stops all its threads until [`resume`](Self::resume): others have its core.
+    pub(crate) fn pause(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::STOP)?)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::CONT)?)
     }
 
     /// A connection for statistics.
@@ -152,6 +179,22 @@ pub(crate) fn memcached(named: Option<&Path>) -> PathBuf {
     unpacked
         .filter(|path| path.exists())
         .unwrap_or_else(|| "memcached".into())
+}
+
+/// KiB of memory that a process has; 0 where it cannot be looked at.
+pub(crate) fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0)
+}
+
+/// The coua to measure: the one named, else the one that was built beside this program.
+pub(crate) fn coua(named: Option<&Path>) -> io::Result<PathBuf> {
+    match named {
+        Some(path) => Ok(path.into()),
+        None => Ok(std::env::current_exe()?.with_file_name("coua")),
+    }
 }
 
 /// A port that was free a moment ago.

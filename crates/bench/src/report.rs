@@ -1,7 +1,8 @@
 //! What people read: tables, medians, and a line on what is being measured.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -98,6 +99,44 @@ pub(crate) fn print_json(report: &impl Serialize) -> io::Result<()> {
 /// Says on standard error what is being measured; nobody depends on its arrival.
 pub(crate) fn progress(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "coua-bench: {text}");
+}
+
+/// A line on standard error that says how far something is; on a terminal it is written over, else
+/// it appears every ten seconds.
+#[derive(Debug)]
+pub(crate) struct ProgressLine {
+    terminal: bool,
+    shown_at: Instant,
+}
+
+impl ProgressLine {
+    const SELDOM: Duration = Duration::from_secs(10);
+
+    /// Nothing is written yet.
+    pub(crate) fn new() -> ProgressLine {
+        ProgressLine {
+            terminal: io::stderr().is_terminal(),
+            shown_at: Instant::now(),
+        }
+    }
+
+    /// Says something new.
+    pub(crate) fn show(&mut self, text: impl Display) {
+        if self.terminal {
+            let _ = write!(io::stderr().lock(), "\r\x1b[Kcoua-bench: {text}");
+        } else if self.shown_at.elapsed() >= Self::SELDOM {
+            self.shown_at = Instant::now();
+            progress(text);
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if self.terminal {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(test)]

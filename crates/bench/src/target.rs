@@ -1,7 +1,7 @@
 //! Where a server listens, and a blocking or non-blocking stream to it.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -28,19 +28,43 @@ impl Target {
             Target::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
         }
     }
+
+    /// A UDP socket for the address, of TCP as far as the text says.
+    pub(crate) fn connect_datagrams(&self) -> io::Result<UdpSocket> {
+        let Target::Tcp(address) = self else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(address)?;
+        Ok(socket)
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::Tcp(address) => write!(f, "{address}"),
+            Target::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 impl FromStr for Target {
-    type Err = io::Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> io::Result<Target> {
+    fn from_str(text: &str) -> Result<Target, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Target::Unix(PathBuf::from(path)));
         }
-        let address = text.to_socket_addrs()?.next();
+        let why = |error: io::Error| format!("{error}; expected HOST:PORT or unix:PATH");
+        let address = text.to_socket_addrs().map_err(why)?.next();
         address
             .map(Target::Tcp)
-            .ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+            .ok_or_else(|| "the host has no address".to_owned())
     }
 }
 

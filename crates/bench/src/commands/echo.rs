@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 
-use crate::echo::Echo;
-use crate::load::Shape;
+use crate::echo::{Echo, canned_hit};
 
 /// Answers every request with bytes of the size that a cache would answer with
 #[derive(Args, Clone, Debug)]
@@ -57,18 +56,22 @@ impl Answer {
             format!("--of {request} --key-size {key} --value-size {value} --keys-per-get {keys}");
         text.split(' ').map(OsString::from).collect()
     }
+
+    /// Line ends of a request, and the reply to it.
+    pub(crate) fn lines_and_reply(&self) -> (usize, Vec<u8>) {
+        match self.request {
+            Request::Get => {
+                let hit = canned_hit(self.key_size, self.value_size, self.keys_per_get);
+                (1, hit)
+            }
+            Request::Set => (2, b"STORED\r\n".to_vec()),
+        }
+    }
 }
 
 /// Serves until it is killed.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let answer = &flags.answer;
-    let (lines, reply) = match answer.request {
-        Request::Get => (
-            1,
-            Shape::new(answer.key_size, answer.value_size).hit(answer.keys_per_get),
-        ),
-        Request::Set => (2, b"STORED\r\n".to_vec()),
-    };
+    let (lines, reply) = flags.answer.lines_and_reply();
     Echo::bind(flags.listen, lines, &reply)?.serve()?;
     Ok(())
 }

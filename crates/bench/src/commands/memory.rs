@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cpu;
-use crate::load::{Engine, Measured, Requests, Shape};
+use crate::load::{Engine, Measured, Requests};
 use crate::process::{self, Server};
 use crate::report::{self, Table};
 use crate::workload::{KeyFormat, Sampler, Values};
@@ -21,7 +21,7 @@ use crate::workload::{KeyFormat, Sampler, Values};
 /// Measures the memory that an item takes in coua and in memcached
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// The coua program; left out where none
+    /// The coua program; by default the one beside this program
     #[arg(long)]
     coua: Option<PathBuf>,
     /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
@@ -95,12 +95,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         "nothing to fill"
     );
     let memcached = process::memcached(flags.memcached.as_deref());
-    let mut servers: Vec<(&'static str, &Path)> = Vec::new();
-    servers.extend(flags.coua.as_deref().map(|program| ("coua", program)));
+    let coua = process::coua(flags.coua.as_deref())?;
+    let mut servers: Vec<(&'static str, &Path)> = vec![("coua", &coua)];
     if !flags.no_memcached {
         servers.push(("memcached", &memcached));
     }
-    ensure!(!servers.is_empty(), "no server: see --coua");
     let mut outcome = Outcome {
         key_size: flags.key_size,
         overwrites: flags.overwrites,
@@ -222,9 +221,8 @@ impl Filling<'_> {
     fn drive(&self, requests: &Requests) -> anyhow::Result<Measured> {
         const CONNECTIONS: usize = 16;
         const DEPTH: usize = 32;
-        let shape = Shape::new(self.keys.size(), self.values.size());
         let measured = cpu::pinned(self.flags.load_core, || {
-            Engine::connect(self.server.target(), CONNECTIONS, DEPTH, shape, requests)?.finish()
+            Engine::connect(self.server.target(), CONNECTIONS, DEPTH, requests)?.finish()
         })??;
         Ok(measured)
     }

@@ -1,9 +1,16 @@
 //! The subcommands: flags, the order of what is measured, and the report.
 
 pub(crate) mod echo;
+pub(crate) mod fill;
 pub(crate) mod hits;
+mod load_flags;
 pub(crate) mod memory;
+pub(crate) mod net;
+pub(crate) mod net_echo;
+pub(crate) mod net_load;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod soak;
+pub(crate) mod stack;
 pub(crate) mod store;
+pub(crate) mod verify;

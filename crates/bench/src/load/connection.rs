@@ -1,141 +1,169 @@
-//! One connection of the load: a burst out, its replies in.
+//! One connection of the load: requests out, their replies in.
 
+use std::collections::VecDeque;
 use std::io;
-use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use super::clock::Clock;
+use super::dialect::{Front, Heard, Replies};
 use super::engine::Error;
-use super::measured::Measured;
-use super::replies::{Shape, Step};
-use super::requests::{Kind, Requests};
+use super::measured::{Measured, Run};
+use super::requests::{Asked, Requests};
 use crate::target::Stream;
 
-/// A non-blocking stream with at most one burst in flight.
+/// A non-blocking stream with requests in flight.
 ///
 /// # Invariants
-/// - `sent <= burst.len()`; bytes from `sent` on wait for the socket to take them.
-/// - `answered <= kinds.len()`; the burst is over when they are equal.
-/// - `replies[..filled]` is the beginning of the reply to request `answered`, less the values
-///   already counted.
+/// - `sent <= out.len()`; bytes from `sent` on wait for the socket to take them.
+/// - `numbers` are the keys that the requests of `asked` have left, in their order.
+/// - `rest` is the beginning of a reply, for the next receive to go on with.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
     requests: Requests,
-    burst: Vec<u8>,
+    out: Vec<u8>,
     sent: usize,
-    kinds: Vec<Kind>,
-    answered: usize,
-    replies: Box<[u8]>,
-    filled: usize,
-    sent_at: Instant,
+    asked: VecDeque<Asked>,
+    numbers: VecDeque<u32>,
+    replies: Replies,
+    rest: Vec<u8>,
 }
 
 impl Connection {
-    /// Bytes read at a time; a value larger than this gets a larger buffer.
-    const READ: usize = 64 << 10;
+    /// The largest reply that is taken in one piece; servers have smaller limits.
+    const REPLY_MAX: usize = 256 << 20;
 
-    pub(super) fn new(stream: Stream, requests: Requests, shape: Shape) -> Connection {
+    pub(super) fn new(stream: Stream, requests: Requests) -> Connection {
         Connection {
+            replies: Replies::new(requests.plan().dialect),
             stream,
             requests,
-            burst: Vec::new(),
+            out: Vec::new(),
             sent: 0,
-            kinds: Vec::new(),
-            answered: 0,
-            replies: vec![0; Self::READ.max(2 * shape.block())].into(),
-            filled: 0,
-            sent_at: Instant::now(),
+            asked: VecDeque::new(),
+            numbers: VecDeque::new(),
+            rest: Vec::new(),
         }
     }
 
-    /// Whether every request has its reply.
-    pub(super) fn idle(&self) -> bool {
-        self.answered == self.kinds.len()
+    /// Requests without a reply.
+    #[inline]
+    pub(super) fn in_flight(&self) -> usize {
+        self.asked.len()
     }
 
-    /// Writes the next burst, as far as the socket takes it; the connection stays idle when no
-    /// requests are left.
-    pub(super) fn begin(&mut self, depth: usize) -> Result<(), Error> {
-        self.burst.clear();
-        self.kinds.clear();
-        (self.sent, self.answered) = (0, 0);
-        self.requests
-            .append_burst(depth, &mut self.burst, &mut self.kinds);
-        self.sent_at = Instant::now();
-        self.send()
+    /// Writes one request behind those that wait to be sent; false when no requests are left.
+    #[inline]
+    pub(super) fn ask(&mut self, at_ns: u64) -> bool {
+        match self
+            .requests
+            .append(at_ns, &mut self.out, &mut self.numbers)
+        {
+            Some(asked) => {
+                self.asked.push_back(asked);
+                true
+            }
+            None => false,
+        }
     }
 
-    /// Writes what the socket did not take before.
-    pub(super) fn send(&mut self) -> Result<(), Error> {
-        while self.sent < self.burst.len() {
-            match send(&self.stream, &self.burst[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(bytes) => self.sent += bytes,
+    /// Sends what waits, as far as the socket takes it.
+    pub(super) fn send(&mut self, measured: &mut Measured) -> Result<(), Error> {
+        while self.sent < self.out.len() {
+            match send(&self.stream, &self.out[self.sent..], SendFlags::NOSIGNAL) {
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    measured.sent += bytes as u64;
+                }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(Error::Io(error.into())),
             }
         }
+        self.out.clear();
+        self.sent = 0;
         Ok(())
     }
 
-    /// Reads what is there, until the socket is empty or the burst is over.
-    pub(super) fn receive(&mut self, shape: Shape, measured: &mut Measured) -> Result<(), Error> {
-        while !self.idle() {
-            let space = self.replies.len() - self.filled;
-            let bytes = match recv(
-                &self.stream,
-                &mut self.replies[self.filled..],
-                RecvFlags::empty(),
-            ) {
+    /// Reads what is there, until the socket is empty or every request has its reply. `input` is
+    /// where bytes are received for all connections in turn.
+    pub(super) fn receive(
+        &mut self,
+        input: &mut Vec<u8>,
+        clock: Clock,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        let mut filled = self.rest.len();
+        if filled > 0 {
+            grow(input, filled + 1)?;
+            input[..filled].copy_from_slice(&self.rest);
+            self.rest.clear();
+        }
+        while !self.asked.is_empty() {
+            if filled == input.len() {
+                grow(input, 2 * filled)?;
+            }
+            let space = input.len() - filled;
+            let bytes = match recv(&self.stream, &mut input[filled..], RecvFlags::empty()) {
                 Ok((0, _)) => return Err(Error::Io(io::ErrorKind::UnexpectedEof.into())),
                 Ok((bytes, _)) => bytes,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(Error::Io(error.into())),
             };
-            self.filled += bytes;
-            self.consume(shape, measured)?;
+            measured.received += bytes as u64;
+            filled += bytes;
+            let used = self.hear(&input[..filled], clock.now_ns(), measured)?;
+            input.copy_within(used..filled, 0);
+            filled -= used;
             if bytes < space {
-                return Ok(());
+                break;
             }
         }
+        self.rest.extend_from_slice(&input[..filled]);
         Ok(())
     }
 
-    fn consume(&mut self, shape: Shape, measured: &mut Measured) -> Result<(), Error> {
-        let (block, before) = (shape.block(), self.answered);
+    /// Takes the replies that are there; how many bytes they were.
+    fn hear(&mut self, input: &[u8], now_ns: u64, measured: &mut Measured) -> Result<usize, Error> {
         let mut at = 0;
-        while let Some(&kind) = self.kinds.get(self.answered) {
-            let rest = &self.replies[at..self.filled];
-            match shape
-                .next(kind, rest)
-                .map_err(|_| Error::unexpected(rest))?
-            {
-                Step::Incomplete => break,
-                Step::Block => {
-                    measured.hits += 1;
-                    at += block;
-                }
-                Step::Reply { bytes, refused } => {
-                    measured.gets += u64::from(kind == Kind::Get);
-                    measured.refused += u64::from(refused);
-                    self.answered += 1;
+        let mut run = Run::default();
+        while let Some(asked) = self.asked.front_mut() {
+            let rest = &input[at..];
+            let mut front = Front {
+                asked,
+                numbers: &mut self.numbers,
+            };
+            let plan = self.requests.plan();
+            match self.replies.next(plan, &mut front, rest, measured) {
+                Ok(Heard::More) => break,
+                Ok(Heard::Part(bytes)) => at += bytes,
+                Ok(Heard::Reply(bytes)) => {
                     at += bytes;
+                    measured.reply(asked.op);
+                    run.count(asked.at_ns, now_ns, measured);
+                    self.asked.pop_front();
                 }
+                Err(_) => return Err(Error::unexpected(rest)),
             }
         }
-        if self.answered > before {
-            measured.record(self.sent_at.elapsed(), (self.answered - before) as u64);
+        run.flush(now_ns, measured);
+        if self.asked.is_empty() && at < input.len() {
+            return Err(Error::unexpected(&input[at..]));
         }
-        if at < self.filled {
-            if self.idle() {
-                return Err(Error::unexpected(&self.replies[at..self.filled]));
-            }
-            self.replies.copy_within(at..self.filled, 0);
-        }
-        self.filled -= at;
-        Ok(())
+        Ok(at)
     }
+}
+
+/// Makes room for a reply that does not fit; replies that no request can have are refused.
+fn grow(input: &mut Vec<u8>, size: usize) -> Result<(), Error> {
+    if size > Connection::REPLY_MAX {
+        return Err(Error::unexpected(&input[..100]));
+    }
+    if input.len() < size {
+        input.resize(size, 0);
+    }
+    Ok(())
 }

@@ -1,6 +1,8 @@
 //! The event loop of one load thread.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -8,67 +10,79 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use thiserror::Error as ThisError;
 
-use super::connection::Connection;
+use super::clock::{Clock, nanoseconds};
+use super::link::Link;
 use super::measured::Measured;
-use super::replies::Shape;
 use super::requests::Requests;
 use crate::cpu;
 use crate::target::Target;
 
-/// Connections of one thread. Stretches of load follow each other on the same connections without a
-/// gap, so that a warm-up is a stretch whose measurement is thrown away.
-#[derive(Debug)]
+/// Connections of one thread. Stretches of load follow each other on the same connections, so that a
+/// warm-up is a stretch whose measurement is thrown away; between those of a closed loop there is no
+/// gap.
 pub(crate) struct Engine {
-    epoll: OwnedFd,
-    connections: Vec<Connection>,
-    shape: Shape,
-    depth: usize,
+    pub(super) epoll: OwnedFd,
+    pub(super) links: Vec<Link>,
+    pub(super) depth: usize,
+    pub(super) clock: Clock,
+    pub(super) events: Vec<epoll::Event>,
+    input: Vec<u8>,
+    progress: Arc<AtomicU64>,
+    heard_at_ns: u64,
+    given_up_at_ns: u64,
 }
 
 impl Engine {
     /// Time without any reply after which a server counts as dead.
-    const PATIENCE: Duration = Duration::from_secs(10);
+    pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+    /// Bytes received at a time; a reply larger than this makes the buffer grow.
+    const READ: usize = 256 << 10;
+    /// Time between two looks for datagrams that are lost.
+    const GIVE_UP_NS: u64 = 100_000_000;
+    /// What the epoll set says for something that is no connection.
+    pub(super) const TIMER: u64 = u64::MAX;
 
     /// Opens `connections` connections, each with its share of the keys; nothing is sent yet.
     pub(crate) fn connect(
         target: &Target,
         connections: usize,
         depth: usize,
-        shape: Shape,
         requests: &Requests,
     ) -> Result<Engine, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
-        let mut open = Vec::with_capacity(connections);
+        let mut links = Vec::with_capacity(connections);
         for index in 0..connections {
-            let stream = target.connect()?;
-            stream.set_nonblocking(true)?;
-            let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-            epoll::add(
-                &epoll,
-                &stream,
-                epoll::EventData::new_u64(index as u64),
-                events,
-            )
-            .map_err(io::Error::from)?;
-            open.push(Connection::new(
-                stream,
-                requests.for_share(index, connections),
-                shape,
-            ));
+            let share = requests.for_share(index, connections);
+            let link = Link::open(target, share, depth, |socket| {
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+                let data = epoll::EventData::new_u64(index as u64);
+                Ok(epoll::add(&epoll, socket, data, flags)?)
+            });
+            links.push(link?);
         }
         Ok(Engine {
             epoll,
-            connections: open,
-            shape,
+            events: Vec::with_capacity(connections + 1),
+            links,
             depth,
+            clock: Clock::start(),
+            input: vec![0; Self::READ],
+            progress: Arc::default(),
+            heard_at_ns: 0,
+            given_up_at_ns: 0,
         })
+    }
+
+    /// Where replies are counted while a stretch goes on, for whoever wants to look.
+    pub(crate) fn progress(&self) -> Arc<AtomicU64> {
+        self.progress.clone()
     }
 
     /// Keeps all connections busy for a time; what is in flight at the end belongs to the next
     /// stretch.
     pub(crate) fn run(&mut self, time: Duration) -> Result<Measured, Error> {
-        let deadline = Instant::now() + time;
-        self.drive(|now, _| now < deadline)
+        let end_ns = self.clock.now_ns() + nanoseconds(time);
+        self.drive(|now_ns, _| now_ns < end_ns)
     }
 
     /// Sends all that is left of a workload that has an end, and waits for its replies.
@@ -76,60 +90,163 @@ impl Engine {
         self.drive(|_, busy| busy)
     }
 
-    /// Goes on while `more` says so, which is asked before each wait; `busy` is whether anything is
-    /// in flight.
-    fn drive(&mut self, more: impl Fn(Instant, bool) -> bool) -> Result<Measured, Error> {
+    /// Waits for the replies to what is in flight and asks nothing more. Whoever pauses between two
+    /// stretches does this first, or the pause would be a part of their latency.
+    pub(super) fn drain(&mut self, measured: &mut Measured) -> Result<(), Error> {
+        let mut ready = Vec::with_capacity(self.links.len());
+        while self.links.iter().any(|link| link.in_flight() > 0) {
+            self.wait(Some(Duration::from_millis(100)))?;
+            self.serve(&mut ready, measured)?;
+        }
+        Ok(())
+    }
+
+    /// A closed loop: goes on while `more` says so, which is asked before each wait; `busy` is
+    /// whether anything is in flight.
+    fn drive(&mut self, more: impl Fn(u64, bool) -> bool) -> Result<Measured, Error> {
         let mut measured = Measured::new();
-        let (started, cpu_before) = (Instant::now(), cpu::of_this_thread());
-        for connection in &mut self.connections {
-            if connection.idle() {
-                connection.begin(self.depth)?;
+        let stretch = Stretch::begin();
+        self.heard_at_ns = self.clock.now_ns();
+        let mut is_busy = vec![false; self.links.len()];
+        let mut busy = 0;
+        for (index, is_busy) in is_busy.iter_mut().enumerate() {
+            *is_busy = self.refill(index, &mut measured)?;
+            busy += usize::from(*is_busy);
+        }
+        let mut ready = Vec::with_capacity(self.links.len());
+        while more(self.clock.now_ns(), busy > 0) {
+            self.wait(Some(Duration::from_secs(1)))?;
+            self.serve(&mut ready, &mut measured)?;
+            for &index in &ready {
+                busy -= usize::from(is_busy[index]);
+                is_busy[index] = self.refill(index, &mut measured)?;
+                busy += usize::from(is_busy[index]);
             }
         }
-        let mut busy = self
-            .connections
-            .iter()
-            .filter(|connection| !connection.idle())
-            .count();
-        let mut events = Vec::with_capacity(self.connections.len().max(1));
-        let mut heard_at = Instant::now();
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        loop {
-            let now = Instant::now();
-            if !more(now, busy > 0) {
-                break;
-            }
-            events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&second),
-            ) {
-                Ok(0) if now - heard_at > Self::PATIENCE => return Err(Error::Silent),
-                Ok(0) | Err(Errno::INTR) => continue,
-                Ok(_) => heard_at = now,
-                Err(error) => return Err(Error::Io(error.into())),
-            }
-            for event in &events {
-                let index = usize::try_from(event.data.u64()).expect("an index was registered");
-                let connection = &mut self.connections[index];
-                connection.send()?;
-                if connection.idle() {
-                    continue;
-                }
-                connection.receive(self.shape, &mut measured)?;
-                if connection.idle() {
-                    connection.begin(self.depth)?;
-                    busy -= usize::from(connection.idle());
-                }
-            }
-        }
-        measured.elapsed = started.elapsed();
-        measured.client_cpu = cpu::of_this_thread() - cpu_before;
+        stretch.end(&mut measured);
         Ok(measured)
+    }
+
+    /// Sends as much as may be in flight. On a stream that is a burst, and the next one when the last
+    /// reply of this one is there; datagrams do not wait for one that may be lost. Whether anything
+    /// is in flight then.
+    fn refill(&mut self, index: usize, measured: &mut Measured) -> Result<bool, Error> {
+        let link = &mut self.links[index];
+        let in_flight = link.in_flight();
+        let room = match link {
+            Link::Stream(_) => in_flight == 0,
+            Link::Datagrams(_) => in_flight < self.depth,
+        };
+        if room {
+            let now_ns = self.clock.now_ns();
+            for _ in in_flight..self.depth {
+                if !link.ask(now_ns) {
+                    break;
+                }
+            }
+            link.send(self.clock, measured)?;
+        }
+        Ok(link.in_flight() > 0)
+    }
+
+    /// Waits until a connection is ready, the timer says so, or the time is over.
+    pub(super) fn wait(&mut self, time: Option<Duration>) -> Result<(), Error> {
+        self.events.clear();
+        let time = time.map(|time| Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let events = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, events, time.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::Io(error.into())),
+        }
+    }
+
+    /// Receives on the connections that are ready, and says which they were. A server that is silent
+    /// while something is in flight is given up in the end.
+    pub(super) fn serve(
+        &mut self,
+        ready: &mut Vec<usize>,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        ready.clear();
+        let now_ns = self.clock.now_ns();
+        for event in &self.events {
+            let data = event.data.u64();
+            if data == Self::TIMER {
+                continue;
+            }
+            self.heard_at_ns = now_ns;
+            let index = usize::try_from(data).expect("an index was registered");
+            let link = &mut self.links[index];
+            link.send(self.clock, measured)?;
+            link.receive(&mut self.input, self.clock, measured)?;
+            ready.push(index);
+        }
+        if now_ns - self.given_up_at_ns > Self::GIVE_UP_NS {
+            self.given_up_at_ns = now_ns;
+            self.look_round(now_ns, ready, measured)?;
+        }
+        self.progress.store(measured.replies, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn look_round(
+        &mut self,
+        now_ns: u64,
+        ready: &mut Vec<usize>,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        let mut waiting = false;
+        for (index, link) in self.links.iter_mut().enumerate() {
+            let before = link.in_flight();
+            link.give_up(now_ns, measured);
+            if link.in_flight() < before && !ready.contains(&index) {
+                ready.push(index);
+            }
+            waiting |= link.in_flight() > 0;
+        }
+        if !waiting {
+            self.heard_at_ns = now_ns;
+        }
+        match now_ns - self.heard_at_ns > nanoseconds(Self::PATIENCE) {
+            true => Err(Error::Silent),
+            false => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut engine = f.debug_struct("Engine");
+        engine
+            .field("links", &self.links)
+            .field("depth", &self.depth);
+        engine.finish_non_exhaustive()
+    }
+}
+
+/// The time and the CPU time that a stretch takes.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    started: Instant,
+    cpu_before: Duration,
+}
+
+impl Stretch {
+    /// Begins now.
+    pub(super) fn begin() -> Stretch {
+        Stretch {
+            started: Instant::now(),
+            cpu_before: cpu::of_this_thread(),
+        }
+    }
+
+    /// Ends now.
+    pub(super) fn end(&self, measured: &mut Measured) {
+        measured.elapsed = self.started.elapsed();
+        measured.client_cpu = cpu::of_this_thread() - self.cpu_before;
     }
 }
 
@@ -142,6 +259,9 @@ pub(crate) enum Error {
     /// No reply for ten seconds.
     #[error("the server has not answered for 10 s")]
     Silent,
+    /// A load thread is gone.
+    #[error("a load thread has ended early; its own words stand above")]
+    Thread,
     /// A reply that does not belong to its request.
     #[error("the server answered out of step: {0:?}")]
     Unexpected(Box<str>),
@@ -160,59 +280,51 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::client::Client;
     use crate::fake;
-    use crate::load::verify::{Verified, verify};
     use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
-    const SHAPE_KEY: usize = 6;
+    const KEY_SIZE: usize = 6;
 
-    fn parts(value_size: usize) -> (KeyFormat, Arc<Values>, Shape) {
-        let keys = KeyFormat::new(SHAPE_KEY, 1000).unwrap();
-        (
-            keys,
-            Arc::new(Values::new(value_size)),
-            Shape::new(SHAPE_KEY, value_size),
-        )
+    fn parts(value_size: usize) -> (KeyFormat, Arc<Values>) {
+        let keys = KeyFormat::new(KEY_SIZE, 1000).unwrap();
+        (keys, Arc::new(Values::new(value_size)))
     }
 
     #[test]
     fn what_is_filled_is_found_and_right() {
         let target = fake::serve();
         // Values larger than a read, so that replies come in parts.
-        let (keys, values, shape) = parts(70_000);
-        let filling = Requests::filling(keys, values.clone(), 0..50);
-        let filled = Engine::connect(&target, 3, 4, shape, &filling)
-            .unwrap()
-            .finish()
-            .unwrap();
-        assert_eq!((filled.replies, filled.gets, filled.refused), (50, 0, 0));
-        let mut client = Client::connect(&target).unwrap();
-        let verified = verify(&mut client, keys, &values, 0..60).unwrap();
-        assert_eq!(
-            verified,
-            Verified {
-                right: 50,
-                missing: 10,
-                wrong: 0
-            }
-        );
-        let strange = verify(&mut client, keys, &Values::new(1), 0..50).unwrap();
-        assert_eq!(strange.wrong, 50);
+        let (keys, values) = parts(700_000);
+        let filling = Requests::filling(keys, values.clone(), 0..20);
+        let filled = Engine::connect(&target, 3, 4, &filling).unwrap().finish();
+        let filled = filled.unwrap();
+        assert_eq!((filled.replies, filled.stored, filled.refused), (20, 20, 0));
+        let read = |values, keys_per_get| {
+            let requests = Requests::new(keys, values, Sampler::Sequence(0..30), keys_per_get, 0.0);
+            let mut engine = Engine::connect(&target, 2, 4, &requests).unwrap();
+            engine.finish().unwrap()
+        };
+        for keys_per_get in [1, 7] {
+            let found = read(values.clone(), keys_per_get);
+            assert_eq!((found.hits, found.misses, found.wrong), (20, 10, 0));
+            let strange = read(Arc::new(Values::new(1)), keys_per_get);
+            assert_eq!((strange.hits, strange.misses, strange.wrong), (0, 10, 20));
+            assert!(strange.example.unwrap().contains("not the one"));
+        }
     }
 
     #[test]
     fn a_stretch_counts_what_came_back() {
         let target = fake::serve();
-        let (keys, values, shape) = parts(10);
+        let (keys, values) = parts(10);
         let filling = Requests::filling(keys, values.clone(), 0..500);
-        Engine::connect(&target, 2, 8, shape, &filling)
+        Engine::connect(&target, 2, 8, &filling)
             .unwrap()
             .finish()
             .unwrap();
         let sampler = Sampler::new(Popularity::Uniform, 1000, 1);
         let requests = Requests::new(keys, values, sampler, 5, 0.0);
-        let mut engine = Engine::connect(&target, 4, 3, shape, &requests).unwrap();
+        let mut engine = Engine::connect(&target, 4, 3, &requests).unwrap();
         engine.run(Duration::from_millis(5)).unwrap();
         let measured = engine.run(Duration::from_millis(50)).unwrap();
         assert!(measured.replies >= 12, "{measured:?}");
@@ -221,22 +333,28 @@ mod tests {
         // Half of the keys are there.
         let found = measured.hits as f64 / measured.gets as f64 / 5.0;
         assert!((0.3..0.7).contains(&found), "{found}");
+        assert_eq!(measured.hits + measured.misses, 5 * measured.gets);
     }
 
     #[test]
-    fn an_error_of_the_server_ends_the_load() {
-        let target = fake::serve();
-        let (keys, values, _) = parts(10);
-        let filling = Requests::filling(keys, values.clone(), 0..500);
-        let wrong_shape = Shape::new(SHAPE_KEY, 9);
-        Engine::connect(&target, 1, 8, wrong_shape, &filling)
-            .unwrap()
-            .finish()
-            .unwrap();
-        let requests = Requests::new(keys, values, Sampler::Sequence(0..10), 1, 0.0);
-        let outcome = Engine::connect(&target, 1, 1, wrong_shape, &requests)
+    fn an_answer_out_of_step_ends_the_load() {
+        let (keys, values) = parts(10);
+        let mut plan = Requests::filling(keys, values, 0..500).plan().clone();
+        plan.mix = "touch".parse().unwrap();
+        let touches = Requests::planned(plan.into(), Sampler::Sequence(0..10), 1);
+        // The test server does not know the word, and says so.
+        let refused = Engine::connect(&fake::serve(), 1, 1, &touches)
             .unwrap()
             .finish();
+        assert_eq!(refused.unwrap().refused, 10);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Tcp(listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            io::Write::write_all(&mut stream, b"DELETED\r\n").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        });
+        let outcome = Engine::connect(&target, 1, 1, &touches).unwrap().finish();
         assert!(matches!(outcome, Err(Error::Unexpected(_))), "{outcome:?}");
     }
 }

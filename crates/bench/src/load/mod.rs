@@ -1,22 +1,36 @@
-//! The load generator: many connections on one thread, each with a burst of requests in flight.
+//! The load generator: many connections on some threads, each with requests in flight.
 //!
-//! A connection writes a burst of `depth` requests at once, and the next burst when the last reply
-//! of this one is there. That is what a pipelining client does, and it bounds what is in flight to
-//! connections × depth. Requests are built from templates and replies are recognized by their first
-//! byte and the size that a hit must have, so that the client costs less than any server does
-//! beside what the kernel takes for both.
+//! In a closed loop a connection writes a burst of `depth` requests at once, and the next burst when
+//! the last reply of this one is there. That is what a pipelining client does, and it bounds what is
+//! in flight to connections × depth; a server that is slow is asked less. In an open loop requests
+//! leave at their own times ([`open_loop`]), and latency counts from when they were due.
 //!
-//! # Not here What is asked for ([`crate::workload`]); who is asked and how the sides of a
-//! comparison are told apart ([`crate::commands`]).
+//! Requests are written into one buffer a connection and sent with one system call; replies are
+//! received into one buffer a thread and compared there, byte by byte, with what they must be.
+//! Nothing is allocated for a request once buffers have grown.
+//!
+//! # Not here
+//! What is asked for ([`crate::workload`]); who is asked, and what is said about it
+//! ([`crate::commands`]).
 
+mod clock;
 mod connection;
+mod datagrams;
+mod dialect;
 mod engine;
+mod find_max;
+mod link;
 mod measured;
-mod replies;
+mod open_loop;
+mod plan;
 mod requests;
-pub(crate) mod verify;
+mod schedule;
+mod team;
 
 pub(crate) use engine::{Engine, Error};
+pub(crate) use find_max::{Bound, Found, find_max};
 pub(crate) use measured::Measured;
-pub(crate) use replies::Shape;
+pub(crate) use plan::{Dialect, Plan};
 pub(crate) use requests::Requests;
+pub(crate) use schedule::{Arrivals, Pace};
+pub(crate) use team::{Order, Setup, Team};

@@ -1,145 +1,164 @@
-//! Requests, built from templates into one burst a connection.
+//! Which request comes next.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
-use crate::workload::{KeyFormat, Sampler, Values};
+use super::dialect;
+use super::plan::{Dialect, Plan};
+use crate::workload::{Keys, Mix, Op, Sampler, Ttls, Values};
 
-/// What a request asks for, and so what its reply may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// `get` of one key or more.
-    Get,
-    /// `set`.
-    Set,
+/// A request that waits for its reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// What was asked.
+    pub(super) op: Op,
+    /// Keys whose outcome is not known yet; their numbers stand in a queue beside.
+    pub(super) left: u32,
+    /// It asked for several keys, or may have.
+    pub(super) many: bool,
+    /// When it was due, or sent where nothing says when, in nanoseconds of the engine's clock.
+    pub(super) at_ns: u64,
 }
 
-/// A source of bursts. Those of [`for_share`](Self::for_share) draw other keys of the same
+/// A source of requests. Those of [`for_share`](Self::for_share) draw other keys of the same
 /// workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    keys: KeyFormat,
-    values: Arc<Values>,
+    plan: Arc<Plan>,
     sampler: Sampler,
-    keys_per_get: usize,
-    /// Draws below this are sets; 2^32 makes all of them sets.
-    set_below: u64,
-    choice: Xoshiro256PlusPlus,
-    /// ` 0 0 <bytes>\r\n`, which follows the key of a set.
-    set_tail: Vec<u8>,
+    random: Xoshiro256PlusPlus,
+    drawn: Vec<u32>,
 }
 
 impl Requests {
-    /// Requests of which the fraction `sets` (0 to 1) store a value, and the others get
-    /// `keys_per_get` keys.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the fraction is clamped, 2^32 fits"
-    )]
+    /// Requests as planned, for the keys that the sampler draws.
+    pub(crate) fn planned(plan: Arc<Plan>, sampler: Sampler, seed: u64) -> Requests {
+        Requests {
+            plan,
+            sampler,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x6d_69_78),
+            drawn: Vec::new(),
+        }
+    }
+
+    /// Requests in the text dialect of which the fraction `sets` (0 to 1) store a value, and the
+    /// others get `keys_per_get` keys.
     pub(crate) fn new(
-        keys: KeyFormat,
+        keys: impl Into<Keys>,
         values: Arc<Values>,
         sampler: Sampler,
         keys_per_get: usize,
         sets: f64,
     ) -> Requests {
-        let set_tail = format!(" 0 0 {}\r\n", values.size()).into_bytes();
-        let set_below = (sets.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
-        let choice = Xoshiro256PlusPlus::seed_from_u64(7);
-        Requests {
-            keys,
+        let plan = Plan {
+            dialect: Dialect::Text,
+            keys: keys.into(),
             values,
-            sampler,
-            keys_per_get: keys_per_get.max(1),
-            set_below,
-            choice,
-            set_tail,
-        }
+            mix: Mix::with_sets(sets),
+            ttls: Ttls::never(),
+            keys_per_get: u32::try_from(keys_per_get).unwrap_or(u32::MAX).max(1),
+            canned: false,
+        };
+        Requests::planned(plan.into(), sampler, 1)
     }
 
-    /// Sets of every key of the range, once.
+    /// Sets of every key of the range, once, in the text dialect.
     pub(crate) fn filling(
-        keys: KeyFormat,
+        keys: impl Into<Keys>,
         values: Arc<Values>,
-        range: std::ops::Range<u32>,
+        range: Range<u32>,
     ) -> Requests {
         Requests::new(keys, values, Sampler::Sequence(range), 1, 1.0)
+    }
+
+    /// The same for a server that knows no keys and answers with made-up values.
+    pub(crate) fn canned(&self) -> Requests {
+        let mut requests = self.clone();
+        Arc::make_mut(&mut requests.plan).canned = true;
+        requests
     }
 
     /// The part of one of `shares` connections or threads.
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Requests {
         let mut requests = self.clone();
         requests.sampler = self.sampler.for_share(share, shares);
-        requests.choice =
-            Xoshiro256PlusPlus::seed_from_u64(requests.choice.next_u64() ^ share as u64);
+        let seed = requests.random.next_u64() ^ share as u64;
+        requests.random = Xoshiro256PlusPlus::seed_from_u64(seed);
         requests
     }
 
-    /// Appends up to `depth` requests to `out` and their kinds to `kinds`; fewer when the keys are
+    /// What they have in common.
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Appends the next request to `out` and what it asks for to `numbers`; none when the keys are
     /// at their end.
-    pub(crate) fn append_burst(&mut self, depth: usize, out: &mut Vec<u8>, kinds: &mut Vec<Kind>) {
-        for _ in 0..depth {
-            let set = self.set_below > 0 && u64::from(self.choice.next_u32()) < self.set_below;
-            let Some(first) = self.sampler.next() else {
-                return;
-            };
-            if set {
-                out.extend_from_slice(b"set ");
-                self.keys.append(first, out);
-                out.extend_from_slice(&self.set_tail);
-                out.extend_from_slice(self.values.of(first));
-                kinds.push(Kind::Set);
-            } else {
-                out.extend_from_slice(b"get ");
-                self.keys.append(first, out);
-                for _ in 1..self.keys_per_get {
-                    let Some(number) = self.sampler.next() else {
-                        break;
-                    };
-                    out.push(b' ');
-                    self.keys.append(number, out);
-                }
-                kinds.push(Kind::Get);
+    #[inline]
+    pub(super) fn append(
+        &mut self,
+        at_ns: u64,
+        out: &mut Vec<u8>,
+        numbers: &mut impl Extend<u32>,
+    ) -> Option<Asked> {
+        let plan = &*self.plan;
+        let op = plan.mix.draw(&mut self.random);
+        self.drawn.clear();
+        self.drawn.push(self.sampler.next()?);
+        for _ in 1..plan.keys_of(op) {
+            match self.sampler.next() {
+                Some(number) => self.drawn.push(number),
+                None => break,
             }
-            out.extend_from_slice(b"\r\n");
         }
+        let ttl = plan.ttls.draw(&mut self.random);
+        dialect::append(plan, op, &self.drawn, ttl, out);
+        numbers.extend(self.drawn.iter().copied());
+        Some(Asked {
+            op,
+            left: u32::try_from(self.drawn.len()).expect("as many keys as a request has"),
+            many: op.reads() && plan.keys_per_get > 1,
+            at_ns,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::KeyFormat;
 
-    fn requests(sampler: Sampler, keys_per_get: usize, sets: f64) -> Requests {
+    fn text(requests: &mut Requests) -> String {
+        let (mut out, mut numbers) = (Vec::new(), Vec::new());
+        while requests.append(0, &mut out, &mut numbers).is_some() {}
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn requests_end_with_their_keys() {
         let keys = KeyFormat::new(4, 4096).unwrap();
-        Requests::new(keys, Arc::new(Values::new(3)), sampler, keys_per_get, sets)
+        let values = Arc::new(Values::new(3));
+        let sampler = Sampler::Sequence(10..13);
+        let mut gets = Requests::new(keys, values.clone(), sampler, 2, 0.0);
+        assert_eq!(text(&mut gets), "get 000a 000b\r\nget 000c\r\n");
+        let mut sets = Requests::filling(keys, values.clone(), 10..11);
+        let value = String::from_utf8(values.of(10).to_vec()).unwrap();
+        assert_eq!(text(&mut sets), format!("set 000a 0 0 3\r\n{value}\r\n"));
     }
 
     #[test]
-    fn a_burst_is_text_that_a_server_takes() {
-        let (mut out, mut kinds) = (Vec::new(), Vec::new());
-        requests(Sampler::Sequence(10..13), 2, 0.0).append_burst(5, &mut out, &mut kinds);
-        assert_eq!(
-            String::from_utf8_lossy(&out),
-            "get 000a 000b\r\nget 000c\r\n"
-        );
-        assert_eq!(kinds, [Kind::Get, Kind::Get]);
-        out.clear();
-        requests(Sampler::Sequence(10..11), 1, 1.0).append_burst(5, &mut out, &mut kinds);
-        let value = String::from_utf8(Values::new(3).of(10).to_vec()).unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&out),
-            format!("set 000a 0 0 3\r\n{value}\r\n")
-        );
-    }
-
-    #[test]
-    fn kinds_come_in_their_proportion() {
-        let (mut out, mut kinds) = (Vec::new(), Vec::new());
-        requests(Sampler::Sequence(0..4000), 1, 0.25).append_burst(4000, &mut out, &mut kinds);
-        let sets = kinds.iter().filter(|&&kind| kind == Kind::Set).count();
-        assert!((900..1100).contains(&sets), "{sets}");
+    fn what_is_asked_is_noted() {
+        let keys = KeyFormat::new(4, 4096).unwrap();
+        let sampler = Sampler::Sequence(10..13);
+        let mut gets = Requests::new(keys, Arc::new(Values::new(3)), sampler, 2, 0.0);
+        let (mut out, mut numbers) = (Vec::new(), Vec::new());
+        let first = gets.append(7, &mut out, &mut numbers).unwrap();
+        assert_eq!((first.left, first.at_ns, first.many), (2, 7, true));
+        assert_eq!(gets.append(8, &mut out, &mut numbers).unwrap().left, 1);
+        assert_eq!(numbers, [10, 11, 12]);
+        assert!(gets.append(9, &mut out, &mut numbers).is_none());
     }
 }

@@ -14,6 +14,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::client::Client;
+use crate::process;
 use crate::target::Target;
 use user::User;
 
@@ -149,16 +150,8 @@ fn row(
         p99_us: counts.latency.value_at_quantile(0.99),
         p999_us: counts.latency.value_at_quantile(0.999),
         max_us: counts.latency.max(),
-        resident_kib: plan.pid.map_or(0, resident_kib),
+        resident_kib: plan.pid.map_or(0, process::resident_kib),
         items: stats.number("curr_items"),
         evictions: stats.number("evictions"),
     })
-}
-
-/// 0 where the process cannot be looked at.
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
-        .unwrap_or(0)
 }

@@ -1,4 +1,6 @@
-//! Keys: a number in hexadecimal digits, filled up to a fixed size.
+//! Keys: a number in hexadecimal digits, filled up to its size.
+
+use super::sizes::Sizes;
 
 /// Writes key numbers as keys of one size: `k` as often as needed, then up to eight hexadecimal
 /// digits.
@@ -44,6 +46,68 @@ impl KeyFormat {
     }
 }
 
+/// Keys of sizes that differ.
+///
+/// A number's key is the one of a [`KeyFormat`] of its size, or of the size that all digits of the
+/// largest number need where that is more: keys of one size differ in their digits.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    sizes: Sizes,
+    least: usize,
+}
+
+impl Keys {
+    /// The longest keys, less one byte that a counter's key has more.
+    pub(crate) const SIZE_MAX: usize = KeyFormat::SIZE_MAX - 1;
+
+    /// Keys for the numbers below `count`; none where they do not fit a fixed size, or keys would be
+    /// too long.
+    pub(crate) fn new(sizes: Sizes, count: u32) -> Option<Keys> {
+        let digits = (count.max(2) - 1).ilog(16) as usize + 1;
+        let fits = match sizes {
+            Sizes::Fixed(size) => size >= digits,
+            Sizes::Table(_) => true,
+        };
+        (fits && sizes.max() <= Self::SIZE_MAX).then_some(Keys {
+            sizes,
+            least: digits,
+        })
+    }
+
+    /// Appends the key to `out`.
+    #[inline]
+    pub(crate) fn append(&self, number: u32, out: &mut Vec<u8>) {
+        let size = self.sizes.of(number).max(self.least);
+        KeyFormat { size }.append(number, out);
+    }
+
+    /// Bytes of a key, on average.
+    pub(crate) fn size_mean(&self) -> f64 {
+        self.sizes.mean().max(self.least as f64)
+    }
+
+    /// Writes the key to the front of `buffer` and returns it.
+    #[inline]
+    pub(crate) fn write<'a>(
+        &self,
+        number: u32,
+        buffer: &'a mut [u8; KeyFormat::SIZE_MAX],
+    ) -> &'a [u8] {
+        let key = &mut buffer[..self.sizes.of(number).max(self.least)];
+        KeyFormat { size: key.len() }.write(number, key);
+        key
+    }
+}
+
+impl From<KeyFormat> for Keys {
+    fn from(format: KeyFormat) -> Keys {
+        Keys {
+            sizes: Sizes::Fixed(format.size),
+            least: format.size,
+        }
+    }
+}
+
 /// Eight digits at once: nibbles are spread to bytes, and bytes above 9 are lifted to the letters.
 fn hexadecimal(number: u32) -> [u8; 8] {
     let mut x = u64::from(number);
@@ -71,6 +135,22 @@ mod tests {
         KeyFormat::new(10, 1000).unwrap().append(0x2a, &mut out);
         KeyFormat::new(3, 4096).unwrap().append(0xfff, &mut out);
         assert_eq!(out, b"kk0000002afff");
+    }
+
+    #[test]
+    fn keys_of_many_sizes_are_all_different() {
+        let sizes = Sizes::of_quantiles(1, 12, |at| 1.0 + at * 12.0);
+        let keys = Keys::new(sizes, 10_000).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for number in 0..10_000 {
+            let mut key = Vec::new();
+            keys.append(number, &mut key);
+            assert_eq!(keys.write(number, &mut [0; 250]), key);
+            assert!((4..=12).contains(&key.len()) && seen.insert(key));
+        }
+        assert!(Keys::new(Sizes::Fixed(3), 4097).is_none());
+        assert!(Keys::new(Sizes::Fixed(3), 4096).is_some());
+        assert!(Keys::new(Sizes::Fixed(250), 1).is_none());
     }
 
     #[test]

@@ -15,19 +15,36 @@ pub(crate) enum Popularity {
     Uniform,
     /// The key of rank r in proportion to r to the power of minus this exponent.
     Zipf(f64),
+    /// Some keys get most requests, alike among themselves; the others share the rest.
+    Hot {
+        /// Their share of the keys, from 0 to 1.
+        keys: f64,
+        /// Their share of the requests, from 0 to 1.
+        requests: f64,
+    },
 }
 
 impl FromStr for Popularity {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Popularity, &'static str> {
-        const EXPECTED: &str =
-            "expected \"uniform\" or \"zipf:EXPONENT\" with an exponent from 0 to 5";
-        match text.strip_prefix("zipf:").map(str::parse::<f64>) {
-            None if text == "uniform" => Ok(Popularity::Uniform),
-            Some(Ok(exponent)) if (0.0..=5.0).contains(&exponent) => Ok(Popularity::Zipf(exponent)),
-            _ => Err(EXPECTED),
-        }
+        const EXPECTED: &str = "expected \"uniform\", \"zipf:EXPONENT\" with an exponent from 0 to \
+                                5, or \"hot:KEYS:REQUESTS\" with two shares from 0 to 1";
+        let number = |text: &str, most: f64| {
+            let number = text.parse::<f64>().ok();
+            number.filter(|number| (0.0..=most).contains(number))
+        };
+        let words: Vec<&str> = text.split(':').collect();
+        let popularity = match words[..] {
+            ["uniform"] => Some(Popularity::Uniform),
+            ["zipf", exponent] => number(exponent, 5.0).map(Popularity::Zipf),
+            ["hot", keys, requests] => match (number(keys, 1.0), number(requests, 1.0)) {
+                (Some(keys), Some(requests)) => Some(Popularity::Hot { keys, requests }),
+                _ => None,
+            },
+            _ => None,
+        };
+        popularity.ok_or(EXPECTED)
     }
 }
 
@@ -36,6 +53,7 @@ impl std::fmt::Display for Popularity {
         match self {
             Popularity::Uniform => write!(f, "uniform"),
             Popularity::Zipf(exponent) => write!(f, "zipf:{exponent}"),
+            Popularity::Hot { keys, requests } => write!(f, "hot:{keys}:{requests}"),
         }
     }
 }
@@ -57,6 +75,17 @@ pub(crate) enum Sampler {
         numbers: Arc<[u32]>,
         /// The next one's place.
         at: usize,
+    },
+    /// Drawn from one of two ranges of ranks.
+    Hot {
+        /// The generator.
+        random: Xoshiro256PlusPlus,
+        /// Draws below this are for the first range; 2^32 makes all of them so.
+        below: u64,
+        /// Numbers of the first range.
+        hot: u32,
+        /// Numbers of both.
+        keys: u32,
     },
     /// Every number of a range, once.
     Sequence(Range<u32>),
@@ -88,7 +117,33 @@ impl Sampler {
                     .collect();
                 Sampler::Table { numbers, at: 0 }
             }
+            Popularity::Hot {
+                keys: key_share,
+                requests,
+            } => Sampler::hot(keys, key_share, requests, random),
         }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "shares from 0 to 1"
+    )]
+    fn hot(keys: u32, key_share: f64, request_share: f64, random: Xoshiro256PlusPlus) -> Sampler {
+        let hot = ((f64::from(keys) * key_share) as u32).clamp(1, keys);
+        // Where all keys are hot there are no others to ask for.
+        let request_share = if hot == keys { 1.0 } else { request_share };
+        Sampler::Hot {
+            random,
+            below: (request_share * 4_294_967_296.0) as u64,
+            hot,
+            keys,
+        }
+    }
+
+    /// Plays numbers that someone recorded, not none of them, round and round.
+    pub(crate) fn replay(numbers: Arc<[u32]>) -> Sampler {
+        Sampler::Table { numbers, at: 0 }
     }
 
     /// Draws `count` numbers of a range that is not empty, all alike.
@@ -105,7 +160,7 @@ impl Sampler {
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Sampler {
         let mut sampler = self.clone();
         match &mut sampler {
-            Sampler::Uniform { random, .. } => {
+            Sampler::Uniform { random, .. } | Sampler::Hot { random, .. } => {
                 *random = Xoshiro256PlusPlus::seed_from_u64(random.next_u64() ^ share as u64);
             }
             Sampler::Table { numbers, at } => {
@@ -134,6 +189,18 @@ impl Sampler {
                     *at = 0;
                 }
                 Some(number)
+            }
+            Sampler::Hot {
+                random,
+                below: hot_below,
+                hot,
+                keys,
+            } => {
+                let rank = match u64::from(random.next_u32()) < *hot_below {
+                    true => below(*hot, random),
+                    false => *hot + below(*keys - *hot, random),
+                };
+                Some(scattered(rank, *keys))
             }
             Sampler::Sequence(range) => range.next(),
             Sampler::Draws {
@@ -202,7 +269,12 @@ mod tests {
     fn popularity_is_read_from_text() {
         assert_eq!("uniform".parse(), Ok(Popularity::Uniform));
         assert_eq!("zipf:0.99".parse(), Ok(Popularity::Zipf(0.99)));
-        for wrong in ["zipf:", "zipf:-1", "zipf:nan", "gauss"] {
+        let hot = Popularity::Hot {
+            keys: 0.1,
+            requests: 0.9,
+        };
+        assert_eq!("hot:0.1:0.9".parse(), Ok(hot));
+        for wrong in ["zipf:", "zipf:-1", "zipf:nan", "gauss", "hot:1", "hot:2:1"] {
             assert!(wrong.parse::<Popularity>().is_err(), "{wrong}");
         }
     }
@@ -225,6 +297,20 @@ mod tests {
             .count();
         // One in the thousandth harmonic number, 7.485.
         assert!((12_800..13_900).contains(&firsts), "{firsts}");
+    }
+
+    #[test]
+    fn the_hot_set_gets_its_share() {
+        let hot = "hot:0.1:0.9".parse().unwrap();
+        let mut sampler = Sampler::new(hot, 100, 3);
+        let mut counts = [0; 100];
+        for _ in 0..100_000 {
+            counts[sampler.next().unwrap() as usize] += 1;
+        }
+        counts.sort_unstable();
+        let coldest: u32 = counts[..90].iter().sum();
+        assert!((9_600..10_400).contains(&coldest), "{coldest}");
+        assert!(counts[0] > 50 && counts[90] > 8_000, "{counts:?}");
     }
 
     #[test]

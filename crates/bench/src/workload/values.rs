@@ -3,11 +3,13 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+use super::sizes::Sizes;
+
 /// Letters, from which every value is a stretch; two keys share a stretch once in 65,536.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
-    size: usize,
+    sizes: Sizes,
 }
 
 impl Values {
@@ -15,22 +17,33 @@ impl Values {
 
     /// Values of `size` bytes.
     pub(crate) fn new(size: usize) -> Values {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(0x76_61_6c_75_65);
-        let pool = (0..Self::STRETCHES + size)
-            .map(|_| random.random_range(b'a'..=b'z'))
-            .collect();
-        Values { pool, size }
+        Values::sized(Sizes::Fixed(size))
     }
 
-    /// Bytes a value.
+    /// Values of these sizes.
+    pub(crate) fn sized(sizes: Sizes) -> Values {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(0x76_61_6c_75_65);
+        let pool = (0..Self::STRETCHES + sizes.max())
+            .map(|_| random.random_range(b'a'..=b'z'))
+            .collect();
+        Values { pool, sizes }
+    }
+
+    /// Bytes of the largest value.
     pub(crate) fn size(&self) -> usize {
-        self.size
+        self.sizes.max()
+    }
+
+    /// Bytes of a value, on average.
+    pub(crate) fn size_mean(&self) -> f64 {
+        self.sizes.mean()
     }
 
     /// The value of the key with this number; it holds letters only, no line ends.
+    #[inline]
     pub(crate) fn of(&self, number: u32) -> &[u8] {
         let start = (number.wrapping_mul(0x9e37_79b1) >> 16) as usize;
-        &self.pool[start..start + self.size]
+        &self.pool[start..start + self.sizes.of(number)]
     }
 }
 

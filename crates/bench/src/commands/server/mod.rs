@@ -21,7 +21,7 @@ use outcome::{CaseOutcome, Outcome, Sample};
 use super::echo::{Answer, Request};
 use super::run::seconds;
 use crate::cpu;
-use crate::load::{Engine, Requests, Shape};
+use crate::load::{Engine, Requests};
 use crate::process::{self, Server};
 use crate::report;
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
@@ -29,9 +29,9 @@ use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 /// Compares coua with memcached and with a bare echo on loopback
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// The coua program
+    /// The coua program; by default the one beside this program
     #[arg(long)]
-    coua: PathBuf,
+    coua: Option<PathBuf>,
     /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
     #[arg(long)]
     memcached: Option<PathBuf>,
@@ -160,7 +160,8 @@ impl<'a> Stage<'a> {
             more: flags.server_flags.clone(),
         };
         let memcached = process::memcached(flags.memcached.as_deref());
-        let coua = Server::start(&flags.coua, flags.server_core, &server_flags)?;
+        let coua = process::coua(flags.coua.as_deref())?;
+        let coua = Server::start(&coua, flags.server_core, &server_flags)?;
         let memcached = Server::start(&memcached, flags.server_core, &server_flags)?;
         let keys = KeyFormat::new(flags.key_size, count)
             .context("so many keys do not fit into keys of this size")?;
@@ -213,6 +214,7 @@ impl<'a> Stage<'a> {
             case.keys_per_get,
             case.sets,
         );
+        let canned = requests.canned();
         let mut outcome = CaseOutcome::new(case);
         for pair in 0..self.flags.pairs {
             report::progress(format_args!(
@@ -222,18 +224,18 @@ impl<'a> Stage<'a> {
                 self.flags.pairs
             ));
             let mut sides = vec![
-                (&self.coua, &mut outcome.coua),
-                (&self.memcached, &mut outcome.memcached),
+                (&self.coua, &requests, &mut outcome.coua),
+                (&self.memcached, &requests, &mut outcome.memcached),
             ];
             if let Some(echo) = &echo {
-                sides.push((echo, &mut outcome.echo));
+                sides.push((echo, &canned, &mut outcome.echo));
             }
             if pair % 2 == 1 {
                 sides.reverse();
             }
-            for (server, samples) in sides {
+            for (server, requests, samples) in sides {
                 let sample = cpu::pinned(self.flags.load_core, || {
-                    self.sample(server, case.depth, &requests)
+                    self.sample(server, case.depth, requests)
                 })?;
                 samples.push(sample?);
             }
@@ -261,13 +263,6 @@ impl<'a> Stage<'a> {
         depth: usize,
         requests: &Requests,
     ) -> Result<Engine, crate::load::Error> {
-        let shape = Shape::new(self.flags.key_size, self.flags.value_size);
-        Engine::connect(
-            server.target(),
-            self.flags.connections,
-            depth,
-            shape,
-            requests,
-        )
+        Engine::connect(server.target(), self.flags.connections, depth, requests)
     }
 }

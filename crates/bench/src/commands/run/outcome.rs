@@ -1,0 +1,295 @@
+//! What a load came to: medians, their spread, who was the bottleneck, and what to doubt.
+
+use std::fmt::{self, Display};
+
+use serde::Serialize;
+
+use super::Flags;
+use super::sample::Sample;
+use crate::load::{Bound, Found, Measured, Plan};
+use crate::report::{Table, median};
+use crate::workload::Popularity;
+
+/// What was asked for, in words.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Load {
+    target: String,
+    dialect: String,
+    connections: u32,
+    threads: u32,
+    depth: u32,
+    keys_per_get: u32,
+    keys: u32,
+    key_bytes_mean: f64,
+    value_bytes_mean: f64,
+    mix: String,
+    popularity: String,
+    arrivals: String,
+}
+
+impl Load {
+    pub(super) fn new(flags: &Flags, plan: &Plan, popularity: Popularity) -> Load {
+        let trace = flags.trace.as_ref();
+        Load {
+            target: flags.server.target.to_string(),
+            dialect: format!("{:?}", flags.server.dialect).to_lowercase(),
+            connections: flags.server.connections,
+            threads: flags.server.threads,
+            depth: flags.depth,
+            keys_per_get: flags.keys_per_get,
+            keys: flags.items.keys,
+            key_bytes_mean: plan.keys.size_mean(),
+            value_bytes_mean: plan.values.size_mean(),
+            mix: plan.mix.to_string(),
+            popularity: trace.map_or_else(
+                || popularity.to_string(),
+                |path| format!("trace {}", path.display()),
+            ),
+            arrivals: format!("{:?}", flags.arrivals).to_lowercase(),
+        }
+    }
+}
+
+/// The search for the highest rate.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Search {
+    bound: String,
+    /// The highest rate that held, in requests a second; none where none did.
+    pub(super) rate: Option<f64>,
+    trials: Vec<TrialOutcome>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct TrialOutcome {
+    rate: f64,
+    held: bool,
+    latency_us: f64,
+    late: u64,
+}
+
+impl Search {
+    pub(super) fn new(bound: &Bound, found: &Found) -> Search {
+        let trials = found.trials.iter().map(|trial| TrialOutcome {
+            rate: trial.rate,
+            held: trial.held,
+            latency_us: bound.of(&trial.measured).as_secs_f64() * 1e6,
+            late: trial.measured.late,
+        });
+        Search {
+            bound: bound.to_string(),
+            rate: found.best.as_ref().map(|best| best.rate),
+            trials: trials.collect(),
+        }
+    }
+}
+
+/// All of it, for programs and for people.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outcome {
+    load: Load,
+    /// Requests a second that were due; none in a closed loop.
+    rate: Option<f64>,
+    search: Option<Search>,
+    median_requests_per_second: f64,
+    bottleneck: &'static str,
+    warnings: Vec<String>,
+    repetitions: Vec<Sample>,
+}
+
+/// Above this share of its time a thread is busy.
+const BUSY: f64 = 0.9;
+/// Above this share of requests that left late, the generator did not keep to its schedule.
+const LATE: f64 = 0.001;
+
+impl Outcome {
+    pub(super) fn new(
+        load: Load,
+        rate: Option<f64>,
+        search: Option<Search>,
+        repetitions: Vec<Sample>,
+    ) -> Outcome {
+        let mut outcome = Outcome {
+            load,
+            rate,
+            search,
+            median_requests_per_second: 0.0,
+            bottleneck: "",
+            warnings: Vec::new(),
+            repetitions,
+        };
+        outcome.median_requests_per_second = outcome.median(|sample| sample.requests_per_second);
+        outcome.bottleneck = outcome.judge();
+        outcome.warnings = outcome.doubts();
+        outcome
+    }
+
+    /// Values that were not those of their keys.
+    pub(super) fn wrong(&self) -> u64 {
+        self.sum(|sample| sample.wrong)
+    }
+
+    fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.repetitions.iter().map(of))
+    }
+
+    fn sum(&self, of: impl Fn(&Sample) -> u64) -> u64 {
+        self.repetitions.iter().map(of).sum()
+    }
+
+    fn judge(&self) -> &'static str {
+        let client = self.median(|sample| sample.client_busy) > BUSY;
+        let known = self.repetitions.iter().all(|s| s.server_cores.is_some());
+        let server = self.median(|sample| sample.server_busiest_thread.unwrap_or(0.0)) > BUSY;
+        match (client, server, known) {
+            (true, true, _) => "both: the load threads and a thread of the server were busy",
+            (true, false, true) => "the load generator; the server had time to spare",
+            (true, false, false) => "the load generator, perhaps; the server cannot be seen",
+            (false, true, _) => "the server",
+            (false, false, true) => {
+                "neither; what was asked, or what was in flight, was too little"
+            }
+            (false, false, false) => "not the load generator; the server cannot be seen",
+        }
+    }
+
+    fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        let busy = self.median(|sample| sample.client_busy);
+        if busy > BUSY {
+            doubts.push(format!(
+                "the load threads were {:.0} % busy: this measures them; give more --threads or \
+                 cores",
+                busy * 100.0
+            ));
+        }
+        let requests = self.sum(|sample| sample.requests);
+        let late = self.sum(|sample| sample.late);
+        if late as f64 > LATE * requests as f64 {
+            doubts.push(format!(
+                "{late} of {requests} requests left more than {:?} late though a connection was \
+                 free: the load generator did not get its core",
+                Measured::LATE
+            ));
+        }
+        let mut doubt = |count: u64, what: &str| {
+            if count > 0 {
+                doubts.push(format!("{count} {what}"));
+            }
+        };
+        doubt(
+            self.sum(|sample| sample.unsent),
+            "requests were due and found no free connection before the end; their wait until then \
+             is in the latencies",
+        );
+        doubt(self.sum(|sample| sample.lost), "datagrams were lost");
+        doubt(
+            self.sum(|sample| sample.errors),
+            "requests were answered with an error",
+        );
+        doubt(self.wrong(), "values were not those of their keys");
+        let mut examples = self.repetitions.iter().filter_map(|s| s.example.as_deref());
+        doubts.extend(
+            examples
+                .next()
+                .map(|example| format!("the first of them: {example}")),
+        );
+        if self
+            .search
+            .as_ref()
+            .is_some_and(|search| search.rate.is_none())
+        {
+            doubts.push("no rate kept the bound; what follows is a closed loop".to_owned());
+        }
+        doubts
+    }
+
+    fn table(&self) -> Table {
+        let mut table = match self.repetitions.len() {
+            1 => Table::new(["", "measured"]),
+            _ => Table::new(["", "median", "least", "most"]),
+        };
+        let single = self.repetitions.len() == 1;
+        let mut row = |name: &str, digits: usize, unit: &str, of: &dyn Fn(&Sample) -> f64| {
+            let values: Vec<f64> = self.repetitions.iter().map(of).collect();
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let show = |value: f64| format!("{value:.digits$}{unit}");
+            match single {
+                true => table.row([name.to_owned(), show(values[0])]),
+                false => table.row([
+                    name.to_owned(),
+                    show(median(values)),
+                    show(least),
+                    show(most),
+                ]),
+            }
+        };
+        row("requests/s", 0, "", &|s| s.requests_per_second);
+        row("latency, mean", 1, " µs", &|s| s.latency_us_mean);
+        row("p50", 1, " µs", &|s| s.latency_us_p50);
+        row("p90", 1, " µs", &|s| s.latency_us_p90);
+        row("p99", 1, " µs", &|s| s.latency_us_p99);
+        row("p99.9", 1, " µs", &|s| s.latency_us_p999);
+        row("p99.99", 1, " µs", &|s| s.latency_us_p9999);
+        row("longest", 1, " µs", &|s| s.latency_us_max);
+        row("hits", 0, "", &|s| s.hits as f64);
+        row("misses", 0, "", &|s| s.misses as f64);
+        if self.sum(|s| s.stored + s.not_stored) > 0 {
+            row("stored", 0, "", &|s| s.stored as f64);
+            row("not stored", 0, "", &|s| s.not_stored as f64);
+        }
+        row("errors", 0, "", &|s| s.errors as f64);
+        row("wrong", 0, "", &|s| s.wrong as f64);
+        row("sent", 1, " MB/s", &|s| s.bytes_sent_per_second / 1e6);
+        row("received", 1, " MB/s", &|s| {
+            s.bytes_received_per_second / 1e6
+        });
+        row("load threads busy", 0, " %", &|s| s.client_busy * 100.0);
+        if self.repetitions.iter().all(|s| s.server_cores.is_some()) {
+            row("server's cores", 2, "", &|s| s.server_cores.unwrap_or(0.0));
+            row("its busiest thread", 0, " %", &|s| {
+                s.server_busiest_thread.unwrap_or(0.0) * 100.0
+            });
+        }
+        table
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = &self.load;
+        writeln!(
+            f,
+            "{}: {}, {} connections of {} threads, {} in flight each, {} keys a get",
+            load.target,
+            load.dialect,
+            load.connections,
+            load.threads,
+            load.depth,
+            load.keys_per_get
+        )?;
+        writeln!(
+            f,
+            "{} keys of {:.1} bytes, values of {:.1} (means), {}; {}",
+            load.keys, load.key_bytes_mean, load.value_bytes_mean, load.popularity, load.mix
+        )?;
+        match self.rate {
+            Some(rate) => writeln!(f, "open loop, {rate:.0} requests/s, {}", load.arrivals)?,
+            None => writeln!(f, "closed loop")?,
+        }
+        if let Some(Search {
+            bound,
+            rate: Some(rate),
+            ..
+        }) = &self.search
+        {
+            writeln!(f, "highest rate with {bound}: {rate:.0} requests/s")?;
+        }
+        writeln!(f, "\n{}", self.table())?;
+        write!(f, "bottleneck: {}", self.bottleneck)?;
+        for warning in &self.warnings {
+            write!(f, "\nwarning: {warning}")?;
+        }
+        Ok(())
+    }
+}

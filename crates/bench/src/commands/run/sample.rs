@@ -1,0 +1,91 @@
+//! One measurement in plain numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::load::Measured;
+use crate::workload::Op;
+
+/// One measurement, for programs.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Sample {
+    pub(super) seconds: f64,
+    pub(super) requests: u64,
+    pub(super) requests_per_second: f64,
+    pub(super) by_operation: BTreeMap<&'static str, u64>,
+    /// Values that were right, and operations that found their key.
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) stored: u64,
+    pub(super) not_stored: u64,
+    pub(super) errors: u64,
+    pub(super) wrong: u64,
+    pub(super) lost: u64,
+    pub(super) unsent: u64,
+    pub(super) late: u64,
+    pub(super) bytes_sent_per_second: f64,
+    pub(super) bytes_received_per_second: f64,
+    pub(super) latency_us_mean: f64,
+    pub(super) latency_us_p50: f64,
+    pub(super) latency_us_p90: f64,
+    pub(super) latency_us_p99: f64,
+    pub(super) latency_us_p999: f64,
+    pub(super) latency_us_p9999: f64,
+    pub(super) latency_us_max: f64,
+    /// Share of their time that the load threads worked, on average.
+    pub(super) client_busy: f64,
+    /// Cores that the server used.
+    pub(super) server_cores: Option<f64>,
+    /// Share of its time that the server's busiest thread worked.
+    pub(super) server_busiest_thread: Option<f64>,
+    /// What the first error, or the first wrong value, looked like.
+    pub(super) example: Option<Box<str>>,
+}
+
+impl Sample {
+    /// `usage` is the CPU time of the server, and of its busiest thread.
+    pub(super) fn new(
+        measured: &Measured,
+        threads: u32,
+        usage: Option<(Duration, Duration)>,
+    ) -> Sample {
+        let seconds = measured.elapsed.as_secs_f64().max(1e-9);
+        let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
+        let latency = |quantile| microseconds(measured.latency(quantile));
+        let share = |cpu: Duration| cpu.as_secs_f64() / seconds;
+        let operations = Op::NAMES.iter().zip(measured.by_op);
+        Sample {
+            seconds,
+            requests: measured.replies,
+            requests_per_second: measured.rate(),
+            by_operation: operations
+                .filter(|(_, count)| *count > 0)
+                .map(|((_, name), count)| (*name, count))
+                .collect(),
+            hits: measured.hits,
+            misses: measured.misses,
+            stored: measured.stored,
+            not_stored: measured.not_stored,
+            errors: measured.refused,
+            wrong: measured.wrong,
+            lost: measured.lost,
+            unsent: measured.unsent,
+            late: measured.late,
+            bytes_sent_per_second: measured.sent as f64 / seconds,
+            bytes_received_per_second: measured.received as f64 / seconds,
+            latency_us_mean: microseconds(measured.latency_mean()),
+            latency_us_p50: latency(0.5),
+            latency_us_p90: latency(0.9),
+            latency_us_p99: latency(0.99),
+            latency_us_p999: latency(0.999),
+            latency_us_p9999: latency(0.9999),
+            latency_us_max: microseconds(measured.latency_max()),
+            client_busy: share(measured.client_cpu) / f64::from(threads),
+            server_cores: usage.map(|(all, _)| share(all)),
+            server_busiest_thread: usage.map(|(_, most)| share(most)),
+            example: measured.example.clone(),
+        }
+    }
+}

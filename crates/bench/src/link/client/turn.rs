@@ -1,0 +1,448 @@
+//! A turn of the clients: what comes, what is due, what leaves.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use coua_tcp::nic::{Frame, Nic};
+use coua_tcp::wire::tcp::{Flags, Timestamps};
+
+use super::connection::{Connection, Stage};
+use super::dialogue::{Progress, Step};
+use super::requests::Kind;
+use super::wire::{Arrival, Incoming, Numbers, likely_client};
+use super::{ACK_DELAY, Clients, OPENING_MAX, SWEEP, TIMEOUT, TIMEOUTS_MAX};
+use crate::workload::below;
+
+/// Frames looked at, and batches begun, in one go: their connections are fetched from memory
+/// together.
+const GO: usize = 16;
+
+/// Nanoseconds of the clients' clock in the timestamps option.
+const TICK: u64 = 1_000_000;
+
+impl Clients {
+    /// Once round, at `now` nanoseconds.
+    ///
+    /// # Errors
+    /// Where the server answers wrongly, ends a connection, or is silent for long.
+    #[inline]
+    pub(crate) fn turn(&mut self, nic: &mut impl Nic, now: u64) -> anyhow::Result<()> {
+        if self.last_was_idle && self.is_started {
+            self.stretch.idle += Duration::from_nanos(now - self.now);
+        }
+        self.now = now;
+        self.is_started = true;
+        let count = nic.receive();
+        let mut is_idle = count == 0;
+        for from in (0..count).step_by(GO) {
+            let to = count.min(from + GO);
+            self.fetch(nic, from, to);
+            for at in from..to {
+                self.take_frame(&nic.frame(at))?;
+            }
+            // What the first of a burst bring about leaves before the last are looked at: the
+            // server is not kept waiting, as it would not be by so many clients.
+            is_idle &= !self.begin_batches(nic);
+            nic.flush();
+        }
+        if count > 0 {
+            nic.release();
+        }
+        if let Some(question) = self.question.take() {
+            self.wire.answer(nic, &question);
+        }
+        self.open_some(nic);
+        is_idle &= !self.send_listed(nic);
+        is_idle &= !self.begin_batches(nic);
+        self.acknowledge_listed(nic);
+        self.sweep()?;
+        nic.flush();
+        self.last_was_idle = is_idle;
+        match is_idle {
+            true => self.stretch.idle_turns += 1,
+            false => self.stretch.busy_turns += 1,
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take_frame(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
+        match self.wire.read(frame) {
+            Arrival::Segment(incoming) => self.take(&incoming)?,
+            Arrival::Arp(packet) if !packet.is_reply => self.question = Some(packet),
+            Arrival::Arp(packet) => self.meet(packet.sender_mac),
+            Arrival::Other => {}
+        }
+        Ok(())
+    }
+
+    /// Has the connections of some frames fetched from memory, all at once.
+    #[inline]
+    fn fetch(&self, nic: &impl Nic, from: usize, to: usize) {
+        let mut seen = 0;
+        for at in from..to {
+            let connection =
+                likely_client(nic.frame(at).bytes).and_then(|client| self.connections.get(client));
+            seen ^= connection.map_or(0, |connection| connection.echo);
+        }
+        black_box(seen);
+    }
+
+    /// Takes in a segment.
+    #[inline]
+    fn take(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
+        let (client, flags) = (incoming.client, incoming.flags);
+        let Some(connection) = self.connections.get_mut(client) else {
+            return Ok(());
+        };
+        if connection.stage != Stage::Open || flags.has(Flags::SYN.and(Flags::RST)) {
+            return self.take_opening(incoming);
+        }
+        ensure!(
+            !flags.has(Flags::FIN),
+            "the server has closed connection {client}"
+        );
+        let window = u32::from(incoming.window) << self.shift;
+        connection.acknowledge(incoming.ack, window);
+        if let Some(clock) = incoming.clock
+            && incoming.seq <= connection.told
+        {
+            connection.echo = clock;
+        }
+        if !incoming.payload.is_empty() {
+            self.take_payload(incoming)?;
+        }
+        let connection = &mut self.connections[client];
+        if connection.asked > 0 && connection.is_done() {
+            (connection.asked, connection.answered) = (0, 0);
+            self.batches -= 1;
+            self.idle.push(number(client));
+        } else if connection.sendable() > 0 {
+            self.to_send.push(number(client));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take_payload(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
+        let client = incoming.client;
+        let connection = &mut self.connections[client];
+        let seq = incoming.seq;
+        let known = connection.theirs.since(seq) as usize;
+        if seq > connection.theirs || known >= incoming.payload.len() {
+            // Something is missing before it, or it has come before: the server is to know.
+            self.stretch.retransmitted += 1;
+            self.to_acknowledge.push((number(client), true));
+            return Ok(());
+        }
+        let bytes = &incoming.payload[known..];
+        if connection.told == connection.theirs {
+            connection.heard_at = self.now;
+        }
+        connection.theirs += u32::try_from(bytes.len()).expect("a segment is short");
+        if connection.theirs.since(connection.told) >= 2 * self.segment_len {
+            self.to_acknowledge.push((number(client), false));
+        }
+        self.take_replies(client, bytes)
+    }
+
+    /// Compares what has come with the replies that must come.
+    #[inline]
+    fn take_replies(&mut self, client: usize, mut bytes: &[u8]) -> anyhow::Result<()> {
+        let connection = &mut self.connections[client];
+        let (due_at, before) = (connection.due_at, connection.answered);
+        while !bytes.is_empty() {
+            ensure!(
+                connection.answered < connection.asked,
+                "connection {client} is told what it did not ask"
+            );
+            let place = client * self.depth + usize::from(connection.answered);
+            let ask = self.asks[place];
+            match self.dialogue.compare(ask, connection.progress, bytes)? {
+                Step::Part(progress) => {
+                    connection.progress = progress;
+                    break;
+                }
+                Step::Reply(len, is_miss) => {
+                    bytes = &bytes[len..];
+                    connection.progress = Progress::default();
+                    connection.answered += 1;
+                    let is_get = ask.kind() == Kind::Get;
+                    self.stretch.measured.gets += u64::from(is_get);
+                    self.stretch.measured.hits += u64::from(is_get && !is_miss);
+                }
+            }
+        }
+        let answered = connection.answered - before;
+        if answered > 0 {
+            let measured = &mut self.stretch.measured;
+            measured.record(self.now.saturating_sub(due_at), u64::from(answered));
+            measured.replies += u64::from(answered);
+        }
+        Ok(())
+    }
+
+    /// A segment for a connection that is not open, or one that is not of an open connection.
+    #[cold]
+    fn take_opening(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
+        let (client, flags) = (incoming.client, incoming.flags);
+        let connection = &mut self.connections[client];
+        match connection.stage {
+            Stage::Opening if flags.has(Flags::SYN) => {
+                connection.stage = Stage::Open;
+                for ours in [
+                    &mut connection.start,
+                    &mut connection.acknowledged,
+                    &mut connection.next,
+                    &mut connection.end,
+                ] {
+                    *ours = incoming.ack;
+                }
+                connection.theirs = incoming.seq + 1;
+                connection.told = incoming.seq + 1;
+                connection.echo = incoming.clock.unwrap_or(0);
+                connection.timeouts = 0;
+                self.shift = incoming.window_scale.unwrap_or(0);
+                connection.window = u32::from(incoming.window);
+                self.open += 1;
+                self.idle.push(number(client));
+                self.to_acknowledge.push((number(client), true));
+            }
+            // The server remembers a connection of a client that has died.
+            Stage::Opening if flags.has(Flags::ACK) && !flags.has(Flags::RST) => {
+                self.stale.push((number(client), incoming.ack));
+            }
+            // It has not heard that it is open.
+            Stage::Open if flags.has(Flags::SYN) => {
+                self.to_acknowledge.push((number(client), true));
+            }
+            Stage::Open => bail!("the server has reset connection {client}"),
+            Stage::New | Stage::Opening => {}
+        }
+        Ok(())
+    }
+
+    /// Opens connections, a few at a time.
+    #[inline]
+    fn open_some(&mut self, nic: &mut impl Nic) {
+        if self.are_open() {
+            return;
+        }
+        if !self.knows_server {
+            if self.asked_at == 0 || self.now - self.asked_at > TIMEOUT {
+                self.asked_at = self.now.max(1);
+                self.wire.send_question(nic);
+            }
+            return;
+        }
+        while let Some((client, ack)) = self.stale.pop() {
+            let numbers = Numbers {
+                seq: ack,
+                ..self.numbers(client as usize)
+            };
+            self.wire.send(nic, &numbers, Flags::RST, &[]);
+        }
+        while self.begun < self.connections.len() && self.begun - self.open < OPENING_MAX {
+            if !self.send_syn(nic, self.begun) {
+                return;
+            }
+            self.begun += 1;
+        }
+    }
+
+    fn send_syn(&mut self, nic: &mut impl Nic, client: usize) -> bool {
+        let is_sent = self.wire.send_syn(nic, &self.numbers(client));
+        if is_sent {
+            let connection = &mut self.connections[client];
+            connection.stage = Stage::Opening;
+            connection.sent_at = self.now;
+        }
+        is_sent
+    }
+
+    /// Begins the batches that are due; whether there were any.
+    #[inline]
+    fn begin_batches(&mut self, nic: &mut impl Nic) -> bool {
+        let mut has_begun = false;
+        loop {
+            let mut picked = [(0, 0); GO];
+            let mut count = 0;
+            let mut seen = 0;
+            while count < GO && self.batches < self.batches_max && !self.idle.is_empty() {
+                let Some(due) = self.pace.take(self.now) else {
+                    break;
+                };
+                let idle = u32::try_from(self.idle.len()).expect("at most 2^20 connections");
+                let place = below(idle, &mut self.dice) as usize;
+                let client = self.idle.swap_remove(place);
+                seen ^= self.connections[client as usize].echo;
+                picked[count] = (client, due);
+                count += 1;
+                self.batches += 1;
+            }
+            black_box(seen);
+            for &(client, due) in &picked[..count] {
+                self.begin_batch(nic, client as usize, due);
+            }
+            has_begun |= count > 0;
+            if count < GO {
+                return has_begun;
+            }
+        }
+    }
+
+    #[inline]
+    fn begin_batch(&mut self, nic: &mut impl Nic, client: usize, due: u64) {
+        self.batch.clear();
+        let mut asked = 0;
+        for place in &mut self.asks[client * self.depth..][..self.depth] {
+            let Some(ask) = self.dialogue.draw() else {
+                break;
+            };
+            *place = ask;
+            self.dialogue.append(ask, &mut self.batch);
+            asked += 1;
+        }
+        let connection = &mut self.connections[client];
+        connection.due_at = due;
+        connection.asked = asked;
+        connection.start = connection.end;
+        connection.end += u32::try_from(self.batch.len()).expect("a batch is short");
+        self.send_batch(nic, client);
+    }
+
+    /// Sends more of what connections have begun to send; whether there was any.
+    #[inline]
+    fn send_listed(&mut self, nic: &mut impl Nic) -> bool {
+        let count = self.to_send.len();
+        for at in 0..count {
+            let client = self.to_send[at] as usize;
+            let connection = self.connections[client];
+            if connection.stage == Stage::Opening {
+                if !self.send_syn(nic, client) {
+                    self.to_send.push(number(client));
+                }
+            } else if connection.next < connection.end {
+                self.make_batch(client);
+                self.send_batch(nic, client);
+            }
+        }
+        self.to_send.drain(..count);
+        count > 0
+    }
+
+    /// Makes the bytes of a batch once more.
+    #[cold]
+    fn make_batch(&mut self, client: usize) {
+        self.batch.clear();
+        let asked = usize::from(self.connections[client].asked);
+        for place in 0..asked {
+            let ask = self.asks[client * self.depth + place];
+            self.dialogue.append(ask, &mut self.batch);
+        }
+    }
+
+    /// Sends of the batch what the window takes and was not sent. What finds no room in the card's
+    /// queue is listed for the next turn.
+    #[inline]
+    fn send_batch(&mut self, nic: &mut impl Nic, client: usize) {
+        loop {
+            let connection = &self.connections[client];
+            let len = connection.sendable().min(self.segment_len);
+            if len == 0 {
+                return;
+            }
+            let at = connection.next.since(connection.start) as usize;
+            let bytes = &self.batch[at..][..len as usize];
+            let numbers = self.numbers(client);
+            if !self
+                .wire
+                .send(nic, &numbers, Flags::ACK.and(Flags::PSH), bytes)
+            {
+                self.to_send.push(number(client));
+                return;
+            }
+            let connection = &mut self.connections[client];
+            connection.next += len;
+            connection.sent_at = self.now;
+            connection.told = connection.theirs;
+        }
+    }
+
+    /// Acknowledges what must not wait, where no request has done so. What finds no room in the
+    /// card's queue is acknowledged when it has waited long, or comes again.
+    #[inline]
+    fn acknowledge_listed(&mut self, nic: &mut impl Nic) {
+        while let Some((client, is_a_must)) = self.to_acknowledge.pop() {
+            let client = client as usize;
+            let connection = &self.connections[client];
+            if !is_a_must && connection.told == connection.theirs {
+                continue;
+            }
+            if self.wire.send(nic, &self.numbers(client), Flags::ACK, &[]) {
+                let connection = &mut self.connections[client];
+                connection.told = connection.theirs;
+            }
+        }
+    }
+
+    /// Looks at the timers of as many connections as it is time for.
+    #[inline]
+    fn sweep(&mut self) -> anyhow::Result<()> {
+        let count = self.begun;
+        let passed = (self.now - self.swept_at).min(SWEEP);
+        let due = passed * count as u64 / SWEEP;
+        if due == 0 {
+            return Ok(());
+        }
+        self.swept_at = self.now;
+        for _ in 0..due {
+            self.swept = (self.swept + 1) % count;
+            self.look_at_timers(self.swept)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn look_at_timers(&mut self, client: usize) -> anyhow::Result<()> {
+        let connection = &mut self.connections[client];
+        let is_sent =
+            connection.stage == Stage::Opening || connection.acknowledged < connection.end;
+        let timeout = TIMEOUT << connection.timeouts.min(TIMEOUTS_MAX);
+        if is_sent && self.now.saturating_sub(connection.sent_at) > timeout {
+            ensure!(
+                connection.timeouts < TIMEOUTS_MAX,
+                "the server does not answer connection {client}"
+            );
+            connection.timeouts += 1;
+            connection.next = connection.acknowledged;
+            connection.sent_at = self.now;
+            // A window that stays closed is tried with a byte (RFC 9293, section 3.8.6.1).
+            connection.window = connection.window.max(1);
+            self.stretch.retransmitted += 1;
+            self.to_send.push(number(client));
+        } else if connection.stage == Stage::Open
+            && connection.told < connection.theirs
+            && self.now.saturating_sub(connection.heard_at) > ACK_DELAY
+        {
+            self.to_acknowledge.push((number(client), false));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn timestamps(&self, connection: &Connection) -> Timestamps {
+        #[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
+        let value = (self.now / TICK) as u32;
+        Timestamps {
+            value,
+            echo: connection.echo,
+        }
+    }
+}
+
+#[inline]
+fn number(client: usize) -> u32 {
+    u32::try_from(client).expect("at most 2^20 connections")
+}

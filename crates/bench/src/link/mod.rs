@@ -1,0 +1,11 @@
+//! Load over a link between two processes, without the kernel's TCP: DPDK's virtual devices, with a
+//! server's own stack at one end and [`client`]s at the other.
+
+pub(crate) mod client;
+mod drive;
+mod echo;
+mod kind;
+
+pub(crate) use drive::{Driver, Plan};
+pub(crate) use echo::{Echo, Reply};
+pub(crate) use kind::{End, Kind};

@@ -1,0 +1,194 @@
+//! Requests in datagrams, one each, and replies in as many as they need.
+//!
+//! A reply may be lost, and its request is then counted as lost after a while. A place is used
+//! again only for another request id, so that a reply that comes late is not taken for another.
+
+use std::collections::VecDeque;
+use std::net::UdpSocket;
+
+use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::clock::Clock;
+use super::dialect::{Front, Heard, Replies};
+use super::engine::Error;
+use super::measured::{Measured, Run};
+use super::plan::Dialect;
+use super::requests::{Asked, Requests};
+
+/// A connected, non-blocking UDP socket with requests in flight.
+///
+/// # Invariants
+/// - The place of request id `i` is `i` modulo the number of places; ids are given out in order, and
+///   only to places that are free.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    socket: UdpSocket,
+    requests: Requests,
+    places: Vec<Place>,
+    next_id: u16,
+    in_flight: usize,
+    datagram: Vec<u8>,
+    /// Places whose request waits to be sent.
+    unsent: VecDeque<u16>,
+}
+
+/// A request and what came of its reply.
+#[derive(Debug, Default)]
+struct Place {
+    id: u16,
+    asked: Option<Asked>,
+    request: Vec<u8>,
+    numbers: VecDeque<u32>,
+    sent_at_ns: u64,
+    reply: Vec<u8>,
+    parts: u16,
+}
+
+impl Datagrams {
+    /// Time after which a reply counts as lost.
+    const PATIENCE_NS: u64 = 500_000_000;
+    /// Requests in flight at most: half of the ids, so that old ones are told from new ones.
+    pub(super) const DEPTH_MAX: usize = 1 << 15;
+
+    pub(super) fn new(socket: UdpSocket, requests: Requests, depth: usize) -> Datagrams {
+        let places = depth.clamp(1, Self::DEPTH_MAX).next_power_of_two();
+        Datagrams {
+            socket,
+            requests,
+            places: (0..places).map(|_| Place::default()).collect(),
+            next_id: 0,
+            in_flight: 0,
+            datagram: vec![0; FRAME_LEN + u16::MAX as usize],
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// Requests without a reply.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn place(&self, id: u16) -> usize {
+        usize::from(id) & (self.places.len() - 1)
+    }
+
+    /// Writes one request, to be sent with [`send`](Self::send). False when no requests are left, or
+    /// the next id's place is taken by one that waits for its reply.
+    pub(super) fn ask(&mut self, at_ns: u64) -> bool {
+        let id = self.next_id;
+        let at = self.place(id);
+        let place = &mut self.places[at];
+        if place.asked.is_some() {
+            return false;
+        }
+        place.request.clear();
+        place.request.extend_from_slice(&id.to_be_bytes());
+        place.request.extend_from_slice(&[0, 0, 0, 1, 0, 0]);
+        place.numbers.clear();
+        place.reply.clear();
+        (place.id, place.parts, place.sent_at_ns) = (id, 0, at_ns);
+        place.asked = self
+            .requests
+            .append(at_ns, &mut place.request, &mut place.numbers);
+        if place.asked.is_none() {
+            return false;
+        }
+        self.next_id = id.wrapping_add(1);
+        self.in_flight += 1;
+        self.unsent.push_back(id);
+        true
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub(super) fn send(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
+        while let Some(&id) = self.unsent.front() {
+            let at = self.place(id);
+            let place = &mut self.places[at];
+            match send(&self.socket, &place.request, SendFlags::NOSIGNAL) {
+                Ok(bytes) => {
+                    measured.sent += bytes as u64;
+                    place.sent_at_ns = clock.now_ns();
+                    self.unsent.pop_front();
+                }
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::Io(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all datagrams that are there.
+    pub(super) fn receive(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
+        loop {
+            let bytes = match recv(&self.socket, &mut self.datagram[..], RecvFlags::empty()) {
+                Ok((bytes, _)) => bytes,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(Error::Io(error.into())),
+            };
+            measured.received += bytes as u64;
+            self.hear(bytes, clock, measured)?;
+        }
+    }
+
+    fn hear(&mut self, bytes: usize, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
+        let Some((frame, part)) = self.datagram[..bytes].split_first_chunk::<FRAME_LEN>() else {
+            return Err(Error::unexpected(&self.datagram[..bytes]));
+        };
+        let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let (id, number, parts) = (word(0), usize::from(word(2)), word(4));
+        let at = usize::from(id) & (self.places.len() - 1);
+        let place = &mut self.places[at];
+        let Some(asked) = place.asked.as_mut().filter(|_| place.id == id) else {
+            // It comes after its request was given up.
+            return Ok(());
+        };
+        let start = number * PART_LEN;
+        if place.reply.len() < start + part.len() {
+            place.reply.resize(start + part.len(), 0);
+        }
+        place.reply[start..start + part.len()].copy_from_slice(part);
+        place.parts += 1;
+        if place.parts < parts {
+            return Ok(());
+        }
+        let mut front = Front {
+            asked,
+            numbers: &mut place.numbers,
+        };
+        let mut replies = Replies::new(Dialect::Udp);
+        let mut rest = &place.reply[..];
+        loop {
+            match replies.next(self.requests.plan(), &mut front, rest, measured) {
+                Ok(Heard::Part(bytes)) => rest = &rest[bytes..],
+                Ok(Heard::Reply(_)) => break,
+                Ok(Heard::More) | Err(_) => return Err(Error::unexpected(rest)),
+            }
+        }
+        let now_ns = clock.now_ns();
+        let mut run = Run::default();
+        run.count(asked.at_ns, now_ns, measured);
+        run.flush(now_ns, measured);
+        measured.reply(asked.op);
+        place.asked = None;
+        self.in_flight -= 1;
+        Ok(())
+    }
+
+    /// Gives up requests that have waited too long. They count as replies that took as long, so that
+    /// the latencies do not look better for them.
+    pub(super) fn give_up(&mut self, now_ns: u64, measured: &mut Measured) {
+        for place in &mut self.places {
+            if now_ns.saturating_sub(place.sent_at_ns) > Self::PATIENCE_NS
+                && let Some(asked) = place.asked.take()
+            {
+                measured.lost += 1;
+                measured.record(now_ns.saturating_sub(asked.at_ns), 1);
+                self.in_flight -= 1;
+            }
+        }
+    }
+}

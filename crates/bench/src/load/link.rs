@@ -1,0 +1,91 @@
+//! A connection of either kind.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::clock::Clock;
+use super::connection::Connection;
+use super::datagrams::Datagrams;
+use super::engine::Error;
+use super::measured::Measured;
+use super::plan::Dialect;
+use super::requests::Requests;
+use crate::target::Target;
+
+/// Where requests go and replies come from.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// Bytes in order.
+    Stream(Connection),
+    /// Datagrams.
+    Datagrams(Datagrams),
+}
+
+impl Link {
+    /// Opens one for up to `depth` requests in flight, and hands its descriptor to `watch`.
+    pub(super) fn open(
+        target: &Target,
+        requests: Requests,
+        depth: usize,
+        watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<Link> {
+        if requests.plan().dialect == Dialect::Udp {
+            let socket = target.connect_datagrams()?;
+            socket.set_nonblocking(true)?;
+            watch(socket.as_fd())?;
+            return Ok(Link::Datagrams(Datagrams::new(socket, requests, depth)));
+        }
+        let stream = target.connect()?;
+        stream.set_nonblocking(true)?;
+        watch(stream.as_fd())?;
+        Ok(Link::Stream(Connection::new(stream, requests)))
+    }
+
+    /// Requests without a reply.
+    #[inline]
+    pub(super) fn in_flight(&self) -> usize {
+        match self {
+            Link::Stream(connection) => connection.in_flight(),
+            Link::Datagrams(datagrams) => datagrams.in_flight(),
+        }
+    }
+
+    /// Writes one request, to be sent with [`send`](Self::send); false where that cannot be now.
+    #[inline]
+    pub(super) fn ask(&mut self, at_ns: u64) -> bool {
+        match self {
+            Link::Stream(connection) => connection.ask(at_ns),
+            Link::Datagrams(datagrams) => datagrams.ask(at_ns),
+        }
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    #[inline]
+    pub(super) fn send(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
+        match self {
+            Link::Stream(connection) => connection.send(measured),
+            Link::Datagrams(datagrams) => datagrams.send(clock, measured),
+        }
+    }
+
+    /// Reads what is there.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        input: &mut Vec<u8>,
+        clock: Clock,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        match self {
+            Link::Stream(connection) => connection.receive(input, clock, measured),
+            Link::Datagrams(datagrams) => datagrams.receive(clock, measured),
+        }
+    }
+
+    /// Gives up what has waited too long where replies may be lost.
+    pub(super) fn give_up(&mut self, now_ns: u64, measured: &mut Measured) {
+        if let Link::Datagrams(datagrams) = self {
+            datagrams.give_up(now_ns, measured);
+        }
+    }
+}

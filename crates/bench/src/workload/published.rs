@@ -1,0 +1,165 @@
+//! Workloads that others have published, by name.
+//!
+//! `etc`, `usr`, `sys`, `var`: pools of memcached at Facebook. Atikoglu, Xu, Frachtenberg, Jiang,
+//! Paleczny, "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012. Of ETC the paper
+//! gives a model (its section 5): sizes of keys follow a generalized extreme value distribution,
+//! sizes of values a table up to 14 bytes and a generalized Pareto distribution above. Of the others
+//! it gives shares and curves; the constants here follow them roughly and say where they do.
+//!
+//! `twitter1` to `twitter54`: see [`super::twitter`].
+
+use super::mix::Mix;
+use super::sampler::Popularity;
+use super::sizes::Sizes;
+use super::ttls::Ttls;
+use super::twitter;
+
+/// What one name stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// Of keys, in bytes.
+    pub(crate) key_sizes: Sizes,
+    /// Of values, in bytes.
+    pub(crate) value_sizes: Sizes,
+    /// What is done.
+    pub(crate) mix: Mix,
+    /// To which keys.
+    pub(crate) popularity: Popularity,
+    /// How long stored values live.
+    pub(crate) ttls: Ttls,
+}
+
+/// The names, for people.
+pub(crate) const NAMES: &str = "etc, usr, sys, var, twitter1 to twitter54";
+
+/// The skew of Facebook's pools, of which the paper shows curves and no exponent.
+const FACEBOOK_POPULARITY: Popularity = Popularity::Zipf(0.99);
+/// Bytes of the longest key.
+const KEY_MAX: usize = 250;
+/// Bytes of the largest value; the paper's servers took items of 1 MB.
+const VALUE_MAX: usize = 1_000_000;
+
+/// The workload of this name.
+pub(crate) fn find(name: &str) -> Option<Workload> {
+    let facebook = |key_sizes, value_sizes, mix: &str| {
+        Some(Workload {
+            key_sizes,
+            value_sizes,
+            mix: mix.parse().expect("a mix of this table"),
+            popularity: FACEBOOK_POPULARITY,
+            ttls: Ttls::never(),
+        })
+    };
+    match name {
+        // 30 gets to a set, as the paper's abstract says.
+        "etc" => facebook(etc_keys(), etc_values(), "get=30,set=1"),
+        // Two sizes of keys and one of values; the paper does not say in what proportion.
+        "usr" => facebook(
+            Sizes::of_quantiles(1, KEY_MAX, |at| if at < 0.5 { 16.0 } else { 21.0 }),
+            Sizes::Fixed(2),
+            "get=99.8,set=0.2",
+        ),
+        // Keys under 30 bytes, seven of ten values near 500; the rest is spread evenly here.
+        "sys" => facebook(
+            Sizes::of_quantiles(1, KEY_MAX, |at| 16.0 + 14.0 * at),
+            Sizes::of_quantiles(1, VALUE_MAX, |at| {
+                if at < 0.3 {
+                    10.0 + 480.0 * at / 0.3
+                } else {
+                    500.0
+                }
+            }),
+            "get=67.5,set=32.5",
+        ),
+        // Most keys of 32 bytes, four of five values near 50; the rest is spread evenly here.
+        "var" => facebook(
+            Sizes::of_quantiles(1, KEY_MAX, |at| if at < 0.06 { 20.0 } else { 32.0 }),
+            Sizes::of_quantiles(1, VALUE_MAX, |at| {
+                if at < 0.8 {
+                    50.0
+                } else {
+                    50.0 + 450.0 * (at - 0.8) / 0.2
+                }
+            }),
+            "get=18,set=82",
+        ),
+        _ => twitter::find(name.strip_prefix("twitter")?.parse().ok()?),
+    }
+}
+
+/// Location 30.7984, scale 8.20449, shape 0.078688.
+fn etc_keys() -> Sizes {
+    Sizes::of_quantiles(1, KEY_MAX, |at| {
+        30.7984 + 8.20449 * ((-at.ln()).powf(-0.078688) - 1.0) / 0.078688
+    })
+}
+
+/// Location 15, scale 214.476, shape 0.348238 above the table.
+fn etc_values() -> Sizes {
+    /// The probability of each size from 0.
+    const SMALL: [f64; 15] = [
+        0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837,
+        0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
+    ];
+    let small: f64 = SMALL.iter().sum();
+    Sizes::of_quantiles(0, VALUE_MAX, |at| {
+        let mut below = 0.0;
+        for (size, share) in SMALL.iter().enumerate() {
+            below += share;
+            if at < below {
+                return size as f64;
+            }
+        }
+        let rest = (at - small) / (1.0 - small);
+        15.0 + 214.476 * ((1.0 - rest).powf(-0.348238) - 1.0) / 0.348238
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(is: f64, should: f64, share: f64) {
+        assert!((is / should - 1.0).abs() < share, "{is}, expected {should}");
+    }
+
+    /// The means of the paper's formulas, worked out by hand: for keys, location + scale × (gamma(1 −
+    /// shape) − 1) / shape, with gamma(0.921312) = 1.05302; for values the table's 2.30 bytes and
+    /// 0.55845 × (location + scale / (1 − shape)). Rounding down takes half a byte off what is
+    /// continuous.
+    #[test]
+    fn etc_has_the_means_of_its_model() {
+        let etc = find("etc").unwrap();
+        near(
+            etc.key_sizes.mean() + 0.5,
+            30.7984 + 8.20449 * 0.05302 / 0.078688,
+            0.01,
+        );
+        let above = 15.0 + 214.476 / (1.0 - 0.348238);
+        near(etc.value_sizes.mean(), 2.30 + 0.55845 * (above - 0.5), 0.02);
+    }
+
+    #[test]
+    fn small_values_of_etc_come_in_their_shares() {
+        let values = find("etc").unwrap().value_sizes;
+        let share = |size| {
+            let count = (0..100_000).filter(|&number| values.of(number) == size);
+            count.count() as f64 / 100_000.0
+        };
+        near(share(2), 0.1782, 0.05);
+        near(share(11), 0.08989, 0.05);
+    }
+
+    #[test]
+    fn the_other_pools_have_the_shares_that_are_published() {
+        let usr = find("usr").unwrap();
+        assert_eq!((usr.key_sizes.mean(), usr.value_sizes.mean()), (18.5, 2.0));
+        let sys = find("sys").unwrap();
+        assert!(sys.key_sizes.max() < 30);
+        let near_500 = (0..100_000).filter(|&number| sys.value_sizes.of(number) == 500);
+        near(near_500.count() as f64, 70_000.0, 0.02);
+        let var = find("var").unwrap();
+        let keys_32 = (0..100_000).filter(|&number| var.key_sizes.of(number) == 32);
+        near(keys_32.count() as f64, 94_000.0, 0.02);
+    }
+}

@@ -1,0 +1,139 @@
+//! Sizes of keys or values: each key has its own, the same in every run.
+//!
+//! A distribution is a table of its quantiles, 65,536 of them at equal steps, and a key's number
+//! picks one. So a draw costs a multiplication and a load whatever the distribution is, and whoever
+//! reads a value back knows its size.
+
+use std::sync::Arc;
+
+use super::published;
+
+/// How large the key or the value of each number is.
+#[derive(Clone, Debug)]
+pub(crate) enum Sizes {
+    /// All alike.
+    Fixed(usize),
+    /// Picked from quantiles.
+    Table(Arc<[u32]>),
+}
+
+impl Sizes {
+    /// Quantiles a table.
+    const STEPS: u32 = 1 << 16;
+    /// The largest size of a key or a value, in bytes.
+    pub(crate) const MAX: usize = 64 << 20;
+
+    /// The distribution whose quantile function is `quantile`; what it gives is rounded down and
+    /// kept between `least` and `most`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to sizes before"
+    )]
+    pub(crate) fn of_quantiles(least: usize, most: usize, quantile: impl Fn(f64) -> f64) -> Sizes {
+        let sizes = (0..Self::STEPS).map(|step| {
+            let at = (f64::from(step) + 0.5) / f64::from(Self::STEPS);
+            quantile(at).clamp(least as f64, most as f64) as u32
+        });
+        Sizes::Table(sizes.collect())
+    }
+
+    /// The size of this number's key or value, in bytes.
+    #[inline]
+    pub(crate) fn of(&self, number: u32) -> usize {
+        match self {
+            Sizes::Fixed(size) => *size,
+            // Another factor than the values' content has, so that size and content do not go
+            // together.
+            Sizes::Table(sizes) => {
+                sizes[(number.wrapping_mul(0x85eb_ca6b) >> 16) as usize] as usize
+            }
+        }
+    }
+
+    /// The largest of them.
+    pub(crate) fn max(&self) -> usize {
+        match self {
+            Sizes::Fixed(size) => *size,
+            Sizes::Table(sizes) => sizes.iter().copied().max().unwrap_or(0) as usize,
+        }
+    }
+
+    /// The mean over all quantiles.
+    pub(crate) fn mean(&self) -> f64 {
+        match self {
+            Sizes::Fixed(size) => *size as f64,
+            Sizes::Table(sizes) => {
+                let sum: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
+                sum as f64 / sizes.len() as f64
+            }
+        }
+    }
+
+    /// Reads a flag: `N`, `A-B`, or the name of a workload, of which `part` is taken.
+    pub(crate) fn parse(text: &str, part: Part) -> Result<Sizes, String> {
+        if let Some(workload) = published::find(text) {
+            return Ok(match part {
+                Part::Keys => workload.key_sizes,
+                Part::Values => workload.value_sizes,
+            });
+        }
+        let expected = || {
+            format!(
+                "expected bytes (100), a range (10-1000) or one of {}",
+                published::NAMES
+            )
+        };
+        let bytes = |text: &str| text.parse::<usize>().ok().filter(|&size| size <= Self::MAX);
+        match text.split_once('-') {
+            None => bytes(text).map(Sizes::Fixed).ok_or_else(expected),
+            Some((least, most)) => match (bytes(least), bytes(most)) {
+                (Some(least), Some(most)) if least <= most => {
+                    let span = (most - least + 1) as f64;
+                    Ok(Sizes::of_quantiles(least, most, |at| {
+                        least as f64 + at * span
+                    }))
+                }
+                _ => Err(expected()),
+            },
+        }
+    }
+}
+
+/// Which sizes of a workload are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Of its keys.
+    Keys,
+    /// Of its values.
+    Values,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_uniform_with_both_ends() {
+        let sizes = Sizes::parse("10-13", Part::Values).unwrap();
+        let mut counts = [0u32; 4];
+        for number in 0..40_000 {
+            counts[sizes.of(number) - 10] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (9_500..10_500).contains(count)),
+            "{counts:?}"
+        );
+        assert_eq!((sizes.max(), sizes.mean()), (13, 11.5));
+    }
+
+    #[test]
+    fn sizes_are_read_from_text() {
+        assert_eq!(Sizes::parse("100", Part::Keys).unwrap().of(7), 100);
+        assert!(Sizes::parse("etc", Part::Values).unwrap().max() > 1000);
+        for wrong in ["", "-1", "10-5", "a", "1-", "99999999999"] {
+            let error = Sizes::parse(wrong, Part::Keys).unwrap_err();
+            assert!(error.contains("etc"), "{wrong}: {error}");
+        }
+    }
+}
