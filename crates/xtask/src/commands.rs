@@ -57,21 +57,29 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// As [`run`], but stops the command when it takes longer.
 pub(crate) fn run_within(limit: Duration, command: &Command) -> Result<()> {
-    let mut limited = program("timeout");
-    limited
-        .args(["--kill-after=10", &limit.as_secs().to_string()])
-        .arg(command.get_program());
-    limited.args(command.get_args());
+    let seconds = limit.as_secs().to_string();
+    run(&mut under(
+        "timeout",
+        &["--kill-after=10", &seconds],
+        command,
+    ))
+}
+
+/// The same command, run by a wrapper that takes words of its own before it.
+pub(crate) fn under(wrapper: &str, words: &[&str], command: &Command) -> Command {
+    let mut wrapped = program(wrapper);
+    wrapped.args(words);
+    wrapped.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
         };
     }
     if let Some(folder) = command.get_current_dir() {
-        limited.current_dir(folder);
+        wrapped.current_dir(folder);
     }
-    run(&mut limited)
+    wrapped
 }
 
 /// Runs the command and gives what it wrote to standard output; fails when it does, with what it wrote to standard

@@ -14,7 +14,7 @@ use crate::commands::program;
 /// How long a server may take to its first answer.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// A child process that listens on loopback. Dropping it ends the process.
+/// A child process that listens. Dropping it ends the process.
 pub(crate) struct Server {
     /// Where it listens.
     pub(crate) port: u16,
@@ -29,19 +29,21 @@ impl Server {
         command
             .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"])
             .args(flags);
-        Self::start_as(&mut command, port, |stream| {
+        Self::start_as(&mut command, port, || {
             let mut answer = [0; 4];
-            stream.write_all(b"mn\r\n").is_ok()
-                && stream.read_exact(&mut answer).is_ok()
-                && &answer == b"MN\r\n"
+            connect(port).is_some_and(|mut stream| {
+                stream.write_all(b"mn\r\n").is_ok()
+                    && stream.read_exact(&mut answer).is_ok()
+                    && &answer == b"MN\r\n"
+            })
         })
     }
 
-    /// Starts a program and waits until `is_up` likes what a connection to `port` says.
+    /// Starts a program that listens at `port`, and waits until it `is_up`.
     pub(crate) fn start_as(
         command: &mut Command,
         port: u16,
-        is_up: fn(&mut TcpStream) -> bool,
+        is_up: impl Fn() -> bool,
     ) -> Result<Self> {
         let child = command
             .stdin(Stdio::null())
@@ -53,13 +55,8 @@ impl Server {
             if let Some(status) = server.child.try_wait()? {
                 bail!("{command:?} ends at once: {status}");
             }
-            if let Ok(mut stream) =
-                TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-            {
-                stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-                if is_up(&mut stream) {
-                    return Ok(server);
-                }
+            if is_up() {
+                return Ok(server);
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -73,6 +70,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A connection to a port of loopback, if somebody listens there.
+pub(crate) fn connect(port: u16) -> Option<TcpStream> {
+    let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    Some(stream)
 }
 
 /// A port of loopback that nobody listens on at this moment.

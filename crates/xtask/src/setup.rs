@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use crate::commands::{cargo, program, read, root, run as run_command, target};
 
 /// What lies where after the set-up.
+#[derive(Clone)]
 pub(crate) struct Tools {
     /// A Python with the clients of `tests/clients/requirements.txt`.
     pub(crate) python: PathBuf,
@@ -38,7 +39,7 @@ pub(crate) fn run() -> Result<Tools> {
         node_modules: clients::node_modules()?,
         dalli: clients::dalli()?,
         memcached: memcached()?,
-        cargo_fuzz: cargo_fuzz()?,
+        cargo_fuzz: cargo_tool("cargo-fuzz")?,
     })
 }
 
@@ -51,13 +52,17 @@ fn memcached() -> Result<PathBuf> {
     Ok(path.into())
 }
 
-fn cargo_fuzz() -> Result<PathBuf> {
+/// A program of cargo's family, installed into the target folder where it is not there yet.
+///
+/// # Errors
+/// Where it cannot be installed.
+pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf> {
     let folder = target().join("tools");
-    let path = folder.join("bin/cargo-fuzz");
+    let path = folder.join("bin").join(name);
     if !path.is_file() {
         run_command(
             cargo()
-                .args(["install", "--quiet", "--locked", "cargo-fuzz", "--root"])
+                .args(["install", "--quiet", "--locked", name, "--root"])
                 .arg(&folder),
         )?;
     }

@@ -3,21 +3,25 @@
 mod capabilities;
 mod clients;
 mod deep;
+mod lab;
 mod proxies;
+mod site;
 mod steps;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::setup;
+use site::Site;
 use steps::STEPS;
 
 /// What to test
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer
+    /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer, virtual machines, licences of dependencies
     #[arg(long)]
     all: bool,
     /// Only the step of this name, or those whose name contains it; where there is none, only the tests whose name does
@@ -33,6 +37,7 @@ pub(crate) enum Outcome {
 }
 
 /// What a step needs to know.
+#[derive(Clone)]
 pub(crate) struct Context {
     /// `--all`
     pub(crate) all: bool,
@@ -40,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) test_filter: Option<String>,
     /// What the set-up found.
     pub(crate) tools: setup::Tools,
+    /// Where servers run.
+    pub(crate) site: Arc<Site>,
 }
 
 /// One line of the table.
@@ -75,6 +82,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
         all: flags.all,
         test_filter,
         tools,
+        site: Arc::new(Site::Loopback),
     };
 
     let mut rows = vec![Row {

@@ -19,6 +19,13 @@ const PACKAGES: &[(&[&str], &str)] = &[
         &["perl", "-MCache::Memcached::Fast", "-e", "1"],
         "libcache-memcached-fast-perl",
     ),
+    (&["ip"], "iproute2"),
+    (&["ethtool"], "ethtool"),
+    (&["ping"], "iputils-ping"),
+    (&["tcpdump"], "tcpdump"),
+    (&["pkg-config", "--version"], "pkg-config"),
+    (&["pkg-config", "--exists", "libdpdk"], "libdpdk-dev"),
+    (&["setpriv"], "util-linux"),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),
 ];

@@ -7,9 +7,9 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 
 use super::clients::{FLAGS, coua};
+use super::site::Site;
 use super::{Context, Outcome};
 use crate::commands::program;
-use crate::server::Server;
 
 /// How many there are in libmemcached 1.1: 27 of the text protocol and 27 of the binary one.
 const TESTS: usize = 54;
@@ -23,8 +23,8 @@ type Capability = (String, bool);
 pub(crate) fn memccapable(context: &Context) -> Result<Outcome> {
     let path = coua()?;
     let (ours, theirs) = thread::scope(|scope| {
-        let ours = scope.spawn(|| capabilities(&path));
-        let theirs = capabilities(&context.tools.memcached);
+        let ours = scope.spawn(|| capabilities(&context.site, &path));
+        let theirs = capabilities(&Site::Loopback, &context.tools.memcached);
         (ours.join().expect("memccapable on coua panics"), theirs)
     });
     let (ours, theirs) = (ours?, theirs?);
@@ -53,11 +53,13 @@ pub(crate) fn memccapable(context: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn capabilities(path: &Path) -> Result<Vec<Capability>> {
-    let server = Server::start(path, FLAGS)?;
+fn capabilities(site: &Site, path: &Path) -> Result<Vec<Capability>> {
+    let server = site.start(path, FLAGS)?;
+    let mut command = program("memccapable");
+    command.args(["-h", site.host(), "-p", &server.port.to_string()]);
     // It exits with 1 where a test fails, as some do on every memcached since 1.6.
-    let output = program("memccapable")
-        .args(["-h", "127.0.0.1", "-p", &server.port.to_string()])
+    let output = site
+        .client(command)
         .stderr(Stdio::null())
         .output()
         .context("memccapable cannot be run")?;

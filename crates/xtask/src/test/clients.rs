@@ -1,4 +1,5 @@
-//! Real clients over real sockets, each against a coua of its own in the release profile.
+//! Real clients over real sockets, each against a coua of its own in the release profile: on loopback, and some on a
+//! TCP/IP stack of its own.
 //!
 //! A client's script lies in a folder of `tests/clients`, takes host, port and, where it speaks several, the dialect,
 //! and ends with another status than 0 at the first surprise.
@@ -6,13 +7,15 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use super::capabilities::memccapable;
+use super::site::{Cable, Site};
 use super::{Context, Outcome};
 use crate::commands::{cargo, is_installed, program, root, run, run_within, target};
-use crate::server::Server;
 
 /// What every server of these tests is started with.
 pub(super) const FLAGS: &[&str] = &["-m", "256", "-t", "2"];
@@ -25,48 +28,49 @@ const BOTH: &[&str] = &["text", "binary"];
 
 /// pymemcache: pure Python, the text protocol.
 pub(crate) fn pymemcache(context: &Context) -> Result<Outcome> {
-    in_each(TEXT, || python(context, "pymemcache/client.py"))
+    in_each(context, TEXT, || python(context, "pymemcache/client.py"))
 }
 
 /// pylibmc: libmemcached, the library under most clients in C, PHP and Python.
 pub(crate) fn pylibmc(context: &Context) -> Result<Outcome> {
-    in_each(BOTH, || python(context, "pylibmc/client.py"))
+    in_each(context, BOTH, || python(context, "pylibmc/client.py"))
 }
 
 /// python-binary-memcached: pure Python, the binary protocol.
 pub(crate) fn bmemcached(context: &Context) -> Result<Outcome> {
-    in_each(BINARY, || python(context, "bmemcached/client.py"))
+    in_each(context, BINARY, || python(context, "bmemcached/client.py"))
 }
 
 /// aiomcache: asyncio, the text protocol, many requests in flight.
 pub(crate) fn aiomcache(context: &Context) -> Result<Outcome> {
-    in_each(TEXT, || python(context, "aiomcache/client.py"))
+    in_each(context, TEXT, || python(context, "aiomcache/client.py"))
 }
 
 /// meta-memcache: the meta commands with leases, stale items and recaching.
 pub(crate) fn meta_memcache(context: &Context) -> Result<Outcome> {
-    in_each(&["meta"], || python(context, "meta_memcache/client.py"))
+    in_each(context, &["meta"], || {
+        python(context, "meta_memcache/client.py")
+    })
 }
 
 /// gomemcache: the client of most programs in Go.
-pub(crate) fn gomemcache(_: &Context) -> Result<Outcome> {
+pub(crate) fn gomemcache(context: &Context) -> Result<Outcome> {
     if !is_installed("go") {
         return Ok(Outcome::LeftOut(
             "there is no go on this machine".to_owned(),
         ));
     }
-    in_each(TEXT, || {
-        let mut command = program("go");
-        command
-            .args(["run", "."])
-            .current_dir(root().join("tests/clients/gomemcache"));
-        command
-    })
+    // Where the client runs there may be no network to fetch it from.
+    let binary = target().join("clients/gomemcache");
+    let mut build = program("go");
+    build.args(["build", "-o"]).arg(&binary).arg(".");
+    run(build.current_dir(root().join("tests/clients/gomemcache")))?;
+    in_each(context, TEXT, || program(&binary))
 }
 
 /// Dalli: the client of Ruby on Rails.
 pub(crate) fn dalli(context: &Context) -> Result<Outcome> {
-    in_each(&["binary", "meta"], || {
+    in_each(context, &["binary", "meta"], || {
         let mut command = program("ruby");
         command
             .arg("-I")
@@ -78,22 +82,22 @@ pub(crate) fn dalli(context: &Context) -> Result<Outcome> {
 
 /// spymemcached: the oldest client in Java that is in use.
 pub(crate) fn spymemcached(context: &Context) -> Result<Outcome> {
-    in_each(BOTH, || java(context, "Spymemcached.java"))
+    in_each(context, BOTH, || java(context, "Spymemcached.java"))
 }
 
 /// `XMemcached`: Java, with orders that want no reply.
 pub(crate) fn xmemcached(context: &Context) -> Result<Outcome> {
-    in_each(BOTH, || java(context, "Xmemcached.java"))
+    in_each(context, BOTH, || java(context, "Xmemcached.java"))
 }
 
 /// folsom: Spotify's client in Java.
 pub(crate) fn folsom(context: &Context) -> Result<Outcome> {
-    in_each(BOTH, || java(context, "Folsom.java"))
+    in_each(context, BOTH, || java(context, "Folsom.java"))
 }
 
 /// memjs: Node, the binary protocol.
 pub(crate) fn memjs(context: &Context) -> Result<Outcome> {
-    in_each(BINARY, || {
+    in_each(context, BINARY, || {
         let mut command = program("node");
         command
             .arg("tests/clients/memjs/client.js")
@@ -103,29 +107,70 @@ pub(crate) fn memjs(context: &Context) -> Result<Outcome> {
 }
 
 /// `Cache::Memcached::Fast`: Perl with C, the text protocol.
-pub(crate) fn perl(_: &Context) -> Result<Outcome> {
-    in_each(TEXT, || script("perl", "perl/client.pl"))
+pub(crate) fn perl(context: &Context) -> Result<Outcome> {
+    in_each(context, TEXT, || script("perl", "perl/client.pl"))
 }
 
 /// PHP's extension, which is libmemcached's newest release.
-pub(crate) fn php(_: &Context) -> Result<Outcome> {
-    in_each(BOTH, || script("php", "php/client.php"))
+pub(crate) fn php(context: &Context) -> Result<Outcome> {
+    in_each(context, BOTH, || script("php", "php/client.php"))
 }
 
 /// libmemcached's tools for the command line, its two load generators among them.
-pub(crate) fn libmemcached_tools(_: &Context) -> Result<Outcome> {
-    in_each(BOTH, || script("bash", "libmemcached/tools.sh"))
+pub(crate) fn libmemcached_tools(context: &Context) -> Result<Outcome> {
+    in_each(context, BOTH, || script("bash", "libmemcached/tools.sh"))
+}
+
+/// The clients of the most languages, on the kernel's TCP, with servers on a TCP/IP stack of their own: on AF_XDP, and
+/// one of them on a packet socket.
+pub(crate) fn userspace_clients(context: &Context) -> Result<Outcome> {
+    type Client = fn(&Context) -> Result<Outcome>;
+    const ALL: &[(&str, Client)] = &[
+        ("pymemcache", pymemcache),
+        ("pylibmc", pylibmc),
+        ("gomemcache", gomemcache),
+        ("dalli", dalli),
+        ("spymemcached", spymemcached),
+        ("memccapable", memccapable),
+    ];
+    if !Cable::can_be_laid() {
+        return Ok(Outcome::LeftOut(
+            "network namespaces need root, or CAP_NET_ADMIN and CAP_SYS_ADMIN, and the programs ip and ethtool".to_owned(),
+        ));
+    }
+    let mut failures = Vec::new();
+    for (driver, clients) in [("xdp", ALL), ("packet", &ALL[..1])] {
+        let context = Context {
+            site: Arc::new(Site::Cable(Cable::lay(driver)?)),
+            test_filter: None,
+            ..context.clone()
+        };
+        for (name, client) in clients {
+            match client(&context) {
+                Ok(Outcome::Passed) => {}
+                Ok(Outcome::LeftOut(why)) => println!("  {name} is left out: {why}"),
+                Err(error) => {
+                    println!("  {name} on {driver}: {error:#}");
+                    failures.push(format!("{name} on {driver}"));
+                }
+            }
+        }
+    }
+    if failures.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    bail!("it fails with {}", failures.join(" and "));
 }
 
 /// Runs the client once in each dialect, against a fresh server; one that fails does not hide the next.
-fn in_each(dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
+fn in_each(context: &Context, dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
     let path = coua()?;
     let mut failures = Vec::new();
     for dialect in dialects {
-        let server = Server::start(&path, FLAGS)?;
+        let server = context.site.start(&path, FLAGS)?;
         let mut command = client();
-        command.args(["127.0.0.1", &server.port.to_string(), dialect]);
-        if let Err(error) = run_within(LIMIT, &command) {
+        command.args([context.site.host(), &server.port.to_string(), dialect]);
+        if let Err(error) = run_within(LIMIT, &context.site.client(command)) {
             println!("  {dialect}: {error:#}");
             failures.push(*dialect);
         }

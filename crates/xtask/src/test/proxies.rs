@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::clients::{FLAGS, LIMIT, coua};
 use super::{Context, Outcome};
 use crate::commands::{program, read, run_within, target};
-use crate::server::{Server, free_port};
+use crate::server::{Server, connect, free_port};
 
 /// nutcracker (twemproxy).
 pub(crate) fn nutcracker(context: &Context) -> Result<Outcome> {
@@ -30,7 +30,7 @@ pub(crate) fn nutcracker(context: &Context) -> Result<Outcome> {
         "-s",
         &stats_port.to_string(),
     ]);
-    let proxy = Server::start_as(&mut command, port, |_| true)?;
+    let proxy = Server::start_as(&mut command, port, || connect(port).is_some())?;
     servers.are_well_behind("nutcracker", &proxy, context)
 }
 

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Context, Outcome, Step, capabilities, clients, deep, proxies};
+use super::{Context, Outcome, Step, capabilities, clients, deep, lab, proxies};
 use crate::commands::{cargo, program, read, run};
+use crate::setup::cargo_tool;
 
 /// All steps.
 pub(crate) const STEPS: &[Step] = &[
     quick("workspace", workspace),
+    quick("dpdk", dpdk),
     quick("pymemcache", clients::pymemcache),
     quick("pylibmc", clients::pylibmc),
     quick("bmemcached", clients::bmemcached),
@@ -25,6 +27,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("php", clients::php),
     quick("memccapable", capabilities::memccapable),
     quick("libmemcached-tools", clients::libmemcached_tools),
+    quick("userspace-clients", clients::userspace_clients),
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
     quick("loom", deep::loom),
@@ -34,6 +37,8 @@ pub(crate) const STEPS: &[Step] = &[
     long("stress", deep::stress),
     long("miri", deep::miri),
     long("thread-sanitizer", deep::thread_sanitizer),
+    long("lab", lab::lab),
+    long("dependencies", dependencies),
 ];
 
 const fn quick(name: &'static str, run: fn(&Context) -> Result<Outcome>) -> Step {
@@ -65,6 +70,26 @@ fn workspace(context: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// The DPDK driver, whose library a build without the feature does not need.
+fn dpdk(_: &Context) -> Result<Outcome> {
+    let features = [
+        "--features",
+        "coua/dpdk,coua-transport/dpdk,coua-bench/dpdk",
+    ];
+    let crates = ["coua", "coua-transport", "coua-dpdk-sys", "coua-bench"];
+    let crates = crates.into_iter().flat_map(|name| ["-p", name]);
+    let lints = ["--all-targets", "--", "-D", "warnings"];
+    run(cargo()
+        .arg("clippy")
+        .args(crates)
+        .args(features)
+        .args(lints))?;
+    run(cargo()
+        .args(["test", "-p", "coua-transport", "--features", "dpdk"])
+        .args(["--lib", "--test", "dpdk"]))?;
+    Ok(Outcome::Passed)
+}
+
 /// Compiles for the other architecture; nothing is run.
 fn aarch64(_: &Context) -> Result<Outcome> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -80,5 +105,13 @@ fn aarch64(_: &Context) -> Result<Outcome> {
         )));
     }
     run(cargo().args(["check", "--workspace", "--target", TARGET]))?;
+    Ok(Outcome::Passed)
+}
+
+/// Licences, sources and duplicates of what we depend on, as `deny.toml` has it. Advisories are
+/// fetched from a place that a test must not depend on.
+fn dependencies(_: &Context) -> Result<Outcome> {
+    let mut command = program(cargo_tool("cargo-deny")?);
+    run(command.args(["--all-features", "check", "licenses", "bans", "sources"]))?;
     Ok(Outcome::Passed)
 }

@@ -12,11 +12,27 @@ use crate::commands::{cargo, read};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-protocol", &[]),
     ("coua-store", &[]),
-    ("coua-transport", &[]),
-    ("coua", &["coua-protocol", "coua-store", "coua-transport"]),
+    ("coua-dpdk-sys", &[]),
+    ("coua-tcp", &[]),
+    ("coua-transport", &["coua-dpdk-sys", "coua-tcp"]),
+    (
+        "coua",
+        &[
+            "coua-protocol",
+            "coua-store",
+            "coua-transport",
+            "dev-coua-tcp",
+        ],
+    ),
     (
         "coua-bench",
-        &["coua-protocol", "coua-transport", "coua-store"],
+        &[
+            "coua-protocol",
+            "coua-tcp",
+            "dev-coua-tcp",
+            "coua-transport",
+            "coua-store",
+        ],
     ),
     (
         "coua-sim",
@@ -60,7 +76,9 @@ fn imports(metadata: &str) -> Result<BTreeMap<String, Vec<String>>> {
             .context("a package lists dependencies")?;
         let ours = dependencies
             .iter()
-            .filter(|dependency| dependency["path"].is_string());
+            .filter(|dependency| dependency["path"].is_string())
+            // Its own features, for its own tests.
+            .filter(|dependency| dependency["name"] != package["name"]);
         let names = ours.map(|dependency| {
             let of_tests = if dependency["kind"] == "dev" {
                 "dev-"

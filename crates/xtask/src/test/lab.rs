@@ -1,0 +1,146 @@
+//! What needs a kernel or cards that this machine may not have: tests of the server in a virtual machine.
+//!
+//! `scripts/lab-run` boots an emulated machine with a whole Debian kernel over this machine's file
+//! system. cargo builds here and has the test program run there, so that such a test is one like any
+//! other, behind the feature `lab`.
+
+use std::env::consts::{ARCH, OS};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::deep::minutes;
+use super::{Context, Outcome};
+use crate::commands::{cargo, program, root, run_within, succeeds, target};
+
+/// A machine, and the tests of `userspace` that are for it.
+struct Machine {
+    /// The beginning of their names.
+    tests: &'static str,
+    /// Its kernel, in the words of `lab-run`.
+    kernel: &'static [&'static str],
+    /// Its modules and cards, in the same.
+    devices: &'static [&'static str],
+}
+
+/// All machines. The card of virtio is behind an IOMMU, without which its driver copies.
+const MACHINES: &[Machine] = &[
+    Machine {
+        tests: "bad_links::",
+        kernel: &[],
+        devices: &[
+            "--module=veth",
+            "--module=sch_netem",
+            "--module=sch_ingress",
+            "--module=cls_matchall",
+            "--module=act_mirred",
+            // It makes two interfaces by itself unless told not to.
+            "--module=ifb,numifbs=0",
+        ],
+    },
+    Machine {
+        tests: "cards::virtio",
+        kernel: NEW_KERNEL,
+        devices: &[
+            "--iommu",
+            "--nic=virtio,queues=2,tap=tap0",
+            "--nic=virtio,queues=2,tap=tap1",
+        ],
+    },
+    Machine {
+        tests: "cards::vmxnet3",
+        kernel: NEW_KERNEL,
+        devices: &["--nic=vmxnet3,hub=1", "--nic=vmxnet3,hub=1"],
+    },
+];
+
+/// A release of Debian's with a kernel that knows AF_XDP without copies on virtio, and XDP on vmxnet3.
+const NEW_KERNEL: &[&str] = &["--suite=trixie-backports"];
+
+/// Two TAP devices and a bridge between them: the cable of cards with several queues. Everything of
+/// it is in a network namespace that goes with the machine.
+const CABLE: &str = "ip link add bridge type bridge mcast_snooping 0 && ip link set bridge up &&
+for tap in tap0 tap1; do
+    ip tuntap add $tap mode tap multi_queue && ip link set $tap master bridge up || exit
+done &&
+exec \"$@\"";
+
+/// Boots each machine, and runs its tests in it.
+pub(crate) fn lab(_: &Context) -> Result<Outcome> {
+    if (OS, ARCH) != ("linux", "x86_64") {
+        let why = "the virtual machine is one of Linux on x86-64".to_owned();
+        return Ok(Outcome::LeftOut(why));
+    }
+    if !succeeds(program("unshare").args(["--net", "true"])) {
+        let why = "network namespaces need root, or CAP_SYS_ADMIN".to_owned();
+        return Ok(Outcome::LeftOut(why));
+    }
+    let (mut left_out, mut failed) = (Vec::new(), Vec::new());
+    for machine in MACHINES {
+        if let Err(why) = machine.boots() {
+            println!("  no machine for {}: {why}", machine.tests);
+            left_out.push(format!("{} ({why})", machine.tests));
+        } else if let Err(error) = run_within(minutes(40), &machine.tests_in()) {
+            println!("  {}: {error:#}", machine.tests);
+            failed.push(machine.tests);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("tests fail in the virtual machine: {}", failed.join(", "));
+    }
+    if !left_out.is_empty() {
+        let why = format!("no virtual machine for {}", left_out.join(", "));
+        return Ok(Outcome::LeftOut(why));
+    }
+    Ok(Outcome::Passed)
+}
+
+impl Machine {
+    /// Whether its kernel can be booted here, and is fetched if need be; else why not.
+    fn boots(&self) -> Result<(), String> {
+        let output = program(root().join("scripts/lab-run"))
+            .args(self.kernel)
+            .arg("true")
+            .output();
+        let output = output.map_err(|error| format!("scripts/lab-run: {error}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let why = said.lines().find(|line| line.contains("error"));
+        let why = why.or(said.lines().next_back());
+        Err(why.unwrap_or("it ends at once").trim().to_owned())
+    }
+
+    /// cargo with the machine in the place where it runs test programs.
+    fn tests_in(&self) -> Command {
+        let lab_run = self.lab_run();
+        // Rust's notation of a list of words is TOML's.
+        let runner: Vec<_> = std::iter::once(lab_run.get_program())
+            .chain(lab_run.get_args())
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let runner = format!("target.'cfg(all())'.runner={runner:?}");
+        let mut command = cargo();
+        command.args(["test", "--config", &runner, "-p", "coua"]);
+        command.args(["--features", "lab", "--test", "userspace"]);
+        // Each test has the machine for itself.
+        command.args(["--", "--nocapture", "--test-threads=1", self.tests]);
+        command
+    }
+
+    /// The machine, ready for a command: with room for the server and its clients, and the folder
+    /// of what cargo builds, which it would not see in `/tmp`.
+    fn lab_run(&self) -> Command {
+        let mut command = program("unshare");
+        command.args(["--net", "sh", "-c", CABLE, "sh"]);
+        command.arg(root().join("scripts/lab-run"));
+        let folder = |flag: &str, path: &Path| format!("{flag}={}", path.display());
+        command.arg(folder("--dir", &root()));
+        command.arg(folder("--share", &target()));
+        command.args(["--mem=2G", "--timeout=1800"]);
+        command.args(self.kernel).args(self.devices).arg("--");
+        command
+    }
+}

@@ -1,0 +1,163 @@
+//! Where the servers of the steps run, and how a client reaches them.
+//!
+//! On loopback, as any program is; or at the other end of a cable, on a TCP/IP stack of the server's
+//! own, with the client on the kernel's:
+//!
+//! ```text
+//! ┌ namespace ────┐                ┌ namespace ────┐
+//! │ server   eth0 ├────── veth ────┤ eth0   client │
+//! └───────────────┘                └───────────────┘
+//! ```
+
+use std::path::Path;
+use std::process::{Command, id};
+
+use anyhow::Result;
+
+use crate::commands::{program, read, succeeds, under};
+use crate::server::Server;
+
+/// What the interfaces of a cable are called in both namespaces.
+const DEVICE: &str = "eth0";
+/// The addresses of server and client.
+const ADDRESSES: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
+/// The port of servers that have a network for themselves.
+const PORT: u16 = 11211;
+/// Receive and transmit queues of an interface, for as many workers.
+const QUEUES: &str = "numrxqueues 2 numtxqueues 2";
+
+/// Where servers run.
+pub(crate) enum Site {
+    /// At a free port of loopback.
+    Loopback,
+    /// On a stack of their own.
+    Cable(Cable),
+}
+
+impl Site {
+    /// Starts a server and waits for its first answer.
+    pub(crate) fn start(&self, path: &Path, flags: &[&str]) -> Result<Server> {
+        match self {
+            Site::Loopback => Server::start(path, flags),
+            Site::Cable(cable) => cable.start(path, flags),
+        }
+    }
+
+    /// The host of its servers, for a client.
+    pub(crate) fn host(&self) -> &'static str {
+        match self {
+            Site::Loopback => "127.0.0.1",
+            Site::Cable(_) => ADDRESSES[0],
+        }
+    }
+
+    /// The command as it runs where the clients are.
+    pub(crate) fn client(&self, command: Command) -> Command {
+        match self {
+            Site::Loopback => command,
+            Site::Cable(cable) => within(&cable.clients, &command),
+        }
+    }
+}
+
+/// Two network namespaces with a cable between them. Dropping it deletes both.
+pub(crate) struct Cable {
+    servers: String,
+    clients: String,
+    driver: &'static str,
+}
+
+impl Cable {
+    /// Whether this process may make network namespaces, and what it needs is installed.
+    pub(crate) fn can_be_laid() -> bool {
+        let name = format!("coua-probe-{}", id());
+        let made = succeeds(program("ip").args(["netns", "add", &name]));
+        made && succeeds(program("ip").args(["netns", "del", &name]))
+            && succeeds(program("ethtool").arg("--version"))
+    }
+
+    /// Lays one, for servers with `--net DRIVER:eth0`.
+    pub(crate) fn lay(driver: &'static str) -> Result<Cable> {
+        let [servers, clients] =
+            ["servers", "clients"].map(|side| format!("coua-{side}-{driver}-{}", id()));
+        // From here on they are deleted whatever happens.
+        let cable = Cable {
+            servers,
+            clients,
+            driver,
+        };
+        let (ours, theirs) = (&cable.servers, &cable.clients);
+        for namespace in [ours, theirs] {
+            ip(&format!("netns add {namespace}"))?;
+        }
+        ip(&format!(
+            "-n {ours} link add {DEVICE} {QUEUES} type veth peer name {DEVICE} netns {theirs} {QUEUES}"
+        ))?;
+        for namespace in [ours, theirs] {
+            ip(&format!("-n {namespace} link set {DEVICE} up"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+            // A cable within the machine leaves checksums out, and segments uncut.
+            let mut offloads = program("ethtool");
+            offloads.args(["-K", DEVICE, "tx", "off", "tso", "off", "gso", "off"]);
+            read(&mut within(namespace, &offloads))?;
+        }
+        ip(&format!(
+            "-n {theirs} addr add {}/24 dev {DEVICE}",
+            ADDRESSES[1]
+        ))?;
+        if cable.takes_address() {
+            ip(&format!(
+                "-n {ours} addr add {}/24 dev {DEVICE}",
+                ADDRESSES[0]
+            ))?;
+        }
+        Ok(cable)
+    }
+
+    /// The driver takes the interface's address over, and leaves ARP to the kernel.
+    fn takes_address(&self) -> bool {
+        self.driver == "xdp"
+    }
+
+    fn start(&self, path: &Path, flags: &[&str]) -> Result<Server> {
+        let mut command = program(path);
+        command.args(["-u", "root", "-p", &PORT.to_string()]);
+        command.args(["--net", &format!("{}:{DEVICE}", self.driver)]);
+        if !self.takes_address() {
+            command.args(["--address", &format!("{}/24", ADDRESSES[0])]);
+        }
+        command.args(flags);
+        let mut command = within(&self.servers, &command);
+        Server::start_as(&mut command, PORT, || self.is_answered())
+    }
+
+    /// Whether a client hears from the server.
+    fn is_answered(&self) -> bool {
+        let talk = format!(
+            r#"exec 3<>/dev/tcp/{}/{PORT} && printf 'mn\r\n' >&3 && read -r -t 2 answer <&3 && [ "$answer" = $'MN\r' ]"#,
+            ADDRESSES[0]
+        );
+        let mut command = program("timeout");
+        command.args(["2", "bash", "-c", &talk]);
+        succeeds(&mut within(&self.clients, &command))
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        for name in [&self.servers, &self.clients] {
+            // Where it was never made there is nothing to delete.
+            succeeds(program("ip").args(["netns", "del", name]));
+        }
+    }
+}
+
+/// The same command in a network namespace.
+fn within(namespace: &str, command: &Command) -> Command {
+    under("ip", &["netns", "exec", namespace], command)
+}
+
+fn ip(words: &str) -> Result<()> {
+    read(program("ip").args(words.split_whitespace()))?;
+    Ok(())
+}
