@@ -49,6 +49,24 @@ struct Attack {
 /// What is done in one attack.
 type Run = fn(&mut Attack);
 
+impl Attack {
+    /// Forges until so many connections are open, that of the question included: frames get lost.
+    fn insist_on_connections(&mut self, count: usize, forge: impl Fn(&mut Forger)) {
+        let forger = &mut self.forger;
+        let mut client = self.scene.connect(ADDRESSES[0]);
+        let line = format!("STAT curr_connections {count}\r\n");
+        self.scene.poll(|| {
+            forge(forger);
+            forger.heard();
+            // Until they have come, or are lost.
+            (0..10).find_map(|_| {
+                thread::sleep(Duration::from_millis(50));
+                ask(&mut client, "stats").contains(&line).then_some(())
+            })
+        });
+    }
+}
+
 /// All of it, against a server on a driver.
 fn attack(driver: &str) {
     let scene = Scene::open(driver, &[]);
@@ -154,31 +172,31 @@ fn check_port(heard: &Heard) {
 
 /// Connections that are opened, and then nothing, or the beginning of a request.
 fn idle_connections(attack: &mut Attack) {
-    let mut ends = Vec::new();
-    for number in 0..IDLE {
-        let from = (NOBODY, 10_000 + number);
-        let seq = attack.forger.ask_for_connection(from, 77);
-        attack
-            .forger
-            .segment(from, Flags::ACK, (78, seq.wrapping_add(1)), b"");
-        let begun: &[u8] = if number % 2 == 0 {
-            b""
-        } else {
-            b"set a 0 0 1000\r\nabc"
-        };
-        if !begun.is_empty() {
-            attack
-                .forger
-                .segment(from, Flags::ACK, (78, seq.wrapping_add(1)), begun);
+    let ends: Vec<(Place, u32, &[u8])> = (0..IDLE)
+        .map(|number| {
+            let from = (NOBODY, 10_000 + number);
+            let first = attack.forger.ask_for_connection(from, 77).wrapping_add(1);
+            let begun: &[u8] = match number % 2 {
+                0 => b"",
+                _ => b"set a 0 0 1000\r\nabc",
+            };
+            (from, first, begun)
+        })
+        .collect();
+    attack.insist_on_connections(usize::from(IDLE) + 2, |forger| {
+        for (from, first, begun) in &ends {
+            forger.segment(*from, Flags::ACK, (78, *first), b"");
+            if !begun.is_empty() {
+                forger.segment(*from, Flags::ACK, (78, *first), begun);
+            }
         }
-        ends.push((from, 78 + u32::try_from(begun.len()).expect("short")));
-    }
-    attack.forger.flush();
-    attack.scene.wait_for_connections(usize::from(IDLE) + 2);
-    for (from, seq) in ends {
-        attack.forger.segment(from, Flags::RST, (seq, 0), b"");
-    }
-    attack.forger.flush();
+    });
+    attack.insist_on_connections(2, |forger| {
+        for (from, _, begun) in &ends {
+            let next = 78 + u32::try_from(begun.len()).expect("short");
+            forger.segment(*from, Flags::RST, (next, 0), b"");
+        }
+    });
 }
 
 /// They ask for a megabyte again and again.
@@ -241,9 +259,9 @@ fn lies(attack: &mut Attack) {
     let from = (NOBODY, 20_000);
     let forger = &mut attack.forger;
     let first = forger.ask_for_connection(from, 77).wrapping_add(1);
-    forger.segment(from, Flags::ACK, (78, first), b"get big\r\n");
+    let get = |forger: &mut Forger| forger.segment(from, Flags::ACK, (78, first), b"get big\r\n");
     let is_full = |heard: &Heard| heard.to == from && heard.payload_len == FULL_LEN;
-    let whole = forger.wait_for("the value", is_full);
+    let whole = forger.insist("the value", get, is_full);
     let (seq, next) = (whole.header.seq.0, 78 + 9);
     // What is before it may be in the same burst; all from it on stays on its way.
     forger.segment(from, Flags::ACK, (next, seq), b"");
@@ -256,25 +274,25 @@ fn lies(attack: &mut Attack) {
     let is_again = |heard: &Heard| heard.to == from && heard.header.seq.0 == seq;
     let again = forger.wait_for("it once more", is_again);
     assert_eq!(again.payload_len, FULL_LEN, "lies were believed");
-    for lie in LIES {
-        forger.icmp(lie, from, seq);
-    }
+    let believed = |forger: &mut Forger| LIES.iter().for_each(|&lie| forger.icmp(lie, from, seq));
     let is_shorter = |heard: &Heard| is_again(heard) && heard.payload_len < FULL_LEN;
-    let narrow = forger.wait_for("shorter segments", is_shorter);
+    let narrow = forger.insist("shorter segments", believed, is_shorter);
     assert!(narrow.payload_len >= 500, "{} bytes", narrow.payload_len);
-    forger.segment(from, Flags::RST, (next, 0), b"");
-    forger.flush();
+    attack.insist_on_connections(3, |forger| {
+        forger.segment(from, Flags::RST, (next, 0), b"");
+    });
 }
 
 /// Somebody who sees a connection's numbers, and does not hit the one that counts (RFC 5961).
 fn injections(attack: &mut Attack) {
     let (mut client, own) = client(&attack.scene);
     let forger = &mut attack.forger;
-    forger.heard();
-    exchange(&mut client, b"set victim 0 0 1\r\nv\r\n", b"STORED\r\n");
-    let heard = forger.wait_for("the answer", |heard| {
-        heard.to == own && heard.payload_len > 0
-    });
+    let mut ask = client.try_clone().expect("a socket can be cloned");
+    let is_answer = |heard: &Heard| heard.to == own && heard.payload_len > 0;
+    let set = |_: &mut Forger| {
+        exchange(&mut ask, b"set victim 0 0 1\r\nv\r\n", b"STORED\r\n");
+    };
+    let heard = forger.insist("the answer", set, is_answer);
     let (next, acknowledged) = (heard.header.ack.0, heard.header.seq.0);
     let flush: &[u8] = b"flush_all\r\n";
     for distance in [1 << 31, 1 << 24, 1 << 20, u32::MAX - 100_000, u32::MAX] {
