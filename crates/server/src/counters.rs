@@ -123,6 +123,8 @@ counters! {
     listen_disabled_us,
     /// Connections closed because connection buffers had used up their share of memory.
     connections_shed,
+    /// Long values that were not sent because connections held as much memory as they may.
+    values_refused,
     /// Datagrams that held requests.
     udp_requests,
     /// Datagrams that held none, came from an address that is not answered, or found no room.

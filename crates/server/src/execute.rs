@@ -44,7 +44,7 @@ pub enum Outcome {
 impl From<Flushed> for Outcome {
     fn from(flushed: Flushed) -> Outcome {
         match flushed {
-            Flushed::All => Outcome::Done,
+            Flushed::All | Flushed::Refused => Outcome::Done,
             Flushed::Blocked => Outcome::Blocked,
             Flushed::Broken => Outcome::Close,
             Flushed::NoMemory => Outcome::CloseForMemory,

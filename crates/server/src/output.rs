@@ -4,9 +4,9 @@
 //! system call. What the kernel does not take moves to the connection's
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
 
-use coua_protocol::reply::{Full, Reply};
+use coua_protocol::reply::{Full, Line, Reply};
 use coua_protocol::{Asked, ErrorLine};
-use coua_store::{Burst, Item};
+use coua_store::{Burst, Item, Pinned};
 use coua_transport::sockets::Sent;
 
 use crate::buffers::Pool;
@@ -19,8 +19,9 @@ pub const OUTPUT_LEN: usize = 96 << 10;
 /// Values from this length on are sent from where they lie in the store.
 pub const IN_PLACE_LEN_MIN: usize = 16 << 10;
 
-/// Values up to this length are copied where they can be neither sent nor pinned.
-const COPIED_LEN_MAX: usize = 64 << 10;
+/// Values up to this length are copied where they can be neither sent nor pinned; longer ones are
+/// pinned before their first byte leaves, for nobody could take it back.
+pub const COPIED_LEN_MAX: usize = 64 << 10;
 
 /// What any one reply takes at most, a copied value included: the key in base64 and all flags are
 /// far below what is added to the value here.
@@ -45,18 +46,58 @@ pub enum Flushed {
     Broken,
     /// There is no memory to keep the rest in: the connection must be closed.
     NoMemory,
+    /// The value has been refused, and what is to be sent instead lies in the buffer.
+    Refused,
 }
 
 /// A value that is sent from where it lies in the store.
 pub struct InPlace<'i> {
     /// Whose value.
     pub item: &'i Item<'i>,
-    /// What follows the value.
-    pub tail: &'static [u8],
+    /// What it answers.
+    pub question: Question,
     /// Where in the buffer the reply begins that the value belongs to.
     pub reply_start: usize,
-    /// The binary request that it answers, if it is one.
-    pub asked: Option<Asked>,
+}
+
+/// What a value answers.
+#[derive(Clone, Copy, Debug)]
+pub enum Question {
+    /// A key of a `get`.
+    Classic {
+        /// `END` follows.
+        last: bool,
+    },
+    /// An `mg`.
+    Meta,
+    /// A binary request.
+    Binary(Asked),
+}
+
+impl Question {
+    /// What follows the value.
+    fn tail(self) -> &'static [u8] {
+        match self {
+            Question::Classic { last: true } => b"\r\nEND\r\n",
+            Question::Classic { last: false } | Question::Meta => b"\r\n",
+            Question::Binary(_) => b"",
+        }
+    }
+
+    /// Answers in the value's place where memory for connections is used up. A key of a `get` is
+    /// missing then: a client reads no line of another kind between values.
+    fn refuse(self, reply: &mut Reply<'_>) -> Result<(), Full> {
+        let error = ErrorLine::OutOfMemoryReply;
+        match self {
+            Question::Classic { last: true } => reply.line(Line::End),
+            Question::Classic { last: false } => Ok(()),
+            Question::Meta => reply.error(error),
+            Question::Binary(asked) => {
+                let (status, text) = error.into();
+                reply.binary_error(asked, status, text)
+            }
+        }
+    }
 }
 
 /// A datagram's reply that has become too long is lost.
@@ -155,7 +196,8 @@ impl Output {
         Flushed::All
     }
 
-    /// Sends everything, then `value` from where it lies in the store.
+    /// Sends everything, then `value` from where it lies in the store. A long value that cannot be
+    /// pinned is refused.
     pub fn flush_with_value(
         &mut self,
         value: &InPlace<'_>,
@@ -164,23 +206,40 @@ impl Output {
         pool: &mut Pool,
     ) -> Flushed {
         let mut sent = 0;
-        let total = self.len + value.item.value_len() + value.tail.len();
-        let pieces = std::iter::once(&self.buffer[..self.len])
-            .chain(value.item.value())
-            .chain(std::iter::once(value.tail));
+        let tail = value.question.tail();
+        let total = self.len + value.item.value_len() + tail.len();
+        let pieces = || {
+            std::iter::once(&self.buffer[..self.len])
+                .chain(value.item.value())
+                .chain(std::iter::once(tail))
+        };
         if let Some(datagram) = &mut session.datagram {
+            let fits = datagram.gather(pieces());
             self.bytes_sent += total as u64;
             self.len = 0;
-            return gathered(datagram.gather(pieces));
+            return gathered(fits);
         }
-        let drained = send_pieces(&session.stream, pieces, total, &mut sent);
+        let pinned = match value.item.value_len() > COPIED_LEN_MAX {
+            false => None,
+            true => match burst.pin(value.item) {
+                Some(pinned) => Some(pinned),
+                None => {
+                    self.truncate(value.reply_start);
+                    self.reply(|reply| value.question.refuse(reply));
+                    return Flushed::Refused;
+                }
+            },
+        };
+        let drained = send_pieces(&session.stream, pieces(), total, &mut sent);
         self.bytes_sent += sent as u64;
         let flushed = match drained {
             Drained::All => Flushed::All,
             Drained::Broken => Flushed::Broken,
-            Drained::Blocked => self
-                .queue_rest(sent, value, burst, session, pool)
-                .map_or_else(Flushed::from, |()| Flushed::Blocked),
+            Drained::Blocked => {
+                let pinned = pinned.or_else(|| burst.pin(value.item));
+                self.queue_rest(sent, value, pinned, session, pool)
+                    .map_or_else(Flushed::from, |()| Flushed::Blocked)
+            }
         };
         self.len = 0;
         flushed
@@ -191,40 +250,22 @@ impl Output {
         &mut self,
         sent: usize,
         value: &InPlace<'_>,
-        burst: &Burst<'_>,
+        pinned: Option<Pinned>,
         session: &mut Session,
         pool: &mut Pool,
     ) -> Result<(), NoMemory> {
         let queue = session.queue.get_or_insert_default();
-        let value_sent = sent.saturating_sub(self.len);
-        let buffered = &self.buffer[sent.min(self.len)..self.len];
-        if let Some(pinned) = burst.pin(value.item) {
-            queue.push(pool, buffered)?;
-            queue.push_value(pinned, value.tail, value_sent);
-        } else if value.item.value_len() <= COPIED_LEN_MAX {
-            queue.push(pool, buffered)?;
-            let mut skip = value_sent;
-            for chunk in value.item.value().chain(std::iter::once(value.tail)) {
-                let begin = skip.min(chunk.len());
-                skip -= begin;
-                queue.push(pool, &chunk[begin..])?;
-            }
-        } else if sent <= value.reply_start {
-            queue.push(pool, &self.buffer[sent..value.reply_start])?;
-            let mut room = [0; 128];
-            let mut refusal = Reply::new(&mut room);
-            let error = ErrorLine::OutOfMemoryReply;
-            let written = match value.asked {
-                None => refusal.error(error),
-                Some(asked) => {
-                    let (status, text) = error.into();
-                    refusal.binary_error(asked, status, text)
-                }
-            };
-            written.expect("an error is short");
-            queue.push(pool, refusal.written())?;
-        } else {
-            return Err(NoMemory);
+        let mut skip = sent.saturating_sub(self.len);
+        let tail = value.question.tail();
+        queue.push(pool, &self.buffer[sent.min(self.len)..self.len])?;
+        if let Some(pinned) = pinned {
+            queue.push_value(pinned, tail, skip);
+            return Ok(());
+        }
+        for chunk in value.item.value().chain(std::iter::once(tail)) {
+            let begin = skip.min(chunk.len());
+            skip -= begin;
+            queue.push(pool, &chunk[begin..])?;
         }
         Ok(())
     }

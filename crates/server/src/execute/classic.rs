@@ -4,11 +4,11 @@ use coua_protocol::reply::Line;
 use coua_protocol::{
     Arithmetic, ErrorLine, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
-use coua_store::{Access, Burst, Counted, Delete, Deleted, Item, Mode, Put, Refused, Stored};
+use coua_store::{Access, Burst, Counted, Delete, Deleted, Item, Key, Mode, Put, Refused, Stored};
 
 use super::binary::ItemForm;
 use super::{Answers, Executor, Outcome, Request, To, stored_key};
-use crate::output::InPlace;
+use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
 use crate::session::Session;
 use crate::stats::PrefixEvent;
 
@@ -34,8 +34,15 @@ impl Executor<'_, '_> {
     ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
+        let found = self.burst.get_ahead(&key, request.ahead, form.access(true));
+        if let Ok(item) = &found
+            && !form.is_copied(item)
+            && self.waits_for_pin(item, request.gives_up)
+        {
+            return Outcome::Wait;
+        }
         self.answers.counters.cmd_get.add(1);
-        match self.burst.get_ahead(&key, request.ahead, form.access(true)) {
+        match found {
             Ok(item) => {
                 self.answers.counters.get_hits.add(1);
                 self.answers.count_prefix(sent, PrefixEvent::Hit);
@@ -51,6 +58,24 @@ impl Executor<'_, '_> {
         }
     }
 
+    /// Whether a value that is sent from where it lies must wait until connections hold less memory.
+    fn waits_for_pin(&self, item: &Item<'_>, gives_up: bool) -> bool {
+        !gives_up && item.value_len() > COPIED_LEN_MAX && !self.burst.can_pin(item)
+    }
+
+    /// The same for a request that does more than look at an item, before it does anything.
+    pub(super) fn must_wait_for_pin(&self, key: &Key<'_>, gives_up: bool) -> bool {
+        let access = Access {
+            bump: false,
+            cas: false,
+        };
+        self.burst.holds_memory()
+            && self
+                .burst
+                .get(key, access)
+                .is_ok_and(|item| self.waits_for_pin(&item, gives_up))
+    }
+
     pub(super) fn get_and_touch(
         &mut self,
         request: Request<'_>,
@@ -60,6 +85,9 @@ impl Executor<'_, '_> {
     ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
+        if self.must_wait_for_pin(&key, request.gives_up) {
+            return Outcome::Wait;
+        }
         let expiry = self.answers.expiry(exptime);
         let access = form.access(true);
         self.answers.counters.cmd_touch.add(1);
@@ -256,24 +284,23 @@ impl Answers<'_> {
         form: ItemForm,
     ) -> Outcome {
         let reply_start = self.output.next_start();
-        let (tail, asked): (&[u8], _) = match form {
+        let question = match form {
             ItemForm::Classic { cas, last } => {
                 let (key, flags) = (item.key(), item.client_flags());
                 let cas = cas.then(|| self.shown_cas(item.cas()));
                 self.output
                     .reply(|reply| reply.value_line(key, flags, cas, item.value_len()));
-                (if last { b"\r\nEND\r\n" } else { b"\r\n" }, None)
+                Question::Classic { last }
             }
             ItemForm::Binary(binary) => {
                 self.binary_head(item, binary);
-                (b"", Some(binary.asked))
+                Question::Binary(binary.asked)
             }
         };
         let value = InPlace {
             item,
-            tail,
+            question,
             reply_start,
-            asked,
         };
         self.send_in_place(burst, session, &value)
     }
@@ -323,9 +350,13 @@ impl Answers<'_> {
         session: &mut Session,
         value: &InPlace<'_>,
     ) -> Outcome {
-        self.output
-            .flush_with_value(value, burst, session, self.pool)
-            .into()
+        let flushed = self
+            .output
+            .flush_with_value(value, burst, session, self.pool);
+        if flushed == Flushed::Refused {
+            self.counters.values_refused.add(1);
+        }
+        flushed.into()
     }
 
     pub(super) fn get_end(&mut self) -> Outcome {

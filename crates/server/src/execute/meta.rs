@@ -10,13 +10,16 @@ use coua_store::{
 
 use super::classic::StoreAnswer;
 use super::{Answers, Executor, Outcome, Request, To, stored_key};
-use crate::output::{IN_PLACE_LEN_MIN, InPlace};
+use crate::output::{IN_PLACE_LEN_MIN, InPlace, Question};
 
 impl Executor<'_, '_> {
     pub(super) fn meta_get(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
         let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
         let key = self.key(bytes, request.hash);
+        if meta.set.has(b'v') && self.must_wait_for_pin(&key, request.gives_up) {
+            return Outcome::Wait;
+        }
         let mut get = self.answers.meta_get_request(meta, request.input);
         let ends_it = get
             .touch
@@ -82,9 +85,8 @@ impl Executor<'_, '_> {
                 output.reply(|reply| reply.meta(MetaHead::Value(value_len), flags, &facts));
                 let value = InPlace {
                     item: &item,
-                    tail: b"\r\n",
+                    question: Question::Meta,
                     reply_start,
-                    asked: None,
                 };
                 self.answers
                     .send_in_place(&self.burst, request.session, &value)

@@ -35,7 +35,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("total_connections", counts.total_connections);
     stats.add("rejected_connections", counts.rejected_connections);
     stats.add("connection_structures", shared.registry.open_most());
-    stats.add("response_obj_oom", 0);
+    stats.add("response_obj_oom", counts.values_refused);
     stats.add("response_obj_count", 0);
     stats.add("response_obj_bytes", 0);
     let gauges = shared.gauges();

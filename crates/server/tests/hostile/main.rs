@@ -8,6 +8,7 @@
 //! What single bad requests are answered: the scripts of `wire`.
 
 mod dialects;
+mod readers;
 mod scene;
 mod witness;
 

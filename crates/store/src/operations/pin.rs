@@ -19,25 +19,20 @@ pub struct Pinned {
 
 impl Burst<'_> {
     /// Pins the value of `item`, which this burst has found. `None` where pins and uploads hold an
-    /// eighth of memory already: then the value has to be copied.
+    /// eighth of memory already: then the value has to be copied, or to wait.
+    ///
+    /// # Panics
+    /// If the item is another store's.
     pub fn pin(&self, item: &Item<'_>) -> Option<Pinned> {
         let store = &self.worker.store;
         assert!(
             std::ptr::eq(item.store, &raw const **store),
             "an item of another store"
         );
-        let pieces: Box<[Location]> = item
-            .raw
-            .chunks()
-            .iter()
-            .map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
-            .collect();
-        // Neighbouring pieces mostly lie in one segment.
-        let segment = |&location: &Location| store.log.segment_of(location);
-        let new = 1 + pieces.chunk_by(|a, b| segment(a) == segment(b)).count();
-        if store.log.held_count() + new > store.held_max {
+        if !self.can_pin(item) {
             return None;
         }
+        let pieces: Box<[Location]> = pieces(item).collect();
         store.log.hold(item.location);
         for &piece in &pieces {
             store.log.hold(piece);
@@ -49,6 +44,34 @@ impl Burst<'_> {
             value_len: item.value_len(),
         })
     }
+
+    /// Whether pins or uploads hold memory at this moment.
+    pub fn holds_memory(&self) -> bool {
+        self.worker.store.log.held_count() > 0
+    }
+
+    /// Whether [`Burst::pin`] would pin it at this moment. Where nothing is held it does, whatever the
+    /// length: also a small memory lets one value out at a time.
+    pub fn can_pin(&self, item: &Item<'_>) -> bool {
+        let store = &self.worker.store;
+        let held = store.log.held_count();
+        if held == 0 {
+            return true;
+        }
+        // Neighbouring pieces mostly lie in one segment.
+        let mut last = None;
+        let new = pieces(item).filter(|&piece| {
+            let segment = store.log.segment_of(piece);
+            last.replace(segment) != Some(segment)
+        });
+        held + 1 + new.count() <= store.held_max
+    }
+}
+
+/// Where a large value's pieces are; none where the value lies behind its key.
+fn pieces(item: &Item<'_>) -> impl Iterator<Item = Location> {
+    let chunks = item.raw.chunks().iter();
+    chunks.map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
 }
 
 impl Pinned {
