@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     echo as echo_command, fill, hits as hits_command, memory, net, net_echo, net_load, run, server,
-    soak as soak_command, stack, store, verify,
+    soak as soak_command, stack, store, verify, workers,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -48,6 +48,7 @@ enum Command {
     NetEcho(net_echo::Flags),
     Stack(stack::Flags),
     Store(store::Flags),
+    Workers(workers::Flags),
     Soak(soak_command::Flags),
 }
 
@@ -65,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Command::NetEcho(flags) => net_echo::run(&flags),
         Command::Stack(flags) => stack::run(&flags),
         Command::Store(flags) => store::run(&flags),
+        Command::Workers(flags) => workers::run(&flags),
         Command::Soak(flags) => soak_command::run(&flags),
     }
 }

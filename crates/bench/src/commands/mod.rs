@@ -14,3 +14,4 @@ pub(crate) mod soak;
 pub(crate) mod stack;
 pub(crate) mod store;
 pub(crate) mod verify;
+pub(crate) mod workers;

@@ -176,42 +176,53 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn plan(flags: &Flags) -> anyhow::Result<Plan> {
-    let shape = &flags.shape;
-    ensure!(
-        (1..=KEYS_MAX).contains(&shape.keys),
-        "there may be 1 to {KEYS_MAX} keys"
-    );
     ensure!(
         flags.rate.is_none_or(|rate| rate > 0.0),
         "--rate 0 asks for nothing"
     );
-    let keys = KeyFormat::new(shape.key_size, shape.keys)
-        .context("so many keys do not fit into keys of this size")?;
-    let values = Arc::new(Values::new(shape.value_size));
-    let sampler = Sampler::new(shape.popularity, shape.keys, flags.seed);
-    let requests = Requests::new(keys, values.clone(), sampler, shape.sets);
-    let settings = Settings {
-        server: (flags.server.ip().into(), flags.server.port()),
-        connections: shape.connections,
-        depth: shape.depth,
-        outstanding: shape.outstanding,
-        requests,
-        keys,
-        values,
-        answers: match flags.answers {
-            Who::Cache => Answers::Cache,
-            Who::FullCache => Answers::FullCache,
-            Who::Same => Answers::Same,
-            Who::Mirror => Answers::Mirror,
-        },
-        seed: flags.seed,
+    let answers = match flags.answers {
+        Who::Cache => Answers::Cache,
+        Who::FullCache => Answers::FullCache,
+        Who::Same => Answers::Same,
+        Who::Mirror => Answers::Mirror,
     };
     Ok(Plan {
-        settings,
+        settings: flags.shape.settings(flags.server, answers, flags.seed)?,
         rate: flags.rate,
         warm_up: seconds(flags.warm_up)?,
         time: seconds(flags.seconds)?,
     })
+}
+
+impl Shape {
+    /// Clients that put this load on a server.
+    pub(crate) fn settings(
+        &self,
+        server: SocketAddr,
+        answers: Answers,
+        seed: u64,
+    ) -> anyhow::Result<Settings> {
+        ensure!(
+            (1..=KEYS_MAX).contains(&self.keys),
+            "there may be 1 to {KEYS_MAX} keys"
+        );
+        let keys = KeyFormat::new(self.key_size, self.keys)
+            .context("so many keys do not fit into keys of this size")?;
+        let values = Arc::new(Values::new(self.value_size));
+        let sampler = Sampler::new(self.popularity, self.keys, seed);
+        let requests = Requests::new(keys, values.clone(), sampler, self.sets);
+        Ok(Settings {
+            server: (server.ip().into(), server.port()),
+            connections: self.connections,
+            depth: self.depth,
+            outstanding: self.outstanding,
+            requests,
+            keys,
+            values,
+            answers,
+            seed,
+        })
+    }
 }
 
 impl Outcome {

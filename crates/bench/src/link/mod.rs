@@ -4,8 +4,10 @@
 pub(crate) mod client;
 mod drive;
 mod echo;
+mod inside;
 mod kind;
 
 pub(crate) use drive::{Driver, Plan};
 pub(crate) use echo::{Echo, Reply};
+pub(crate) use inside::{Control, Inside};
 pub(crate) use kind::{End, Kind};

@@ -89,6 +89,14 @@ impl Sockets {
         Ok(sockets)
     }
 
+    /// Gives a worker a queue of a card that somebody else has opened.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    pub fn give_seat(&mut self, worker: usize, seat: Seat) {
+        self.by_worker[worker].seat = Some(seat);
+    }
+
     /// Listens on the unix socket, where the settings name one. It becomes the user's who the
     /// process is at that moment.
     pub fn open_unix(&mut self, settings: &Settings) -> Result<(), StartError> {

@@ -25,6 +25,8 @@ pub enum Card {
     /// DPDK.
     #[cfg(feature = "dpdk")]
     Dpdk(Box<Queue>),
+    /// Whatever else brings frames to this thread and takes them, for tests and measurements.
+    Other(Box<dyn Nic + Send>),
     /// One of the others, whose frames are written to a file.
     Traced(Box<TracedCard>),
 }
@@ -41,6 +43,7 @@ macro_rules! whichever {
             Card::Xdp($card) => $does,
             #[cfg(feature = "dpdk")]
             Card::Dpdk($card) => $does,
+            Card::Other($card) => $does,
             Card::Traced($card) => $does,
         }
     };
@@ -72,6 +75,7 @@ impl Card {
             Card::Xdp(card) => Some(card.as_fd()),
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.descriptor(),
+            Card::Other(_) => None,
             Card::Traced(card) => card.card().descriptor(),
         }
     }

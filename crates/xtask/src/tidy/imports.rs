@@ -32,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dev-coua-tcp",
             "coua-transport",
             "coua-store",
+            "coua",
         ],
     ),
     (

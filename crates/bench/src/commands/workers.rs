@@ -1,0 +1,303 @@
+//! `coua-bench workers`: whole workers in this process, each with its clients on its own thread.
+//!
+//! The server is the one that is shipped, with its stack, its service and the store that the workers
+//! share; only the card is another: [`Inside`]. What several workers reach beside one shows what
+//! they cost each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use coua::flags::{self as server_flags, Asked};
+use coua::server::{Server, Sockets};
+use coua_transport::userspace::{Card, Config, Exchange, Polling, Seat};
+use serde::Serialize;
+
+use super::net_load::Shape;
+use super::run::seconds;
+use crate::link::client::{Answers, Settings};
+use crate::link::{Control, Inside};
+use crate::load::{Engine, Requests};
+use crate::report::{self, Table, median};
+use crate::target::Target;
+use crate::workload::Popularity;
+
+/// Measures whole workers in this process, clients included: what several reach beside one
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// Numbers of workers; each is pinned to a core of its own, from core 0 on
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<usize>,
+    /// Fractions of requests that are sets, from 0 to 1
+    #[arg(long, value_delimiter = ',', default_value = "0,0.05")]
+    sets: Vec<f64>,
+    /// uniform or zipf:EXPONENT
+    #[arg(long, value_delimiter = ',', default_value = "uniform,zipf:0.99")]
+    popularity: Vec<Popularity>,
+    /// Connections a worker
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Requests that a connection sends at once, before it waits for the replies
+    #[arg(long, default_value_t = 1)]
+    depth: usize,
+    /// Number of keys
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u32,
+    /// Bytes a key
+    #[arg(long, default_value_t = 8)]
+    key_size: usize,
+    /// Bytes a value
+    #[arg(long, default_value_t = 64)]
+    value_size: usize,
+    /// -m, in MiB
+    #[arg(long, default_value_t = 1024)]
+    memory: u64,
+    /// Measurements of each number of workers in each case
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, default_value_t = 0.3)]
+    warm_up: f64,
+    /// Neither side makes or checks checksums, as where a card does
+    #[arg(long)]
+    trust_link: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One number of workers in one case.
+#[derive(Debug, Serialize)]
+struct Row {
+    popularity: String,
+    sets: f64,
+    workers: usize,
+    /// Medians.
+    requests_per_second: f64,
+    /// Beside the first number of workers.
+    ratio: f64,
+    /// What the server and its stack take for a request, and what the clients take, in nanoseconds.
+    server_ns: f64,
+    clients_ns: f64,
+    /// Fraction of gets.
+    hits: f64,
+}
+
+/// One measurement.
+#[derive(Clone, Copy)]
+struct Sample {
+    requests_per_second: f64,
+    server_ns: f64,
+    clients_ns: f64,
+    hits: f64,
+}
+
+/// How long anything may take that is not measured.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The stacks' memory for what their connections hold, in bytes.
+const STACK_MEMORY: usize = 64 << 20;
+
+/// Runs the command.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    ensure!(flags.rounds > 0, "--rounds takes 1 or more");
+    let mut rows = Vec::new();
+    for &popularity in &flags.popularity {
+        for &sets in &flags.sets {
+            rows.extend(case(flags, popularity, sets)?);
+        }
+    }
+    if flags.json {
+        return Ok(report::print_json(&rows)?);
+    }
+    let mut table = Table::new([
+        "popularity",
+        "sets",
+        "workers",
+        "M requests/s",
+        "÷ the first",
+        "server, ns a request",
+        "clients, ns",
+        "hits",
+    ]);
+    for row in &rows {
+        table.row([
+            row.popularity.clone(),
+            row.sets.to_string(),
+            row.workers.to_string(),
+            format!("{:.3}", row.requests_per_second / 1e6),
+            format!("{:.2}", row.ratio),
+            format!("{:.0}", row.server_ns),
+            format!("{:.0}", row.clients_ns),
+            format!("{:.3}", row.hits),
+        ]);
+    }
+    Ok(report::print(&table)?)
+}
+
+fn case(flags: &Flags, popularity: Popularity, sets: f64) -> anyhow::Result<Vec<Row>> {
+    let mut samples = vec![Vec::new(); flags.workers.len()];
+    for round in 0..flags.rounds {
+        for (&workers, samples) in flags.workers.iter().zip(&mut samples) {
+            report::progress(format_args!(
+                "{popularity}, {sets} sets, {workers} workers, {} of {}",
+                round + 1,
+                flags.rounds
+            ));
+            samples.push(measure(flags, popularity, sets, workers)?);
+        }
+    }
+    let middle = |samples: &[Sample], of: fn(&Sample) -> f64| median(samples.iter().map(of));
+    let first = middle(&samples[0], |sample| sample.requests_per_second);
+    let rows = flags.workers.iter().zip(&samples).map(|(&workers, all)| {
+        let rate = middle(all, |sample| sample.requests_per_second);
+        Row {
+            popularity: popularity.to_string(),
+            sets,
+            workers,
+            requests_per_second: rate,
+            ratio: rate / first,
+            server_ns: middle(all, |sample| sample.server_ns),
+            clients_ns: middle(all, |sample| sample.clients_ns),
+            hits: middle(all, |sample| sample.hits),
+        }
+    });
+    Ok(rows.collect())
+}
+
+/// Starts a server, fills it, and puts load on all its workers.
+fn measure(
+    flags: &Flags,
+    popularity: Popularity,
+    sets: f64,
+    workers: usize,
+) -> anyhow::Result<Sample> {
+    let control = Arc::new(Control::default());
+    let settings = server_settings(flags, workers)?;
+    let mut sockets = Sockets::open(&settings)?;
+    let exchanges = Exchange::between(workers);
+    for (worker, exchange) in exchanges.into_iter().enumerate() {
+        let clients = clients(flags, popularity, sets, worker)?;
+        let port = clients.server.1;
+        let card = Inside::new(clients, flags.trust_link, Arc::clone(&control))?;
+        let config = Config {
+            connections_max: flags.connections + 16,
+            half_open_max: flags.connections + 16,
+            memory_max: STACK_MEMORY,
+            trusts_link: flags.trust_link,
+            ..Config::new(vec!["10.0.0.1/8".parse()?], [7; 32])
+        };
+        let seat = Seat {
+            card: Card::Other(Box::new(card)),
+            config,
+            ports: vec![port],
+            datagram_port: None,
+            polling: Polling::Busy,
+            exchange,
+        };
+        sockets.give_seat(worker, seat);
+    }
+    let server = Server::start(settings, sockets)?;
+    let measured = load(flags, &server, &control, workers);
+    server.stop();
+    measured
+}
+
+fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags::Settings> {
+    ensure!(workers > 0, "--workers takes 1 or more");
+    let cores = format!("0-{}", workers - 1);
+    let (memory, threads) = (flags.memory.to_string(), workers.to_string());
+    let words = [
+        "coua",
+        "-l",
+        "127.0.0.1",
+        "-p",
+        "-1",
+        "-U",
+        "0",
+        "-m",
+        &memory,
+        "-t",
+        &threads,
+        "--cores",
+        &cores,
+    ];
+    match server_flags::read(words.map(Into::into))? {
+        Asked::Serve(settings) => Ok(*settings),
+        Asked::Print(text) => bail!("{text}"),
+    }
+}
+
+fn clients(
+    flags: &Flags,
+    popularity: Popularity,
+    sets: f64,
+    worker: usize,
+) -> anyhow::Result<Settings> {
+    let shape = Shape {
+        connections: flags.connections,
+        depth: flags.depth,
+        outstanding: flags.connections * flags.depth,
+        keys: flags.keys,
+        key_size: flags.key_size,
+        value_size: flags.value_size,
+        sets,
+        popularity,
+    };
+    let server = SocketAddr::from(([10, 0, 0, 1], 11211));
+    shape.settings(server, Answers::Cache, 1 + worker as u64)
+}
+
+fn load(
+    flags: &Flags,
+    server: &Server,
+    control: &Control,
+    workers: usize,
+) -> anyhow::Result<Sample> {
+    let address = server.shared().addresses().first();
+    let target = Target::Tcp(*address.context("the server listens nowhere")?);
+    let clients = clients(flags, Popularity::Uniform, 0.0, 0)?;
+    let requests = Requests::filling(clients.keys, clients.values, 0..flags.keys);
+    Engine::connect(&target, 16, 64, &requests)?.finish()?;
+    wait_for(|| control.is_ready(workers).then_some(()))?;
+    control.warm_up();
+    thread::sleep(seconds(flags.warm_up)?);
+    control.measure();
+    thread::sleep(seconds(flags.seconds)?);
+    control.rest();
+    let shares = wait_for(|| control.results(workers))??;
+    let mut sample = Sample {
+        requests_per_second: 0.0,
+        server_ns: 0.0,
+        clients_ns: 0.0,
+        hits: 0.0,
+    };
+    for share in &shares {
+        let measured = &share.stretch.measured;
+        let replies = measured.replies.max(1) as f64;
+        let part = 1.0 / workers as f64;
+        let server = measured.elapsed.saturating_sub(share.clients);
+        sample.requests_per_second += measured.rate();
+        sample.server_ns += part * server.as_nanos() as f64 / replies;
+        sample.clients_ns += part * share.clients.as_nanos() as f64 / replies;
+        sample.hits += part * measured.hits as f64 / measured.gets.max(1) as f64;
+    }
+    Ok(sample)
+}
+
+fn wait_for<T>(mut question: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = question() {
+            return Ok(answer);
+        }
+        ensure!(Instant::now() < deadline, "the workers do not answer");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
