@@ -19,18 +19,21 @@ use serde::Serialize;
 use super::net_load::Shape;
 use super::run::seconds;
 use crate::link::client::{Answers, Settings};
-use crate::link::{Control, Inside};
+use crate::link::{Control, Inside, Over};
 use crate::load::{Engine, Requests};
 use crate::report::{self, Table, median};
 use crate::target::Target;
 use crate::workload::Popularity;
 
-/// Measures whole workers in this process, clients included: what several reach beside one
+/// Measures whole workers in this process, clients included: what several reach beside one, and UDP beside TCP
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
     /// Numbers of workers; each is pinned to a core of its own, from core 0 on
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
+    /// What the clients speak
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
+    over: Vec<Over>,
     /// Fractions of requests that are sets, from 0 to 1
     #[arg(long, value_delimiter = ',', default_value = "0,0.05")]
     sets: Vec<f64>,
@@ -77,10 +80,11 @@ pub(crate) struct Flags {
 struct Row {
     popularity: String,
     sets: f64,
+    over: Over,
     workers: usize,
     /// Medians.
     requests_per_second: f64,
-    /// Beside the first number of workers.
+    /// Beside the first number of workers, over what is named first.
     ratio: f64,
     /// What the server and its stack take for a request, and what the clients take, in nanoseconds.
     server_ns: f64,
@@ -119,6 +123,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut table = Table::new([
         "popularity",
         "sets",
+        "over",
         "workers",
         "M requests/s",
         "÷ the first",
@@ -130,6 +135,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         table.row([
             row.popularity.clone(),
             row.sets.to_string(),
+            format!("{:?}", row.over).to_lowercase(),
             row.workers.to_string(),
             format!("{:.3}", row.requests_per_second / 1e6),
             format!("{:.2}", row.ratio),
@@ -142,25 +148,31 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn case(flags: &Flags, popularity: Popularity, sets: f64) -> anyhow::Result<Vec<Row>> {
-    let mut samples = vec![Vec::new(); flags.workers.len()];
-    for round in 0..flags.rounds {
-        for (&workers, samples) in flags.workers.iter().zip(&mut samples) {
+    let sides = flags
+        .over
+        .iter()
+        .flat_map(|&over| flags.workers.iter().map(move |&workers| (over, workers)));
+    let mut sides: Vec<(Over, usize, Vec<Sample>)> = sides
+        .map(|(over, workers)| (over, workers, Vec::new()))
+        .collect();
+    for round in 1..=flags.rounds {
+        for (over, workers, samples) in &mut sides {
             report::progress(format_args!(
-                "{popularity}, {sets} sets, {workers} workers, {} of {}",
-                round + 1,
+                "{popularity}, {sets} sets, {over:?}, {workers} workers, {round} of {}",
                 flags.rounds
             ));
-            samples.push(measure(flags, popularity, sets, workers)?);
+            samples.push(measure(flags, popularity, sets, *over, *workers)?);
         }
     }
     let middle = |samples: &[Sample], of: fn(&Sample) -> f64| median(samples.iter().map(of));
-    let first = middle(&samples[0], |sample| sample.requests_per_second);
-    let rows = flags.workers.iter().zip(&samples).map(|(&workers, all)| {
+    let first = middle(&sides[0].2, |sample| sample.requests_per_second);
+    let rows = sides.iter().map(|(over, workers, all)| {
         let rate = middle(all, |sample| sample.requests_per_second);
         Row {
             popularity: popularity.to_string(),
             sets,
-            workers,
+            over: *over,
+            workers: *workers,
             requests_per_second: rate,
             ratio: rate / first,
             server_ns: middle(all, |sample| sample.server_ns),
@@ -176,6 +188,7 @@ fn measure(
     flags: &Flags,
     popularity: Popularity,
     sets: f64,
+    over: Over,
     workers: usize,
 ) -> anyhow::Result<Sample> {
     let control = Arc::new(Control::default());
@@ -185,7 +198,7 @@ fn measure(
     for (worker, exchange) in exchanges.into_iter().enumerate() {
         let clients = clients(flags, popularity, sets, worker)?;
         let port = clients.server.1;
-        let card = Inside::new(clients, flags.trust_link, Arc::clone(&control))?;
+        let card = Inside::new(clients, over, flags.trust_link, Arc::clone(&control))?;
         let config = Config {
             connections_max: flags.connections + 16,
             half_open_max: flags.connections + 16,
@@ -197,7 +210,7 @@ fn measure(
             card: Card::Other(Box::new(card)),
             config,
             ports: vec![port],
-            datagram_port: None,
+            datagram_port: (over == Over::Udp).then_some(port),
             polling: Polling::Busy,
             exchange,
         };

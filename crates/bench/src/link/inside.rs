@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use coua_tcp::nic::{BURST_LEN, Features, Frame, Mac, Nic, Offload};
 
-use super::client::{Clients, Pace, Settings, Stretch};
+use super::client::{Clients, Datagrams, Pace, Settings, Stretch};
 
 const SERVER_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const CLIENT_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -78,9 +78,45 @@ impl Control {
     }
 }
 
+/// What the clients speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Over {
+    Tcp,
+    Udp,
+}
+
+enum Load {
+    Tcp(Box<Clients>),
+    Udp(Box<Datagrams>),
+}
+
+impl Load {
+    fn turn(&mut self, nic: &mut impl Nic, now: u64) -> anyhow::Result<()> {
+        match self {
+            Load::Tcp(clients) => clients.turn(nic, now),
+            Load::Udp(clients) => clients.turn(nic, now),
+        }
+    }
+
+    fn are_open(&self) -> bool {
+        match self {
+            Load::Tcp(clients) => clients.are_open(),
+            Load::Udp(_) => true,
+        }
+    }
+
+    fn begin(&mut self, pace: Pace) -> Stretch {
+        match self {
+            Load::Tcp(clients) => clients.begin(pace),
+            Load::Udp(clients) => clients.begin(pace),
+        }
+    }
+}
+
 /// The card of a worker that its own clients are.
 pub(crate) struct Inside {
-    clients: Clients,
+    clients: Load,
     /// For the clients, and for the server.
     replies: Queue,
     requests: Queue,
@@ -101,6 +137,7 @@ impl Inside {
     /// Where the settings are out of bounds.
     pub(crate) fn new(
         settings: Settings,
+        over: Over,
         trusts_link: bool,
         control: Arc<Control>,
     ) -> anyhow::Result<Inside> {
@@ -110,9 +147,13 @@ impl Inside {
             requests: &mut requests,
             trusts_link,
         };
+        let clients = match over {
+            Over::Tcp => Load::Tcp(Box::new(Clients::new(settings, &end)?)),
+            Over::Udp => Load::Udp(Box::new(Datagrams::new(settings, SERVER_MAC, CLIENT_MAC))),
+        };
         let started = Instant::now();
         Ok(Inside {
-            clients: Clients::new(settings, &end)?,
+            clients,
             replies,
             requests,
             trusts_link,

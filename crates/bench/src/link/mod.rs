@@ -9,5 +9,5 @@ mod kind;
 
 pub(crate) use drive::{Driver, Plan};
 pub(crate) use echo::{Echo, Reply};
-pub(crate) use inside::{Control, Inside};
+pub(crate) use inside::{Control, Inside, Over};
 pub(crate) use kind::{End, Kind};

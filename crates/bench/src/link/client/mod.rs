@@ -15,6 +15,7 @@
 //! connections' timers.
 
 mod connection;
+mod datagrams;
 mod dialogue;
 mod pace;
 mod requests;
@@ -34,6 +35,7 @@ use coua_tcp::wire::{Address, arp};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
+pub(crate) use datagrams::Datagrams;
 pub(crate) use dialogue::{Answers, KEYS_MAX};
 pub(crate) use pace::Pace;
 pub(crate) use requests::Requests;
