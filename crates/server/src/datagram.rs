@@ -17,6 +17,10 @@ use coua_transport::sockets::Sender;
 /// Bytes of a reply at most. A longer one is not sent.
 pub const REPLY_LEN_MAX: usize = 2 << 20;
 
+/// Bytes of all replies that one worker gathers at a time, outside of `-m`. What does not fit is not
+/// sent.
+pub const REPLIES_LEN_MAX: usize = 8 << 20;
+
 /// What an address is sent for what comes from it, in any case.
 const FACTOR: u64 = 4;
 
@@ -66,13 +70,17 @@ impl Datagram {
         Some(bytes.len() - request.len())
     }
 
-    /// Keeps a part of the reply. False where it has become too long.
-    pub fn gather<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>) -> bool {
+    /// Keeps a part of the reply, and takes its length from `room`, the bytes that all replies of the
+    /// worker may still take. False where it has become too long; what there was is given up then.
+    pub fn gather<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>, room: &mut usize) -> bool {
         for piece in pieces {
-            if self.is_too_long || self.reply.len() + piece.len() > REPLY_LEN_MAX {
+            let len = self.reply.len() + piece.len();
+            if self.is_too_long || len > REPLY_LEN_MAX || piece.len() > *room {
+                self.clear(room);
                 self.is_too_long = true;
                 return false;
             }
+            *room -= piece.len();
             self.reply.extend_from_slice(piece);
         }
         true
@@ -94,8 +102,9 @@ impl Datagram {
         self.frame.parts(&self.reply, self.part_len)
     }
 
-    /// Makes room for the next datagram.
-    pub fn clear(&mut self) {
+    /// Makes room for the next datagram, and gives back what its reply took of the worker's `room`.
+    pub fn clear(&mut self, room: &mut usize) {
+        *room += self.reply.len();
         self.reply.clear();
         self.reply.shrink_to(64 << 10);
     }
@@ -193,7 +202,10 @@ mod tests {
         let mut datagram = Datagram::vacant(0, PART_LEN);
         datagram.begin(b"\x12\x34\0\0\0\x01\0\0x", client(), 0);
         let reply = [b'r'; 3000];
-        assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter()));
+        let all = REPLIES_LEN_MAX;
+        let mut room = all;
+        assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter(), &mut room));
+        assert_eq!(room, all - 3000);
         assert_eq!(
             datagram.parts().map(|part| part.1.len()).sum::<usize>(),
             3000
@@ -203,10 +215,28 @@ mod tests {
         assert_eq!((datagram.parts().count(), datagram.cost()), (3, 3 * 1036));
         datagram.part_len = 999;
         assert_eq!(datagram.parts().count(), 4);
-        datagram.clear();
-        assert_eq!(datagram.parts().count(), 0);
-        assert!(!datagram.gather(std::iter::repeat_n(&reply[..], 1000)));
-        assert!(!datagram.gather([&b"more"[..]].into_iter()));
+        datagram.clear(&mut room);
+        assert_eq!((datagram.parts().count(), room), (0, all));
+        assert!(!datagram.gather(std::iter::repeat_n(&reply[..], 1000), &mut room));
+        assert!(!datagram.gather([&b"more"[..]].into_iter(), &mut room));
+        assert_eq!((datagram.parts().count(), room), (0, all));
+    }
+
+    #[test]
+    fn replies_together_take_no_more_than_there_is_room() {
+        let mut datagrams: Vec<Datagram> = (0..8).map(|_| Datagram::vacant(0, PART_LEN)).collect();
+        let reply = vec![b'r'; REPLY_LEN_MAX];
+        let mut room = REPLIES_LEN_MAX;
+        let fit = datagrams
+            .iter_mut()
+            .filter_map(|datagram| {
+                let fits = datagram.gather(std::iter::once(&reply[..]), &mut room);
+                fits.then_some(())
+            })
+            .count();
+        assert_eq!(fit, REPLIES_LEN_MAX / REPLY_LEN_MAX);
+        datagrams[0].clear(&mut room);
+        assert_eq!(room, REPLY_LEN_MAX);
     }
 
     #[test]

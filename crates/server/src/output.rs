@@ -10,6 +10,7 @@ use coua_store::{Burst, Item, Pinned};
 use coua_transport::sockets::Sent;
 
 use crate::buffers::Pool;
+use crate::datagram::REPLIES_LEN_MAX;
 use crate::reply_queue::{Drained, NoMemory, send_pieces};
 use crate::session::Session;
 
@@ -33,6 +34,8 @@ pub struct Output {
     len: usize,
     /// Bytes that the kernel has taken since somebody set this to 0.
     pub bytes_sent: u64,
+    /// Bytes that replies to datagrams may still take, of [`REPLIES_LEN_MAX`].
+    pub datagram_room: usize,
 }
 
 /// What sending came to.
@@ -127,6 +130,7 @@ impl Output {
             buffer: vec![0; OUTPUT_LEN].into_boxed_slice(),
             len: 0,
             bytes_sent: 0,
+            datagram_room: REPLIES_LEN_MAX,
         }
     }
 
@@ -178,7 +182,7 @@ impl Output {
         self.len = 0;
         if let Some(datagram) = &mut session.datagram {
             self.bytes_sent += rest.len() as u64;
-            return gathered(datagram.gather(std::iter::once(rest)));
+            return gathered(datagram.gather(std::iter::once(rest), &mut self.datagram_room));
         }
         while !rest.is_empty() {
             match session.stream.send(rest) {
@@ -214,7 +218,7 @@ impl Output {
                 .chain(std::iter::once(tail))
         };
         if let Some(datagram) = &mut session.datagram {
-            let fits = datagram.gather(pieces());
+            let fits = datagram.gather(pieces(), &mut self.datagram_room);
             self.bytes_sent += total as u64;
             self.len = 0;
             return gathered(fits);

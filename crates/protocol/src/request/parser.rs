@@ -155,6 +155,17 @@ impl Parser {
         }
     }
 
+    /// A parser at the beginning of `input`, which is all there is: a datagram's requests.
+    #[inline]
+    #[must_use]
+    pub fn at_start_of(dialect: Dialect, input: &[u8]) -> Self {
+        let mut parser = Self::of(dialect);
+        if let Some(&first) = input.first() {
+            parser.decide(first);
+        }
+        parser
+    }
+
     /// What the connection speaks.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
@@ -232,18 +243,24 @@ impl Parser {
         }
     }
 
+    /// The first byte of all says which dialect it is.
+    #[inline]
+    const fn decide(&mut self, first: u8) {
+        if matches!(self.dialect, Dialect::Unknown) {
+            self.dialect = match first {
+                REQUEST_MAGIC => Dialect::Binary,
+                _ => Dialect::Text,
+            };
+        }
+    }
+
     fn step(&mut self, input: &[u8], limits: &Limits) -> Step {
         // Offsets have 32 bits; what lies beyond is parsed when its turn comes.
         let input = &input[..input.len().min(u32::MAX as usize)];
         let Some(&first) = input.first() else {
             return Step::More { at_least: 1 };
         };
-        if self.dialect == Dialect::Unknown {
-            self.dialect = match first {
-                REQUEST_MAGIC => Dialect::Binary,
-                _ => Dialect::Text,
-            };
-        }
+        self.decide(first);
         if self.dialect == Dialect::Binary {
             return self.binary(input, limits);
         }

@@ -151,7 +151,8 @@ impl Worker {
                 continue;
             };
             counters.udp_requests.add(1);
-            session.parser = Parser::of(self.shared.settings.dialect);
+            let dialect = self.shared.settings.dialect;
+            session.parser = Parser::at_start_of(dialect, &room[start..len]);
             session.is_active = true;
             session.connection.note_request(now.unix);
             self.input.activate(id, start, len);
@@ -205,7 +206,7 @@ impl Worker {
         } else {
             counters.udp_replies_dropped.add(1);
         }
-        datagram.clear();
+        datagram.clear(&mut self.output.datagram_room);
         let number = datagram.socket;
         self.datagrams.vacant[number].push(id);
     }
