@@ -1,118 +1,14 @@
 //! The load generator as people run it, on coua.
-//!
-//! The server is the program that `COUA_BIN` names, else the `coua` that was built beside this
-//! program (`cargo build -p coua`).
+
+mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use serde_json::Value;
 
-/// A server that ends with the test.
-struct Server {
-    child: Child,
-    port: u16,
-    socket: PathBuf,
-}
-
-impl Server {
-    /// One that listens at a port for TCP and UDP, and nowhere else.
-    fn at_port() -> Server {
-        let port = free_port();
-        let text = port.to_string();
-        Self::start(&["-l", "127.0.0.1", "-p", &text, "-U", &text], |_| {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        })
-        .with_port(port)
-    }
-
-    fn at_socket() -> Server {
-        Self::start(&[], Path::exists)
-    }
-
-    fn start(flags: &[&str], ready: impl Fn(&Path) -> bool) -> Server {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("coua-bench-test-{}-{number}", std::process::id());
-        let socket = std::env::temp_dir().join(name);
-        let beside = Path::new(env!("CARGO_BIN_EXE_coua-bench")).with_file_name("coua");
-        let program = std::env::var_os("COUA_BIN").map_or(beside, PathBuf::from);
-        let mut command = Command::new(&program);
-        command.args(["-m", "64", "-t", "1"]).args(flags);
-        if flags.is_empty() {
-            command.arg("-s").arg(&socket);
-        }
-        if rustix::process::geteuid().is_root() {
-            command.args(["-u", "root"]);
-        }
-        let child = command.stdout(Stdio::null()).spawn();
-        let child = child.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-        let server = Server {
-            child,
-            port: 0,
-            socket,
-        };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !ready(&server.socket) {
-            assert!(Instant::now() < deadline, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        server
-    }
-
-    fn with_port(mut self, port: u16) -> Server {
-        self.port = port;
-        self
-    }
-
-    fn target(&self) -> String {
-        match self.port {
-            0 => format!("unix:{}", self.socket.display()),
-            port => format!("127.0.0.1:{port}"),
-        }
-    }
-
-    fn bench(&self, arguments: &str) -> Output {
-        bench(&format!("{arguments} --target {}", self.target()))
-    }
-
-    /// The outcome for programs, of a command that must succeed.
-    fn measure(&self, arguments: &str) -> Value {
-        let output = self.bench(&format!("{arguments} --json"));
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments}: {errors}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-fn bench(arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coua-bench"));
-    command.args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-fn count(outcome: &Value, name: &str) -> u64 {
-    let number = &outcome["repetitions"][0][name];
-    number
-        .as_u64()
-        .unwrap_or_else(|| panic!("{name} in {outcome}"))
-}
+use support::{Server, bench, count};
 
 const SIZES: &str = "--key-size 10-40 --value-size 0-900 --connections 8";
 const ITEMS: &str = "--key-size 10-40 --value-size 0-900 --connections 8 --keys 500";
