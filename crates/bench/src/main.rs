@@ -22,8 +22,8 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    echo as echo_command, fill, hits as hits_command, memory, net, net_echo, net_load, run, server,
-    soak as soak_command, stack, store, verify, workers,
+    agent, echo as echo_command, fill, hits as hits_command, memory, net, net_echo, net_load, run,
+    server, soak as soak_command, stack, store, verify, workers,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -39,6 +39,7 @@ enum Command {
     Run(run::Flags),
     Load(fill::Flags),
     Verify(verify::Flags),
+    Agent(agent::Flags),
     Echo(echo_command::Flags),
     Server(server::Flags),
     Memory(memory::Flags),
@@ -57,6 +58,7 @@ fn main() -> anyhow::Result<()> {
         Command::Run(flags) => run::run(&flags),
         Command::Load(flags) => fill::run(&flags),
         Command::Verify(flags) => verify::run(&flags),
+        Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
         Command::Server(flags) => server::run(&flags),
         Command::Memory(flags) => memory::run(&flags),
@@ -124,6 +126,8 @@ mod tests {
             ("run --rate 5 --find-max", &["--rate", "--find-max"]),
             ("load --workload etx", &["--workload", "usr"]),
             ("verify --target nowhere", &["--target", "HOST:PORT"]),
+            ("run --agents here", &["--agents", "HOST:PORT"]),
+            ("agent --listen here", &["--listen"]),
         ] {
             let line = complaint(arguments);
             assert!(!line.contains('\n'), "{line}");

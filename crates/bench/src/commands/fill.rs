@@ -5,7 +5,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::load_flags::{ItemFlags, ServerFlags};
-use crate::load::{Dialect, Measured, Order, Requests, Team};
+use crate::load::{Dialect, Measured, Order, Requests};
 use crate::report::{self, ProgressLine};
 use crate::workload::{Mix, Op};
 
@@ -92,7 +92,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn drive(flags: &Flags, requests: &Requests, done: &str) -> anyhow::Result<Measured> {
-    let mut team = Team::gather(&flags.server.setup(flags.depth)?, requests)?;
+    let mut team = flags.server.gather(flags.depth, requests)?;
     let mut line = ProgressLine::new();
     let keys = flags.items.keys;
     Ok(team.carry_out(Order::Finish, |replies, elapsed| {

@@ -1,13 +1,14 @@
 //! Flags that all commands of the load generator share: which server, which items.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::hits::trace;
-use crate::load::{Dialect, Plan, Requests, Setup};
+use crate::load::{Dialect, Error, Plan, Requests, Setup, Team};
 use crate::target::Target;
 use crate::workload::{
     Keys, Mix, Part, Popularity, Sampler, Sizes, Ttls, Values, WORKLOAD_NAMES, Workload, workload,
@@ -22,25 +23,41 @@ pub(crate) struct ServerFlags {
     /// Spelling of the requests
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) dialect: Dialect,
-    /// Connections, over all threads
+    /// Connections, over all threads and agents
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
-    /// Load threads; at most one a connection
+    /// Load threads, of each agent too; at most one a connection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
     /// First core of the load threads, which take one each from there on; not bound without it
     #[arg(long)]
     pub(crate) core: Option<usize>,
+    /// Further machines on which `coua-bench agent` runs: connections, keys and the rate are shared
+    /// out among this one and them
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = agent)]
+    pub(crate) agents: Vec<SocketAddr>,
 }
 
 impl ServerFlags {
     /// The team that the flags describe, with so many requests in flight a connection.
     pub(crate) fn setup(&self, depth: u32) -> anyhow::Result<Setup> {
+        let threads = self.threads as usize * (1 + self.agents.len());
         ensure!(
-            self.threads <= self.connections,
-            "--threads {} needs as many --connections at least",
+            threads <= self.connections as usize,
+            "--threads {} needs {threads} --connections at least, one a thread on each machine",
             self.threads
         );
+        let local = match &self.target {
+            Target::Tcp(address) => address.ip().is_loopback(),
+            Target::Unix(_) => true,
+        };
+        let far = self.agents.iter().find(|agent| !agent.ip().is_loopback());
+        if let Some(agent) = far.filter(|_| local) {
+            bail!(
+                "--target {} is another server to agent {agent}: give an address that it reaches",
+                self.target
+            );
+        }
         ensure!(
             self.dialect != Dialect::Udp || matches!(self.target, Target::Tcp(_)),
             "--dialect udp needs HOST:PORT as its --target"
@@ -51,8 +68,25 @@ impl ServerFlags {
             depth: depth as usize,
             threads: self.threads as usize,
             core: self.core,
+            agents: self.agents.clone(),
         })
     }
+
+    /// The team itself, ready to ask these requests.
+    pub(crate) fn gather(&self, depth: u32, requests: &Requests) -> anyhow::Result<Team> {
+        Team::gather(&self.setup(depth)?, requests).map_err(|error| match error {
+            Error::Agent { .. } => error.into(),
+            _ => anyhow!("--target {}: {error}", self.target),
+        })
+    }
+}
+
+fn agent(text: &str) -> Result<SocketAddr, String> {
+    let addresses = text.to_socket_addrs();
+    let first = addresses
+        .map_err(|error| format!("{error}; expected HOST:PORT"))?
+        .next();
+    first.ok_or_else(|| "the host has no address".to_owned())
 }
 
 fn key_sizes(text: &str) -> Result<Sizes, String> {

@@ -5,7 +5,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::load_flags::{ItemFlags, ServerFlags};
-use crate::load::{Order, Team};
+use crate::load::Order;
 use crate::report::{self, ProgressLine};
 use crate::workload::{Mix, Op};
 
@@ -56,7 +56,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         Some(&Mix::only(Op::Get)),
         flags.keys_per_get,
     )?;
-    let mut team = Team::gather(&server.setup(flags.depth)?, &items.each(plan))?;
+    let mut team = server.gather(flags.depth, &items.each(plan))?;
     let mut line = ProgressLine::new();
     let measured = team.carry_out(Order::Finish, |replies, _| {
         let keys = u64::from(items.keys).min(replies * u64::from(flags.keys_per_get));

@@ -1,8 +1,9 @@
 //! The event loop of one load thread.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -28,6 +29,7 @@ pub(crate) struct Engine {
     pub(super) events: Vec<epoll::Event>,
     input: Vec<u8>,
     progress: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
     heard_at_ns: u64,
     given_up_at_ns: u64,
 }
@@ -68,14 +70,17 @@ impl Engine {
             clock: Clock::start(),
             input: vec![0; Self::READ],
             progress: Arc::default(),
+            stop: Arc::default(),
             heard_at_ns: 0,
             given_up_at_ns: 0,
         })
     }
 
-    /// Where replies are counted while a stretch goes on, for whoever wants to look.
-    pub(crate) fn progress(&self) -> Arc<AtomicU64> {
-        self.progress.clone()
+    /// Has replies counted in `progress` while a stretch goes on, for whoever wants to look, and ends
+    /// a stretch soon after `stop` is set.
+    pub(super) fn attend(&mut self, progress: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
+        self.progress = progress;
+        self.stop = stop;
     }
 
     /// Keeps all connections busy for a time; what is in flight at the end belongs to the next
@@ -198,6 +203,9 @@ impl Engine {
         ready: &mut Vec<usize>,
         measured: &mut Measured,
     ) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
         let mut waiting = false;
         for (index, link) in self.links.iter_mut().enumerate() {
             let before = link.in_flight();
@@ -262,6 +270,17 @@ pub(crate) enum Error {
     /// A load thread is gone.
     #[error("a load thread has ended early; its own words stand above")]
     Thread,
+    /// Somebody else has failed, or nobody wants the outcome any more.
+    #[error("stopped")]
+    Stopped,
+    /// An agent, or the way to it, fails.
+    #[error("agent {agent}: {why}")]
+    Agent {
+        /// Where it listens.
+        agent: SocketAddr,
+        /// In words.
+        why: Box<str>,
+    },
     /// A reply that does not belong to its request.
     #[error("the server answered out of step: {0:?}")]
     Unexpected(Box<str>),

@@ -3,17 +3,23 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
 use crate::workload::Op;
 
-/// Counts and latencies of one stretch of load, of one thread or of several.
-#[derive(Clone, Debug)]
+/// Counts and latencies of one stretch of load, of one thread or of several. As serde writes it, it
+/// lacks the latencies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Time from start to end.
     pub(crate) elapsed: Duration,
-    /// CPU time of the load threads, less what they spent looking at the clock.
+    /// CPU time of this machine's load threads, less what they spent looking at the clock.
     pub(crate) client_cpu: Duration,
+    /// How busy agents were.
+    #[serde(skip)]
+    pub(crate) agents: Vec<AgentBusy>,
     /// Replies, whatever they were; a multi-get counts once.
     pub(crate) replies: u64,
     /// Requests for values among them.
@@ -46,9 +52,19 @@ pub(crate) struct Measured {
     pub(crate) sent: u64,
     /// In a closed loop the time from the write of a burst to the read of each of its replies, in an
     /// open loop that from when a request was due; in nanoseconds, to three digits.
+    #[serde(skip, default = "Measured::no_latencies")]
     pub(crate) latency_ns: Histogram<u64>,
     /// What the first error, or the first wrong value, looked like.
     pub(crate) example: Option<Box<str>>,
+}
+
+/// How busy the load threads of an agent were.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentBusy {
+    /// Its address.
+    pub(crate) agent: String,
+    /// The share of their time that they worked, on average.
+    pub(crate) busy: f64,
 }
 
 impl Measured {
@@ -61,6 +77,7 @@ impl Measured {
         Measured {
             elapsed: Duration::ZERO,
             client_cpu: Duration::ZERO,
+            agents: Vec::new(),
             replies: 0,
             gets: 0,
             by_op: [0; Op::NAMES.len()],
@@ -75,10 +92,47 @@ impl Measured {
             late: 0,
             received: 0,
             sent: 0,
-            latency_ns: Histogram::new_with_max(Self::LATENCY_NS_MAX, 3)
-                .expect("the bounds are in order"),
+            latency_ns: Self::no_latencies(),
             example: None,
         }
+    }
+
+    fn no_latencies() -> Histogram<u64> {
+        Histogram::new_with_max(Self::LATENCY_NS_MAX, 3).expect("the bounds are in order")
+    }
+
+    /// The latencies in HdrHistogram's V2 format.
+    pub(super) fn latencies(&self) -> Vec<u8> {
+        Self::in_v2(&self.latency_ns)
+    }
+
+    fn in_v2(latency_ns: &Histogram<u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V2Serializer::new()
+            .serialize(latency_ns, &mut bytes)
+            .expect("a vector takes all that a histogram holds");
+        bytes
+    }
+
+    /// Takes over latencies in that format; none where they are not, or have other bounds. Nothing
+    /// is believed of lengths and bounds: they are compared with what they must be.
+    pub(super) fn read_latencies(&mut self, bytes: &[u8]) -> Option<()> {
+        /// The header: a cookie, the length of what follows, then bounds and precision.
+        const HEADER: usize = 40;
+        let empty = Self::in_v2(&Self::no_latencies());
+        let (header, counts) = bytes.split_at_checked(HEADER)?;
+        let length = u32::try_from(counts.len()).ok()?.to_be_bytes();
+        let as_expected =
+            header[..4] == empty[..4] && header[4..8] == length && header[8..] == empty[8..HEADER];
+        let read = |bytes: &mut &[u8]| Deserializer::new().deserialize(bytes).ok();
+        self.latency_ns = as_expected.then(|| read(&mut &*bytes))??;
+        Some(())
+    }
+
+    /// The share of their time that so many load threads worked, on average.
+    pub(crate) fn client_busy(&self, threads: usize) -> f64 {
+        let seconds = self.elapsed.as_secs_f64().max(1e-9);
+        self.client_cpu.as_secs_f64() / seconds / threads.max(1) as f64
     }
 
     /// Records `replies` replies that came back after the latency.
@@ -121,10 +175,11 @@ impl Measured {
         });
     }
 
-    /// Adds what another thread measured in the same time.
+    /// Adds what another thread, or an agent, measured in the same time.
     pub(crate) fn add(&mut self, other: &Measured) {
         self.elapsed = self.elapsed.max(other.elapsed);
         self.client_cpu += other.client_cpu;
+        self.agents.extend_from_slice(&other.agents);
         for (sum, count) in self.by_op.iter_mut().zip(other.by_op) {
             *sum += count;
         }
@@ -199,6 +254,35 @@ impl Run {
         if self.replies > 0 {
             measured.record(now_ns.saturating_sub(self.at_ns), self.replies);
             self.replies = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_written_and_read() {
+        let mut measured = Measured::new();
+        for latency_ns in [1, 5_000, 70_000_000_000] {
+            measured.record(latency_ns, 3);
+        }
+        let bytes = measured.latencies();
+        let mut read = Measured::new();
+        read.read_latencies(&bytes).unwrap();
+        assert_eq!(read.latency_ns, measured.latency_ns);
+        let mut read = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = bytes.clone();
+            change(&mut bytes);
+            read.read_latencies(&bytes)
+        };
+        assert!(read(&|_| {}).is_some());
+        assert!(read(&|bytes| bytes.truncate(20)).is_none());
+        assert!(read(&|bytes| bytes.push(0)).is_none());
+        // A length, and an upper bound, that would take memory.
+        for at in [4, 24] {
+            assert!(read(&|bytes| bytes[at] = 0x7f).is_none());
         }
     }
 }

@@ -13,6 +13,7 @@
 //! What is asked for ([`crate::workload`]); who is asked, and what is said about it
 //! ([`crate::commands`]).
 
+mod agents;
 mod clock;
 mod connection;
 mod datagrams;
@@ -27,6 +28,7 @@ mod requests;
 mod schedule;
 mod team;
 
+pub(crate) use agents::Service as AgentService;
 pub(crate) use engine::{Engine, Error};
 pub(crate) use find_max::{Bound, Found, find_max};
 pub(crate) use measured::Measured;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use crate::workload::{Keys, Mix, Op, Ttls, Values};
 
 /// How requests are spelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Dialect {
     /// get, set and their like
     Text,

@@ -90,6 +90,16 @@ impl Requests {
         requests
     }
 
+    /// Where the numbers of keys come from.
+    pub(super) fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// A seed for [`planned`](Self::planned), drawn from theirs.
+    pub(super) fn seed(&self) -> u64 {
+        self.random.clone().next_u64()
+    }
+
     /// What they have in common.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan

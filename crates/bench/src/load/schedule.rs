@@ -3,9 +3,11 @@
 use clap::ValueEnum;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 /// How requests are spread over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Arrivals {
     /// Independent of each other, as many users' are: exponential gaps
     Poisson,
@@ -14,7 +16,7 @@ pub(crate) enum Arrivals {
 }
 
 /// The rate of an open loop.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Pace {
     /// Requests a second, over all threads.
     pub(crate) rate: f64,

@@ -2,13 +2,19 @@
 //!
 //! Threads live as long as the team, so that stretches of load follow each other on the same
 //! connections. An order goes to all of them at once; the answer is the sum of what they measured.
+//! Where there are agents, connections, requests and rates are shared out among the machines first;
+//! a thread here speaks for each agent, and is a member as the others are.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use super::agents::Agent;
 use super::engine::{Engine, Error};
 use super::measured::Measured;
 use super::open_loop::OpenLoop;
@@ -22,18 +28,42 @@ use crate::target::Target;
 pub(crate) struct Setup {
     /// The server.
     pub(crate) target: Target,
-    /// Connections, over all threads.
+    /// Connections, over all threads and machines.
     pub(crate) connections: usize,
     /// Requests in flight a connection.
     pub(crate) depth: usize,
-    /// Threads, no more than connections.
+    /// Threads on each machine; all together no more than connections.
     pub(crate) threads: usize,
-    /// First core of the threads, which take one each from there on; not bound where none.
+    /// First core of this machine's threads, which take one each from there on; not bound where none.
     pub(crate) core: Option<usize>,
+    /// Further machines.
+    pub(crate) agents: Vec<SocketAddr>,
+}
+
+impl Setup {
+    /// This machine and its agents.
+    fn machines(&self) -> usize {
+        1 + self.agents.len()
+    }
+
+    /// The part of a machine, of which 0 is this one.
+    fn for_machine(&self, machine: usize) -> Setup {
+        Setup {
+            connections: part(self.connections, machine, self.machines()),
+            agents: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+/// One of several parts of a count.
+fn part(count: usize, share: usize, shares: usize) -> usize {
+    count / shares + usize::from(share < count % shares)
 }
 
 /// A stretch of load.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
     /// All connections busy for a time; replies to what was asked in it count, when they come.
     Closed(Duration),
@@ -43,57 +73,145 @@ pub(crate) enum Order {
     Finish,
 }
 
+impl Order {
+    /// The part of one of several machines: of the rate, with gaps of its own.
+    fn for_machine(self, machine: usize, machines: usize) -> Order {
+        match self {
+            Order::Open(pace, time) => Order::Open(
+                Pace {
+                    rate: pace.rate / machines as f64,
+                    seed: pace.seed ^ (machine as u64) << 52,
+                    ..pace
+                },
+                time,
+            ),
+            other => other,
+        }
+    }
+
+    /// The same where it is one that can be carried out, whoever gave it.
+    pub(super) fn checked(self) -> Result<Order, String> {
+        const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+        const RATE_MAX: f64 = 1e9;
+        match self {
+            Order::Closed(time) | Order::Open(_, time) if time > TIME_MAX => {
+                Err("an order takes a year at most".to_owned())
+            }
+            Order::Open(pace, _) if !(pace.rate > 0.0 && pace.rate <= RATE_MAX) => {
+                Err(format!("{} requests a second are no rate", pace.rate))
+            }
+            order => Ok(order),
+        }
+    }
+}
+
 /// Threads with their connections open.
 #[derive(Debug)]
 pub(crate) struct Team {
     members: Vec<Member>,
+    machines: usize,
     answers: Receiver<Result<Measured, Error>>,
+    stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Member {
+    machine: usize,
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<AtomicU64>,
+}
+
+impl Member {
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl Team {
     /// Time between two looks at how far the threads are.
     const LOOK: Duration = Duration::from_millis(500);
 
-    /// Starts the threads and opens all connections; nothing is sent yet.
+    /// Starts the threads, here and at the agents, and opens all connections; nothing is sent yet.
     pub(crate) fn gather(setup: &Setup, requests: &Requests) -> Result<Team, Error> {
         let (answer, answers) = channel();
-        let (ready, engines_ready) = channel();
         let mut team = Team {
-            members: Vec::with_capacity(setup.threads),
+            members: Vec::with_capacity(setup.threads + setup.agents.len()),
+            machines: setup.machines(),
             answers,
+            stop: Arc::default(),
         };
-        for share in 0..setup.threads {
-            let (orders, todo) = channel();
-            let (setup, answer, ready) = (setup.clone(), answer.clone(), ready.clone());
-            let requests = requests.for_share(share, setup.threads);
-            let thread = std::thread::spawn(move || match prepare(&setup, share, &requests) {
-                Ok(mut engine) => {
-                    let told = ready.send(Ok(engine.progress()));
-                    if told.is_ok() {
-                        obey(&mut engine, share, setup.threads, &todo, &answer);
-                    }
-                }
-                // Nobody listens any more where another thread has failed before.
-                Err(error) => drop(ready.send(Err(error))),
+        // Agents prepare while this machine does.
+        let mut agents_ready = Vec::with_capacity(setup.agents.len());
+        for (index, &address) in setup.agents.iter().enumerate() {
+            let machine = index + 1;
+            let part = setup.for_machine(machine);
+            let requests = requests.for_share(machine, team.machines);
+            agents_ready.push(team.enlist(machine, &answer, move |progress, stop| {
+                let mut agent = Agent::prepare(address, &part, &requests, progress, stop)?;
+                Ok(move |order| agent.carry_out(order))
+            }));
+        }
+        let here = setup.for_machine(0);
+        let requests = match team.machines {
+            1 => requests.clone(),
+            machines => requests.for_share(0, machines),
+        };
+        for share in 0..here.threads {
+            let (here, requests) = (here.clone(), requests.for_share(share, here.threads));
+            let ready = team.enlist(0, &answer, move |progress, stop| {
+                let mut engine = prepare(&here, share, &requests)?;
+                engine.attend(progress, stop);
+                Ok(move |order| obey(&mut engine, share, here.threads, order))
             });
-            let progress = engines_ready.recv().map_err(|_| Error::Thread)?;
-            team.members.push(Member {
-                orders: Some(orders),
-                thread: Some(thread),
-                progress: progress?,
-            });
+            ready.recv().map_err(|_| Error::Thread)??;
+        }
+        for ready in agents_ready {
+            ready.recv().map_err(|_| Error::Thread)??;
         }
         Ok(team)
     }
 
-    /// Has all threads carry out the order, and adds up what they measured. Twice a second `watch` is
+    /// Starts a member that prepares and then carries out orders; what comes back hears when it is
+    /// prepared.
+    fn enlist<P, W>(
+        &mut self,
+        machine: usize,
+        answer: &Sender<Result<Measured, Error>>,
+        prepare: P,
+    ) -> Receiver<Result<(), Error>>
+    where
+        P: FnOnce(Arc<AtomicU64>, Arc<AtomicBool>) -> Result<W, Error> + Send + 'static,
+        W: FnMut(Order) -> Result<Measured, Error>,
+    {
+        let (orders, todo) = channel();
+        let (ready, is_ready) = channel();
+        let progress = Arc::<AtomicU64>::default();
+        let (counter, stop, answer) = (progress.clone(), self.stop.clone(), answer.clone());
+        let thread = std::thread::spawn(move || match prepare(counter, stop) {
+            Ok(mut work) => {
+                // Nobody listens any more where another member has failed before.
+                if ready.send(Ok(())).is_ok() {
+                    work_off(&mut work, &todo, &answer);
+                }
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        });
+        self.members.push(Member {
+            machine,
+            orders: Some(orders),
+            thread: Some(thread),
+            progress,
+        });
+        is_ready
+    }
+
+    /// What ends, when it is set, whatever the team does.
+    pub(super) fn stop(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
+    /// Has all members carry out the order, and adds up what they measured. Twice a second `watch` is
     /// told how many replies there were, and in what time.
     pub(crate) fn carry_out(
         &mut self,
@@ -103,17 +221,21 @@ impl Team {
         for member in &self.members {
             member.progress.store(0, Ordering::Relaxed);
             let orders = member.orders.as_ref().ok_or(Error::Thread)?;
+            let order = order.for_machine(member.machine, self.machines);
             orders.send(order).map_err(|_| Error::Thread)?;
         }
         let started = Instant::now();
         let mut total = Measured::new();
         let mut left = self.members.len();
         while left > 0 {
+            let ended = self.members.iter().any(Member::has_ended);
             match self.answers.recv_timeout(Self::LOOK) {
                 Ok(answer) => {
                     total.add(&answer?);
                     left -= 1;
                 }
+                // One that ended before left no answer behind.
+                Err(RecvTimeoutError::Timeout) if ended => return Err(Error::Thread),
                 Err(RecvTimeoutError::Timeout) => {
                     let replies = self.members.iter();
                     let replies = replies.map(|member| member.progress.load(Ordering::Relaxed));
@@ -128,6 +250,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
         for member in &mut self.members {
             member.orders = None;
         }
@@ -144,32 +267,85 @@ fn prepare(setup: &Setup, share: usize, requests: &Requests) -> Result<Engine, E
     if let Some(core) = setup.core {
         cpu::pin(core + share)?;
     }
-    let connections =
-        setup.connections / setup.threads + usize::from(share < setup.connections % setup.threads);
+    let connections = part(setup.connections, share, setup.threads);
     Engine::connect(&setup.target, connections, setup.depth, requests)
 }
 
-fn obey(
-    engine: &mut Engine,
-    share: usize,
-    shares: usize,
+fn obey(engine: &mut Engine, share: usize, shares: usize, order: Order) -> Result<Measured, Error> {
+    match order {
+        Order::Closed(time) => engine.run(time).and_then(|mut measured| {
+            engine.drain(&mut measured)?;
+            Ok(measured)
+        }),
+        Order::Open(pace, time) => {
+            OpenLoop::new(engine).and_then(|mut open| open.run(&pace, share, shares, time))
+        }
+        Order::Finish => engine.finish(),
+    }
+}
+
+fn work_off(
+    work: &mut impl FnMut(Order) -> Result<Measured, Error>,
     todo: &Receiver<Order>,
     answers: &Sender<Result<Measured, Error>>,
 ) {
     while let Ok(order) = todo.recv() {
-        let answer = match order {
-            Order::Closed(time) => engine.run(time).and_then(|mut measured| {
-                engine.drain(&mut measured)?;
-                Ok(measured)
-            }),
-            Order::Open(pace, time) => {
-                OpenLoop::new(engine).and_then(|mut open| open.run(&pace, share, shares, time))
-            }
-            Order::Finish => engine.finish(),
-        };
+        let answer = work(order);
         let over = answer.is_err();
         if answers.send(answer).is_err() || over {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::schedule::Arrivals;
+
+    #[test]
+    fn parts_are_the_whole() {
+        for (count, shares) in [(64, 3), (3, 3), (7, 2)] {
+            let parts = (0..shares).map(|share| part(count, share, shares));
+            assert_eq!(parts.sum::<usize>(), count);
+        }
+    }
+
+    #[test]
+    fn machines_share_the_rate_with_gaps_of_their_own() {
+        let pace = Pace {
+            rate: 300.0,
+            arrivals: Arrivals::Poisson,
+            seed: 1,
+        };
+        let time = Duration::from_secs(1);
+        let part = |machine| match Order::Open(pace, time).for_machine(machine, 3) {
+            Order::Open(pace, _) => pace,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((part(0).rate, part(0).seed), (100.0, 1));
+        assert_ne!(part(1).seed, part(2).seed);
+    }
+
+    #[test]
+    fn orders_that_nobody_can_carry_out_are_refused() {
+        let open = |rate, seconds| {
+            let pace = Pace {
+                rate,
+                arrivals: Arrivals::Constant,
+                seed: 1,
+            };
+            Order::Open(pace, Duration::from_secs(seconds)).checked()
+        };
+        assert!(open(1e6, 60).is_ok());
+        for (rate, seconds) in [
+            (0.0, 1),
+            (-1.0, 1),
+            (1e12, 1),
+            (f64::NAN, 1),
+            (1.0, u64::MAX),
+        ] {
+            assert!(open(rate, seconds).is_err(), "{rate} {seconds}");
         }
     }
 }

@@ -54,6 +54,7 @@ impl KeyFormat {
 pub(crate) struct Keys {
     sizes: Sizes,
     least: usize,
+    count: u32,
 }
 
 impl Keys {
@@ -66,12 +67,18 @@ impl Keys {
         let digits = (count.max(2) - 1).ilog(16) as usize + 1;
         let fits = match sizes {
             Sizes::Fixed(size) => size >= digits,
-            Sizes::Table(_) => true,
+            Sizes::Table { .. } => true,
         };
         (fits && sizes.max() <= Self::SIZE_MAX).then_some(Keys {
             sizes,
             least: digits,
+            count,
         })
+    }
+
+    /// What [`new`](Self::new) makes the same from.
+    pub(crate) fn parts(&self) -> (&Sizes, u32) {
+        (&self.sizes, self.count)
     }
 
     /// Appends the key to `out`.
@@ -104,6 +111,11 @@ impl From<KeyFormat> for Keys {
         Keys {
             sizes: Sizes::Fixed(format.size),
             least: format.size,
+            // As many as digits tell apart.
+            count: match format.size {
+                size @ 0..8 => 1 << (4 * size),
+                _ => u32::MAX,
+            },
         }
     }
 }
@@ -139,7 +151,7 @@ mod tests {
 
     #[test]
     fn keys_of_many_sizes_are_all_different() {
-        let sizes = Sizes::of_quantiles(1, 12, |at| 1.0 + at * 12.0);
+        let sizes = Sizes::of_quantiles("1-12", 1, 12, |at| 1.0 + at * 12.0);
         let keys = Keys::new(sizes, 10_000).unwrap();
         let mut seen = std::collections::HashSet::new();
         for number in 0..10_000 {

@@ -85,6 +85,11 @@ impl Mix {
         Mix(Weighted::new(&weights).expect("the weights add up to 1"))
     }
 
+    /// What `parse` reads exactly the same from.
+    pub(crate) fn spell(&self) -> String {
+        self.0.spell(Op::name)
+    }
+
     /// Draws one operation.
     #[inline]
     pub(crate) fn draw(&self, random: &mut impl Rng) -> Op {

@@ -42,7 +42,7 @@ pub(crate) struct Workload {
 /// The names, for people.
 pub(crate) const NAMES: &str = "etc, usr, sys, var, twitter1 to twitter54";
 
-/// The skew of Facebook's pools, near the two shares that are published of ETC.
+/// The skew of all of Facebook's pools; see the shares above.
 const FACEBOOK_POPULARITY: Popularity = Popularity::Zipf(0.99);
 /// Bytes of the longest key.
 const KEY_MAX: usize = 250;
@@ -63,17 +63,17 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
     match name {
         // The ratio of the paper's abstract.
         "etc" => facebook(etc_keys(), etc_values(), "get=30,set=1"),
-        // Two sizes of keys and one of values; the paper does not say in what proportion.
+        // Nothing is published about the proportion of the two sizes of keys.
         "usr" => facebook(
-            Sizes::of_quantiles(1, KEY_MAX, |at| if at < 0.5 { 16.0 } else { 21.0 }),
+            Sizes::of_quantiles(name, 1, KEY_MAX, |at| if at < 0.5 { 16.0 } else { 21.0 }),
             Sizes::Fixed(2),
             "get=99.8,set=0.2",
         ),
         // Estimates: a third updates, keys under 30 bytes, seven of ten values near 500, and straight
         // lines between.
         "sys" => facebook(
-            Sizes::of_quantiles(1, KEY_MAX, |at| 16.0 + 14.0 * at),
-            Sizes::of_quantiles(1, VALUE_MAX, |at| {
+            Sizes::of_quantiles(name, 1, KEY_MAX, |at| 16.0 + 14.0 * at),
+            Sizes::of_quantiles(name, 1, VALUE_MAX, |at| {
                 if at < 0.3 {
                     10.0 + 480.0 * at / 0.3
                 } else {
@@ -85,8 +85,8 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
         // The keys' share is published. Estimates: four of five requests are updates, four of five
         // values near 50, the rest spread evenly.
         "var" => facebook(
-            Sizes::of_quantiles(1, KEY_MAX, |at| if at < 0.1 { 20.0 } else { 31.0 }),
-            Sizes::of_quantiles(1, VALUE_MAX, |at| {
+            Sizes::of_quantiles(name, 1, KEY_MAX, |at| if at < 0.1 { 20.0 } else { 31.0 }),
+            Sizes::of_quantiles(name, 1, VALUE_MAX, |at| {
                 if at < 0.8 {
                     50.0
                 } else {
@@ -101,7 +101,7 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
 
 /// Location 30.7984, scale 8.20449, shape 0.078688.
 fn etc_keys() -> Sizes {
-    Sizes::of_quantiles(1, KEY_MAX, |at| {
+    Sizes::of_quantiles("etc", 1, KEY_MAX, |at| {
         30.7984 + 8.20449 * ((-at.ln()).powf(-0.078688) - 1.0) / 0.078688
     })
 }
@@ -115,7 +115,7 @@ fn etc_values() -> Sizes {
         0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
     ];
     let small: f64 = SMALL.iter().sum();
-    Sizes::of_quantiles(0, VALUE_MAX, |at| {
+    Sizes::of_quantiles("etc", 0, VALUE_MAX, |at| {
         let mut below = 0.0;
         for (size, share) in SMALL.iter().enumerate() {
             below += share;

@@ -4,6 +4,7 @@
 //! picks one. So a draw costs a multiplication and a load whatever the distribution is, and whoever
 //! reads a value back knows its size.
 
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use super::published;
@@ -14,7 +15,12 @@ pub(crate) enum Sizes {
     /// All alike.
     Fixed(usize),
     /// Picked from quantiles.
-    Table(Arc<[u32]>),
+    Table {
+        /// What [`Sizes::parse`] reads them from.
+        text: Arc<str>,
+        /// The sizes, in ascending order as far as the distribution is a proper one.
+        quantiles: Arc<[u32]>,
+    },
 }
 
 impl Sizes {
@@ -23,19 +29,27 @@ impl Sizes {
     /// The largest size of a key or a value, in bytes.
     pub(crate) const MAX: usize = 64 << 20;
 
-    /// The distribution whose quantile function is `quantile`; what it gives is rounded down and
-    /// kept between `least` and `most`.
+    /// The distribution that [`parse`](Self::parse) knows by `text`, whose quantile function is
+    /// `quantile`; what it gives is rounded down and kept between `least` and `most`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "clamped to sizes before"
     )]
-    pub(crate) fn of_quantiles(least: usize, most: usize, quantile: impl Fn(f64) -> f64) -> Sizes {
+    pub(crate) fn of_quantiles(
+        text: &str,
+        least: usize,
+        most: usize,
+        quantile: impl Fn(f64) -> f64,
+    ) -> Sizes {
         let sizes = (0..Self::STEPS).map(|step| {
             let at = (f64::from(step) + 0.5) / f64::from(Self::STEPS);
             quantile(at).clamp(least as f64, most as f64) as u32
         });
-        Sizes::Table(sizes.collect())
+        Sizes::Table {
+            text: text.into(),
+            quantiles: sizes.collect(),
+        }
     }
 
     /// The size of this number's key or value, in bytes.
@@ -45,8 +59,8 @@ impl Sizes {
             Sizes::Fixed(size) => *size,
             // Another factor than the values' content has, so that size and content do not go
             // together.
-            Sizes::Table(sizes) => {
-                sizes[(number.wrapping_mul(0x85eb_ca6b) >> 16) as usize] as usize
+            Sizes::Table { quantiles, .. } => {
+                quantiles[(number.wrapping_mul(0x85eb_ca6b) >> 16) as usize] as usize
             }
         }
     }
@@ -55,7 +69,7 @@ impl Sizes {
     pub(crate) fn max(&self) -> usize {
         match self {
             Sizes::Fixed(size) => *size,
-            Sizes::Table(sizes) => sizes.iter().copied().max().unwrap_or(0) as usize,
+            Sizes::Table { quantiles, .. } => quantiles.iter().copied().max().unwrap_or(0) as usize,
         }
     }
 
@@ -63,9 +77,9 @@ impl Sizes {
     pub(crate) fn mean(&self) -> f64 {
         match self {
             Sizes::Fixed(size) => *size as f64,
-            Sizes::Table(sizes) => {
-                let sum: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
-                sum as f64 / sizes.len() as f64
+            Sizes::Table { quantiles, .. } => {
+                let sum: u64 = quantiles.iter().map(|&size| u64::from(size)).sum();
+                sum as f64 / quantiles.len() as f64
             }
         }
     }
@@ -90,12 +104,22 @@ impl Sizes {
             Some((least, most)) => match (bytes(least), bytes(most)) {
                 (Some(least), Some(most)) if least <= most => {
                     let span = (most - least + 1) as f64;
-                    Ok(Sizes::of_quantiles(least, most, |at| {
+                    Ok(Sizes::of_quantiles(text, least, most, |at| {
                         least as f64 + at * span
                     }))
                 }
                 _ => Err(expected()),
             },
+        }
+    }
+}
+
+/// As [`Sizes::parse`] reads them.
+impl Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sizes::Fixed(size) => write!(f, "{size}"),
+            Sizes::Table { text, .. } => write!(f, "{text}"),
         }
     }
 }
@@ -131,6 +155,11 @@ mod tests {
     fn sizes_are_read_from_text() {
         assert_eq!(Sizes::parse("100", Part::Keys).unwrap().of(7), 100);
         assert!(Sizes::parse("etc", Part::Values).unwrap().max() > 1000);
+        for text in ["7", "10-1000", "sys", "twitter52"] {
+            let sizes = Sizes::parse(text, Part::Values).unwrap();
+            let again = Sizes::parse(&sizes.to_string(), Part::Values).unwrap();
+            assert_eq!(again.mean(), sizes.mean(), "{text}");
+        }
         for wrong in ["", "-1", "10-5", "a", "1-", "99999999999"] {
             let error = Sizes::parse(wrong, Part::Keys).unwrap_err();
             assert!(error.contains("etc"), "{wrong}: {error}");

@@ -19,6 +19,11 @@ impl Ttls {
         Ttls(Weighted::only(0))
     }
 
+    /// What `parse` reads exactly the same from.
+    pub(crate) fn spell(&self) -> String {
+        self.0.spell(|seconds| seconds)
+    }
+
     /// Draws a lifetime in seconds.
     #[inline]
     pub(crate) fn draw(&self, random: &mut impl Rng) -> u32 {

@@ -34,6 +34,11 @@ impl Values {
         self.sizes.max()
     }
 
+    /// What [`sized`](Self::sized) makes the same from.
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
     /// Bytes of a value, on average.
     pub(crate) fn size_mean(&self) -> f64 {
         self.sizes.mean()

@@ -1,5 +1,6 @@
 //! A choice among a few, each with its weight.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
 use rand::Rng;
@@ -57,6 +58,17 @@ impl<T: Copy> Weighted<T> {
         Weighted::new(&weights?)
     }
 
+    /// What [`parse`](Self::parse) reads exactly the same from, given the names of the things.
+    pub(crate) fn spell<N: Display>(&self, name: impl Fn(T) -> N) -> String {
+        let mut before = 0;
+        let parts = self.bounds.iter().map(|&(bound, thing)| {
+            let weight = bound - before;
+            before = bound;
+            format!("{}={weight}", name(thing))
+        });
+        parts.collect::<Vec<String>>().join(",")
+    }
+
     /// Draws one.
     #[inline]
     pub(crate) fn draw(&self, random: &mut impl Rng) -> T {
@@ -98,6 +110,15 @@ mod tests {
         assert_eq!(count('d'), 0);
         let shares: Vec<f64> = weighted.shares().map(|(_, share)| share).collect();
         assert!((shares[0] - 0.895).abs() < 1e-6 && shares.len() == 3);
+    }
+
+    #[test]
+    fn what_is_spelled_is_read_the_same() {
+        let read = |text: &str| Weighted::parse(text, |name| name.parse::<u32>().ok()).unwrap();
+        for text in ["1=1,2=2", "3", "7=0.1,8=89.9,9=10"] {
+            let weighted = read(text);
+            assert_eq!(read(&weighted.spell(|thing| thing)), weighted);
+        }
     }
 
     #[test]

@@ -364,6 +364,7 @@ impl<'a> Stage<'a> {
             depth: 1,
             threads: 1,
             core: Some(self.flags.load_core),
+            agents: Vec::new(),
         };
         let mut team = Team::gather(&setup, &requests)?;
         team.carry_out(order(warm_up), |_, _| ())?;

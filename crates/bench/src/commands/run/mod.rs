@@ -93,6 +93,8 @@ Examples:
   What is the most that it answers within a millisecond, on average or in 99 of 100 cases?
     coua-bench run --keys 1000000 --find-max --bound avg=1ms
     coua-bench run --keys 1000000 --find-max --bound p99=1ms
+  The same from three machines, of which two run coua-bench agent --listen 10.0.0.2:11411 and so on
+    coua-bench run --target 10.0.0.1:11211 --agents 10.0.0.2:11411,10.0.0.3:11411 --keys 1000000
   As at Facebook, or at Twitter
     coua-bench load --keys 1000000 --workload etc
     coua-bench run --keys 1000000 --workload etc --rate 20000
@@ -167,8 +169,7 @@ impl<'a> Bench<'a> {
             Some(pid) => Some(Owner::of_pid(pid).context("--pid takes the id of a process")?),
             None => Owner::of_target(&flags.server.target),
         };
-        let team = Team::gather(&flags.server.setup(flags.depth)?, requests)
-            .with_context(|| format!("--target {}", flags.server.target))?;
+        let team = flags.server.gather(flags.depth, requests)?;
         Ok(Bench {
             flags,
             team,

@@ -17,6 +17,7 @@ pub(super) struct Load {
     dialect: String,
     connections: u32,
     threads: u32,
+    agents: Vec<String>,
     depth: u32,
     keys_per_get: u32,
     keys: u32,
@@ -35,6 +36,12 @@ impl Load {
             dialect: format!("{:?}", flags.server.dialect).to_lowercase(),
             connections: flags.server.connections,
             threads: flags.server.threads,
+            agents: flags
+                .server
+                .agents
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             depth: flags.depth,
             keys_per_get: flags.keys_per_get,
             keys: flags.items.keys,
@@ -137,7 +144,7 @@ impl Outcome {
     }
 
     fn judge(&self) -> &'static str {
-        let client = self.median(|sample| sample.client_busy) > BUSY;
+        let client = self.median(Sample::busiest_client) > BUSY;
         let known = self.repetitions.iter().all(|s| s.server_cores.is_some());
         let server = self.median(|sample| sample.server_busiest_thread.unwrap_or(0.0)) > BUSY;
         match (client, server, known) {
@@ -154,11 +161,16 @@ impl Outcome {
 
     fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
-        let busy = self.median(|sample| sample.client_busy);
+        let busy = self.median(Sample::busiest_client);
         if busy > BUSY {
             doubts.push(format!(
-                "the load threads were {:.0} % busy: this measures them; give more --threads or \
+                "the load threads{} were {:.0} % busy: this measures them; give more --threads or \
                  cores",
+                if self.load.agents.is_empty() {
+                    ""
+                } else {
+                    " of a machine"
+                },
                 busy * 100.0
             ));
         }
@@ -245,6 +257,11 @@ impl Outcome {
             s.bytes_received_per_second / 1e6
         });
         row("load threads busy", 0, " %", &|s| s.client_busy * 100.0);
+        for agent in &self.load.agents {
+            row(&format!("those of {agent}"), 0, " %", &|s| {
+                s.agents_busy.get(agent).copied().unwrap_or(0.0) * 100.0
+            });
+        }
         if self.repetitions.iter().all(|s| s.server_cores.is_some()) {
             row("server's cores", 2, "", &|s| s.server_cores.unwrap_or(0.0));
             row("its busiest thread", 0, " %", &|s| {
@@ -260,11 +277,15 @@ impl Display for Outcome {
         let load = &self.load;
         writeln!(
             f,
-            "{}: {}, {} connections of {} threads, {} in flight each, {} keys a get",
+            "{}: {}, {} connections of {} threads{}, {} in flight each, {} keys a get",
             load.target,
             load.dialect,
             load.connections,
             load.threads,
+            match load.agents.len() {
+                0 => String::new(),
+                agents => format!(" on each of {} machines", agents + 1),
+            },
             load.depth,
             load.keys_per_get
         )?;

@@ -36,6 +36,8 @@ pub(super) struct Sample {
     pub(super) latency_us_max: f64,
     /// Share of their time that the load threads worked, on average.
     pub(super) client_busy: f64,
+    /// The same of each agent, by its address.
+    pub(super) agents_busy: BTreeMap<String, f64>,
     /// Cores that the server used.
     pub(super) server_cores: Option<f64>,
     /// Share of its time that the server's busiest thread worked.
@@ -55,6 +57,7 @@ impl Sample {
         let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
         let latency = |quantile| microseconds(measured.latency(quantile));
         let share = |cpu: Duration| cpu.as_secs_f64() / seconds;
+        let agents = measured.agents.iter();
         let operations = Op::NAMES.iter().zip(measured.by_op);
         Sample {
             seconds,
@@ -82,10 +85,19 @@ impl Sample {
             latency_us_p999: latency(0.999),
             latency_us_p9999: latency(0.9999),
             latency_us_max: microseconds(measured.latency_max()),
-            client_busy: share(measured.client_cpu) / f64::from(threads),
+            client_busy: measured.client_busy(threads as usize),
+            agents_busy: agents
+                .map(|agent| (agent.agent.clone(), agent.busy))
+                .collect(),
             server_cores: usage.map(|(all, _)| share(all)),
             server_busiest_thread: usage.map(|(_, most)| share(most)),
             example: measured.example.clone(),
         }
+    }
+
+    /// How busy the load threads of the busiest machine were.
+    pub(super) fn busiest_client(&self) -> f64 {
+        let agents = self.agents_busy.values().copied();
+        agents.fold(self.client_busy, f64::max)
     }
 }
