@@ -1,8 +1,12 @@
 //! `cargo xtask bench`: the programs of `crates/bench`.
 
+mod all;
+
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
-use crate::commands::{cargo, run as run_command};
+use crate::commands::{cargo, program, run as run_command, target};
 
 /// What to measure
 #[derive(Debug, Args)]
@@ -14,12 +18,16 @@ pub(crate) struct Flags {
     rest: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
+    /// Every table of docs/performance.md
+    All,
     /// The store alone, beside other concurrent tables
     Store,
     /// The TCP stack alone, in process
     Stack,
+    /// Whole workers in process: several beside one, UDP beside TCP
+    Workers,
     /// Miss ratios on traces, beside LRU, S3-FIFO and memcached
     Hits,
     /// Bytes of memory an item, filled through the protocol
@@ -30,31 +38,53 @@ enum What {
     Net,
 }
 
+impl What {
+    /// The subcommand of `coua-bench`, where it is one.
+    fn name(self) -> &'static str {
+        match self {
+            What::All => "all",
+            What::Store => "store",
+            What::Stack => "stack",
+            What::Workers => "workers",
+            What::Hits => "hits",
+            What::Memory => "memory",
+            What::Server => "server",
+            What::Net => "net",
+        }
+    }
+
+    /// What it needs to be built with.
+    fn features(self) -> &'static [&'static str] {
+        match self {
+            What::Net => &["--features", "coua/dpdk,coua-bench/dpdk"],
+            _ => &[],
+        }
+    }
+}
+
 /// Builds the benchmark in the release profile and runs it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let name = match flags.what {
-        What::Store => "store",
-        What::Stack => "stack",
-        What::Hits => "hits",
-        What::Memory => "memory",
-        What::Server => "server",
-        What::Net => "net",
-    };
-    let features: &[&str] = match flags.what {
-        What::Net => &["--features", "dpdk"],
-        _ => &[],
-    };
-    // The benchmarks that compare servers start the program that is shipped.
+    if flags.what == What::All {
+        return all::run(&flags.rest);
+    }
+    build(flags.what)?;
     run_command(
-        cargo()
-            .args(["build", "--release", "-p", "coua"])
-            .args(features),
-    )?;
-    run_command(
-        cargo()
-            .args(["run", "--release", "-p", "coua-bench"])
-            .args(features)
-            .args(["--", name])
+        program(target_program("coua-bench"))
+            .arg(flags.what.name())
             .args(&flags.rest),
     )
+}
+
+/// Builds the benchmark, and the server that is shipped, which some of them start.
+fn build(what: What) -> anyhow::Result<()> {
+    run_command(
+        cargo()
+            .args(["build", "--release", "-p", "coua", "-p", "coua-bench"])
+            .args(what.features()),
+    )
+}
+
+/// Where a program of the release profile lies.
+fn target_program(name: &str) -> PathBuf {
+    target().join("release").join(name)
 }

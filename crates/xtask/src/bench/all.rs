@@ -1,0 +1,265 @@
+//! `cargo xtask bench all`: every table of speed, into one document.
+//!
+//! The document is put together from texts that stand beside this file and from what the programs
+//! print. Each table stands between two comments that name it, so that one of them can be measured
+//! again (`--only`) and the others stay as they are, each with its own machine, commit and date.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+
+use super::{What, build, target_program};
+use crate::commands::{program, read, root};
+
+/// Measures everything and writes docs/performance.md
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench all")]
+pub(super) struct Flags {
+    /// Only these tables, by name; the others stay as they are
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Short measurements, to see that everything runs: into target/performance.md
+    #[arg(long)]
+    quick: bool,
+}
+
+/// One table of the document.
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    /// What is measured, and what was to be reached.
+    about: &'static str,
+    what: What,
+    /// What follows the name of the benchmark on its command line.
+    words: &'static str,
+    /// The same for `--quick`.
+    quick: &'static str,
+}
+
+/// In the order of the document.
+const SECTIONS: &[Section] = &[
+    Section {
+        name: "server",
+        title: "On kernel sockets",
+        about: "One worker each, on loopback. What the kernel's TCP takes is in all columns; the echo \
+                shows how much that is.",
+        what: What::Server,
+        words: "--pairs 5 --seconds 0.7",
+        quick: "--pairs 1 --seconds 0.1",
+    },
+    Section {
+        name: "net",
+        title: "On coua's own TCP stack",
+        about: "The server on one core, the load on the other, a DPDK link (memif) between them; memcached \
+                on kernel TCP on the same two cores. The aims: 35 x memcached for 64 connections with one \
+                request at a time each, 20 x and 85 % of the bare service at 32, 90 x with eight requests \
+                ahead, 25 x for sets.",
+        what: What::Net,
+        words: "--cases get64,get32,deep64,get256,get256-10m,get4096,get65536,zipf64,set64,set64-5,set64-v1000,full-set64 \
+                --rounds 3 --seconds 0.6",
+        quick: "--cases get64 --rounds 1 --seconds 0.1",
+    },
+    Section {
+        name: "workers",
+        title: "Two workers, and UDP beside TCP",
+        about: "Whole workers in one process, each with its clients on its own thread: nothing but what \
+                the workers share can hold them back. The aims: 1.9 x one worker for gets, 1.7 x with 5 % \
+                sets, UDP no slower than TCP.",
+        what: What::Workers,
+        words: "--over tcp,udp --rounds 3 --seconds 0.7",
+        quick: "--over tcp,udp --rounds 1 --seconds 0.1 --keys 1000 --memory 64",
+    },
+    Section {
+        name: "trusted",
+        title: "With checksums left to the card",
+        about: "The same, with neither side making or checking checksums, as a card that offloads them \
+                would leave it.",
+        what: What::Workers,
+        words: "--workers 1 --sets 0 --popularity uniform --keys 1000 --value-size 8 --rounds 3 \
+                --seconds 0.7 --trust-link",
+        quick: "--workers 1 --sets 0 --popularity uniform --keys 1000 --rounds 1 --seconds 0.1 --memory 64 \
+                --trust-link",
+    },
+    Section {
+        name: "stack",
+        title: "The stack alone",
+        about: "In process: what a request of 16 bytes and its echo cost in the TCP stack. The aims: 60 ns \
+                at 32 connections, twice that at 262,144.",
+        what: What::Stack,
+        words: "--rounds 3 --requests 1500000",
+        quick: "--rounds 1 --requests 100000 --connections 32",
+    },
+    Section {
+        name: "store",
+        title: "The store alone",
+        about: "In process, beside a map under a lock, dashmap and segcache. The aim: 7 x segcache for GETs \
+                in bursts of 32.",
+        what: What::Store,
+        words: "--keys 1000,1000000 --key-sizes 32 --value-sizes 8 --rounds 3 --seconds 0.3",
+        quick: "--keys 1000 --key-sizes 32 --value-sizes 8 --rounds 1 --seconds 0.05",
+    },
+    Section {
+        name: "memory",
+        title: "Memory an item",
+        about: "How many items fit into -m, filled through the protocol.",
+        what: What::Memory,
+        words: "--steps 1 --overwrites 1",
+        quick: "--steps 1 --overwrites 0 --memory 64 --value-sizes 100 --no-memcached",
+    },
+];
+
+const HEAD: &str = include_str!("performance/head.md");
+const CARDS: &str = include_str!("performance/cards.md");
+
+/// Measures and writes.
+pub(super) fn run(words: &[String]) -> Result<()> {
+    let name = "cargo xtask bench all".to_owned();
+    let flags = Flags::parse_from(std::iter::once(&name).chain(words));
+    for only in &flags.only {
+        let names: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
+        ensure!(
+            names.contains(&only.as_str()),
+            "--only takes some of {}, not {only}",
+            names.join(", ")
+        );
+    }
+    let path = match flags.quick {
+        true => crate::commands::target().join("performance.md"),
+        false => root().join("docs/performance.md"),
+    };
+    // One build for all tables. Where there is no DPDK, its table fails, and the others are measured.
+    build(What::Net).or_else(|_| build(What::Server))?;
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let (mut parts, mut failed) = (Vec::new(), Vec::new());
+    for section in SECTIONS {
+        let wanted = flags.only.is_empty() || flags.only.iter().any(|name| name == section.name);
+        let kept = || between(&before, section.name).map(str::to_owned);
+        if !wanted {
+            parts.push((section, kept()));
+            continue;
+        }
+        match measure(section, flags.quick) {
+            Ok(part) => parts.push((section, Some(part))),
+            Err(error) => {
+                println!("{}: {error:#}", section.name);
+                failed.push(section.name);
+                parts.push((section, kept()));
+            }
+        }
+        // What there is is not lost when a later one is interrupted.
+        write(&path, &parts)?;
+    }
+    write(&path, &parts)?;
+    println!("{}", path.display());
+    match failed.is_empty() {
+        true => Ok(()),
+        false => bail!("not measured: {}", failed.join(", ")),
+    }
+}
+
+/// A table with what it needs to be understood.
+fn measure(section: &Section, quick: bool) -> Result<String> {
+    let words = match quick {
+        true => section.quick,
+        false => section.words,
+    };
+    let bench = section.what.name();
+    println!("== {}: {bench} {words}", section.name);
+    let mut command = Command::new(target_program("coua-bench"));
+    command
+        .current_dir(root())
+        .arg(bench)
+        .args(words.split_whitespace())
+        .stderr(Stdio::inherit());
+    let began = Instant::now();
+    let output = command.output().context("coua-bench cannot be run")?;
+    ensure!(output.status.success(), "{bench}: {}", output.status);
+    let table = String::from_utf8(output.stdout).context("a table is text")?;
+    let dashes = if words.is_empty() { "" } else { " -- " };
+    Ok(format!(
+        "`cargo xtask bench {bench}{dashes}{words}`, {} s. {}\n\n{}\n",
+        began.elapsed().as_secs(),
+        machine()?,
+        table.trim_end(),
+    ))
+}
+
+/// The machine, the commit and the day, in one line.
+fn machine() -> Result<String> {
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split(':').nth(1));
+        value.unwrap_or("unknown").trim().to_owned()
+    };
+    let cpu = fs::read_to_string("/proc/cpuinfo")?;
+    let memory = fs::read_to_string("/proc/meminfo")?;
+    let kib: u64 = field(&memory, "MemTotal")
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap_or(0);
+    let cores = std::thread::available_parallelism()?;
+    let virtual_machine = match field(&cpu, "flags").contains(" hypervisor ") {
+        true => ", a virtual machine",
+        false => "",
+    };
+    let said = |command: &mut Command| read(command).map(|text| text.trim().to_owned());
+    let commit = said(program("git").args(["rev-parse", "--short", "HEAD"]))?;
+    let changed = said(program("git").args(["status", "--porcelain", "--untracked-files=no"]))?;
+    let day = said(program("date").args(["-u", "+%Y-%m-%d"]))?;
+    Ok(format!(
+        "{}, {cores} cores, {} GiB{virtual_machine}; Linux {}; commit {commit}{}; {day}.",
+        field(&cpu, "model name"),
+        kib >> 20,
+        said(program("uname").arg("-r"))?,
+        if changed.is_empty() {
+            ""
+        } else {
+            " and changes"
+        },
+    ))
+}
+
+fn write(path: &PathBuf, parts: &[(&Section, Option<String>)]) -> Result<()> {
+    let mut text = HEAD.to_owned();
+    for (section, part) in parts {
+        let Section {
+            name, title, about, ..
+        } = section;
+        let part = part.as_deref().unwrap_or("Not measured yet.\n");
+        let (begin, end) = marks(name);
+        text.push_str(&format!(
+            "\n## {title}\n\n{about}\n\n{begin}\n{part}{end}\n"
+        ));
+    }
+    text.push('\n');
+    text.push_str(CARDS);
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn marks(name: &str) -> (String, String) {
+    (format!("<!-- {name} -->"), format!("<!-- /{name} -->"))
+}
+
+/// What stands between a table's marks.
+fn between<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (begin, end) = marks(name);
+    let (_, rest) = text.split_once(&format!("{begin}\n"))?;
+    let (part, _) = rest.split_once(&end)?;
+    Some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_found_between_its_marks() {
+        let text = "a\n<!-- net -->\nold\ntable\n<!-- /net -->\nb";
+        assert_eq!(between(text, "net"), Some("old\ntable\n"));
+        assert_eq!(between(text, "server"), None);
+    }
+}
