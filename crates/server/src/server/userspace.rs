@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use coua_transport::userspace::af_xdp;
+use coua_transport::userspace::af_xdp::{self, XdpNic};
 use coua_transport::userspace::packet::{PacketSocket, Tap};
 use coua_transport::userspace::{Card, Config, Exchange, Mac, Network, Seat};
 #[cfg(feature = "dpdk")]
@@ -148,6 +148,12 @@ fn cards(net: &Net, settings: &Settings) -> Result<(String, Vec<Card>, Vec<Netwo
                 ..af_xdp::Options::new(device.as_str())
             };
             let opened = af_xdp::open(&options).map_err(|error| failed(&name, error))?;
+            let is_zero_copy = opened.nics.iter().all(XdpNic::is_zero_copy);
+            let frames = match is_zero_copy {
+                true => "the card puts frames where they are read (zero-copy)",
+                false => "the kernel copies each frame, for the card has no zero-copy",
+            };
+            tracing::info!("AF_XDP on {device}: {frames}");
             let found = opened.addresses.iter().filter_map(|&address| {
                 let len = if address.is_ipv4() { 32 } else { 128 };
                 Network::new(address, len)
