@@ -9,6 +9,7 @@ mod binary;
 mod classic;
 mod meta;
 mod upload;
+mod values;
 
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{

@@ -15,6 +15,7 @@
 //! - Nothing is received and nothing executed for a session whose replies wait to be sent.
 //! - No reference to an item outlives a burst; a value whose reply does is pinned.
 
+mod accept;
 mod burst;
 mod datagrams;
 mod input;
@@ -30,13 +31,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coua_protocol::Op;
-use coua_transport::sockets::{Accepted, Datagrams, Events, Listener, Poller, Readiness, Token};
+use coua_transport::sockets::{Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;
 use crate::clock::Now;
-use crate::connections::Connection;
-use crate::log::Limit;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::server::{Shared, WorkerSockets};
 use crate::session::{Session, SessionId, Sessions, Upstream};
@@ -60,9 +59,6 @@ const PLANNED_LEN: usize = size_of::<Planned>() + size_of::<Op>();
 /// Connections in a burst at most.
 const VISITS_MAX: usize = BURST_LEN;
 
-/// Connections that one turn accepts from one listener.
-const ACCEPTS_PER_TURN: usize = 64;
-
 /// The longest sleep: what happens once a second happens in time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -75,9 +71,6 @@ const ACCEPT_PAUSE_MS: u64 = 10;
 /// How often the counters of the stack in user space are shown.
 const NET_COUNTERS_MS: u64 = 100;
 
-/// What memcached tells connections beyond its limit.
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
-
 /// Tokens of listeners have this bit and the listener's number; no session's name has it.
 const LISTENER_MARK: u64 = 1 << 63;
 
@@ -86,8 +79,6 @@ const WAKER_TOKEN: Token = Token(u64::MAX);
 
 /// The number of the listener of the stack in user space.
 const USERSPACE_LISTENER: usize = u32::MAX as usize;
-
-static ACCEPT_LIMIT: Limit = Limit::new();
 
 /// One thread of the server.
 pub struct Worker {
@@ -324,104 +315,6 @@ impl Worker {
             }
         }
         Ok(())
-    }
-
-    fn accept(&mut self, now: Now) {
-        if let Some(since) = self.accept_paused_ms
-            && now.since_start_ms >= since + ACCEPT_PAUSE_MS
-        {
-            self.counters()
-                .listen_disabled_us
-                .add((now.since_start_ms - since) * 1000);
-            self.resume_accepting();
-        }
-        while let Some(number) = self.waiting_listeners.pop() {
-            for _ in 0..ACCEPTS_PER_TURN {
-                // Where connections are left to wait their place is taken first: what is accepted
-                // without one can only be refused.
-                let waits = !self.shared.settings.refuses_at_once;
-                let has_place = waits && self.shared.registry.admit();
-                if waits && !has_place {
-                    self.pause_accepting(now);
-                    break;
-                }
-                let accepted = match number {
-                    USERSPACE_LISTENER => self.poller.accept().map(Accepted::Stream),
-                    number => self.listeners.get(number).map(Listener::accept),
-                };
-                match accepted {
-                    Some(Accepted::Stream(stream)) if has_place || self.shared.registry.admit() => {
-                        self.welcome(stream, now);
-                        continue;
-                    }
-                    Some(Accepted::Stream(stream)) => {
-                        self.counters().rejected_connections.add(1);
-                        // It is a courtesy: a new connection's buffer takes the line, or the peer
-                        // is gone.
-                        let _ = stream.send(TOO_MANY);
-                        continue;
-                    }
-                    Some(Accepted::Exhausted(error)) => {
-                        if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
-                            tracing::warn!(%error, others, "cannot accept connections");
-                        }
-                        self.pause_accepting(now);
-                    }
-                    Some(Accepted::Nothing) | None => {}
-                }
-                if has_place {
-                    self.shared.registry.give_place_back();
-                }
-                break;
-            }
-        }
-    }
-
-    /// Begins with a connection that has been given a place.
-    fn welcome(&mut self, stream: coua_transport::sockets::Stream, now: Now) {
-        self.counters().total_connections.add(1);
-        let connection = Arc::new(Connection::new(&stream, now.unix));
-        let settings = &self.shared.settings;
-        let session = Session::new(
-            stream,
-            Arc::clone(&connection),
-            settings.dialect,
-            settings.permissions,
-        );
-        let id = self.sessions.insert(session);
-        self.shared
-            .registry
-            .show(self.index, id.slot as usize, connection);
-        let Some(session) = self.sessions.get(id) else {
-            return;
-        };
-        if let Err(error) = self.poller.add_stream(&session.stream, session_token(id)) {
-            if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
-                tracing::warn!(%error, others, "cannot wait for a connection");
-            }
-            self.close(id);
-        }
-    }
-
-    /// Level-triggered listeners would be reported over and over, so they leave the set.
-    fn pause_accepting(&mut self, now: Now) {
-        self.waiting_listeners.clear();
-        self.counters().listen_disabled.add(1);
-        for listener in &self.listeners {
-            // One that is not in the set has been taken out before.
-            let _ = self.poller.remove(listener);
-        }
-        self.accept_paused_ms = Some(now.since_start_ms);
-    }
-
-    fn resume_accepting(&mut self) {
-        self.accept_paused_ms = None;
-        for (number, listener) in self.listeners.iter().enumerate() {
-            let token = listener_token(number);
-            if let Err(error) = self.poller.add_source(listener, token, !listener.is_tcp()) {
-                tracing::error!(%error, "worker {} cannot listen any more", self.index);
-            }
-        }
     }
 
     /// Once a second, closes connections that have been idle for too long.

@@ -4,127 +4,12 @@ use coua_protocol::reply::Line;
 use coua_protocol::{
     Arithmetic, ErrorLine, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
-use coua_store::{Access, Burst, Counted, Delete, Deleted, Item, Key, Mode, Put, Refused, Stored};
+use coua_store::{Access, Counted, Delete, Deleted, Mode, Put, Refused, Stored};
 
-use super::binary::ItemForm;
 use super::{Answers, Executor, Outcome, Request, To, stored_key};
-use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
-use crate::session::Session;
 use crate::stats::PrefixEvent;
 
 impl Executor<'_, '_> {
-    #[inline]
-    pub(super) fn get(
-        &mut self,
-        request: Request<'_>,
-        key: Span,
-        cas: bool,
-        last: bool,
-    ) -> Outcome {
-        self.get_in_form(request, key, ItemForm::Classic { cas, last })
-    }
-
-    /// Inlined into each caller, where the form is known: a classic get asks nothing about binary.
-    #[inline(always)]
-    pub(super) fn get_in_form(
-        &mut self,
-        request: Request<'_>,
-        key: Span,
-        form: ItemForm,
-    ) -> Outcome {
-        let sent = key.of(request.input);
-        let key = self.key(sent, request.hash);
-        let found = self.burst.get_ahead(&key, request.ahead, form.access(true));
-        if let Ok(item) = &found
-            && !form.is_copied(item)
-            && self.waits_for_pin(item, request.gives_up)
-        {
-            return Outcome::Wait;
-        }
-        self.answers.counters.cmd_get.add(1);
-        match found {
-            Ok(item) => {
-                self.answers.counters.get_hits.add(1);
-                self.answers.count_prefix(sent, PrefixEvent::Hit);
-                self.answers
-                    .value(&self.burst, request.session, &item, form)
-            }
-            Err(miss) => {
-                self.answers.counters.get_misses.add(1);
-                self.answers.count_miss(miss);
-                self.answers.count_prefix(sent, PrefixEvent::Miss);
-                self.answers.no_value(sent, form)
-            }
-        }
-    }
-
-    /// Whether a value that is sent from where it lies must wait until connections hold less memory.
-    fn waits_for_pin(&self, item: &Item<'_>, gives_up: bool) -> bool {
-        !gives_up && item.value_len() > COPIED_LEN_MAX && !self.burst.can_pin(item)
-    }
-
-    /// The same for a request that does more than look at an item, before it does anything.
-    pub(super) fn must_wait_for_pin(&self, key: &Key<'_>, gives_up: bool) -> bool {
-        let access = Access {
-            bump: false,
-            cas: false,
-        };
-        self.burst.holds_memory()
-            && self
-                .burst
-                .get(key, access)
-                .is_ok_and(|item| self.waits_for_pin(&item, gives_up))
-    }
-
-    pub(super) fn get_and_touch(
-        &mut self,
-        request: Request<'_>,
-        key: Span,
-        exptime: i32,
-        form: ItemForm,
-    ) -> Outcome {
-        let sent = key.of(request.input);
-        let key = self.key(sent, request.hash);
-        if self.must_wait_for_pin(&key, request.gives_up) {
-            return Outcome::Wait;
-        }
-        let expiry = self.answers.expiry(exptime);
-        let access = form.access(true);
-        self.answers.counters.cmd_touch.add(1);
-        // An item that ends here is answered once more, so it is looked at before it is touched.
-        let found = match expiry.is_past(self.answers.now.unix) {
-            true => self.burst.get(&key, access),
-            false => self.burst.touch(&key, expiry, access),
-        };
-        let item = match found {
-            Ok(item) => item,
-            Err(miss) => {
-                self.answers.counters.touch_misses.add(1);
-                self.answers.count_miss(miss);
-                self.answers.count_prefix(sent, PrefixEvent::Miss);
-                return self.answers.no_value(sent, form);
-            }
-        };
-        self.answers.counters.touch_hits.add(1);
-        self.answers.count_prefix(sent, PrefixEvent::Hit);
-        let outcome = if form.is_copied(&item) {
-            self.answers.copied_value(&item, form)
-        } else {
-            // Another worker may have deleted it since, which is as if it had done so before.
-            match self.burst.get(&key, form.access(false)) {
-                Ok(item) => self
-                    .answers
-                    .value(&self.burst, request.session, &item, form),
-                Err(_) => self.answers.no_value(sent, form),
-            }
-        };
-        if expiry.is_past(self.answers.now.unix) {
-            // It may be gone by now; what matters is that it is.
-            let _ = self.burst.touch(&key, expiry, access);
-        }
-        outcome
-    }
-
     pub(super) fn store(&mut self, request: Request<'_>, store: &Store) -> Outcome {
         let mut room = None;
         let bytes = stored_key(store.key, store.key_base64, request.input, &mut room);
@@ -261,122 +146,12 @@ impl Executor<'_, '_> {
 }
 
 impl Answers<'_> {
-    /// Answers an item of a `get`.
-    #[inline(always)]
-    fn value(
-        &mut self,
-        burst: &Burst<'_>,
-        session: &mut Session,
-        item: &Item<'_>,
-        form: ItemForm,
-    ) -> Outcome {
-        if form.is_copied(item) {
-            return self.copied_value(item, form);
-        }
-        self.value_in_place(burst, session, item, form)
-    }
-
-    fn value_in_place(
-        &mut self,
-        burst: &Burst<'_>,
-        session: &mut Session,
-        item: &Item<'_>,
-        form: ItemForm,
-    ) -> Outcome {
-        let reply_start = self.output.next_start();
-        let question = match form {
-            ItemForm::Classic { cas, last } => {
-                let (key, flags) = (item.key(), item.client_flags());
-                let cas = cas.then(|| self.shown_cas(item.cas()));
-                self.output
-                    .reply(|reply| reply.value_line(key, flags, cas, item.value_len()));
-                Question::Classic { last }
-            }
-            ItemForm::Binary(binary) => {
-                self.binary_head(item, binary);
-                Question::Binary(binary.asked)
-            }
-        };
-        let value = InPlace {
-            item,
-            question,
-            reply_start,
-        };
-        self.send_in_place(burst, session, &value)
-    }
-
-    /// Answers an item of a `get` whose value is copied.
-    #[inline(always)]
-    fn copied_value(&mut self, item: &Item<'_>, form: ItemForm) -> Outcome {
-        let (cas, last) = match form {
-            ItemForm::Classic { cas, last } => (cas, last),
-            ItemForm::Binary(form) => return self.copied_binary_value(item, form),
-        };
-        let (key, flags) = (item.key(), item.client_flags());
-        let cas = cas.then(|| self.shown_cas(item.cas()));
-        let value_len = item.value_len();
-        if let Some(value) = item.as_slice() {
-            self.output
-                .reply(|reply| reply.value(key, flags, cas, value));
-        } else {
-            self.output
-                .reply(|reply| reply.value_line(key, flags, cas, value_len));
-            self.copy_value(item);
-            self.output.reply(|reply| reply.bytes(b"\r\n"));
-        }
-        self.end_if(last)
-    }
-
-    /// Appends a value that lies in pieces.
-    pub(super) fn copy_value(&mut self, item: &Item<'_>) {
-        for chunk in item.value() {
-            self.output.reply(|reply| reply.bytes(chunk));
-        }
-    }
-
-    /// Answers that there is no item.
-    #[inline]
-    fn no_value(&mut self, key: &[u8], form: ItemForm) -> Outcome {
-        match form {
-            ItemForm::Classic { last, .. } => self.end_if(last),
-            ItemForm::Binary(binary) => self.binary_miss(key, binary),
-        }
-    }
-
-    /// Sends what has been gathered and a large value behind it.
-    pub(super) fn send_in_place(
-        &mut self,
-        burst: &Burst<'_>,
-        session: &mut Session,
-        value: &InPlace<'_>,
-    ) -> Outcome {
-        let flushed = self
-            .output
-            .flush_with_value(value, burst, session, self.pool);
-        if flushed == Flushed::Refused {
-            self.counters.values_refused.add(1);
-        }
-        flushed.into()
-    }
-
-    pub(super) fn get_end(&mut self) -> Outcome {
-        self.end_if(true)
-    }
-
     /// Answers what a number has come to.
     fn number(&mut self, to: To, number: u64, cas: u64) -> Outcome {
         match to {
             To::Line => self.output.reply(|reply| reply.number(number)),
             To::Nobody => {}
             To::Binary(asked) => self.binary_number(asked, number, cas),
-        }
-        Outcome::Done
-    }
-
-    #[inline]
-    fn end_if(&mut self, last: bool) -> Outcome {
-        if last {
-            self.output.reply(|reply| reply.line(Line::End));
         }
         Outcome::Done
     }
@@ -475,7 +250,7 @@ impl Answers<'_> {
     }
 
     #[inline]
-    fn count_prefix(&self, key: &[u8], event: PrefixEvent) {
+    pub(super) fn count_prefix(&self, key: &[u8], event: PrefixEvent) {
         if self.shared.prefixes.is_enabled() {
             self.shared.prefixes.count(key, event);
         }

@@ -1,0 +1,120 @@
+//! New connections: who is let in, who is told that there are too many, when accepting rests.
+
+use std::sync::Arc;
+
+use coua_transport::sockets::{Accepted, Listener, Stream};
+
+use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
+use crate::clock::Now;
+use crate::connections::Connection;
+use crate::log::Limit;
+use crate::session::Session;
+
+/// Connections that one turn accepts from one listener.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// What memcached tells connections beyond its limit.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+static ACCEPT_LIMIT: Limit = Limit::new();
+
+impl Worker {
+    /// Takes the connections that wait at the listeners, as many as a turn takes.
+    pub(super) fn accept(&mut self, now: Now) {
+        if let Some(since) = self.accept_paused_ms
+            && now.since_start_ms >= since + ACCEPT_PAUSE_MS
+        {
+            self.counters()
+                .listen_disabled_us
+                .add((now.since_start_ms - since) * 1000);
+            self.resume_accepting();
+        }
+        while let Some(number) = self.waiting_listeners.pop() {
+            for _ in 0..ACCEPTS_PER_TURN {
+                // Where connections are left to wait their place is taken first: what is accepted
+                // without one can only be refused.
+                let waits = !self.shared.settings.refuses_at_once;
+                let has_place = waits && self.shared.registry.admit();
+                if waits && !has_place {
+                    self.pause_accepting(now);
+                    break;
+                }
+                let accepted = match number {
+                    USERSPACE_LISTENER => self.poller.accept().map(Accepted::Stream),
+                    number => self.listeners.get(number).map(Listener::accept),
+                };
+                match accepted {
+                    Some(Accepted::Stream(stream)) if has_place || self.shared.registry.admit() => {
+                        self.welcome(stream, now);
+                        continue;
+                    }
+                    Some(Accepted::Stream(stream)) => {
+                        self.counters().rejected_connections.add(1);
+                        // It is a courtesy: a new connection's buffer takes the line, or the peer
+                        // is gone.
+                        let _ = stream.send(TOO_MANY);
+                        continue;
+                    }
+                    Some(Accepted::Exhausted(error)) => {
+                        if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
+                            tracing::warn!(%error, others, "cannot accept connections");
+                        }
+                        self.pause_accepting(now);
+                    }
+                    Some(Accepted::Nothing) | None => {}
+                }
+                if has_place {
+                    self.shared.registry.give_place_back();
+                }
+                break;
+            }
+        }
+    }
+
+    /// Begins with a connection that has been given a place.
+    fn welcome(&mut self, stream: Stream, now: Now) {
+        self.counters().total_connections.add(1);
+        let connection = Arc::new(Connection::new(&stream, now.unix));
+        let settings = &self.shared.settings;
+        let session = Session::new(
+            stream,
+            Arc::clone(&connection),
+            settings.dialect,
+            settings.permissions,
+        );
+        let id = self.sessions.insert(session);
+        self.shared
+            .registry
+            .show(self.index, id.slot as usize, connection);
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        if let Err(error) = self.poller.add_stream(&session.stream, session_token(id)) {
+            if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
+                tracing::warn!(%error, others, "cannot wait for a connection");
+            }
+            self.close(id);
+        }
+    }
+
+    /// Level-triggered listeners would be reported over and over, so they leave the set.
+    fn pause_accepting(&mut self, now: Now) {
+        self.waiting_listeners.clear();
+        self.counters().listen_disabled.add(1);
+        for listener in &self.listeners {
+            // One that is not in the set has been taken out before.
+            let _ = self.poller.remove(listener);
+        }
+        self.accept_paused_ms = Some(now.since_start_ms);
+    }
+
+    fn resume_accepting(&mut self) {
+        self.accept_paused_ms = None;
+        for (number, listener) in self.listeners.iter().enumerate() {
+            let token = listener_token(number);
+            if let Err(error) = self.poller.add_source(listener, token, !listener.is_tcp()) {
+                tracing::error!(%error, "worker {} cannot listen any more", self.index);
+            }
+        }
+    }
+}
