@@ -64,6 +64,15 @@ const SECTIONS: &[Section] = &[
         quick: "--cases get64 --rounds 1 --seconds 0.1",
     },
     Section {
+        name: "latency",
+        title: "Latency at fixed rates",
+        about: "On the same link: at fractions of memcached's highest rate (m) and of coua's (c). \
+                memcached is asked for the rates that it can serve.",
+        what: What::Net,
+        words: "--cases get64 --rates 0.5m,1m,1.5m,0.1c,0.5c,0.9c --rounds 3 --seconds 0.6",
+        quick: "--cases get64 --rates 0.5m --rounds 1 --seconds 0.1",
+    },
+    Section {
         name: "workers",
         title: "Two workers, and UDP beside TCP",
         about: "Whole workers in one process, each with its clients on its own thread: nothing but what \
