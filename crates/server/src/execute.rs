@@ -162,6 +162,17 @@ pub fn stored_key<'k>(key: Span, base64: bool, input: &'k [u8], room: &'k mut Ke
 impl Executor<'_, '_> {
     /// Executes one operation.
     pub fn execute(&mut self, request: Request<'_>, op: &Op) -> Outcome {
+        if request.session.skips_keys {
+            let is_end = match op {
+                Op::Get { last, .. } | Op::GetAndTouch { last, .. } => *last,
+                _ => true,
+            };
+            request.session.skips_keys = !is_end;
+            // What else ends a list of keys is answered as ever.
+            if matches!(op, Op::Get { .. } | Op::GetAndTouch { .. } | Op::GetEnd) {
+                return Outcome::Done;
+            }
+        }
         if let Some(outcome) = self.make_room(request.session) {
             return outcome;
         }
@@ -233,6 +244,10 @@ impl Executor<'_, '_> {
         cas: bool,
         last: bool,
     ) -> Outcome {
+        if request.session.skips_keys {
+            request.session.skips_keys = !last;
+            return Outcome::Done;
+        }
         match self.make_room(request.session) {
             None => self.get(request, key, cas, last),
             Some(outcome) => outcome,

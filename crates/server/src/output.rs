@@ -4,9 +4,9 @@
 //! system call. What the kernel does not take moves to the connection's
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
 
-use coua_protocol::reply::{Full, Line, Reply};
+use coua_protocol::reply::{Full, Reply};
 use coua_protocol::{Asked, ErrorLine};
-use coua_store::{Burst, Item, Pinned};
+use coua_store::{Burst, Item, Pinned, Pinning};
 use coua_transport::sockets::Sent;
 
 use crate::buffers::Pool;
@@ -87,14 +87,11 @@ impl Question {
         }
     }
 
-    /// Answers in the value's place where memory for connections is used up. A key of a `get` is
-    /// missing then: a client reads no line of another kind between values.
+    /// Answers in the value's place where memory for connections is used up.
     fn refuse(self, reply: &mut Reply<'_>) -> Result<(), Full> {
         let error = ErrorLine::OutOfMemoryReply;
         match self {
-            Question::Classic { last: true } => reply.line(Line::End),
-            Question::Classic { last: false } => Ok(()),
-            Question::Meta => reply.error(error),
+            Question::Classic { .. } | Question::Meta => reply.error(error),
             Question::Binary(asked) => {
                 let (status, text) = error.into();
                 reply.binary_error(asked, status, text)
@@ -201,7 +198,8 @@ impl Output {
     }
 
     /// Sends everything, then `value` from where it lies in the store. A long value that cannot be
-    /// pinned is refused.
+    /// pinned at the moment is refused; one that is too long to be pinned ever is sent, and lost with
+    /// the connection where that does not take it at once.
     pub fn flush_with_value(
         &mut self,
         value: &InPlace<'_>,
@@ -227,6 +225,7 @@ impl Output {
             false => None,
             true => match burst.pin(value.item) {
                 Some(pinned) => Some(pinned),
+                None if burst.pinning(value.item) == Pinning::Never => None,
                 None => {
                     self.truncate(value.reply_start);
                     self.reply(|reply| value.question.refuse(reply));
@@ -265,6 +264,9 @@ impl Output {
         if let Some(pinned) = pinned {
             queue.push_value(pinned, tail, skip);
             return Ok(());
+        }
+        if value.item.value_len() > COPIED_LEN_MAX {
+            return Err(NoMemory);
         }
         for chunk in value.item.value().chain(std::iter::once(tail)) {
             let begin = skip.min(chunk.len());

@@ -38,6 +38,8 @@ pub struct Session {
     pub upload: Option<Box<Upstream>>,
     /// The value that arrives in pieces has been refused; what comes of it is dropped.
     pub discards_value: bool,
+    /// The answer to the `get` under way has ended early: the keys that are left are not looked up.
+    pub skips_keys: bool,
     /// The kernel may hold input.
     pub readable: bool,
     /// The peer has ended its stream.
@@ -131,6 +133,7 @@ impl Session {
             datagram: None,
             upload: None,
             discards_value: false,
+            skips_keys: false,
             readable: true,
             ended: false,
             has_no_more_input: false,

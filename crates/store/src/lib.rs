@@ -78,7 +78,7 @@ pub use {
     item::{Chunks, Item},
     memory::{HugePages, Page},
     observer::{Gone, Observer, Seen},
-    operations::Pinned,
+    operations::{Pinned, Pinning},
     request::{
         Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Mode, Put,
         Refused, Stored,

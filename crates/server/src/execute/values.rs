@@ -5,7 +5,7 @@
 
 use coua_protocol::Span;
 use coua_protocol::reply::Line;
-use coua_store::{Access, Burst, Item, Key};
+use coua_store::{Access, Burst, Item, Key, Pinning};
 
 use super::binary::ItemForm;
 use super::{Answers, Executor, Outcome, Request};
@@ -61,7 +61,7 @@ impl Executor<'_, '_> {
 
     /// Whether a value that is sent from where it lies must wait until connections hold less memory.
     fn waits_for_pin(&self, item: &Item<'_>, gives_up: bool) -> bool {
-        !gives_up && item.value_len() > COPIED_LEN_MAX && !self.burst.can_pin(item)
+        !gives_up && item.value_len() > COPIED_LEN_MAX && self.burst.pinning(item) == Pinning::Later
     }
 
     /// The same for a request that does more than look at an item, before it does anything.
@@ -222,6 +222,8 @@ impl Answers<'_> {
             .flush_with_value(value, burst, session, self.pool);
         if flushed == Flushed::Refused {
             self.counters.values_refused.add(1);
+            // The error line ends the answer, as in memcached: a client reads nothing behind it.
+            session.skips_keys = matches!(value.question, Question::Classic { last: false });
         }
         flushed.into()
     }

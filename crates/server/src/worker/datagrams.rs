@@ -183,6 +183,7 @@ impl Worker {
         // What is left of the datagram is no whole request, and its rest does not come.
         session.release(&mut self.pool);
         session.discards_value = false;
+        session.skips_keys = false;
         session.waits_since_ms = None;
         let Some(datagram) = session.datagram.as_deref_mut() else {
             return;

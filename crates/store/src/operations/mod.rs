@@ -19,7 +19,7 @@ mod tests;
 
 pub(crate) use link::MIGRATIONS_MAX;
 pub(crate) use pen::{Body, KEY_MAX, Pen};
-pub use pin::Pinned;
+pub use pin::{Pinned, Pinning};
 
 use crate::request::{
     Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Put, Stored,

@@ -17,9 +17,20 @@ pub struct Pinned {
     value_len: usize,
 }
 
+/// What becomes of an attempt to pin a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pinning {
+    /// It is pinned.
+    Now,
+    /// Not before others are let go.
+    Later,
+    /// It alone holds more than pins may.
+    Never,
+}
+
 impl Burst<'_> {
-    /// Pins the value of `item`, which this burst has found. `None` where pins and uploads hold an
-    /// eighth of memory already: then the value has to be copied, or to wait.
+    /// Pins the value of `item`, which this burst has found. `None` where [`Burst::pinning`] does not
+    /// say [`Pinning::Now`].
     ///
     /// # Panics
     /// If the item is another store's.
@@ -29,7 +40,7 @@ impl Burst<'_> {
             std::ptr::eq(item.store, &raw const **store),
             "an item of another store"
         );
-        if !self.can_pin(item) {
+        if self.pinning(item) != Pinning::Now {
             return None;
         }
         let pieces: Box<[Location]> = pieces(item).collect();
@@ -50,21 +61,23 @@ impl Burst<'_> {
         self.worker.store.log.held_count() > 0
     }
 
-    /// Whether [`Burst::pin`] would pin it at this moment. Where nothing is held it does, whatever the
-    /// length: also a small memory lets one value out at a time.
-    pub fn can_pin(&self, item: &Item<'_>) -> bool {
+    /// Whether a value can be pinned. Pins and uploads hold an eighth of memory at most.
+    pub fn pinning(&self, item: &Item<'_>) -> Pinning {
         let store = &self.worker.store;
-        let held = store.log.held_count();
-        if held == 0 {
-            return true;
-        }
         // Neighbouring pieces mostly lie in one segment.
         let mut last = None;
         let new = pieces(item).filter(|&piece| {
             let segment = store.log.segment_of(piece);
             last.replace(segment) != Some(segment)
         });
-        held + 1 + new.count() <= store.held_max
+        let new = 1 + new.count();
+        if new > store.held_max {
+            Pinning::Never
+        } else if store.log.held_count() + new > store.held_max {
+            Pinning::Later
+        } else {
+            Pinning::Now
+        }
     }
 }
 
