@@ -12,8 +12,13 @@ use rustix::time::{ClockId, clock_gettime};
 /// Runs `work` with the calling thread bound to `core`, then restores what it was bound to before.
 /// Threads and processes that `work` starts stay on `core`.
 pub(crate) fn pinned<T>(core: usize, work: impl FnOnce() -> T) -> io::Result<T> {
+    bound(&[core], work)
+}
+
+/// As [`pinned`], to several cores.
+pub(crate) fn bound<T>(cores: &[usize], work: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
-    pin(core)?;
+    bind(cores)?;
     let outcome = work();
     sched_setaffinity(None, &before)?;
     Ok(outcome)
@@ -21,17 +26,28 @@ pub(crate) fn pinned<T>(core: usize, work: impl FnOnce() -> T) -> io::Result<T> 
 
 /// Binds the calling thread to `core`; an error where the machine has no such core.
 pub(crate) fn pin(core: usize) -> io::Result<()> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
+    bind(&[core])
+}
+
+fn bind(cores: &[usize]) -> io::Result<()> {
     let mut only = CpuSet::new();
-    only.set(core);
+    for &core in cores {
+        if core >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        only.set(core);
+    }
     Ok(sched_setaffinity(None, &only)?)
 }
 
 /// Cores that the calling thread may run on, in ascending order.
 pub(crate) fn allowed() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
+    allowed_to(None)
+}
+
+/// Cores that a process may run on, or the calling thread where none is given, in ascending order.
+pub(crate) fn allowed_to(process: Option<Pid>) -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(process)?;
     Ok((0..CpuSet::MAX_CPU)
         .filter(|&core| set.is_set(core))
         .collect())

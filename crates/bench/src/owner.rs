@@ -19,7 +19,22 @@ pub(crate) struct Owner(Pid);
 
 /// CPU time of the server, by thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Usage(HashMap<u32, Duration>);
+pub(crate) struct Usage {
+    by_thread: HashMap<u32, Duration>,
+    /// Cores on which it may run.
+    cores: usize,
+}
+
+/// CPU time between two looks at a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// Of all threads.
+    pub(crate) all: Duration,
+    /// Of the thread that used most.
+    pub(crate) busiest_thread: Duration,
+    /// Cores on which it may run.
+    pub(crate) cores: usize,
+}
 
 impl Owner {
     /// The process of this id.
@@ -43,20 +58,26 @@ impl Owner {
 
     /// CPU time so far.
     pub(crate) fn usage(self) -> io::Result<Usage> {
-        cpu::of_threads(self.0).map(Usage)
+        Ok(Usage {
+            by_thread: cpu::of_threads(self.0)?,
+            cores: cpu::allowed_to(Some(self.0))?.len(),
+        })
     }
 }
 
 impl Usage {
-    /// CPU time since then: of all threads, and of the thread that used most.
-    pub(crate) fn since(&self, before: &Usage) -> (Duration, Duration) {
-        let spent = self.0.iter().map(|(id, now)| {
-            let before = before.0.get(id).copied().unwrap_or_default();
+    /// CPU time since then.
+    pub(crate) fn since(&self, before: &Usage) -> Spent {
+        let spent = self.by_thread.iter().map(|(id, now)| {
+            let before = before.by_thread.get(id).copied().unwrap_or_default();
             now.saturating_sub(before)
         });
         let spent: Vec<Duration> = spent.collect();
-        let most = spent.iter().copied().max().unwrap_or_default();
-        (spent.iter().sum(), most)
+        Spent {
+            all: spent.iter().sum(),
+            busiest_thread: spent.iter().copied().max().unwrap_or_default(),
+            cores: self.cores,
+        }
     }
 }
 
@@ -116,8 +137,8 @@ mod tests {
         let owner = Owner::of_target(&target).unwrap();
         assert_eq!(owner.0, rustix::process::getpid());
         let before = owner.usage().unwrap();
-        let (all, most) = owner.usage().unwrap().since(&before);
-        assert!(all >= most);
+        let spent = owner.usage().unwrap().since(&before);
+        assert!(spent.all >= spent.busiest_thread && spent.cores > 0);
         drop(listener);
         assert!(Owner::of_target(&target).is_none());
     }

@@ -4,8 +4,8 @@ use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
-use super::load_flags::{ItemFlags, ServerFlags};
-use crate::load::{Dialect, Measured, Order, Requests};
+use super::load_flags::{ItemFlags, ServerFlags, gather};
+use crate::load::{Dialect, Measured, Order, Plan, Setup};
 use crate::report::{self, ProgressLine};
 use crate::workload::{Mix, Op};
 
@@ -50,21 +50,8 @@ struct Outcome {
 /// Stores all and says how fast.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, items) = (&flags.server, &flags.items);
-    // Datagrams get lost, and take no large values.
-    let dialect = match server.dialect {
-        Dialect::Udp => Dialect::Text,
-        other => other,
-    };
-    let mut plan = items.plan(dialect, Some(&Mix::only(Op::Set)), 1)?;
-    let measured = drive(flags, &items.each(plan.clone()), "stored")?;
-    if flags.counters {
-        plan.mix = Mix::only(Op::Incr);
-        // The classic dialect has no word that creates a counter.
-        if plan.dialect != Dialect::Binary {
-            plan.dialect = Dialect::Meta;
-        }
-        drive(flags, &items.each(plan), "counters created")?;
-    }
+    let setup = server.setup(flags.depth)?;
+    let measured = store(&setup, items, server.team.dialect, flags.counters)?;
     let seconds = measured.elapsed.as_secs_f64().max(1e-9);
     let outcome = Outcome {
         stored: measured.stored,
@@ -85,16 +72,47 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             outcome.bytes_per_second / 1e6
         ))?;
     }
+    all_stored(items, &measured)
+}
+
+/// Stores every item, and the counters of incr and decr where they are asked for; what became of
+/// the items.
+pub(crate) fn store(
+    setup: &Setup,
+    items: &ItemFlags,
+    dialect: Dialect,
+    counters: bool,
+) -> anyhow::Result<Measured> {
+    // Datagrams get lost, and take no large values.
+    let dialect = match dialect {
+        Dialect::Udp => Dialect::Text,
+        other => other,
+    };
+    let mut plan = items.plan(dialect, Some(&Mix::only(Op::Set)), 1)?;
+    let measured = drive(setup, items, plan.clone(), "stored")?;
+    if counters {
+        plan.mix = Mix::only(Op::Incr);
+        // The classic dialect has no word that creates a counter.
+        if plan.dialect != Dialect::Binary {
+            plan.dialect = Dialect::Meta;
+        }
+        drive(setup, items, plan, "counters created")?;
+    }
+    Ok(measured)
+}
+
+/// An error where an item was not stored.
+pub(crate) fn all_stored(items: &ItemFlags, measured: &Measured) -> anyhow::Result<()> {
     let failed = u64::from(items.keys) - measured.stored;
     let example = measured.example.as_deref().unwrap_or("no reply came");
     ensure!(failed == 0, "{failed} items were not stored: {example}");
     Ok(())
 }
 
-fn drive(flags: &Flags, requests: &Requests, done: &str) -> anyhow::Result<Measured> {
-    let mut team = flags.server.gather(flags.depth, requests)?;
+fn drive(setup: &Setup, items: &ItemFlags, plan: Plan, done: &str) -> anyhow::Result<Measured> {
+    let mut team = gather(setup, &items.each(plan))?;
     let mut line = ProgressLine::new();
-    let keys = flags.items.keys;
+    let keys = items.keys;
     Ok(team.carry_out(Order::Finish, |replies, elapsed| {
         let rate = replies as f64 / elapsed.as_secs_f64();
         line.show(format_args!(

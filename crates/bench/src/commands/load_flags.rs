@@ -3,12 +3,13 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::hits::trace;
-use crate::load::{Dialect, Error, Plan, Requests, Setup, Team};
+use crate::load::{Arrivals, Bound, Dialect, Error, Plan, Requests, Setup, Team};
 use crate::target::Target;
 use crate::workload::{
     Keys, Mix, Part, Popularity, Sampler, Sizes, Ttls, Values, WORKLOAD_NAMES, Workload, workload,
@@ -20,20 +21,10 @@ pub(crate) struct ServerFlags {
     /// HOST:PORT or unix:PATH
     #[arg(long, default_value = "127.0.0.1:11211")]
     pub(crate) target: Target,
-    /// Spelling of the requests
-    #[arg(long, value_enum, default_value = "text")]
-    pub(crate) dialect: Dialect,
-    /// Connections, over all threads and agents
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) connections: u32,
-    /// Load threads, of each agent too; at most one a connection
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) threads: u32,
-    /// First core of the load threads, which take one each from there on; not bound without it
-    #[arg(long)]
-    pub(crate) core: Option<usize>,
+    #[command(flatten)]
+    pub(crate) team: TeamFlags,
     /// Further machines on which `coua-bench agent` runs: connections, keys and the rate are shared
-    /// out among this one and them
+    /// out among this one and them, and each has as many --threads
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = agent)]
     pub(crate) agents: Vec<SocketAddr>,
 }
@@ -41,12 +32,6 @@ pub(crate) struct ServerFlags {
 impl ServerFlags {
     /// The team that the flags describe, with so many requests in flight a connection.
     pub(crate) fn setup(&self, depth: u32) -> anyhow::Result<Setup> {
-        let threads = self.threads as usize * (1 + self.agents.len());
-        ensure!(
-            threads <= self.connections as usize,
-            "--threads {} needs {threads} --connections at least, one a thread on each machine",
-            self.threads
-        );
         let local = match &self.target {
             Target::Tcp(address) => address.ip().is_loopback(),
             Target::Unix(_) => true,
@@ -58,27 +43,67 @@ impl ServerFlags {
                 self.target
             );
         }
-        ensure!(
-            self.dialect != Dialect::Udp || matches!(self.target, Target::Tcp(_)),
-            "--dialect udp needs HOST:PORT as its --target"
-        );
-        Ok(Setup {
-            target: self.target.clone(),
-            connections: self.connections as usize,
-            depth: depth as usize,
-            threads: self.threads as usize,
-            core: self.core,
-            agents: self.agents.clone(),
-        })
+        self.team.setup(&self.target, &self.agents, depth)
     }
 
     /// The team itself, ready to ask these requests.
     pub(crate) fn gather(&self, depth: u32, requests: &Requests) -> anyhow::Result<Team> {
-        Team::gather(&self.setup(depth)?, requests).map_err(|error| match error {
-            Error::Agent { .. } => error.into(),
-            _ => anyhow!("--target {}: {error}", self.target),
+        gather(&self.setup(depth)?, requests)
+    }
+}
+
+/// How any server is talked to, and from where.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TeamFlags {
+    /// Spelling of the requests
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) dialect: Dialect,
+    /// Connections, over all threads
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) connections: u32,
+    /// Load threads; at most one a connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// First core of the load threads, which take one each from there on; not bound without it
+    #[arg(long)]
+    pub(crate) core: Option<usize>,
+}
+
+impl TeamFlags {
+    /// The team that the flags describe, for one server, with these further machines.
+    pub(crate) fn setup(
+        &self,
+        target: &Target,
+        agents: &[SocketAddr],
+        depth: u32,
+    ) -> anyhow::Result<Setup> {
+        let threads = self.threads as usize * (1 + agents.len());
+        ensure!(
+            threads <= self.connections as usize,
+            "--threads {} needs {threads} --connections at least, one a thread on each machine",
+            self.threads
+        );
+        ensure!(
+            self.dialect != Dialect::Udp || matches!(target, Target::Tcp(_)),
+            "--dialect udp needs HOST:PORT as its --target"
+        );
+        Ok(Setup {
+            target: target.clone(),
+            connections: self.connections as usize,
+            depth: depth as usize,
+            threads: self.threads as usize,
+            core: self.core,
+            agents: agents.to_vec(),
         })
     }
+}
+
+/// The team itself, ready to ask these requests.
+pub(crate) fn gather(setup: &Setup, requests: &Requests) -> anyhow::Result<Team> {
+    Team::gather(setup, requests).map_err(|error| match error {
+        Error::Agent { .. } => error.into(),
+        _ => anyhow!("--target {}: {error}", setup.target),
+    })
 }
 
 fn agent(text: &str) -> Result<SocketAddr, String> {
@@ -193,4 +218,70 @@ impl ItemFlags {
         let numbers = stream.requests.iter().map(|request| request.key);
         Ok(Sampler::replay(numbers.collect()))
     }
+}
+
+/// What is asked, how hard, and for how long.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoadFlags {
+    #[command(flatten)]
+    pub(crate) items: ItemFlags,
+    /// Requests in flight a connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) depth: u32,
+    /// Keys that one get asks for
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) keys_per_get: u32,
+    /// Operations with their weights, as in get=90,set=10; there are get, gets, gat, set, add,
+    /// replace, delete, incr, decr and touch. incr and decr count on items of their own
+    /// [default: get]
+    #[arg(long)]
+    pub(crate) mix: Option<Mix>,
+    /// uniform, zipf:EXPONENT, or hot:KEYS:REQUESTS, where hot:0.1:0.9 gives a tenth of the keys nine
+    /// tenths of the requests [default: uniform]
+    #[arg(long)]
+    pub(crate) popularity: Option<Popularity>,
+    /// Keys in the order of a trace instead: one number a line, or as `coua-bench hits` reads them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Open loop: requests a second, whatever the server does; latency counts from when a request
+    /// was due. Without it a closed loop, in which the server sets the pace
+    #[arg(long, value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// How an open loop's requests are spread over time
+    #[arg(long, value_enum, default_value = "poisson")]
+    pub(crate) arrivals: Arrivals,
+    /// Find the highest rate at which --bound holds; each rate is tried for --seconds
+    #[arg(long, conflicts_with = "rate")]
+    pub(crate) find_max: bool,
+    /// For --find-max: avg=TIME, max=TIME or a percentile, as in p99=1ms
+    #[arg(long, default_value = "avg=1ms")]
+    pub(crate) bound: Bound,
+    /// Seconds measured
+    #[arg(long, default_value = "5", value_parser = positive_time)]
+    pub(crate) seconds: Duration,
+    /// Seconds of load before that
+    #[arg(long, default_value = "1", value_parser = time)]
+    pub(crate) warm_up: Duration,
+    /// Measurements; medians and spread are reported [default: 1 of one server, 5 to compare]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: Option<u32>,
+}
+
+/// A number of seconds, as the value of a flag.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().map(Duration::try_from_secs_f64);
+    let time = time.and_then(Result::ok);
+    time.ok_or_else(|| "expected a number of seconds, as in 0.5".to_owned())
+}
+
+/// A number of seconds above 0, as the value of a flag.
+pub(crate) fn positive_time(text: &str) -> Result<Duration, String> {
+    let time = time(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| "expected a number of seconds above 0, as in 0.5".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok();
+    rate.filter(|rate| (1e-3..=1e9).contains(rate))
+        .ok_or_else(|| "expected requests a second, from 0.001 to 1e9".to_owned())
 }

@@ -52,7 +52,7 @@ struct Outcome {
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, items) = (&flags.server, &flags.items);
     let plan = items.plan(
-        server.dialect,
+        server.team.dialect,
         Some(&Mix::only(Op::Get)),
         flags.keys_per_get,
     )?;

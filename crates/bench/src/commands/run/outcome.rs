@@ -4,19 +4,19 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-use super::Flags;
-use super::sample::Sample;
-use crate::load::{Bound, Found, Measured, Plan};
+use super::Sample;
+use crate::commands::load_flags::LoadFlags;
+use crate::load::{Bound, Found, Measured, Plan, Setup};
 use crate::report::{Table, median};
 use crate::workload::Popularity;
 
 /// What was asked for, in words.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Load {
+pub(crate) struct Load {
     target: String,
     dialect: String,
-    connections: u32,
-    threads: u32,
+    connections: usize,
+    threads: usize,
     agents: Vec<String>,
     depth: u32,
     keys_per_get: u32,
@@ -29,19 +29,20 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(flags: &Flags, plan: &Plan, popularity: Popularity) -> Load {
+    /// Of a team that carries out the plan, with what is drawn from the popularity.
+    pub(crate) fn new(
+        flags: &LoadFlags,
+        setup: &Setup,
+        plan: &Plan,
+        popularity: Popularity,
+    ) -> Load {
         let trace = flags.trace.as_ref();
         Load {
-            target: flags.server.target.to_string(),
-            dialect: format!("{:?}", flags.server.dialect).to_lowercase(),
-            connections: flags.server.connections,
-            threads: flags.server.threads,
-            agents: flags
-                .server
-                .agents
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            target: setup.target.to_string(),
+            dialect: format!("{:?}", plan.dialect).to_lowercase(),
+            connections: setup.connections,
+            threads: setup.threads,
+            agents: setup.agents.iter().map(ToString::to_string).collect(),
             depth: flags.depth,
             keys_per_get: flags.keys_per_get,
             keys: flags.items.keys,
@@ -59,10 +60,11 @@ impl Load {
 
 /// The search for the highest rate.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Search {
-    bound: String,
+pub(crate) struct Search {
+    /// The bound and its value.
+    pub(crate) bound: String,
     /// The highest rate that held, in requests a second; none where none did.
-    pub(super) rate: Option<f64>,
+    pub(crate) rate: Option<f64>,
     trials: Vec<TrialOutcome>,
 }
 
@@ -75,7 +77,8 @@ struct TrialOutcome {
 }
 
 impl Search {
-    pub(super) fn new(bound: &Bound, found: &Found) -> Search {
+    /// Of a bound, what was found.
+    pub(crate) fn new(bound: &Bound, found: &Found) -> Search {
         let trials = found.trials.iter().map(|trial| TrialOutcome {
             rate: trial.rate,
             held: trial.held,
@@ -92,15 +95,19 @@ impl Search {
 
 /// All of it, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Outcome {
-    load: Load,
+pub(crate) struct Outcome {
+    /// What was asked for.
+    pub(crate) load: Load,
     /// Requests a second that were due; none in a closed loop.
     rate: Option<f64>,
     search: Option<Search>,
     median_requests_per_second: f64,
-    bottleneck: &'static str,
-    warnings: Vec<String>,
-    repetitions: Vec<Sample>,
+    /// Which side was busy.
+    pub(crate) bottleneck: &'static str,
+    /// What to doubt, a sentence each.
+    pub(crate) warnings: Vec<String>,
+    /// In the order of time.
+    pub(crate) repetitions: Vec<Sample>,
 }
 
 /// Above this share of its time a thread is busy.
@@ -109,7 +116,8 @@ const BUSY: f64 = 0.9;
 const LATE: f64 = 0.001;
 
 impl Outcome {
-    pub(super) fn new(
+    /// Of measurements at one rate, or in a closed loop where none, and the search before them.
+    pub(crate) fn new(
         load: Load,
         rate: Option<f64>,
         search: Option<Search>,
@@ -131,11 +139,12 @@ impl Outcome {
     }
 
     /// Values that were not those of their keys.
-    pub(super) fn wrong(&self) -> u64 {
+    pub(crate) fn wrong(&self) -> u64 {
         self.sum(|sample| sample.wrong)
     }
 
-    fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+    /// The median of one figure of the measurements.
+    pub(crate) fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
         median(self.repetitions.iter().map(of))
     }
 
@@ -146,9 +155,12 @@ impl Outcome {
     fn judge(&self) -> &'static str {
         let client = self.median(Sample::busiest_client) > BUSY;
         let known = self.repetitions.iter().all(|s| s.server_cores.is_some());
-        let server = self.median(|sample| sample.server_busiest_thread.unwrap_or(0.0)) > BUSY;
+        let server = self.median(|sample| {
+            let thread = sample.server_busiest_thread.unwrap_or(0.0);
+            thread.max(sample.server_busy.unwrap_or(0.0))
+        }) > BUSY;
         match (client, server, known) {
-            (true, true, _) => "both: the load threads and a thread of the server were busy",
+            (true, true, _) => "both: the load threads and the server were busy",
             (true, false, true) => "the load generator; the server had time to spare",
             (true, false, false) => "the load generator, perhaps; the server cannot be seen",
             (false, true, _) => "the server",
@@ -272,28 +284,34 @@ impl Outcome {
     }
 }
 
-impl Display for Outcome {
+/// All but the target.
+impl Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let load = &self.load;
         writeln!(
             f,
-            "{}: {}, {} connections of {} threads{}, {} in flight each, {} keys a get",
-            load.target,
-            load.dialect,
-            load.connections,
-            load.threads,
-            match load.agents.len() {
+            "{}, {} connections of {} threads{}, {} in flight each, {} keys a get",
+            self.dialect,
+            self.connections,
+            self.threads,
+            match self.agents.len() {
                 0 => String::new(),
                 agents => format!(" on each of {} machines", agents + 1),
             },
-            load.depth,
-            load.keys_per_get
+            self.depth,
+            self.keys_per_get
         )?;
-        writeln!(
+        write!(
             f,
             "{} keys of {:.1} bytes, values of {:.1} (means), {}; {}",
-            load.keys, load.key_bytes_mean, load.value_bytes_mean, load.popularity, load.mix
-        )?;
+            self.keys, self.key_bytes_mean, self.value_bytes_mean, self.popularity, self.mix
+        )
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = &self.load;
+        writeln!(f, "{}: {load}", load.target)?;
         match self.rate {
             Some(rate) => writeln!(f, "open loop, {rate:.0} requests/s, {}", load.arrivals)?,
             None => writeln!(f, "closed loop")?,

@@ -6,53 +6,53 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::load::Measured;
+use crate::owner::Spent;
 use crate::workload::Op;
 
 /// One measurement, for programs.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Sample {
-    pub(super) seconds: f64,
-    pub(super) requests: u64,
-    pub(super) requests_per_second: f64,
-    pub(super) by_operation: BTreeMap<&'static str, u64>,
+pub(crate) struct Sample {
+    pub(crate) seconds: f64,
+    pub(crate) requests: u64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) by_operation: BTreeMap<&'static str, u64>,
     /// Values that were right, and operations that found their key.
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) stored: u64,
-    pub(super) not_stored: u64,
-    pub(super) errors: u64,
-    pub(super) wrong: u64,
-    pub(super) lost: u64,
-    pub(super) unsent: u64,
-    pub(super) late: u64,
-    pub(super) bytes_sent_per_second: f64,
-    pub(super) bytes_received_per_second: f64,
-    pub(super) latency_us_mean: f64,
-    pub(super) latency_us_p50: f64,
-    pub(super) latency_us_p90: f64,
-    pub(super) latency_us_p99: f64,
-    pub(super) latency_us_p999: f64,
-    pub(super) latency_us_p9999: f64,
-    pub(super) latency_us_max: f64,
-    /// Share of their time that the load threads worked, on average.
-    pub(super) client_busy: f64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) stored: u64,
+    pub(crate) not_stored: u64,
+    pub(crate) errors: u64,
+    pub(crate) wrong: u64,
+    pub(crate) lost: u64,
+    pub(crate) unsent: u64,
+    pub(crate) late: u64,
+    pub(crate) bytes_sent_per_second: f64,
+    pub(crate) bytes_received_per_second: f64,
+    pub(crate) latency_us_mean: f64,
+    pub(crate) latency_us_p50: f64,
+    pub(crate) latency_us_p90: f64,
+    pub(crate) latency_us_p99: f64,
+    pub(crate) latency_us_p999: f64,
+    pub(crate) latency_us_p9999: f64,
+    pub(crate) latency_us_max: f64,
+    /// Share that the load threads used of what they could have: a core each, or the cores that there
+    /// are for them.
+    pub(crate) client_busy: f64,
     /// The same of each agent, by its address.
-    pub(super) agents_busy: BTreeMap<String, f64>,
+    pub(crate) agents_busy: BTreeMap<String, f64>,
     /// Cores that the server used.
-    pub(super) server_cores: Option<f64>,
+    pub(crate) server_cores: Option<f64>,
     /// Share of its time that the server's busiest thread worked.
-    pub(super) server_busiest_thread: Option<f64>,
+    pub(crate) server_busiest_thread: Option<f64>,
+    /// Share that the server used of the cores on which it may run.
+    pub(crate) server_busy: Option<f64>,
     /// What the first error, or the first wrong value, looked like.
-    pub(super) example: Option<Box<str>>,
+    pub(crate) example: Option<Box<str>>,
 }
 
 impl Sample {
-    /// `usage` is the CPU time of the server, and of its busiest thread.
-    pub(super) fn new(
-        measured: &Measured,
-        threads: u32,
-        usage: Option<(Duration, Duration)>,
-    ) -> Sample {
+    /// `cores` are those that the load threads can use up.
+    pub(crate) fn new(measured: &Measured, cores: usize, usage: Option<Spent>) -> Sample {
         let seconds = measured.elapsed.as_secs_f64().max(1e-9);
         let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
         let latency = |quantile| microseconds(measured.latency(quantile));
@@ -85,18 +85,19 @@ impl Sample {
             latency_us_p999: latency(0.999),
             latency_us_p9999: latency(0.9999),
             latency_us_max: microseconds(measured.latency_max()),
-            client_busy: measured.client_busy(threads as usize),
+            client_busy: measured.client_busy(cores),
             agents_busy: agents
                 .map(|agent| (agent.agent.clone(), agent.busy))
                 .collect(),
-            server_cores: usage.map(|(all, _)| share(all)),
-            server_busiest_thread: usage.map(|(_, most)| share(most)),
+            server_cores: usage.map(|spent| share(spent.all)),
+            server_busiest_thread: usage.map(|spent| share(spent.busiest_thread)),
+            server_busy: usage.map(|spent| share(spent.all) / spent.cores.max(1) as f64),
             example: measured.example.clone(),
         }
     }
 
     /// How busy the load threads of the busiest machine were.
-    pub(super) fn busiest_client(&self) -> f64 {
+    pub(crate) fn busiest_client(&self) -> f64 {
         let agents = self.agents_busy.values().copied();
         agents.fold(self.client_busy, f64::max)
     }
