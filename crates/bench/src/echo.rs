@@ -1,15 +1,31 @@
 //! The bare server: it moves the bytes that a cache would move and does nothing else.
 //!
 //! One thread, one epoll set. A request is so many line ends; each is answered with one prepared
-//! reply, and all replies of a wake-up leave in one write. No key is looked at. What a cache takes
-//! beyond this is its own work.
+//! reply, and all replies of a wake-up leave in one write. Or what comes is sent back as it is. No
+//! key is looked at. What a cache takes beyond this is its own work.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketType, bind, listen, recv, send, socket, sockopt,
+};
+
+/// What is answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// What came.
+    Mirror,
+    /// For every so many line ends these bytes.
+    Same {
+        /// Line ends of a request.
+        lines: usize,
+        /// The reply.
+        reply: Vec<u8>,
+    },
+}
 
 /// Serves until the listener fails.
 #[derive(Debug)]
@@ -26,9 +42,22 @@ impl Echo {
     const LISTENER: u64 = u64::MAX;
     const READ: usize = 256 << 10;
 
-    /// Listens; every `lines` line ends are answered with `reply`.
-    pub(crate) fn bind(address: SocketAddr, lines: usize, reply: &[u8]) -> io::Result<Echo> {
-        let listener = TcpListener::bind(address)?;
+    /// Connections that may wait to be accepted.
+    const BACKLOG: i32 = 1024;
+
+    /// Listens; where the address is `shared`, beside others that share it, among whom the kernel
+    /// deals out connections.
+    pub(crate) fn bind(address: SocketAddr, shared: bool, reply: &Reply) -> io::Result<Echo> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let listener = socket(family, SocketType::STREAM, None)?;
+        sockopt::set_socket_reuseaddr(&listener, true)?;
+        sockopt::set_socket_reuseport(&listener, shared)?;
+        bind(&listener, &address)?;
+        listen(&listener, Self::BACKLOG)?;
+        let listener = TcpListener::from(listener);
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(Self::LISTENER);
@@ -38,7 +67,7 @@ impl Echo {
             listener,
             epoll,
             peers: Vec::new(),
-            answer: Answer::new(lines, reply),
+            answer: Answer::new(reply),
             input,
         })
     }
@@ -96,6 +125,7 @@ impl Echo {
                 stream,
                 lines: 0,
                 owed: 0,
+                kept: Vec::new(),
             });
         }
     }
@@ -117,6 +147,8 @@ struct Peer {
     lines: usize,
     /// Bytes of replies that the socket has not taken.
     owed: usize,
+    /// Where what came is sent back: its last `owed` bytes are those.
+    kept: Vec<u8>,
 }
 
 impl Peer {
@@ -132,9 +164,7 @@ impl Peer {
             match recv(&self.stream, &mut *input, RecvFlags::empty()) {
                 Ok((0, _)) => return Err(Errno::CONNRESET),
                 Ok((bytes, _)) => {
-                    self.lines += memchr::memchr_iter(b'\n', &input[..bytes]).count();
-                    self.owed += self.lines / answer.lines * answer.size;
-                    self.lines %= answer.lines;
+                    self.owe(&input[..bytes], answer);
                     if bytes < input.len() {
                         return self.write(answer);
                     }
@@ -146,47 +176,70 @@ impl Peer {
         }
     }
 
+    fn owe(&mut self, input: &[u8], answer: &Answer) {
+        match answer {
+            Answer::Mirror => {
+                self.kept.extend_from_slice(input);
+                self.owed += input.len();
+            }
+            Answer::Same { lines, size, .. } => {
+                self.lines += memchr::memchr_iter(b'\n', input).count();
+                self.owed += self.lines / lines * size;
+                self.lines %= lines;
+            }
+        }
+    }
+
     fn write(&mut self, answer: &Answer) -> Result<(), Errno> {
         while self.owed > 0 {
-            // The next byte is the one that leaves whole replies behind it.
-            let start = (answer.size - self.owed % answer.size) % answer.size;
-            let end = answer.replies.len().min(start + self.owed);
-            match send(
-                &self.stream,
-                &answer.replies[start..end],
-                SendFlags::NOSIGNAL,
-            ) {
+            let next = match answer {
+                Answer::Mirror => &self.kept[self.kept.len() - self.owed..],
+                // The next byte is the one that leaves whole replies behind it.
+                Answer::Same { size, replies, .. } => {
+                    let start = (size - self.owed % size) % size;
+                    &replies[start..replies.len().min(start + self.owed)]
+                }
+            };
+            match send(&self.stream, next, SendFlags::NOSIGNAL) {
                 Ok(bytes) => self.owed -= bytes,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
         }
+        self.kept.clear();
         Ok(())
     }
 }
 
 #[derive(Debug)]
-struct Answer {
-    /// Line ends a request.
-    lines: usize,
-    /// Bytes a reply.
-    size: usize,
-    /// The reply, over and over.
-    replies: Vec<u8>,
+enum Answer {
+    Mirror,
+    Same {
+        /// Line ends a request.
+        lines: usize,
+        /// Bytes a reply.
+        size: usize,
+        /// The reply, over and over.
+        replies: Vec<u8>,
+    },
 }
 
 impl Answer {
     /// Replies that one write can send, in bytes.
     const PREPARED: usize = 256 << 10;
 
-    fn new(lines: usize, reply: &[u8]) -> Answer {
-        let size = reply.len().max(1);
-        let replies = reply.repeat(Self::PREPARED / size + 1);
-        Answer {
-            lines: lines.max(1),
-            size,
-            replies,
+    fn new(reply: &Reply) -> Answer {
+        match reply {
+            Reply::Mirror => Answer::Mirror,
+            Reply::Same { lines, reply } => {
+                let size = reply.len().max(1);
+                Answer::Same {
+                    lines: (*lines).max(1),
+                    size,
+                    replies: reply.repeat(Self::PREPARED / size + 1),
+                }
+            }
         }
     }
 }
@@ -206,8 +259,8 @@ mod tests {
 
     use super::*;
 
-    fn echo(lines: usize, reply: &[u8]) -> TcpStream {
-        let mut echo = Echo::bind((Ipv4Addr::LOCALHOST, 0).into(), lines, reply).unwrap();
+    fn echo(reply: &Reply) -> TcpStream {
+        let mut echo = Echo::bind((Ipv4Addr::LOCALHOST, 0).into(), false, reply).unwrap();
         let address = echo.address().unwrap();
         std::thread::spawn(move || echo.serve());
         TcpStream::connect(address).unwrap()
@@ -215,7 +268,10 @@ mod tests {
 
     #[test]
     fn a_request_of_two_lines_has_one_reply() {
-        let mut stream = echo(2, b"STORED\r\n");
+        let mut stream = echo(&Reply::Same {
+            lines: 2,
+            reply: b"STORED\r\n".to_vec(),
+        });
         stream
             .write_all(b"set a 0 0 1\r\nx\r\nset b 0 0 1\r")
             .unwrap();
@@ -231,10 +287,29 @@ mod tests {
         let reply: Vec<u8> = (0..100_003u32)
             .map(|at| b'a' + u8::try_from(at % 23).unwrap())
             .collect();
-        let mut stream = echo(1, &reply);
+        let mut stream = echo(&Reply::Same {
+            lines: 1,
+            reply: reply.clone(),
+        });
         stream.write_all(&[b'\n'; 100]).unwrap();
         let mut got = vec![0; reply.len() * 100];
         stream.read_exact(&mut got).unwrap();
         assert!(got.chunks(reply.len()).all(|chunk| chunk == reply));
+    }
+
+    #[test]
+    fn a_mirror_sends_back_what_came() {
+        let mut stream = echo(&Reply::Mirror);
+        // More than the sockets hold, so that the writer has to be read from meanwhile.
+        let sent: Vec<u8> = (0..20_000_003u32)
+            .map(|at| u8::try_from(at % 251).unwrap())
+            .collect();
+        let mut writer = stream.try_clone().unwrap();
+        let copy = sent.clone();
+        let writing = std::thread::spawn(move || writer.write_all(&copy).unwrap());
+        let mut got = vec![0; sent.len()];
+        stream.read_exact(&mut got).unwrap();
+        writing.join().unwrap();
+        assert!(got == sent);
     }
 }

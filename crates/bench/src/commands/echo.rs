@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, ValueEnum};
 
-use crate::echo::{Echo, canned_hit};
+use crate::echo::{Echo, Reply, canned_hit};
 
 /// Answers every request with bytes of the size that a cache would answer with
 #[derive(Args, Clone, Debug)]
@@ -13,6 +13,9 @@ pub(crate) struct Flags {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:11311")]
     listen: SocketAddr,
+    /// Threads, among which the kernel deals out connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: u32,
     #[command(flatten)]
     answer: Answer,
 }
@@ -32,6 +35,9 @@ pub(crate) struct Answer {
     /// Keys that one get asks for
     #[arg(long, default_value_t = 1)]
     pub(crate) keys_per_get: usize,
+    /// Send back what comes, whatever that is
+    #[arg(long)]
+    pub(crate) mirror: bool,
 }
 
 /// A kind of request that the echo can answer.
@@ -52,26 +58,38 @@ impl Answer {
             "set"
         };
         let (key, value, keys) = (self.key_size, self.value_size, self.keys_per_get);
-        let text =
-            format!("--of {request} --key-size {key} --value-size {value} --keys-per-get {keys}");
+        let mirror = if self.mirror { " --mirror" } else { "" };
+        let text = format!(
+            "--of {request} --key-size {key} --value-size {value} --keys-per-get {keys}{mirror}"
+        );
         text.split(' ').map(OsString::from).collect()
     }
 
-    /// Line ends of a request, and the reply to it.
-    pub(crate) fn lines_and_reply(&self) -> (usize, Vec<u8>) {
+    /// What a request is answered with.
+    pub(crate) fn reply(&self) -> Reply {
         match self.request {
-            Request::Get => {
-                let hit = canned_hit(self.key_size, self.value_size, self.keys_per_get);
-                (1, hit)
-            }
-            Request::Set => (2, b"STORED\r\n".to_vec()),
+            _ if self.mirror => Reply::Mirror,
+            Request::Get => Reply::Same {
+                lines: 1,
+                reply: canned_hit(self.key_size, self.value_size, self.keys_per_get),
+            },
+            Request::Set => Reply::Same {
+                lines: 2,
+                reply: b"STORED\r\n".to_vec(),
+            },
         }
     }
 }
 
 /// Serves until it is killed.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let (lines, reply) = flags.answer.lines_and_reply();
-    Echo::bind(flags.listen, lines, &reply)?.serve()?;
+    let reply = flags.answer.reply();
+    let shared = flags.workers > 1;
+    let mut others = Vec::new();
+    for _ in 1..flags.workers {
+        let mut echo = Echo::bind(flags.listen, shared, &reply)?;
+        others.push(std::thread::spawn(move || echo.serve()));
+    }
+    Echo::bind(flags.listen, shared, &reply)?.serve()?;
     Ok(())
 }

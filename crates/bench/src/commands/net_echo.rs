@@ -1,54 +1,122 @@
 //! `coua-bench net-echo`: the bare service on coua's stack as a process of its own.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use anyhow::Context;
 use clap::Args;
-use coua_transport::userspace::Network;
+use coua_transport::userspace::packet::PacketSocket;
+use coua_transport::userspace::{Card, Network, af_xdp};
 
 use super::echo::Answer;
 use crate::cpu;
-use crate::link::{Echo, End, Kind, Reply};
+use crate::link::{Echo, End, Kind};
 
-/// Answers on a DPDK link, through coua's TCP stack, with bytes of the size that a cache would
-/// answer with
+/// Answers on a DPDK link or a network interface, through coua's TCP stack, with bytes of the size
+/// that a cache would answer with
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
     /// The kind of link
     #[arg(long, value_enum, default_value = "memif")]
     link: Kind,
     /// The unix socket by which the link's ends find each other
-    #[arg(long)]
-    socket: PathBuf,
-    /// Its address on the link
+    #[arg(long, required_unless_present = "net")]
+    socket: Option<PathBuf>,
+    /// An interface instead of a link: packet:INTERFACE or xdp:INTERFACE
+    #[arg(long, conflicts_with_all = ["link", "socket"])]
+    net: Option<Net>,
+    /// Its address, but for AF_XDP, where it is the interface's
     #[arg(long, default_value = "10.0.0.1/8")]
     address: Network,
     /// Its port
     #[arg(long, default_value_t = 11211)]
     port: u16,
-    /// Core to run on
-    #[arg(long, default_value_t = 0)]
-    core: usize,
+    /// Core to run on; not bound without it
+    #[arg(long)]
+    core: Option<usize>,
+    /// Threads with a queue each, of an interface
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: u16,
     /// Connections at most
     #[arg(long, default_value_t = 70_000)]
     connections: usize,
-    /// Send back what comes, whatever that is
-    #[arg(long)]
-    mirror: bool,
     #[command(flatten)]
     answer: Answer,
 }
 
+/// A network interface and how its frames are reached.
+#[derive(Clone, Debug)]
+enum Net {
+    Packet(String),
+    Xdp(String),
+}
+
+impl FromStr for Net {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Net, &'static str> {
+        let (kind, device) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, device) {
+            ("packet", device) if !device.is_empty() => Ok(Net::Packet(device.to_owned())),
+            ("xdp", device) if !device.is_empty() => Ok(Net::Xdp(device.to_owned())),
+            _ => Err("expected packet:INTERFACE or xdp:INTERFACE"),
+        }
+    }
+}
+
 /// Serves until it is killed.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let reply = match flags.mirror {
-        true => Reply::Mirror,
-        false => {
-            let (lines, reply) = flags.answer.lines_and_reply();
-            Reply::Same { lines, reply }
-        }
+    if let Some(core) = flags.core {
+        cpu::pin(core)?;
+    }
+    let (cards, addresses) = cards(flags)?;
+    let serve = |mut card: Card| -> anyhow::Result<()> {
+        let (port, connections) = (flags.port, flags.connections);
+        let reply = flags.answer.reply();
+        let mut echo = Echo::new(addresses.clone(), port, connections, reply, &card)?;
+        echo.serve(&mut card)
     };
-    cpu::pin(flags.core)?;
-    let mut card = flags.link.open(End::Server, &flags.socket)?;
-    let mut echo = Echo::new(flags.address, flags.port, flags.connections, reply, &card)?;
-    echo.serve(&mut card)
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = cards
+            .into_iter()
+            .map(|card| scope.spawn(|| serve(card)))
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+/// A card for each worker, and the addresses that they have.
+fn cards(flags: &Flags) -> anyhow::Result<(Vec<Card>, Vec<Network>)> {
+    let workers = usize::from(flags.workers);
+    match &flags.net {
+        None => {
+            let socket = flags.socket.as_ref().context("--socket is missing")?;
+            let card = flags.link.open(End::Server, socket)?;
+            Ok((vec![card], vec![flags.address]))
+        }
+        Some(Net::Packet(device)) => {
+            let sockets = PacketSocket::open(device, None, workers)?;
+            let cards = sockets.into_iter().map(Box::new).map(Card::Packet);
+            Ok((cards.collect(), vec![flags.address]))
+        }
+        Some(Net::Xdp(device)) => {
+            let options = af_xdp::Options {
+                workers,
+                tcp_ports: vec![flags.port],
+                ..af_xdp::Options::new(device.as_str())
+            };
+            let opened = af_xdp::open(&options)?;
+            let addresses = opened.addresses.iter().filter_map(|&address| {
+                let len = if address.is_ipv4() { 32 } else { 128 };
+                Network::new(address, len)
+            });
+            let addresses = addresses.collect();
+            let cards = opened.nics.into_iter().map(Box::new).map(Card::Xdp);
+            Ok((cards.collect(), addresses))
+        }
+    }
 }

@@ -10,19 +10,7 @@ use coua_tcp::stack::{ConnectionId, Received, Stack};
 use coua_tcp::time::Instant;
 use coua_tcp::wire::address::Network;
 
-/// What is answered.
-#[derive(Clone, Debug)]
-pub(crate) enum Reply {
-    /// What came.
-    Mirror,
-    /// For every so many line ends these bytes.
-    Same {
-        /// Line ends of a request.
-        lines: usize,
-        /// The reply.
-        reply: Vec<u8>,
-    },
-}
+use crate::echo::Reply;
 
 /// A service that looks at no key.
 pub(crate) struct Echo {
@@ -39,15 +27,15 @@ impl Echo {
     /// Bytes received at once, as many as a cache does.
     const READ_LEN: usize = 64 << 10;
 
-    /// Listens at an address, with room for so many connections.
+    /// Listens at addresses, with room for so many connections.
     pub(crate) fn new(
-        address: Network,
+        addresses: Vec<Network>,
         port: u16,
         connections_max: usize,
         reply: Reply,
         nic: &impl Nic,
     ) -> io::Result<Echo> {
-        let mut config = Config::new(vec![address], rand_secret()?);
+        let mut config = Config::new(addresses, rand_secret()?);
         config.connections_max = connections_max;
         config.half_open_max = 1024;
         config.memory_max = 256 << 20;

@@ -8,6 +8,6 @@ mod inside;
 mod kind;
 
 pub(crate) use drive::{Driver, Plan};
-pub(crate) use echo::{Echo, Reply};
+pub(crate) use echo::Echo;
 pub(crate) use inside::{Control, Inside, Over};
 pub(crate) use kind::{End, Kind};

@@ -19,6 +19,8 @@ pub(crate) enum Dialect {
     Binary,
     /// The text dialect in UDP datagrams, one a request
     Udp,
+    /// The key alone, which a bare service sends back: coua-bench echo --mirror
+    Mirror,
 }
 
 /// Everything about the requests but which key comes next.

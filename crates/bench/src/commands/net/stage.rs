@@ -175,6 +175,7 @@ impl<'a> Stage<'a> {
             key_size: self.flags.key_size,
             value_size: self.case.value_size,
             keys_per_get: 1,
+            mirror: false,
         }
     }
 

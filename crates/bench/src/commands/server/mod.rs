@@ -202,6 +202,7 @@ impl<'a> Stage<'a> {
             key_size: self.flags.key_size,
             value_size: self.flags.value_size,
             keys_per_get: case.keys_per_get,
+            mirror: false,
         };
         let echo = case
             .has_echo()

@@ -8,8 +8,9 @@ use coua_tcp::simulated::{Card, End, Faults, Link};
 use coua_tcp::time::Instant;
 
 use super::*;
+use crate::echo::Reply;
 use crate::echo::canned_hit;
-use crate::link::echo::{Echo, Reply};
+use crate::link::echo::Echo;
 use crate::workload::{Popularity, Sampler};
 
 const PORT: u16 = 11211;
@@ -60,7 +61,7 @@ fn settings(load: &Load, seed: u64) -> Settings {
 }
 
 fn echo(reply: Reply, card: &End) -> Echo {
-    Echo::new("10.0.0.1/8".parse().unwrap(), PORT, 4096, reply, card).unwrap()
+    Echo::new(vec!["10.0.0.1/8".parse().unwrap()], PORT, 4096, reply, card).unwrap()
 }
 
 fn scene(load: &Load, seed: u64, faults: Faults) -> Scene {

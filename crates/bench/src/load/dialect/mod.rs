@@ -7,6 +7,7 @@
 mod binary;
 mod lines;
 mod meta;
+mod mirror;
 mod text;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ pub(super) fn append(plan: &Plan, op: Op, numbers: &[u32], ttl: u32, out: &mut V
         Dialect::Text | Dialect::Udp => text::append(plan, op, numbers, ttl, out),
         Dialect::Meta => meta::append(plan, op, numbers, ttl, out),
         Dialect::Binary => binary::append(plan, op, numbers, ttl, out),
+        Dialect::Mirror => mirror::append(plan, numbers, out),
     }
 }
 
@@ -33,6 +35,8 @@ pub(super) enum Replies {
     Lines(lines::Lines),
     /// Of the binary protocol, which has nothing to remember.
     Binary,
+    /// Of a bare service.
+    Mirror,
 }
 
 impl Replies {
@@ -41,6 +45,7 @@ impl Replies {
         match dialect {
             Dialect::Text | Dialect::Meta | Dialect::Udp => Replies::Lines(lines::Lines::new()),
             Dialect::Binary => Replies::Binary,
+            Dialect::Mirror => Replies::Mirror,
         }
     }
 
@@ -56,6 +61,7 @@ impl Replies {
         match self {
             Replies::Lines(lines) => lines.next(plan, front, input, measured),
             Replies::Binary => binary::next(plan, front, input, measured),
+            Replies::Mirror => mirror::next(plan, front, input, measured),
         }
     }
 }

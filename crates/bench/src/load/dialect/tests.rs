@@ -74,6 +74,16 @@ fn every_cut_of_a_reply_means_the_same() {
 }
 
 #[test]
+fn a_mirror_is_held_to_every_byte() {
+    let plan = plan(Dialect::Mirror, Op::Get, 2);
+    for piece in 1..16 {
+        let (measured, left) = hear(&plan, 2, b"00010002000300o4", piece).unwrap();
+        assert_eq!((measured.hits, measured.wrong, left), (3, 1, 0));
+    }
+    assert_eq!(hear(&plan, 2, b"000100020003000", 99).unwrap().1, 1);
+}
+
+#[test]
 fn outcomes_of_each_operation_are_told_apart() {
     let outcome = |dialect, op, reply: &str| {
         let (measured, left) = hear(&plan(dialect, op, 1), 1, reply.as_bytes(), 99).unwrap();
