@@ -1,5 +1,6 @@
 //! `coua-bench`: puts load on caches and compares them.
 
+mod cable;
 mod client;
 mod commands;
 mod cpu;
@@ -18,12 +19,14 @@ mod soak;
 mod target;
 mod workload;
 
+use std::process::ExitCode;
+
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    agent, echo as echo_command, fill, hits as hits_command, memory, net, net_echo, net_load, run,
-    server, soak as soak_command, stack, store, verify, workers,
+    agent, compare, echo as echo_command, fill, hits as hits_command, memory, net, net_echo,
+    net_load, run, server, soak as soak_command, stack, store, verify, workers,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -39,6 +42,7 @@ enum Command {
     Run(run::Flags),
     Load(fill::Flags),
     Verify(verify::Flags),
+    Compare(compare::Flags),
     Agent(agent::Flags),
     Echo(echo_command::Flags),
     Server(server::Flags),
@@ -53,11 +57,22 @@ enum Command {
     Soak(soak_command::Flags),
 }
 
-fn main() -> anyhow::Result<()> {
-    match parse().command {
+fn main() -> ExitCode {
+    match run(parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::progress(format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Run(flags) => run::run(&flags),
         Command::Load(flags) => fill::run(&flags),
         Command::Verify(flags) => verify::run(&flags),
+        Command::Compare(flags) => compare::run(&flags),
         Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
         Command::Server(flags) => server::run(&flags),
@@ -128,6 +143,11 @@ mod tests {
             ("verify --target nowhere", &["--target", "HOST:PORT"]),
             ("run --agents here", &["--agents", "HOST:PORT"]),
             ("agent --listen here", &["--listen"]),
+            ("run --seconds 0", &["--seconds", "above 0"]),
+            ("compare", &["<SERVER>"]),
+            ("compare coua redis", &["SERVER", "redis", "{port}"]),
+            ("compare coua --server-cores x", &["--server-cores", "0-3"]),
+            ("compare coua --target a:1", &["--target"]),
         ] {
             let line = complaint(arguments);
             assert!(!line.contains('\n'), "{line}");

@@ -1,17 +1,23 @@
-//! Servers under test: started on one core, asked whether they are there, ended when dropped.
+//! Servers under test: started on cores of their own, asked whether they are there, ended when
+//! dropped.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error as ThisError;
 
+use crate::cable::Cable;
 use crate::client::Client;
 use crate::cpu;
+use crate::owner::Owner;
 use crate::target::Target;
 
 /// A running server; it is killed when this is dropped.
@@ -30,11 +36,31 @@ impl Server {
     /// Starts `program` on `core` with the flags of memcached that [`Flags`] stands for.
     pub(crate) fn start(program: &Path, core: usize, flags: &Flags) -> Result<Server, Error> {
         let address = free_address()?;
-        let arguments = flags.arguments(address);
-        let target = Target::Tcp(address);
-        Self::spawn(program, core, arguments, target, |target| {
-            target.connect().is_ok()
-        })
+        Self::start_at(
+            program,
+            &[core],
+            flags.arguments(address),
+            Target::Tcp(address),
+            None,
+        )
+    }
+
+    /// Starts `program` on the cores, with arguments that have it listen at `target`; at the
+    /// server's end of a cable where one is given.
+    pub(crate) fn start_at(
+        program: &Path,
+        cores: &[usize],
+        arguments: Vec<OsString>,
+        target: Target,
+        cable: Option<&Cable>,
+    ) -> Result<Server, Error> {
+        let connects = |target: &Target| match cable {
+            Some(cable) => cable.enter(|| target.connect().is_ok()).unwrap_or(false),
+            None => target.connect().is_ok(),
+        };
+        let launcher = cable.map(Cable::launcher);
+        let launcher = launcher.as_ref().map_or(&[][..], |words| &words[..]);
+        Self::spawn(launcher, program, cores, arguments, target, connects)
     }
 
     /// Starts this very program on `core` as the echo that the arguments describe, less its
@@ -44,10 +70,8 @@ impl Server {
         let mut all: Vec<OsString> =
             vec!["echo".into(), "--listen".into(), address.to_string().into()];
         all.extend(arguments);
-        let target = Target::Tcp(address);
-        Self::spawn(&std::env::current_exe()?, core, all, target, |target| {
-            target.connect().is_ok()
-        })
+        let program = std::env::current_exe()?;
+        Self::start_at(&program, &[core], all, Target::Tcp(address), None)
     }
 
     /// Starts this very program on `core` with these arguments, which have it make a socket at which
@@ -58,24 +82,29 @@ impl Server {
         socket: &Path,
     ) -> Result<Server, Error> {
         let target = Target::Unix(socket.into());
-        Self::spawn(&std::env::current_exe()?, core, arguments, target, |_| {
+        let program = std::env::current_exe()?;
+        Self::spawn(&[], &program, &[core], arguments, target, |_| {
             socket.exists()
         })
     }
 
+    /// `launcher` are words that start another program, and become it.
     fn spawn(
+        launcher: &[&str],
         program: &Path,
-        core: usize,
+        cores: &[usize],
         arguments: Vec<OsString>,
         target: Target,
         is_there: impl Fn(&Target) -> bool,
     ) -> Result<Server, Error> {
-        let mut command = Command::new(program);
+        let mut words = launcher.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
         command
+            .args(words)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let started = cpu::pinned(core, || command.spawn())?;
+        let started = cpu::bound(cores, || command.spawn())?;
         let child = started.map_err(|source| Error::Program {
             program: program.into(),
             source,
@@ -102,6 +131,11 @@ impl Server {
     /// Where it listens.
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// Its process, for whoever asks how busy it is.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        Owner::of_pid(self.child.id())
     }
 
     /// CPU time of all its threads so far.
@@ -145,7 +179,8 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    fn arguments(&self, address: SocketAddr) -> Vec<OsString> {
+    /// The arguments of a server that listens at the address.
+    pub(crate) fn arguments(&self, address: SocketAddr) -> Vec<OsString> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let memory = self.memory.to_string();
         let mut arguments: Vec<OsString> = [
@@ -197,8 +232,41 @@ pub(crate) fn coua(named: Option<&Path>) -> io::Result<PathBuf> {
     }
 }
 
+/// A folder of this process's own, for sockets; gone when dropped. Servers that give up root's rights
+/// make theirs in it too.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Everybody may make files there, and nobody remove another's.
+    const MODE: u32 = 0o1777;
+
+    /// Makes it.
+    pub(crate) fn new() -> io::Result<Folder> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("coua-bench-{}-{number}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        std::fs::create_dir_all(&folder.0)?;
+        std::fs::set_permissions(&folder.0, Permissions::from_mode(Self::MODE))?;
+        Ok(folder)
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nobody misses what cannot be removed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A port that was free a moment ago.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 

@@ -1,6 +1,7 @@
 //! The subcommands: flags, the order of what is measured, and the report.
 
 pub(crate) mod agent;
+pub(crate) mod compare;
 pub(crate) mod echo;
 pub(crate) mod fill;
 pub(crate) mod hits;

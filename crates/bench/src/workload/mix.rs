@@ -90,6 +90,11 @@ impl Mix {
         self.0.spell(Op::name)
     }
 
+    /// Whether there are operations on counters.
+    pub(crate) fn counts(&self) -> bool {
+        self.0.shares().any(|(op, _)| op.counts())
+    }
+
     /// Draws one operation.
     #[inline]
     pub(crate) fn draw(&self, random: &mut impl Rng) -> Op {

@@ -2,6 +2,7 @@
 //!
 //! The server is the program that `COUA_BIN` names, else the `coua` that was built beside this
 //! program (`cargo build -p coua`).
+#![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// The server's program.
+pub(crate) fn coua() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_coua-bench")).with_file_name("coua");
+    std::env::var_os("COUA_BIN").map_or(beside, PathBuf::from)
+}
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -40,8 +47,7 @@ impl Server {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("coua-bench-test-{}-{number}", std::process::id());
         let socket = std::env::temp_dir().join(name);
-        let beside = Path::new(env!("CARGO_BIN_EXE_coua-bench")).with_file_name("coua");
-        let program = std::env::var_os("COUA_BIN").map_or(beside, PathBuf::from);
+        let program = coua();
         let mut command = Command::new(&program);
         command.args(["-m", "64", "-t", "1"]).args(flags);
         if flags.is_empty() {
@@ -105,11 +111,16 @@ pub(crate) fn bench(arguments: &str) -> Output {
     generator(arguments).output().unwrap()
 }
 
-/// The load generator with these arguments. Its errors are one line, whatever people have set.
+/// The same, of arguments that may have blanks in them.
+pub(crate) fn bench_of(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coua-bench"));
+    command.args(arguments).output().unwrap()
+}
+
+/// The load generator with these arguments.
 pub(crate) fn generator(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coua-bench"));
     command.args(arguments.split_whitespace());
-    command.env("RUST_BACKTRACE", "0");
     command
 }
 

@@ -1,7 +1,7 @@
 //! The servers of a case, and the load on them.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::commands::run::seconds;
 use crate::cpu;
 use crate::link::End;
 use crate::load::{Arrivals, Engine, Order, Pace, Requests, Setup, Team};
-use crate::process::{self, Server};
+use crate::process::{self, Folder, Server};
 use crate::report;
 use crate::target::Target;
 use crate::workload::{KeyFormat, Sampler, Values};
@@ -47,30 +47,8 @@ pub(super) struct Stage<'a> {
     memcached: Server,
     echo: Option<Server>,
     kernel_echo: Option<Server>,
-    folder: Sockets,
+    folder: Folder,
     requests: Requests,
-}
-
-/// A folder for the sockets by which links are made; gone when dropped.
-struct Sockets(PathBuf);
-
-impl Sockets {
-    fn new() -> std::io::Result<Sockets> {
-        let folder = std::env::temp_dir().join(format!("coua-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Sockets(folder))
-    }
-
-    fn path(&self, side: Side) -> PathBuf {
-        self.0.join(side.name())
-    }
-}
-
-impl Drop for Sockets {
-    fn drop(&mut self) {
-        // Nobody misses what cannot be removed.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// What is stored before the measurement.
@@ -135,10 +113,10 @@ impl<'a> Stage<'a> {
         let memcached = process::memcached(flags.memcached.as_deref());
         let memcached = Server::start(&memcached, flags.server_core, &server_flags)?;
         fill(&memcached)?;
-        let folder = Sockets::new()?;
+        let folder = Folder::new()?;
         server_flags
             .more
-            .extend(coua_flags(flags, case, &folder.path(Side::Coua)));
+            .extend(coua_flags(flags, case, &folder.path(Side::Coua.name())));
         let coua = process::coua(flags.coua.as_deref())?;
         let coua = Server::start(&coua, flags.server_core, &server_flags)?;
         fill(&coua)?;
@@ -181,7 +159,7 @@ impl<'a> Stage<'a> {
 
     /// The bare service on coua's stack.
     fn start_echo(&self) -> anyhow::Result<Server> {
-        let socket = self.folder.path(Side::Echo);
+        let socket = self.folder.path(Side::Echo.name());
         let core = self.flags.server_core.to_string();
         let mut arguments: Vec<OsString> = ["net-echo", "--core", &core].map(Into::into).into();
         arguments.extend(["--link".into(), self.flags.link.name().into()]);
@@ -294,7 +272,7 @@ impl<'a> Stage<'a> {
             "--answers",
             who,
         ]);
-        command.arg("--socket").arg(self.folder.path(side));
+        command.arg("--socket").arg(self.folder.path(side.name()));
         for (flag, value) in [
             ("--connections", case.connections),
             ("--depth", case.depth),

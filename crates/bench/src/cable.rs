@@ -1,0 +1,233 @@
+//! A cable between two network namespaces: a server at one end, on the kernel's TCP or on a stack of
+//! its own, and its clients at the other.
+//!
+//! ```text
+//! ┌ server's ─────────────┐             ┌ load's ───────────────┐
+//! │ eth0     10.77.0.1/24 ├──── veth ───┤ 10.77.0.2/24     eth0 │
+//! └───────────────────────┘             └───────────────────────┘
+//! ```
+//!
+//! Nothing in them reaches the machine's own networks. A thread is in one namespace, and so are the
+//! sockets that it opens and the threads that it starts.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use thiserror::Error as ThisError;
+
+/// Where `ip netns` keeps its namespaces.
+const FOLDER: &str = "/run/netns";
+/// What their names begin with, before the number of the process and a counter.
+const PREFIX: &str = "coua-bench-";
+
+/// What a cable's ends are called.
+pub(crate) const DEVICE: &str = "eth0";
+/// The server's address.
+pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+/// The server's address with its network.
+pub(crate) const SERVER_NETWORK: &str = "10.77.0.1/24";
+const LOAD_NETWORK: &str = "10.77.0.2/24";
+
+/// Whose the server's address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// The kernel's: its own TCP is used, or AF_XDP beside it. Segments and checksums stay with the
+    /// kernel as on loopback.
+    Kernel,
+    /// As [`Kernel`](Self::Kernel), for AF_XDP: frames are whole and their checksums filled in, as on
+    /// a cable that leads out of the machine.
+    Shared,
+    /// The server's alone; frames as with [`Shared`](Self::Shared).
+    Server,
+}
+
+/// Two namespaces that a veth pair joins; they go when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Cable {
+    server: Namespace,
+    load: Namespace,
+}
+
+impl Cable {
+    /// Whether this process may lay any.
+    pub(crate) fn check_rights() -> Result<(), Error> {
+        match rustix::process::geteuid().is_root() {
+            true => Ok(()),
+            false => Err(Error::Rights),
+        }
+    }
+
+    /// Lays one with so many queues a side.
+    pub(crate) fn lay(holder: Holder, queues: usize) -> Result<Cable, Error> {
+        Cable::check_rights()?;
+        let cable = Cable {
+            server: Namespace::new()?,
+            load: Namespace::new()?,
+        };
+        let ends = [&cable.server, &cable.load];
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        let other = &cable.load.0;
+        cable.server.ip(&format!(
+            "link add {DEVICE} {queues} type veth peer name {DEVICE} {queues} netns {other}"
+        ))?;
+        for end in ends {
+            end.ip("link set lo up")?;
+            end.ip(&format!("link set {DEVICE} up"))?;
+        }
+        cable
+            .load
+            .ip(&format!("addr add {LOAD_NETWORK} dev {DEVICE}"))?;
+        if holder != Holder::Server {
+            cable
+                .server
+                .ip(&format!("addr add {SERVER_NETWORK} dev {DEVICE}"))?;
+        }
+        if holder != Holder::Kernel {
+            for end in ends {
+                end.run("ethtool", &format!("-K {DEVICE} tx off tso off gso off"))?;
+            }
+        }
+        Ok(cable)
+    }
+
+    /// The words that start a program in the server's namespace, before the program's own.
+    pub(crate) fn launcher(&self) -> [&str; 4] {
+        ["ip", "netns", "exec", &self.server.0]
+    }
+
+    /// Runs `work` in a thread in the load's namespace, on the cores of this one, and waits for it.
+    pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let result = std::thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                let file = File::open(Path::new(FOLDER).join(&self.load.0))?;
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(work())
+            });
+            inside.join()
+        });
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// A network namespace, by its name.
+#[derive(Debug)]
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Result<Namespace, Error> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        if count == 0 {
+            delete_leftovers();
+        }
+        let name = format!("{PREFIX}{}-{count}", std::process::id());
+        command("ip", &["netns", "add", &name])?;
+        Ok(Namespace(name))
+    }
+
+    fn ip(&self, words: &str) -> Result<(), Error> {
+        let words = words.split_whitespace();
+        let all: Vec<&str> = ["-n", &self.0].into_iter().chain(words).collect();
+        command("ip", &all)
+    }
+
+    fn run(&self, program: &str, words: &str) -> Result<(), Error> {
+        let start = ["netns", "exec", &self.0, program];
+        let words = words.split_whitespace();
+        let all: Vec<&str> = start.into_iter().chain(words).collect();
+        command("ip", &all)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        delete(&self.0);
+    }
+}
+
+fn command(program: &str, words: &[&str]) -> Result<(), Error> {
+    let output = Command::new(program).args(words).output();
+    let failed = |said: String| Error::Command {
+        line: format!("{program} {}", words.join(" ")),
+        said,
+    };
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        )),
+    }
+}
+
+fn delete(name: &str) {
+    // It fails only where somebody else has deleted it.
+    let _ = command("ip", &["netns", "del", name]);
+}
+
+/// Deletes what processes made that were killed.
+fn delete_leftovers() {
+    let Ok(entries) = std::fs::read_dir(FOLDER) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let rest = name.strip_prefix(PREFIX);
+        let pid = rest.and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            delete(&name);
+        }
+    }
+}
+
+/// Why there is no cable.
+#[derive(Debug, ThisError)]
+pub(crate) enum Error {
+    /// Network namespaces are root's.
+    #[error("a cable between two network namespaces (--veth, or coua --net) needs root")]
+    Rights,
+    /// A program failed.
+    #[error("`{line}` failed: {said}; a cable needs the packages iproute2 and ethtool")]
+    Command {
+        /// The program with its arguments.
+        line: String,
+        /// Its own words.
+        said: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_load_is_in_a_network_of_its_own() {
+        let cable = match Cable::lay(Holder::Shared, 2) {
+            // Whoever tests as another user learns that from this.
+            Err(Error::Rights) => return,
+            other => other.unwrap(),
+        };
+        let heard = cable.enter(|| -> io::Result<[u8; 2]> {
+            let listener = TcpListener::bind("10.77.0.2:0")?;
+            let mut client = TcpStream::connect(listener.local_addr()?)?;
+            client.write_all(b"hi")?;
+            let mut heard = [0; 2];
+            listener.accept()?.0.read_exact(&mut heard)?;
+            Ok(heard)
+        });
+        assert_eq!(&heard.unwrap().unwrap(), b"hi");
+        assert!(TcpListener::bind("10.77.0.2:0").is_err());
+        let name = cable.load.0.clone();
+        drop(cable);
+        assert!(!Path::new(FOLDER).join(name).exists());
+    }
+}

@@ -1,0 +1,205 @@
+//! Servers that are measured in turns.
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+
+use super::ground::Ground;
+use super::recipe::{Needs, Recipe, Running};
+use crate::cable::Cable;
+use crate::commands::fill;
+use crate::commands::load_flags::{LoadFlags, TeamFlags};
+use crate::commands::run::{Bench, Outcome, Sample, Search};
+use crate::cpu;
+use crate::load::{Dialect, Setup};
+use crate::report;
+
+/// Servers that are started and filled, of which only the one runs that is being measured: others
+/// may poll.
+pub(crate) struct Contest<'a> {
+    team: &'a TeamFlags,
+    load_cores: Vec<usize>,
+    contestants: Vec<Contestant>,
+}
+
+struct Contestant {
+    name: String,
+    version: Option<String>,
+    running: Running,
+}
+
+/// What one server came to.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Side {
+    /// What people call it.
+    pub(crate) name: String,
+    /// The program with its arguments.
+    pub(super) command: String,
+    /// What it says that it is; none where it was not asked.
+    pub(super) version: Option<String>,
+    /// Requests a second of each repetition; where the highest rate is searched, that one, or 0 where
+    /// none held.
+    pub(crate) requests_per_second: Vec<f64>,
+    /// The searches for the highest rate, one a repetition.
+    pub(super) searches: Vec<Search>,
+    /// The measurements, and what is to be said about them.
+    pub(crate) outcome: Outcome,
+}
+
+impl<'a> Contest<'a> {
+    /// Requests in flight a connection while items are stored.
+    const FILLING_DEPTH: u32 = 32;
+
+    /// Starts all servers and stores the items in them.
+    pub(crate) fn prepare(
+        recipes: &[Recipe],
+        ground: &Ground,
+        team: &'a TeamFlags,
+        load: &LoadFlags,
+    ) -> anyhow::Result<Contest<'a>> {
+        for recipe in recipes {
+            ensure!(
+                recipe.is_echo() == (team.dialect == Dialect::Mirror),
+                "{}: echo takes --dialect mirror, and nobody else does",
+                recipe.name()
+            );
+        }
+        let needs = Needs {
+            connections: team.connections,
+            udp: team.dialect == Dialect::Udp,
+        };
+        let cabled = ground.veth || recipes.iter().any(Recipe::needs_cable);
+        if cabled {
+            Cable::check_rights()?;
+        }
+        let mut contest = Contest {
+            team,
+            load_cores: ground.load_cores()?,
+            contestants: Vec::new(),
+        };
+        for recipe in recipes {
+            let name = recipe.name();
+            let running = recipe
+                .start(ground, cabled, needs)
+                .with_context(|| name.to_owned())?;
+            report::progress(format_args!("{name}: `{}`", running.command));
+            let version = recipe.has_version().then(|| {
+                let ask = || anyhow::Ok(running.server.client()?.version()?);
+                contest.at_load(&running, ask)
+            });
+            let contestant = Contestant {
+                name: name.to_owned(),
+                version: version.transpose()?,
+                running,
+            };
+            if !recipe.is_echo() {
+                let filled = contest.fill(&contestant, load);
+                filled.with_context(|| format!("{name}: items cannot be stored"))?;
+            }
+            contestant.running.server.pause()?;
+            contest.contestants.push(contestant);
+        }
+        Ok(contest)
+    }
+
+    /// Does something where the load is: in its network, and on its cores.
+    fn at_load<T: Send>(
+        &self,
+        running: &Running,
+        work: impl FnOnce() -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        cpu::bound(&self.load_cores, || match &running.cable {
+            Some(cable) => cable.enter(work)?,
+            None => work(),
+        })?
+    }
+
+    fn setup(&self, running: &Running, depth: u32) -> anyhow::Result<Setup> {
+        self.team.setup(running.server.target(), &[], depth)
+    }
+
+    fn fill(&self, contestant: &Contestant, load: &LoadFlags) -> anyhow::Result<()> {
+        let setup = self.setup(&contestant.running, Self::FILLING_DEPTH)?;
+        let counts = load.mix.as_ref().is_some_and(|mix| mix.counts());
+        let measured = self.at_load(&contestant.running, || {
+            fill::store(&setup, &load.items, self.team.dialect, counts)
+        })?;
+        fill::all_stored(&load.items, &measured)
+    }
+
+    /// Puts a load on all servers, as often as it says, in turns: A B A B. The items are those that
+    /// were stored.
+    pub(crate) fn measure(&self, load: &LoadFlags, rounds: u32) -> anyhow::Result<Vec<Side>> {
+        let benches = self.contestants.iter().map(|contestant| {
+            let running = &contestant.running;
+            let setup = self.setup(running, load.depth)?;
+            let owner = running.server.owner();
+            running.server.resume()?;
+            let bench = self.at_load(running, || {
+                Bench::prepare(load, &setup, self.team.dialect, owner)
+            });
+            running.server.pause()?;
+            bench.with_context(|| contestant.name.clone())
+        });
+        let mut benches = benches.collect::<anyhow::Result<Vec<Bench>>>()?;
+        let mut measured: Vec<(Vec<Sample>, Vec<Search>)> = self
+            .contestants
+            .iter()
+            .map(|_| Default::default())
+            .collect();
+        for round in 1..=rounds {
+            let turns = self.contestants.iter().zip(&mut benches);
+            for ((contestant, bench), (samples, searches)) in turns.zip(&mut measured) {
+                let server = &contestant.running.server;
+                let what = format!("{}, {round} of {rounds}", contestant.name);
+                server.resume()?;
+                let outcome = turn(bench, load, round, &what);
+                server.pause()?;
+                let (sample, search) = outcome.with_context(|| contestant.name.clone())?;
+                report::progress(format_args!(
+                    "{what}: {:.0} requests/s",
+                    headline(&sample, search.as_ref())
+                ));
+                samples.push(sample);
+                searches.extend(search);
+            }
+        }
+        let sides = self.contestants.iter().zip(benches).zip(measured);
+        let sides = sides.map(|((contestant, bench), (samples, searches))| {
+            let rates = samples
+                .iter()
+                .enumerate()
+                .map(|(round, sample)| headline(sample, searches.get(round)));
+            let requests_per_second = rates.collect();
+            let search = searches.last().cloned();
+            let rate = search.as_ref().map_or(load.rate, |search| search.rate);
+            Side {
+                name: contestant.name.clone(),
+                command: contestant.running.command.clone(),
+                version: contestant.version.clone(),
+                requests_per_second,
+                searches,
+                outcome: Outcome::new(bench.load(), rate, search, samples),
+            }
+        });
+        Ok(sides.collect())
+    }
+}
+
+/// One server's turn.
+fn turn(
+    bench: &mut Bench<'_>,
+    load: &LoadFlags,
+    round: u32,
+    what: &str,
+) -> anyhow::Result<(Sample, Option<Search>)> {
+    let search = load.find_max.then(|| bench.search()).transpose()?;
+    let rate = search.as_ref().map_or(load.rate, |search| search.rate);
+    bench.warm_up(rate)?;
+    Ok((bench.measure(rate, round.into(), what)?, search))
+}
+
+fn headline(sample: &Sample, search: Option<&Search>) -> f64 {
+    search.map_or(sample.requests_per_second, |search| {
+        search.rate.unwrap_or(0.0)
+    })
+}

@@ -1,0 +1,99 @@
+//! Which programs and which cores a comparison has.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::ensure;
+use clap::Args;
+
+use crate::cpu;
+
+/// Programs, memory and cores, for whatever starts servers by their recipes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Ground {
+    /// The program that coua means; by default the one beside this program
+    #[arg(long, value_name = "PROGRAM")]
+    pub(super) coua: Option<PathBuf>,
+    /// The program that memcached means; by default 1.6.45 where it was unpacked, else the one in
+    /// PATH
+    #[arg(long, value_name = "PROGRAM")]
+    pub(super) memcached: Option<PathBuf>,
+    /// Memory of coua and of memcached, in MiB
+    #[arg(long, default_value_t = 1024)]
+    pub(super) memory: u64,
+    /// Cores of the servers, as in 0-3 or 0,2; the load has the others, or those from --core on
+    /// [default: the first half]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// All servers at the end of a cable between two network namespaces, rather than on loopback; so
+    /// by default where one is on a stack of its own
+    #[arg(long)]
+    pub(super) veth: bool,
+}
+
+impl Ground {
+    /// Where the servers run.
+    pub(crate) fn server_cores(&self) -> anyhow::Result<Vec<usize>> {
+        let all = cpu::allowed()?;
+        let Some(Cores(cores)) = &self.server_cores else {
+            return Ok(all[..all.len().div_ceil(2)].to_vec());
+        };
+        let absent = cores.iter().find(|core| !all.contains(core));
+        ensure!(
+            absent.is_none(),
+            "--server-cores takes cores that there are: {all:?}"
+        );
+        Ok(cores.clone())
+    }
+
+    /// Where the load runs unless it is told otherwise: the cores that the servers have not, and all
+    /// of them where nothing is left.
+    pub(super) fn load_cores(&self) -> anyhow::Result<Vec<usize>> {
+        let servers = self.server_cores()?;
+        let all = cpu::allowed()?;
+        let others = all.iter().copied().filter(|core| !servers.contains(core));
+        let others: Vec<usize> = others.collect();
+        Ok(if others.is_empty() { all } else { others })
+    }
+}
+
+/// A set of cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cores(Vec<usize>);
+
+impl FromStr for Cores {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Cores, &'static str> {
+        const EXPECTED: &str = "expected numbers of cores, as in 0, 0-3 or 0,2";
+        let mut cores = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let number = |text: &str| text.parse::<u16>().map(usize::from);
+            let (first, last) = number(first)
+                .and_then(|first| Ok((first, number(last)?)))
+                .map_err(|_| EXPECTED)?;
+            if first > last {
+                return Err(EXPECTED);
+            }
+            cores.extend(first..=last);
+        }
+        cores.sort_unstable();
+        cores.dedup();
+        Ok(Cores(cores))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!("0-2,5".parse(), Ok(Cores(vec![0, 1, 2, 5])));
+        assert_eq!("3,1".parse(), Ok(Cores(vec![1, 3])));
+        for wrong in ["", "a", "2-1", "-1", "0,"] {
+            assert!(wrong.parse::<Cores>().is_err(), "{wrong}");
+        }
+    }
+}

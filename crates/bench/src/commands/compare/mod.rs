@@ -1,0 +1,81 @@
+//! `coua-bench compare`: servers that it starts, measured in turns.
+
+mod contest;
+mod ground;
+mod outcome;
+mod recipe;
+
+use anyhow::ensure;
+use clap::Args;
+
+use contest::Contest;
+use ground::Ground;
+use outcome::Outcome;
+use recipe::Recipe;
+
+use super::load_flags::{LoadFlags, TeamFlags};
+use crate::report;
+
+/// Starts servers on cores of their own, stores the same items in each, puts the same load on one
+/// after the other, and prints medians and ratios to the first
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Servers, each in quotes with its arguments: coua, memcached, echo (the bare service, for
+    /// --dialect mirror), or another command line with {port}, {host} or {socket} where those belong;
+    /// with NAME= before it, it is called that
+    #[arg(required = true, value_name = "SERVER")]
+    servers: Vec<Recipe>,
+    #[command(flatten)]
+    ground: Ground,
+    #[command(flatten)]
+    team: TeamFlags,
+    #[command(flatten)]
+    load: LoadFlags,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What can each take? One worker each, 64 connections
+    coua-bench compare coua memcached --keys 1000000
+  Two workers on cores 0 and 1, the load on core 2 and 3
+    coua-bench compare 'coua -t 2' 'memcached -t 2' --server-cores 0-1 --threads 2 --core 2
+  How fast does each answer 50,000 requests a second?
+    coua-bench compare coua memcached --keys 1000000 --rate 50000 --mix get=90,set=10
+  What is the most that each answers within a millisecond?
+    coua-bench compare coua memcached --keys 1000000 --find-max --bound p99=1ms
+  This build and an older one, and both on a unix socket
+    coua-bench compare coua old=./older/coua 'coua -s {socket}' 'unix-old=./older/coua -s {socket}'
+  The kernel's TCP and coua's own stack, over a cable between two network namespaces (needs root)
+    coua-bench compare coua 'coua --net xdp' 'coua --net packet' memcached
+  A TCP ping-pong of 16 bytes, without a cache
+    coua-bench compare echo 'echo --net xdp' --dialect mirror --key-size 16 --connections 32
+  Any other server
+    coua-bench compare coua 'mine=./cached --listen {host}:{port}'
+
+coua and memcached get the flags by which they listen, -m --memory, -t 1 unless their own words say
+otherwise, and as many connections as the load needs. The first server is the base of the ratios; each
+ratio stands with the least and the greatest among the repetitions. With --find-max each repetition
+is a search.";
+
+/// Measures all servers and prints the comparison.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let load = &flags.load;
+    let contest = Contest::prepare(&flags.servers, &flags.ground, &flags.team, load)?;
+    let sides = contest.measure(load, load.repetitions.unwrap_or(ROUNDS))?;
+    drop(contest);
+    let outcome = Outcome::new(load, sides);
+    let wrong = outcome.wrong();
+    match flags.json {
+        true => report::print_json(&outcome)?,
+        false => report::print(&outcome)?,
+    }
+    ensure!(wrong == 0, "{wrong} values are not those of their keys");
+    Ok(())
+}
+
+/// Repetitions where nothing is said.
+const ROUNDS: u32 = 5;

@@ -1,0 +1,391 @@
+//! A server to compare: what to start, and how it is told where to listen.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Context;
+
+use super::ground::Ground;
+use crate::cable::{Cable, DEVICE, Holder, SERVER, SERVER_NETWORK};
+use crate::process::{self, Folder, Server};
+use crate::target::Target;
+
+/// One server, as on a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recipe {
+    name: String,
+    program: Program,
+    /// Where it serves, if not on the kernel's sockets.
+    stack: Option<Stack>,
+    /// Arguments, less those that say where to listen.
+    words: Vec<String>,
+}
+
+/// Who knows how the server is told where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Program {
+    /// A coua: the one beside this program where it has no folder.
+    Coua(PathBuf),
+    /// A memcached: the one that [`process::memcached`] finds where it has no folder.
+    Memcached(PathBuf),
+    /// The bare service of this program.
+    Echo,
+    /// Any other program: its words do.
+    Other(String),
+}
+
+/// A stack of the server's own, by its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stack {
+    Packet,
+    Xdp,
+    Dpdk,
+}
+
+impl Stack {
+    /// DPDK on a packet socket, where nothing else is said.
+    const DPDK: &str = "--no-pci --in-memory --no-telemetry -m 64 --vdev=net_af_packet0,iface=eth0";
+
+    fn parse(text: &str) -> Result<Stack, String> {
+        match text {
+            "packet" => Ok(Stack::Packet),
+            "xdp" => Ok(Stack::Xdp),
+            "dpdk" => Ok(Stack::Dpdk),
+            _ => Err(format!(
+                "--net {text}: give packet, xdp or dpdk alone; the cable to serve on is made here"
+            )),
+        }
+    }
+
+    /// What stands behind `--net`, and what goes with it.
+    fn words(self, has: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut words = vec!["--net".to_owned()];
+        words.push(match self {
+            Stack::Packet => format!("packet:{DEVICE}"),
+            Stack::Xdp => format!("xdp:{DEVICE}"),
+            Stack::Dpdk => "dpdk".to_owned(),
+        });
+        if self != Stack::Xdp && !has("--address") {
+            words.extend(["--address".to_owned(), SERVER_NETWORK.to_owned()]);
+        }
+        if self == Stack::Dpdk && !has("--dpdk-args") {
+            words.extend(["--dpdk-args".to_owned(), Self::DPDK.to_owned()]);
+        }
+        words
+    }
+
+    fn holder(self) -> Holder {
+        match self {
+            Stack::Xdp => Holder::Shared,
+            Stack::Packet | Stack::Dpdk => Holder::Server,
+        }
+    }
+}
+
+/// What a server must be able to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Connections at once.
+    pub(super) connections: u32,
+    /// It serves datagrams too.
+    pub(super) udp: bool,
+}
+
+/// A server that runs, and what goes with it.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) server: Server,
+    pub(super) cable: Option<Cable>,
+    /// The program with all of its arguments.
+    pub(super) command: String,
+    _folder: Option<Folder>,
+}
+
+impl Recipe {
+    /// What people call it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is the bare service, which knows no keys.
+    pub(super) fn is_echo(&self) -> bool {
+        self.program == Program::Echo
+    }
+
+    /// Whether it says which version it is.
+    pub(super) fn has_version(&self) -> bool {
+        matches!(self.program, Program::Coua(_) | Program::Memcached(_))
+    }
+
+    /// Whether it serves on a stack of its own, at the end of a cable.
+    pub(crate) fn needs_cable(&self) -> bool {
+        self.stack.is_some()
+    }
+
+    /// The value of a flag's last occurrence, which is the one that counts.
+    fn value_of(&self, flag: &str) -> Option<&str> {
+        value_of(&self.words, flag)
+    }
+
+    /// Queues of a card that every worker has one of.
+    fn queues(&self) -> usize {
+        let flag = match self.program {
+            Program::Echo => "--workers",
+            _ => "-t",
+        };
+        let number = self.value_of(flag).and_then(|value| value.parse().ok());
+        number.unwrap_or(1).max(1)
+    }
+
+    /// Starts it on the ground's cores, at the end of a cable where it needs one or the ground has
+    /// `cabled`.
+    pub(super) fn start(
+        &self,
+        ground: &Ground,
+        cabled: bool,
+        needs: Needs,
+    ) -> anyhow::Result<Running> {
+        let stack = self.stack;
+        let cable = match cabled || stack.is_some() {
+            true => {
+                let holder = stack.map_or(Holder::Kernel, Stack::holder);
+                let queues = stack.map_or(1, |_| self.queues());
+                Some(Cable::lay(holder, queues)?)
+            }
+            false => None,
+        };
+        let address = match &cable {
+            Some(_) => SocketAddr::new(SERVER, PORT),
+            None => process::free_address()?,
+        };
+        let mut words = match stack {
+            Some(stack) => {
+                let mut words = stack.words(|flag| self.value_of(flag).is_some());
+                words.extend(self.words.iter().cloned());
+                words
+            }
+            None => self.words.clone(),
+        };
+        let has_socket = words.iter().any(|word| word.contains("{socket}"));
+        let folder = has_socket.then(Folder::new).transpose()?;
+        let socket = folder.as_ref().map(|folder| folder.path("socket"));
+        for word in &mut words {
+            *word = word
+                .replace("{host}", &address.ip().to_string())
+                .replace("{port}", &address.port().to_string());
+            if let Some(socket) = &socket {
+                *word = word.replace("{socket}", &socket.to_string_lossy());
+            }
+        }
+        let (program, arguments) = self.command(ground, address, stack, needs, words)?;
+        let target = socket.map_or(Target::Tcp(address), Target::Unix);
+        let cores = ground.server_cores()?;
+        let shown = arguments.iter().map(|word| word.to_string_lossy());
+        let shown: Vec<_> = [program.to_string_lossy()]
+            .into_iter()
+            .chain(shown)
+            .collect();
+        let command = shown.join(" ");
+        let server = Server::start_at(&program, &cores, arguments, target, cable.as_ref())
+            .with_context(|| format!("`{command}`"))?;
+        Ok(Running {
+            server,
+            cable,
+            command,
+            _folder: folder,
+        })
+    }
+
+    /// The program, and its arguments with those that say where to listen.
+    fn command(
+        &self,
+        ground: &Ground,
+        address: SocketAddr,
+        stack: Option<Stack>,
+        needs: Needs,
+        words: Vec<String>,
+    ) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+        // What the kernel serves beside the server's own stack: nobody, on its own loopback.
+        let listen = match stack {
+            Some(_) => SocketAddr::from(([127, 0, 0, 1], address.port())),
+            None => address,
+        };
+        let bare = |path: &Path| path.components().count() == 1;
+        let program = match &self.program {
+            Program::Coua(path) if bare(path) => process::coua(ground.coua.as_deref())?,
+            Program::Memcached(path) if bare(path) => {
+                process::memcached(ground.memcached.as_deref())
+            }
+            Program::Coua(path) | Program::Memcached(path) => path.clone(),
+            Program::Other(program) => {
+                return Ok((program.into(), words.into_iter().map(Into::into).collect()));
+            }
+            Program::Echo => {
+                let mut all: Vec<OsString> = match stack {
+                    None => ["echo", "--listen", &listen.to_string()]
+                        .map(Into::into)
+                        .into(),
+                    Some(_) => ["net-echo", "--port", &address.port().to_string()]
+                        .map(Into::into)
+                        .into(),
+                };
+                all.push("--mirror".into());
+                all.extend(words.into_iter().map(OsString::from));
+                return Ok((std::env::current_exe()?, all));
+            }
+        };
+        let mut more = vec![
+            "-c".to_owned(),
+            needs.connections.saturating_add(64).to_string(),
+        ];
+        if needs.udp {
+            more.extend(["-U".to_owned(), address.port().to_string()]);
+        }
+        more.extend(words);
+        let flags = process::Flags {
+            memory: ground.memory,
+            item_size_max: None,
+            more,
+        };
+        Ok((program, flags.arguments(listen)))
+    }
+}
+
+/// The port at the end of a cable, where nobody else is.
+const PORT: u16 = 11211;
+
+impl FromStr for Recipe {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Recipe, String> {
+        const EXPECTED: &str = "expected coua, memcached, echo or another command line with {port} \
+                                or {socket} in it, as in 'coua -t 2' or 'mine=./cached --port {port}'";
+        let is_name = |name: &&str| {
+            let fits = |c: char| c.is_alphanumeric() || "-_.+".contains(c);
+            !name.is_empty() && name.chars().all(fits)
+        };
+        let (name, line) = match text.split_once('=') {
+            Some((name, line)) if is_name(&name) => (name, line),
+            _ => (text, text),
+        };
+        let mut words = shlex::split(line).ok_or(EXPECTED)?.into_iter();
+        let program = words.next().ok_or(EXPECTED)?;
+        let words: Vec<String> = words.collect();
+        let has_place = |place: &str| words.iter().any(|word| word.contains(place));
+        let path = PathBuf::from(&program);
+        let file = path.file_name().and_then(|name| name.to_str());
+        let program = match file {
+            _ if has_place("{port}") => Program::Other(program),
+            Some("coua") => Program::Coua(path),
+            Some("memcached") => Program::Memcached(path),
+            _ if program == "echo" => Program::Echo,
+            _ if has_place("{socket}") => Program::Other(program),
+            _ => return Err(EXPECTED.to_owned()),
+        };
+        let is_told_here = |word: &String| {
+            ["-l", "-p", "--port", "--listen"]
+                .iter()
+                .any(|flag| word == flag || word.starts_with(&format!("{flag}=")))
+        };
+        let is_known = !matches!(program, Program::Other(_));
+        if let Some(word) = words.iter().find(|word| is_known && is_told_here(word)) {
+            return Err(format!(
+                "{word} is not for you to say, but for {{port}}: a free one is found"
+            ));
+        }
+        let net = value_of(&words, "--net").filter(|_| is_known);
+        Ok(Recipe {
+            name: name.to_owned(),
+            program,
+            stack: net.map(Stack::parse).transpose()?,
+            words: match is_known {
+                true => words_without(&words, "--net"),
+                false => words,
+            },
+        })
+    }
+}
+
+/// The value of a flag's last occurrence.
+fn value_of<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
+    let with_sign = format!("{flag}=");
+    let mut found = None;
+    for (index, word) in words.iter().enumerate() {
+        match word.strip_prefix(&with_sign) {
+            Some(value) => found = Some(value),
+            None if word == flag => found = Some(words.get(index + 1).map_or("", String::as_str)),
+            None => {}
+        }
+    }
+    found
+}
+
+/// The words, less a flag and its values.
+fn words_without(words: &[String], flag: &str) -> Vec<String> {
+    let with_sign = format!("{flag}=");
+    let mut words = words.iter();
+    let mut rest = Vec::new();
+    while let Some(word) = words.next() {
+        if word == flag {
+            words.next();
+        } else if !word.starts_with(&with_sign) {
+            rest.push(word.clone());
+        }
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe(text: &str) -> Recipe {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_recipe_is_a_command_line_with_a_name_or_without() {
+        let two = recipe("coua -t 2");
+        assert_eq!(two.name(), "coua -t 2");
+        assert_eq!(two.program, Program::Coua("coua".into()));
+        assert_eq!((two.value_of("-t"), two.queues()), (Some("2"), 2));
+        let old = recipe("old=./before/memcached -o 'slab_reassign,x=1'");
+        assert_eq!(old.name(), "old");
+        assert_eq!(old.program, Program::Memcached("./before/memcached".into()));
+        assert_eq!(old.words, ["-o", "slab_reassign,x=1"]);
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_refused() {
+        for (text, why) in [
+            ("", "expected coua"),
+            ("redis-server", "{port}"),
+            ("coua 'x", "expected coua"),
+            ("coua -p 11211", "-p"),
+            ("memcached --listen=::1", "--listen=::1"),
+            ("coua --net tap", "give packet, xdp or dpdk"),
+            ("echo --net=xdp:eth1", "give packet, xdp or dpdk"),
+        ] {
+            let error = text.parse::<Recipe>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_stack_of_its_own_gets_the_cables_end() {
+        let packet = recipe("coua --net=packet -t 2");
+        assert!(packet.needs_cable() && !recipe("memcached").needs_cable());
+        let stack = packet.stack.unwrap();
+        assert_eq!(stack, Stack::Packet);
+        assert_eq!(
+            stack.words(|_| false),
+            ["--net", "packet:eth0", "--address", "10.77.0.1/24"]
+        );
+        assert_eq!(packet.words, ["-t", "2"]);
+        assert_eq!(recipe("echo --net xdp").stack, Some(Stack::Xdp));
+        let own = recipe("./coua --net xdp:eth7 -p {port}");
+        assert_eq!((own.needs_cable(), own.words.len()), (false, 4));
+    }
+}

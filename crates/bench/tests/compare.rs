@@ -1,0 +1,127 @@
+//! Servers that the load generator starts and compares.
+
+mod support;
+
+use serde_json::Value;
+
+use support::{bench_of, coua};
+
+/// Compares servers, and gives the outcome for programs.
+fn compare(servers: &[&str], arguments: &str) -> Value {
+    let program = coua();
+    let mut all = vec!["compare", "--json", "--coua", program.to_str().unwrap()];
+    all.extend(servers);
+    all.extend(arguments.split_whitespace());
+    let output = bench_of(&all);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{servers:?}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The median of a figure's ratio to the first server, of what is compared second.
+fn ratio<'a>(outcome: &'a Value, server: &str, figure: &str) -> &'a Value {
+    let ratios = outcome["ratios"].as_array().unwrap();
+    let is_it = |ratio: &&Value| ratio["server"] == server && ratio["figure"] == figure;
+    let found = ratios.iter().find(is_it);
+    found.unwrap_or_else(|| panic!("{figure} of {server} in {outcome}"))
+}
+
+const BRIEF: &str = "--memory 64 --keys 300 --value-size 10-500 --connections 6 --seconds 0.2 \
+                     --warm-up 0.05 --repetitions 3";
+
+#[test]
+fn servers_are_compared_in_turns() {
+    let other = format!(
+        "other={} -l {{host}} -p {{port}} -m 64 -u root",
+        coua().display()
+    );
+    let servers = ["coua", "two=coua -t 2", "coua -s {socket}", &other];
+    let outcome = compare(&servers, &format!("{BRIEF} --mix get=9,set=1 --threads 2"));
+    let names: Vec<_> = outcome["servers"].as_array().unwrap().iter().collect();
+    let name = |index: usize| names[index]["name"].as_str().unwrap();
+    assert_eq!(
+        (name(0), name(1), name(2)),
+        ("coua", "two", "coua -s {socket}")
+    );
+    for server in names {
+        let samples = server["outcome"]["repetitions"].as_array().unwrap();
+        assert_eq!(samples.len(), 3);
+        for sample in samples {
+            assert!(sample["hits"].as_u64().unwrap() > 0, "{sample}");
+            for count in ["wrong", "errors", "misses"] {
+                assert_eq!(sample[count], 0, "{sample}");
+            }
+            assert!(sample["server_cores"].is_number(), "{sample}");
+        }
+    }
+    for server in ["two", "other"] {
+        let rates = ratio(&outcome, server, "requests/s");
+        let of = |name: &str| rates[name].as_f64().unwrap();
+        assert!(
+            of("least") > 0.0 && of("least") <= of("greatest"),
+            "{rates}"
+        );
+    }
+}
+
+#[test]
+fn the_highest_rates_are_compared() {
+    let bound = "--find-max --bound p50=50ms --repetitions 1";
+    let flags = BRIEF.replace("--repetitions 3", bound);
+    let outcome = compare(&["coua"], &flags);
+    let server = &outcome["servers"][0];
+    assert!(server["requests_per_second"][0].is_number(), "{server}");
+    assert!(server["searches"][0]["trials"].is_array(), "{server}");
+}
+
+#[test]
+fn a_mirror_plays_ping_pong() {
+    let flags = format!("{BRIEF} --dialect mirror --key-size 16");
+    let outcome = compare(&["echo", "two=echo --workers 2"], &flags);
+    for server in outcome["servers"].as_array().unwrap() {
+        let sample = &server["outcome"]["repetitions"][0];
+        assert!(sample["hits"].as_u64().unwrap() > 0, "{sample}");
+        assert_eq!((&sample["wrong"], &sample["lost"]), (&0.into(), &0.into()));
+    }
+}
+
+/// Over cables between network namespaces, which only root may lay.
+#[test]
+fn stacks_are_compared_with_the_kernels() {
+    if !rustix::process::geteuid().is_root() {
+        let output = bench_of(&["compare", "coua --net packet"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("needs root"), "{error}");
+        return;
+    }
+    let servers = ["coua", "coua --net packet -t 2", "coua --net xdp"];
+    let outcome = compare(&servers, &format!("{BRIEF} --mix get=9,set=1"));
+    for server in outcome["servers"].as_array().unwrap() {
+        let sample = &server["outcome"]["repetitions"][2];
+        assert!(sample["hits"].as_u64().unwrap() > 0, "{sample}");
+        assert_eq!(
+            (&sample["wrong"], &sample["errors"]),
+            (&0.into(), &0.into())
+        );
+    }
+    let flags = format!("{BRIEF} --dialect mirror --key-size 16");
+    compare(
+        &["echo", "echo --net xdp", "echo --net packet --workers 2"],
+        &flags,
+    );
+}
+
+#[test]
+fn a_server_that_does_not_start_is_named() {
+    let output = bench_of(&["compare", "coua", "gone=/no/such/program {port}"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error.contains("gone") && error.contains("does not run"),
+        "{error}"
+    );
+    let output = bench_of(&["compare", "redis-server"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
