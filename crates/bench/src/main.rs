@@ -25,8 +25,8 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    agent, compare, echo as echo_command, fill, hits as hits_command, memory, net, net_echo,
-    net_load, run, server, soak as soak_command, stack, store, verify, workers,
+    agent, compare, echo as echo_command, figure, fill, hits as hits_command, memory, net,
+    net_echo, net_load, run, server, soak as soak_command, stack, store, verify, workers,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -43,6 +43,7 @@ enum Command {
     Load(fill::Flags),
     Verify(verify::Flags),
     Compare(compare::Flags),
+    Figure(figure::Flags),
     Agent(agent::Flags),
     Echo(echo_command::Flags),
     Server(server::Flags),
@@ -73,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Load(flags) => fill::run(&flags),
         Command::Verify(flags) => verify::run(&flags),
         Command::Compare(flags) => compare::run(&flags),
+        Command::Figure(flags) => figure::run(&flags),
         Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
         Command::Server(flags) => server::run(&flags),
@@ -148,6 +150,8 @@ mod tests {
             ("compare coua redis", &["SERVER", "redis", "{port}"]),
             ("compare coua --server-cores x", &["--server-cores", "0-3"]),
             ("compare coua --target a:1", &["--target"]),
+            ("figure page-load", &["<NAME>", "throughput-by-workers"]),
+            ("figure latency --workers 0", &["--workers", "1..=1024"]),
         ] {
             let line = complaint(arguments);
             assert!(!line.contains('\n'), "{line}");

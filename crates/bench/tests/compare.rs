@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 
-use support::{bench_of, coua};
+use support::{bench, bench_of, coua};
 
 /// Compares servers, and gives the outcome for programs.
 fn compare(servers: &[&str], arguments: &str) -> Value {
@@ -109,6 +109,36 @@ fn stacks_are_compared_with_the_kernels() {
         &["echo", "echo --net xdp", "echo --net packet --workers 2"],
         &flags,
     );
+}
+
+/// Both servers are coua, which takes memcached's flags too.
+#[test]
+fn figures_are_written_with_what_was_published() {
+    let folder = std::env::temp_dir().join(format!("coua-bench-figures-{}", std::process::id()));
+    let out = folder.display();
+    let program = coua().display().to_string();
+    for (name, flags, published) in [
+        ("restart", "--seconds 2 --rate 500", "by 82 %"),
+        ("latency", "--seconds 0.2", "published: Pan 2018, figure 9"),
+        ("requests-by-workers", "--seconds 0.2", "slide 32: iip"),
+    ] {
+        let all = format!(
+            "figure {name} {flags} --repetitions 1 --workers 1 --keys 200 --memory 64 --out {out} \
+             --coua {program} --memcached {program}"
+        );
+        let output = bench(&all);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if name != "restart" && !rustix::process::geteuid().is_root() {
+            assert!(errors.contains("needs root"), "{errors}");
+            continue;
+        }
+        assert!(output.status.success(), "{name}: {errors}");
+        let read = |kind: &str| std::fs::read_to_string(folder.join(format!("{name}.{kind}")));
+        let (csv, svg) = (read("csv").unwrap(), read("svg").unwrap());
+        assert!(csv.contains(",measured,") && csv.contains("coua"), "{csv}");
+        assert!(svg.contains(published) && !svg.contains("NaN"), "{svg}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

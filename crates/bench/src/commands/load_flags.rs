@@ -280,7 +280,8 @@ pub(crate) fn positive_time(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "expected a number of seconds above 0, as in 0.5".to_owned())
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Requests a second, as the value of a flag.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok();
     rate.filter(|rate| (1e-3..=1e9).contains(rate))
         .ok_or_else(|| "expected requests a second, from 0.001 to 1e9".to_owned())

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod compare;
 pub(crate) mod echo;
+pub(crate) mod figure;
 pub(crate) mod fill;
 pub(crate) mod hits;
 mod load_flags;

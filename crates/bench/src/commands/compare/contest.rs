@@ -10,7 +10,7 @@ use crate::commands::fill;
 use crate::commands::load_flags::{LoadFlags, TeamFlags};
 use crate::commands::run::{Bench, Outcome, Sample, Search};
 use crate::cpu;
-use crate::load::{Dialect, Setup};
+use crate::load::{Dialect, Measured, Setup};
 use crate::report;
 
 /// Servers that are started and filled, of which only the one runs that is being measured: others
@@ -43,6 +43,9 @@ pub(crate) struct Side {
     pub(super) searches: Vec<Search>,
     /// The measurements, and what is to be said about them.
     pub(crate) outcome: Outcome,
+    /// All latencies of all measurements.
+    #[serde(skip)]
+    pub(crate) merged: Measured,
 }
 
 impl<'a> Contest<'a> {
@@ -63,10 +66,7 @@ impl<'a> Contest<'a> {
                 recipe.name()
             );
         }
-        let needs = Needs {
-            connections: team.connections,
-            udp: team.dialect == Dialect::Udp,
-        };
+        let needs = Needs::of(team);
         let cabled = ground.veth || recipes.iter().any(Recipe::needs_cable);
         if cabled {
             Cable::check_rights()?;
@@ -114,7 +114,7 @@ impl<'a> Contest<'a> {
     }
 
     fn setup(&self, running: &Running, depth: u32) -> anyhow::Result<Setup> {
-        self.team.setup(running.server.target(), &[], depth)
+        self.team.setup(running.target(), &[], depth)
     }
 
     fn fill(&self, contestant: &Contestant, load: &LoadFlags) -> anyhow::Result<()> {
@@ -172,6 +172,7 @@ impl<'a> Contest<'a> {
             let requests_per_second = rates.collect();
             let search = searches.last().cloned();
             let rate = search.as_ref().map_or(load.rate, |search| search.rate);
+            let merged = bench.merged().cloned();
             Side {
                 name: contestant.name.clone(),
                 command: contestant.running.command.clone(),
@@ -179,6 +180,7 @@ impl<'a> Contest<'a> {
                 requests_per_second,
                 searches,
                 outcome: Outcome::new(bench.load(), rate, search, samples),
+                merged: merged.unwrap_or_else(Measured::new),
             }
         });
         Ok(sides.collect())

@@ -48,7 +48,7 @@ impl Ground {
 
     /// Where the load runs unless it is told otherwise: the cores that the servers have not, and all
     /// of them where nothing is left.
-    pub(super) fn load_cores(&self) -> anyhow::Result<Vec<usize>> {
+    pub(crate) fn load_cores(&self) -> anyhow::Result<Vec<usize>> {
         let servers = self.server_cores()?;
         let all = cpu::allowed()?;
         let others = all.iter().copied().filter(|core| !servers.contains(core));

@@ -8,10 +8,10 @@ mod recipe;
 use anyhow::ensure;
 use clap::Args;
 
-use contest::Contest;
-use ground::Ground;
+pub(crate) use contest::{Contest, Side};
+pub(crate) use ground::Ground;
 use outcome::Outcome;
-use recipe::Recipe;
+pub(crate) use recipe::{Needs, Recipe};
 
 use super::load_flags::{LoadFlags, TeamFlags};
 use crate::report;

@@ -9,6 +9,8 @@ use anyhow::Context;
 
 use super::ground::Ground;
 use crate::cable::{Cable, DEVICE, Holder, SERVER, SERVER_NETWORK};
+use crate::commands::load_flags::TeamFlags;
+use crate::load::Dialect;
 use crate::process::{self, Folder, Server};
 use crate::target::Target;
 
@@ -86,16 +88,26 @@ impl Stack {
 
 /// What a server must be able to do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Needs {
+pub(crate) struct Needs {
     /// Connections at once.
-    pub(super) connections: u32,
+    connections: u32,
     /// It serves datagrams too.
-    pub(super) udp: bool,
+    udp: bool,
+}
+
+impl Needs {
+    /// What a team of load threads needs.
+    pub(crate) fn of(team: &TeamFlags) -> Needs {
+        Needs {
+            connections: team.connections,
+            udp: team.dialect == Dialect::Udp,
+        }
+    }
 }
 
 /// A server that runs, and what goes with it.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     pub(super) server: Server,
     pub(super) cable: Option<Cable>,
     /// The program with all of its arguments.
@@ -103,10 +115,40 @@ pub(super) struct Running {
     _folder: Option<Folder>,
 }
 
+impl Running {
+    /// Where it listens.
+    pub(crate) fn target(&self) -> &Target {
+        self.server.target()
+    }
+}
+
 impl Recipe {
     /// What people call it.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Under another name.
+    pub(crate) fn named(mut self, name: impl Into<String>) -> Recipe {
+        self.name = name.into();
+        self
+    }
+
+    /// With so many workers, where the program is known or has a place for their number.
+    pub(crate) fn with_workers(mut self, workers: usize) -> Recipe {
+        let number = workers.to_string();
+        let flag = match self.program {
+            Program::Coua(_) | Program::Memcached(_) => "-t",
+            Program::Echo => "--workers",
+            Program::Other(_) => {
+                for word in &mut self.words {
+                    *word = word.replace("{workers}", &number);
+                }
+                return self;
+            }
+        };
+        self.words.extend([flag.to_owned(), number]);
+        self
     }
 
     /// Whether it is the bare service, which knows no keys.
@@ -141,7 +183,7 @@ impl Recipe {
 
     /// Starts it on the ground's cores, at the end of a cable where it needs one or the ground has
     /// `cabled`.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         ground: &Ground,
         cabled: bool,
@@ -355,6 +397,9 @@ mod tests {
         assert_eq!(old.name(), "old");
         assert_eq!(old.program, Program::Memcached("./before/memcached".into()));
         assert_eq!(old.words, ["-o", "slab_reassign,x=1"]);
+        let other = recipe("other -p {port} -n {workers}").with_workers(3);
+        assert_eq!(other.words, ["-p", "{port}", "-n", "3"]);
+        assert_eq!(recipe("coua").with_workers(4).queues(), 4);
     }
 
     #[test]

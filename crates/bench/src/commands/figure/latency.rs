@@ -1,0 +1,124 @@
+//! The distribution of latencies to the longest, where the kernel's server keeps up and where it does
+//! not: the first seed's figure 9.
+
+use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
+use super::{Flags, counted};
+use crate::commands::compare::{Contest, Side};
+use crate::load::Measured;
+use crate::report::{self, median};
+
+/// Rates, by what the first server takes in a closed loop.
+const PARTS: [(f64, &str); 2] = [
+    (0.5, "in time"),
+    (1.2, "more than the kernel's server takes"),
+];
+
+/// Points of a distribution for each nine.
+const POINTS: u32 = 10;
+
+/// Measures all distributions.
+pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
+    let (keys, threads) = (flags.keys(), flags.threads(16)?);
+    let words =
+        format!("--keys {keys} --value-size 64 --mix set --threads {threads} --connections 64");
+    let closed = flags.load(&words, 60.0)?;
+    let mut panels = Vec::new();
+    for count in flags.workers()? {
+        let (recipes, workers) = (flags.servers(count)?, counted(count));
+        let contest = Contest::prepare(&recipes, &flags.ground, &closed.team, &closed.flags)?;
+        report::progress(format_args!("{workers}, closed loop"));
+        let sides = contest.measure(&closed.flags, 1)?;
+        let kernels = sides.first();
+        let most = kernels.map_or(0.0, |side| median(side.requests_per_second.iter().copied()));
+        for (part, what) in PARTS {
+            let rate = (part * most).round();
+            report::progress(format_args!("{workers}, {rate} requests/s: {what}"));
+            let load = flags.load(&format!("{words} --rate {rate}"), 60.0)?;
+            let sides = contest.measure(&load.flags, flags.repetitions)?;
+            let mut series: Vec<Series> = sides.iter().map(distribution).collect();
+            if part > 1.0 {
+                series.push(nine_in_ten(&series));
+            }
+            panels.push(Panel {
+                title: format!("{workers}, {rate} requests/s: {what}"),
+                x: Axis::new("replies that took no longer", Scale::Nines),
+                y: Axis::new("latency, µs", Scale::Log),
+                series,
+            });
+        }
+    }
+    Ok(Chart {
+        title: "Latency from when a request was due, to the longest".to_owned(),
+        caption: vec![
+            format!(
+                "Measured here over veth, Poisson arrivals at {} and {} of what coua on the kernel's \
+                 TCP takes in a closed loop: {}",
+                PARTS[0].0, PARTS[1].0, closed.words
+            ),
+            format!("Measurements taken together: {}.", flags.repetitions),
+            "Published: X. Pan, Optimized Memcached on User-Space TCP Stack, 2018, figure 9 (1 and 4 \
+             threads), in words only: average and longest latency are better in user space; where the \
+             kernel's server lags badly, over 90 % of requests still end fairly soon."
+                .to_owned(),
+        ],
+        panels,
+    })
+}
+
+/// Latencies by the share of replies that took no longer; the last one is the longest.
+fn distribution(side: &Side) -> Series {
+    let measured = &side.merged;
+    let mut points = quantiles(measured);
+    if let Some(last) = points.last_mut() {
+        last.note = format!("longest; bottleneck: {}", side.outcome.bottleneck);
+    }
+    Series::measured(side.name.clone(), points)
+}
+
+fn quantiles(measured: &Measured) -> Vec<Point> {
+    let count = measured.latency_ns.len();
+    let microseconds = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
+    let steps = (0..).map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(POINTS)));
+    let inside = steps.take_while(|quantile| (1.0 - quantile) * count as f64 > 1.0);
+    let mut points: Vec<Point> = inside
+        .map(|quantile| {
+            let latency = microseconds(measured.latency(quantile));
+            Point::new(quantile, latency.max(0.1))
+        })
+        .collect();
+    if count > 0 {
+        let longest = microseconds(measured.latency_max()).max(0.1);
+        points.push(Point::new(1.0 - 1.0 / (count + 1) as f64, longest));
+    }
+    points
+}
+
+/// What the paper says of an overloaded kernel's server, as a line across the panel.
+fn nine_in_ten(series: &[Series]) -> Series {
+    let latencies = || series.iter().flat_map(|series| &series.points).map(|p| p.y);
+    let least = latencies().fold(f64::INFINITY, f64::min);
+    let most = latencies().fold(1.0, f64::max);
+    Series::published(
+        "Pan 2018, figure 9: over 90 % end fairly soon",
+        &[(0.9, least.min(most)), (0.9, most)],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_ends_with_the_longest() {
+        let mut measured = Measured::new();
+        for latency_us in 1..=1000 {
+            measured.record(latency_us * 1000, 1);
+        }
+        let points = quantiles(&measured);
+        let near = |point: &Point, y: f64| (point.y / y - 1.0).abs() < 0.01;
+        assert!(near(&points[0], 1.0) && near(&points[10], 900.0));
+        assert!(near(points.last().unwrap(), 1000.0));
+        assert!(points.is_sorted_by(|a, b| a.x < b.x && a.y <= b.y));
+        assert!(quantiles(&Measured::new()).is_empty());
+    }
+}

@@ -1,0 +1,223 @@
+//! `coua-bench figure`: the figures of the research systems behind coua, measured again on this
+//! machine, with what was published beside them.
+//!
+//! Servers are started, pinned and measured in turns as `coua-bench compare` does it. Absolute rates
+//! of other machines do not compare; ratios and shapes do, as far as the load is not the busier side,
+//! which the notes in the CSV tell of each point.
+
+mod chart;
+mod draw;
+mod latency;
+mod requests;
+mod restart;
+mod throughput;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+
+use chart::Point;
+
+use super::compare::{Ground, Recipe, Side};
+use super::load_flags::{LoadFlags, TeamFlags, positive_time, rate};
+use crate::report;
+
+/// Measures a published figure again, and writes it as NAME.csv and NAME.svg with the paper's own
+/// numbers beside it
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Which figure
+    #[arg(value_enum)]
+    name: Name,
+    /// Workers of the servers, several with commas [default: 1, 2, 4 and so on, up to the server's
+    /// cores]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Vec<u16>,
+    /// Seconds of each measurement, and for restart of all of it [default: as published, where that
+    /// is said]
+    #[arg(long, value_parser = positive_time)]
+    seconds: Option<Duration>,
+    /// Measurements of each point; medians are drawn, with their spread
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Number of keys [default: a million, as published]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    keys: Option<u32>,
+    /// For restart: requests a second [default: 20000]
+    #[arg(long, value_parser = rate)]
+    rate: Option<f64>,
+    /// A further server, as coua-bench compare takes it; {workers} stands for their number where it is
+    /// neither coua nor memcached
+    #[arg(long, value_name = "SERVER")]
+    also: Vec<Recipe>,
+    /// The folder for NAME.csv and NAME.svg
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    #[command(flatten)]
+    ground: Ground,
+}
+
+/// A figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Highest rate with a mean latency under 1 ms, by workers: the kernel's TCP and coua's own, all
+    /// SET and 95:5 (Pan 2018, figures 8 and 10)
+    ThroughputByWorkers,
+    /// Latencies to the longest, in time and overloaded (Pan 2018, figure 9)
+    Latency,
+    /// Requests a second by workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
+    /// (mimicached 2025)
+    RequestsByWorkers,
+    /// Hits and misses a second around a restart, cold and warmed (the fourth seed, figures 8 to 12)
+    Restart,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  As published: hours
+    coua-bench figure throughput-by-workers --out figures
+  A first look: minutes
+    coua-bench figure throughput-by-workers --seconds 1 --repetitions 1 --workers 1,2 --out figures
+  With DPDK on a packet socket beside the others, where coua was built with it
+    coua-bench figure requests-by-workers --also 'DPDK=coua --net dpdk'
+  A restart after 4 of 20 seconds
+    coua-bench figure restart --seconds 20 --keys 100000
+
+All but restart lay a cable between two network namespaces for each server, which needs root.";
+
+/// Measures the figure and writes it.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let chart = match flags.name {
+        Name::ThroughputByWorkers => throughput::measure(flags)?,
+        Name::Latency => latency::measure(flags)?,
+        Name::RequestsByWorkers => requests::measure(flags)?,
+        Name::Restart => restart::measure(flags)?,
+    };
+    let name = flags.name.to_possible_value();
+    let name = name.as_ref().map_or("figure", |name| name.get_name());
+    for path in chart.write(&flags.out, name)? {
+        report::print(path)?;
+    }
+    Ok(())
+}
+
+/// The flags of a load, as `coua-bench compare` reads them.
+#[derive(Debug, Parser)]
+struct Words {
+    #[command(flatten)]
+    team: TeamFlags,
+    #[command(flatten)]
+    load: LoadFlags,
+}
+
+/// What a figure puts on its servers.
+struct Load {
+    team: TeamFlags,
+    flags: LoadFlags,
+    /// The same as words, for whoever wants to repeat it.
+    words: String,
+}
+
+/// The coua that others are compared with, and its series.
+const KERNEL: (&str, &str) = ("coua, the kernel's TCP", "coua");
+const OWN: [(&str, &str); 2] = [
+    ("coua, own TCP on AF_XDP", "coua --net xdp"),
+    ("coua, own TCP on a packet socket", "coua --net packet"),
+];
+const MEMCACHED: (&str, &str) = ("memcached, the kernel's TCP", "memcached");
+
+impl Flags {
+    /// Numbers of workers, in ascending order.
+    fn workers(&self) -> anyhow::Result<Vec<usize>> {
+        let mut workers: Vec<usize> = self.workers.iter().copied().map(usize::from).collect();
+        if workers.is_empty() {
+            let cores = self.ground.server_cores()?.len();
+            let doubled = std::iter::successors(Some(1), |count| Some(count * 2));
+            workers.extend(doubled.take_while(|count| *count < cores));
+            workers.push(cores);
+        }
+        workers.sort_unstable();
+        workers.dedup();
+        Ok(workers)
+    }
+
+    fn keys(&self) -> u32 {
+        self.keys.unwrap_or(1_000_000)
+    }
+
+    fn seconds(&self, published: f64) -> f64 {
+        self.seconds
+            .map_or(published, |seconds| seconds.as_secs_f64())
+    }
+
+    /// Load threads: as many as published, as far as there are cores for them.
+    fn threads(&self, published: usize) -> anyhow::Result<usize> {
+        Ok(published.min(self.ground.load_cores()?.len()))
+    }
+
+    /// A load, of so many seconds where no flag says otherwise.
+    fn load(&self, words: &str, published_seconds: f64) -> anyhow::Result<Load> {
+        let seconds = self.seconds(published_seconds);
+        let warm_up = (seconds / 4.0).min(1.0);
+        let words = format!("{words} --seconds {seconds} --warm-up {warm_up}");
+        let all = std::iter::once("load").chain(words.split_whitespace());
+        let Words { team, load } = Words::try_parse_from(all)?;
+        Ok(Load {
+            team,
+            flags: load,
+            words,
+        })
+    }
+
+    /// The kernel's coua first, those with a stack of their own, memcached, and what was asked for
+    /// beside them; each with so many workers.
+    fn servers(&self, workers: usize) -> anyhow::Result<Vec<Recipe>> {
+        let [first, second] = OWN;
+        self.recipes(&[KERNEL, first, second, MEMCACHED], workers)
+    }
+
+    fn recipes(&self, known: &[(&str, &str)], workers: usize) -> anyhow::Result<Vec<Recipe>> {
+        let known = known.iter().map(|(name, line)| {
+            let recipe: Recipe = line.parse().map_err(anyhow::Error::msg)?;
+            Ok(recipe.named(*name))
+        });
+        let mut all = known.collect::<anyhow::Result<Vec<Recipe>>>()?;
+        all.extend(self.also.iter().cloned());
+        Ok(all
+            .into_iter()
+            .map(|recipe| recipe.with_workers(workers))
+            .collect())
+    }
+}
+
+/// A number of workers, for people.
+fn counted(workers: usize) -> String {
+    match workers {
+        1 => "1 worker".to_owned(),
+        count => format!("{count} workers"),
+    }
+}
+
+/// The rates of a side at a place on the x axis, with who was the bottleneck.
+fn rates(x: f64, side: &Side) -> Point {
+    let note = std::iter::once(format!("bottleneck: {}", side.outcome.bottleneck))
+        .chain(side.outcome.warnings.iter().cloned());
+    let note: Vec<String> = note.collect();
+    Point::of(x, &side.requests_per_second, note.join("; "))
+}
+
+/// Sides of the same name at all places, as series in the order of the first place.
+fn by_server(places: &[(f64, Vec<Side>)]) -> Vec<chart::Series> {
+    let Some((_, first)) = places.first() else {
+        return Vec::new();
+    };
+    let series = first.iter().enumerate().map(|(index, side)| {
+        let points = places
+            .iter()
+            .filter_map(|(x, sides)| sides.get(index).map(|side| rates(*x, side)));
+        chart::Series::measured(side.name.clone(), points.collect())
+    });
+    series.collect()
+}

@@ -1,0 +1,223 @@
+//! Hits and misses a second around a restart: the fourth seed's figures 8 to 12.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
+use super::{Flags, Load};
+use crate::commands::compare::{Needs, Recipe};
+use crate::commands::fill;
+use crate::commands::load_flags::LoadFlags;
+use crate::cpu;
+use crate::load::{Order, Pace, Requests, Team};
+use crate::report;
+use crate::target::Target;
+
+/// Seconds of all of it, and the part of them before the event: 60 of 300.
+const SECONDS: f64 = 300.0;
+const BEFORE: f64 = 0.2;
+
+/// Requests a second, where no flag says otherwise.
+const RATE: f64 = 20_000.0;
+
+/// Seconds after the event, and the share of hits by those of a cache that was kept: 82 % ahead 10 s
+/// after the load resumed, which took 10 s, and 30 % after 4 minutes.
+const COLD: [(f64, f64); 2] = [(20.0, 1.0 / 1.82), (250.0, 1.0 / 1.3)];
+/// 8 % apart after 222 s of restart and warm-up.
+const WARMED: [(f64, f64); 1] = [(222.0, 1.0 / 1.08)];
+
+/// What the client does after the restart, before the load resumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// Nothing.
+    Cold,
+    /// It stores every item.
+    Warmed,
+}
+
+/// One second of one load.
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    /// When it ended, in seconds after the event.
+    at: f64,
+    /// A second.
+    hits: f64,
+    misses: f64,
+}
+
+/// Measures every server, cold and warmed.
+pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
+    let rate = flags.rate.unwrap_or(RATE);
+    let words = format!(
+        "--keys {} --value-size 500 --mix get=90,set=10 --popularity zipf:0.99 --rate {rate}",
+        flags.keys()
+    );
+    let load = flags.load(&words, SECONDS)?;
+    let (mut hits, mut misses, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+    for recipe in flags.recipes(&[("coua", "coua"), ("memcached", "memcached")], 1)? {
+        for (start, what) in [(Start::Cold, "cold"), (Start::Warmed, "warmed")] {
+            let name = format!("{}, {what}", recipe.name());
+            report::progress(&name);
+            let played = play(flags, &recipe, &load, rate, start);
+            let seconds = played.with_context(|| name.clone())?;
+            let series = |of: &dyn Fn(&Second) -> f64| {
+                let points = seconds
+                    .iter()
+                    .map(|second| Point::new(second.at, of(second)));
+                Series::measured(name.clone(), points.collect())
+            };
+            hits.push(series(&|second| second.hits));
+            misses.push(series(&|second| second.misses));
+            let before = seconds.iter().filter(|second| second.at <= 0.0);
+            let (count, sum) = before.fold((0.0, 0.0), |(count, sum), second| {
+                (count + 1.0, sum + second.hits)
+            });
+            let usual = (sum / f64::max(count, 1.0)).max(1e-9);
+            shares.push(series(&|second| second.hits / usual));
+        }
+    }
+    let last = load.flags.seconds.as_secs_f64() * (1.0 - BEFORE);
+    for (name, points) in [
+        ("fourth seed, figures 8 to 10: cold", &COLD[..]),
+        ("fourth seed, figures 11 and 12: warmed", &WARMED[..]),
+    ] {
+        let shown: Vec<(f64, f64)> = points
+            .iter()
+            .copied()
+            .filter(|(at, _)| *at <= last)
+            .collect();
+        if !shown.is_empty() {
+            shares.push(Series::published(name, &shown));
+        }
+    }
+    let panel = |title: &str, unit: &str, series| Panel {
+        title: title.to_owned(),
+        x: Axis::new("seconds after the server's end", Scale::Linear),
+        y: Axis::new(unit, Scale::Linear),
+        series,
+    };
+    Ok(Chart {
+        title: "Hits and misses around a restart".to_owned(),
+        caption: vec![
+            format!("Measured here on loopback: {}", load.words),
+            "Warmed: before the load resumes, the client stores every item.".to_owned(),
+            "Published (fourth seed, about 2018; memcached 1.4.39, 20 GB, Twitter-like load of the Data \
+             Caching benchmark, 9:1, event at 60 s, load back after about 10 s): a cache that was kept \
+             is ahead of a cold one by 82 % of throughput 10 s after the load is back and by 30 % after \
+             4 minutes; warming took about 212 s, so 222 s of downtime, and left them 8 % apart."
+                .to_owned(),
+        ],
+        panels: vec![
+            panel("hits", "hits/s", hits),
+            panel("misses", "misses/s", misses),
+            panel("hits by those before the event", "share", shares),
+        ],
+    })
+}
+
+/// Loads a server, ends it, starts it again, and loads it until the time is over.
+fn play(
+    flags: &Flags,
+    recipe: &Recipe,
+    load: &Load,
+    rate: f64,
+    start: Start,
+) -> anyhow::Result<Vec<Second>> {
+    let ground = &flags.ground;
+    let needs = Needs::of(&load.team);
+    let whole = load.flags.seconds;
+    let before = whole.mul_f64(BEFORE);
+    let mut stage = Stage {
+        load,
+        rate,
+        cores: ground.load_cores()?,
+        seconds: Vec::new(),
+    };
+    let first = recipe.start(ground, false, needs)?;
+    stage.store(first.target())?;
+    let begun = Instant::now();
+    stage.ask(first.target(), begun, before, before)?;
+    stage.rest(begun, before);
+    drop(first);
+    let second = recipe.start(ground, false, needs)?;
+    if start == Start::Warmed {
+        stage.store(second.target())?;
+    }
+    stage.rest(begun, before);
+    stage.ask(second.target(), begun, before, whole)?;
+    Ok(stage.seconds)
+}
+
+/// A load second by second.
+struct Stage<'a> {
+    load: &'a Load,
+    rate: f64,
+    /// The load's.
+    cores: Vec<usize>,
+    seconds: Vec<Second>,
+}
+
+impl Stage<'_> {
+    const DEPTH: u32 = 32;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn store(&self, target: &Target) -> anyhow::Result<()> {
+        let team = &self.load.team;
+        let items = &self.load.flags.items;
+        let setup = team.setup(target, &[], Self::DEPTH)?;
+        let stored = || fill::store(&setup, items, team.dialect, false);
+        let measured = cpu::bound(&self.cores, stored)??;
+        fill::all_stored(items, &measured)
+    }
+
+    /// Asks until `end` after the beginning; the event is `event` after it.
+    fn ask(
+        &mut self,
+        target: &Target,
+        begun: Instant,
+        event: Duration,
+        end: Duration,
+    ) -> anyhow::Result<()> {
+        let LoadFlags { items, depth, .. } = &self.load.flags;
+        let plan = items.plan(
+            self.load.team.dialect,
+            self.load.flags.mix.as_ref(),
+            self.load.flags.keys_per_get,
+        )?;
+        let sampler = items.sampler(items.popularity(self.load.flags.popularity), None)?;
+        let requests = Requests::planned(plan.into(), sampler, items.seed);
+        let setup = self.load.team.setup(target, &[], *depth)?;
+        let mut team = cpu::bound(&self.cores, || Team::gather(&setup, &requests))??;
+        let mut round = 0;
+        while let Some(left) = end
+            .checked_sub(begun.elapsed())
+            .filter(|left| !left.is_zero())
+        {
+            round += 1;
+            let pace = Pace {
+                rate: self.rate,
+                arrivals: self.load.flags.arrivals,
+                seed: items.seed + round,
+            };
+            let order = Order::Open(pace, left.min(Self::SECOND));
+            let measured = team.carry_out(order, |_, _| ())?;
+            let seconds = measured.elapsed.as_secs_f64().max(1e-9);
+            self.seconds.push(Second {
+                at: begun.elapsed().as_secs_f64() - event.as_secs_f64(),
+                hits: measured.hits as f64 / seconds,
+                misses: measured.misses as f64 / seconds,
+            });
+        }
+        Ok(())
+    }
+
+    /// Nobody asks now.
+    fn rest(&mut self, begun: Instant, event: Duration) {
+        self.seconds.push(Second {
+            at: begun.elapsed().as_secs_f64() - event.as_secs_f64(),
+            hits: 0.0,
+            misses: 0.0,
+        });
+    }
+}
