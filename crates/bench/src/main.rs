@@ -15,6 +15,7 @@ mod process;
 mod report;
 mod rivals;
 mod segments;
+mod site;
 mod soak;
 mod target;
 mod workload;
@@ -26,7 +27,8 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     agent, compare, echo as echo_command, figure, fill, hits as hits_command, memory, net,
-    net_echo, net_load, run, server, soak as soak_command, stack, store, verify, workers,
+    net_echo, net_load, run, server, site as site_command, soak as soak_command, stack, store,
+    verify, workers,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -56,6 +58,7 @@ enum Command {
     Store(store::Flags),
     Workers(workers::Flags),
     Soak(soak_command::Flags),
+    Site(site_command::Flags),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +90,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Store(flags) => store::run(&flags),
         Command::Workers(flags) => workers::run(&flags),
         Command::Soak(flags) => soak_command::run(&flags),
+        Command::Site(flags) => site_command::run(&flags),
     }
 }
 

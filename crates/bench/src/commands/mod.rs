@@ -13,6 +13,7 @@ pub(crate) mod net_echo;
 pub(crate) mod net_load;
 pub(crate) mod run;
 pub(crate) mod server;
+pub(crate) mod site;
 pub(crate) mod soak;
 pub(crate) mod stack;
 pub(crate) mod store;
