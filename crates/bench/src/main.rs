@@ -27,8 +27,8 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     agent, compare, echo as echo_command, figure, fill, hits as hits_command, memory, net,
-    net_echo, net_load, run, server, site as site_command, soak as soak_command, stack, store,
-    verify, workers,
+    net_echo, net_load, page, run, server, site as site_command, soak as soak_command, stack,
+    store, verify, workers,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -59,6 +59,7 @@ enum Command {
     Workers(workers::Flags),
     Soak(soak_command::Flags),
     Site(site_command::Flags),
+    PageLoad(page::Flags),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +92,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Workers(flags) => workers::run(&flags),
         Command::Soak(flags) => soak_command::run(&flags),
         Command::Site(flags) => site_command::run(&flags),
+        Command::PageLoad(flags) => page::run(&flags),
     }
 }
 

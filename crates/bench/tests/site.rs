@@ -1,4 +1,4 @@
-//! The web site, as people run it, on coua.
+//! The web site and its load times, as people run them, on coua.
 
 mod support;
 
@@ -176,6 +176,8 @@ fn wrong_flags_get_one_line() {
         ("site --cache nowhere", "HOST:PORT"),
         ("site --no-cache --queries 0", "--queries"),
         ("site --no-cache --database-delay 1s", "--database-delay"),
+        ("page-load --pages 99", "--pages"),
+        ("page-load redis", "{port}"),
     ] {
         let output = bench(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -191,4 +193,28 @@ fn wrong_flags_get_one_line() {
         !output.status.success() && said.contains("--warm"),
         "{said}"
     );
+}
+
+#[test]
+fn load_times_are_compared_where_ab_is() {
+    let words = "page-load coua --pages 100 --queries 5 --items 100 --rounds 1 --memory 64 --json";
+    let mut arguments: Vec<&str> = words.split(' ').collect();
+    let program = std::env::var("COUA_BIN");
+    if let Ok(program) = &program {
+        arguments.extend(["--coua", program]);
+    }
+    let output = bench_of(&arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("apache2-utils") {
+        assert_eq!(output.status.code(), Some(1));
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (side, hits) in [(0, 500), (1, 0)] {
+        let side = &outcome["sides"][side];
+        assert_eq!(side["rounds"][0]["site"]["pages"], 100, "{side}");
+        assert_eq!(side["rounds"][0]["site"]["cache_hits"], hits, "{side}");
+        assert_eq!(side["percentiles_ms"].as_array().unwrap().len(), 101);
+    }
 }

@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod net;
 pub(crate) mod net_echo;
 pub(crate) mod net_load;
+pub(crate) mod page;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod site;

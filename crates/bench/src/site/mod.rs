@@ -21,7 +21,7 @@ use std::time::Duration;
 use clap::Args;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::target::Target;
 use crate::workload::{Values, below};
@@ -30,7 +30,7 @@ use database::Database;
 use http::Status;
 
 /// What a page is made of.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Plan {
     /// Rows in the database, one a key
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
@@ -52,8 +52,21 @@ pub(crate) struct Plan {
     pub(crate) database_delay: u32,
 }
 
+impl Plan {
+    /// The same as flags on a command line.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let Plan { items, queries, .. } = self;
+        let (size, delay) = (self.value_size, self.database_delay);
+        let batch = if self.batch { " --batch" } else { "" };
+        let text = format!(
+            "--items {items} --queries {queries} --value-size {size} --database-delay {delay}{batch}"
+        );
+        text.split(' ').map(str::to_owned).collect()
+    }
+}
+
 /// What a site has done so far; it says so at `/stats`.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Counters {
     /// Pages shown, right or wrong.
     pub(crate) pages: u64,
@@ -68,6 +81,17 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// What was done since then.
+    pub(crate) fn since(&self, before: &Counters) -> Counters {
+        Counters {
+            pages: self.pages - before.pages,
+            cache_hits: self.cache_hits - before.cache_hits,
+            database_reads: self.database_reads - before.database_reads,
+            cache_errors: self.cache_errors - before.cache_errors,
+            wrong_values: self.wrong_values - before.wrong_values,
+        }
+    }
+
     fn add(&mut self, other: &Counters) {
         self.pages += other.pages;
         self.cache_hits += other.cache_hits;

@@ -26,6 +26,7 @@ const PACKAGES: &[(&[&str], &str)] = &[
     (&["pkg-config", "--version"], "pkg-config"),
     (&["pkg-config", "--exists", "libdpdk"], "libdpdk-dev"),
     (&["setpriv"], "util-linux"),
+    (&["ab"], "apache2-utils"),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),
 ];

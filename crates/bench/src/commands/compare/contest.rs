@@ -107,10 +107,7 @@ impl<'a> Contest<'a> {
         running: &Running,
         work: impl FnOnce() -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
-        cpu::bound(&self.load_cores, || match &running.cable {
-            Some(cable) => cable.enter(work)?,
-            None => work(),
-        })?
+        cpu::bound(&self.load_cores, || running.at_clients(work)?)?
     }
 
     fn setup(&self, running: &Running, depth: u32) -> anyhow::Result<Setup> {

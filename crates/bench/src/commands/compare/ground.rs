@@ -28,7 +28,7 @@ pub(crate) struct Ground {
     /// All servers at the end of a cable between two network namespaces, rather than on loopback; so
     /// by default where one is on a stack of its own
     #[arg(long)]
-    pub(super) veth: bool,
+    pub(crate) veth: bool,
 }
 
 impl Ground {

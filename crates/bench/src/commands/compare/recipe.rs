@@ -1,6 +1,7 @@
 //! A server to compare: what to start, and how it is told where to listen.
 
 use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -103,6 +104,14 @@ impl Needs {
             udp: team.dialect == Dialect::Udp,
         }
     }
+
+    /// What whoever opens so many connections over TCP needs.
+    pub(crate) fn connections(connections: u32) -> Needs {
+        Needs {
+            connections,
+            udp: false,
+        }
+    }
 }
 
 /// A server that runs, and what goes with it.
@@ -119,6 +128,19 @@ impl Running {
     /// Where it listens.
     pub(crate) fn target(&self) -> &Target {
         self.server.target()
+    }
+
+    /// The program with all of its arguments.
+    pub(crate) fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Does something in the network of its clients.
+    pub(crate) fn at_clients<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        match &self.cable {
+            Some(cable) => cable.enter(work),
+            None => Ok(work()),
+        }
     }
 }
 

@@ -1,0 +1,153 @@
+//! `coua-bench page-load`: how long the pages of a site take, by which cache it has.
+
+mod ab;
+mod outcome;
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use super::compare::{Ground, Needs, Recipe};
+use crate::process::{self, Server};
+use crate::report;
+use crate::site::{Counters, Plan};
+use crate::target::Target;
+use outcome::{Outcome, Round};
+
+/// Starts a web site on each server in turn, and on none, has `ab` (of apache2-utils) ask for its
+/// pages, and prints how long they took
+#[derive(Args, Clone, Debug, Serialize)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Servers, as of coua-bench compare
+    #[arg(value_name = "SERVER", default_values = ["coua", "memcached"])]
+    #[serde(skip)]
+    servers: Vec<Recipe>,
+    #[command(flatten)]
+    #[serde(skip)]
+    ground: Ground,
+    #[command(flatten)]
+    plan: Plan,
+    /// Pages asked for
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    pages: u32,
+    /// Pages asked for at a time; the site has as many threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    concurrency: u32,
+    /// Begin with empty caches, and without unmeasured pages
+    #[arg(long)]
+    cold: bool,
+    /// Measurements of each side, in turns; medians are printed
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Print JSON
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  A thousand pages of 200 queries each, on coua, on memcached, and without a cache
+    coua-bench page-load
+  With a database that is another machine's, from the first page on
+    coua-bench page-load --database-delay 300 --cold
+  Four pages at a time, on coua's own stack too, over a cable (needs root)
+    coua-bench page-load coua 'coua --net xdp' memcached --concurrency 4
+
+Cores: the servers have --server-cores; of the others ab has the last, and the site the rest. Where
+there is but one other, both share it. Each measurement starts its server and its site anew.";
+
+/// Measures all sides and prints the comparison.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    ab::check()?;
+    let recipes = flags.servers.iter().map(Some);
+    let sides: Vec<Option<&Recipe>> = recipes.chain([None]).collect();
+    let name = |side: &Option<&Recipe>| side.map_or("no cache", Recipe::name).to_owned();
+    let mut measured: Vec<_> = sides
+        .iter()
+        .map(|side| (name(side), None, Vec::new()))
+        .collect();
+    for number in 1..=flags.rounds {
+        for (side, (name, command, rounds)) in sides.iter().zip(&mut measured) {
+            let (running, round) = turn(flags, *side).with_context(|| name.clone())?;
+            report::progress(format_args!(
+                "{name}, {number} of {}: half of the pages within {:.2} ms",
+                flags.rounds, round.seen.percentiles_ms[50]
+            ));
+            *command = running;
+            rounds.push(round);
+        }
+    }
+    let outcome = Outcome::new(flags, measured);
+    match flags.json {
+        true => report::print_json(&outcome)?,
+        false => report::print(&outcome)?,
+    }
+    Ok(())
+}
+
+/// One measurement, and the server's command line.
+fn turn(flags: &Flags, recipe: Option<&Recipe>) -> anyhow::Result<(Option<String>, Round)> {
+    let Some(recipe) = recipe else {
+        return Ok((None, visit(flags, None)?));
+    };
+    let needs = Needs::connections(flags.concurrency + 1);
+    let cabled = flags.ground.veth || flags.servers.iter().any(Recipe::needs_cable);
+    let running = recipe.start(&flags.ground, cabled, needs)?;
+    let round = running.at_clients(|| visit(flags, Some(running.target())))??;
+    Ok((Some(running.command().to_owned()), round))
+}
+
+/// Starts the site, and has its pages asked for.
+fn visit(flags: &Flags, cache: Option<&Target>) -> anyhow::Result<Round> {
+    let cores = flags.ground.load_cores()?;
+    let (site_cores, ab_cores) = match &cores[..] {
+        [rest @ .., last] if !rest.is_empty() => (rest, std::slice::from_ref(last)),
+        all => (all, all),
+    };
+    let address = process::free_address()?;
+    let mut words = vec!["site".to_owned(), format!("--listen={address}")];
+    words.push(match cache {
+        Some(target) => format!("--cache={target}"),
+        None => "--no-cache".to_owned(),
+    });
+    if cache.is_some() && !flags.cold {
+        words.push("--warm".to_owned());
+    }
+    words.push(format!("--threads={}", flags.concurrency));
+    words.extend(flags.plan.arguments());
+    let words = words.into_iter().map(OsString::from).collect();
+    let program = std::env::current_exe()?;
+    let _site = Server::start_at(&program, site_cores, words, Target::Tcp(address), None)?;
+    let ask = |pages| ab::ask(address, pages, flags.concurrency, ab_cores);
+    if !flags.cold {
+        ask(flags.concurrency.max(flags.pages / 10))?;
+    }
+    let before = counters(address)?;
+    let seen = ask(flags.pages)?;
+    let site = counters(address)?.since(&before);
+    ensure!(
+        site.wrong_values == 0 && site.cache_errors == 0,
+        "{} wrong values, {} errors of connections to the cache",
+        site.wrong_values,
+        site.cache_errors
+    );
+    Ok(Round { seen, site })
+}
+
+/// What the site has done.
+fn counters(address: SocketAddr) -> anyhow::Result<Counters> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(b"GET /stats HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (_, body) = answer
+        .split_once("\r\n\r\n")
+        .context("/stats has no body")?;
+    Ok(serde_json::from_str(body)?)
+}
