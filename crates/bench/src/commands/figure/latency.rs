@@ -1,5 +1,5 @@
 //! The distribution of latencies to the longest, where the kernel's server keeps up and where it does
-//! not: the first seed's figure 9.
+//! not: figure 9 of Pan (2018).
 
 use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, counted};

@@ -70,7 +70,8 @@ enum Name {
     /// Requests a second by workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
     /// (mimicached 2025)
     RequestsByWorkers,
-    /// Hits and misses a second around a restart, cold and warmed (the fourth seed, figures 8 to 12)
+    /// Hits and misses a second around a restart, cold and warmed (a study of memcached that
+    /// recovers from memory errors, about 2018, figures 8 to 12)
     Restart,
 }
 

@@ -1,4 +1,5 @@
-//! Requests a second by workers: a bare ping-pong, GETs, and a skewed mix: the fifth seed's slides.
+//! Requests a second by workers: a bare ping-pong, GETs, and a skewed mix: mimicached's slides
+//! (2025).
 
 use super::chart::{Axis, Chart, Panel, Scale, Series};
 use super::{Flags, by_server, counted};

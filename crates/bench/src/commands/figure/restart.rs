@@ -1,4 +1,5 @@
-//! Hits and misses a second around a restart: the fourth seed's figures 8 to 12.
+//! Hits and misses a second around a restart: figures 8 to 12 of a study of memcached that recovers
+//! from memory errors (about 2018).
 
 use std::time::{Duration, Instant};
 
@@ -79,8 +80,8 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     }
     let last = load.flags.seconds.as_secs_f64() * (1.0 - BEFORE);
     for (name, points) in [
-        ("fourth seed, figures 8 to 10: cold", &COLD[..]),
-        ("fourth seed, figures 11 and 12: warmed", &WARMED[..]),
+        ("recovery study, figures 8 to 10: cold", &COLD[..]),
+        ("recovery study, figures 11 and 12: warmed", &WARMED[..]),
     ] {
         let shown: Vec<(f64, f64)> = points
             .iter()
@@ -102,8 +103,8 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
         caption: vec![
             format!("Measured here on loopback: {}", load.words),
             "Warmed: before the load resumes, the client stores every item.".to_owned(),
-            "Published (fourth seed, about 2018; memcached 1.4.39, 20 GB, Twitter-like load of the Data \
-             Caching benchmark, 9:1, event at 60 s, load back after about 10 s): a cache that was kept \
+            "Published (a study of recovery from memory errors, about 2018; memcached 1.4.39, 20 GB, \
+             Twitter-like load of the Data Caching benchmark, 9:1, event at 60 s, load back after about 10 s): a cache that was kept \
              is ahead of a cold one by 82 % of throughput 10 s after the load is back and by 30 % after \
              4 minutes; warming took about 212 s, so 222 s of downtime, and left them 8 % apart."
                 .to_owned(),

@@ -1,4 +1,4 @@
-//! Throughput at a mean latency under 1 ms, by workers: the first seed's figures 8 and 10.
+//! Throughput at a mean latency under 1 ms, by workers: figures 8 and 10 of Pan (2018).
 
 use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, OWN, by_server, counted};
