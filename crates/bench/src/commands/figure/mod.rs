@@ -8,6 +8,7 @@
 mod chart;
 mod draw;
 mod latency;
+mod page;
 mod requests;
 mod restart;
 mod throughput;
@@ -70,6 +71,8 @@ enum Name {
     /// Requests a second by workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
     /// (mimicached 2025)
     RequestsByWorkers,
+    /// Load times of web pages of 200 values, by cache (U2cache, figure 16); needs ab, of apache2-utils
+    PageLoad,
     /// Hits and misses a second around a restart, cold and warmed (a study of memcached that
     /// recovers from memory errors, about 2018, figures 8 to 12)
     Restart,
@@ -94,6 +97,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         Name::ThroughputByWorkers => throughput::measure(flags)?,
         Name::Latency => latency::measure(flags)?,
         Name::RequestsByWorkers => requests::measure(flags)?,
+        Name::PageLoad => page::measure(flags)?,
         Name::Restart => restart::measure(flags)?,
     };
     let name = flags.name.to_possible_value();

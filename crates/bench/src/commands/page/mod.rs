@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{Args, Parser};
 use serde::Serialize;
 
 use super::compare::{Ground, Needs, Recipe};
@@ -16,7 +16,8 @@ use crate::process::{self, Server};
 use crate::report;
 use crate::site::{Counters, Plan};
 use crate::target::Target;
-use outcome::{Outcome, Round};
+pub(crate) use outcome::Outcome;
+use outcome::Round;
 
 /// Starts a web site on each server in turn, and on none, has `ab` (of apache2-utils) ask for its
 /// pages, and prints how long they took
@@ -64,6 +65,46 @@ there is but one other, both share it. Each measurement starts its server and it
 
 /// Measures all sides and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let outcome = measure(flags)?;
+    match flags.json {
+        true => report::print_json(&outcome)?,
+        false => report::print(&outcome)?,
+    }
+    Ok(())
+}
+
+impl Flags {
+    /// As published, but for the database's delay: a thousand pages of 200 values of 20 bytes.
+    pub(crate) fn published(
+        servers: Vec<Recipe>,
+        ground: Ground,
+        items: Option<u32>,
+        rounds: u32,
+    ) -> Flags {
+        let defaults = Words::parse_from(["page-load"]).flags;
+        Flags {
+            servers,
+            ground,
+            plan: Plan {
+                items: items.unwrap_or(defaults.plan.items),
+                database_delay: 300,
+                ..defaults.plan
+            },
+            rounds,
+            ..defaults
+        }
+    }
+}
+
+/// The flags alone.
+#[derive(Debug, Parser)]
+struct Words {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// Measures all sides.
+pub(crate) fn measure(flags: &Flags) -> anyhow::Result<Outcome<'_>> {
     ab::check()?;
     let recipes = flags.servers.iter().map(Some);
     let sides: Vec<Option<&Recipe>> = recipes.chain([None]).collect();
@@ -83,12 +124,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             rounds.push(round);
         }
     }
-    let outcome = Outcome::new(flags, measured);
-    match flags.json {
-        true => report::print_json(&outcome)?,
-        false => report::print(&outcome)?,
-    }
-    Ok(())
+    Ok(Outcome::new(flags, measured))
 }
 
 /// One measurement, and the server's command line.

@@ -11,16 +11,16 @@ use crate::site::Counters;
 
 /// All of it, for programs and for people.
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome<'a> {
+pub(crate) struct Outcome<'a> {
     #[serde(flatten)]
     flags: &'a Flags,
-    pub(super) sides: Vec<Side>,
+    pub(crate) sides: Vec<Side>,
 }
 
 /// One server, or none, with the site before it.
 #[derive(Debug, Serialize)]
-pub(super) struct Side {
-    name: String,
+pub(crate) struct Side {
+    pub(crate) name: String,
     /// The server with its arguments; none without one.
     command: Option<String>,
     rounds: Vec<Round>,
@@ -29,7 +29,7 @@ pub(super) struct Side {
     /// To the first server's medians.
     ratio: Figures,
     /// Milliseconds within which 0, 1, … 100 percent of the pages came: medians over the rounds.
-    pub(super) percentiles_ms: Vec<f64>,
+    pub(crate) percentiles_ms: Vec<f64>,
 }
 
 /// One measurement.
