@@ -156,7 +156,7 @@ mod tests {
             ("compare coua redis", &["SERVER", "redis", "{port}"]),
             ("compare coua --server-cores x", &["--server-cores", "0-3"]),
             ("compare coua --target a:1", &["--target"]),
-            ("figure page-load", &["<NAME>", "throughput-by-workers"]),
+            ("figure web-pages", &["<NAME>", "throughput-by-workers"]),
             ("figure latency --workers 0", &["--workers", "1..=1024"]),
         ] {
             let line = complaint(arguments);
