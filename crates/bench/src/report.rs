@@ -96,6 +96,14 @@ pub(crate) fn print_json(report: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
+/// Prints a finished report, for programs where `json` asks for it.
+pub(crate) fn show(report: &(impl Display + Serialize), json: bool) -> io::Result<()> {
+    match json {
+        true => print_json(report),
+        false => print(report),
+    }
+}
+
 /// Says on standard error what is being measured; nobody depends on its arrival.
 pub(crate) fn progress(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "coua-bench: {text}");

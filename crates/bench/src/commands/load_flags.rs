@@ -267,6 +267,20 @@ pub(crate) struct LoadFlags {
     pub(crate) repetitions: Option<u32>,
 }
 
+/// How long and how often it is measured, of interleaved sides.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimingFlags {
+    /// Measurements of each side in each case
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Seconds of each measurement
+    #[arg(long, default_value = "1", value_parser = positive_time)]
+    pub(crate) seconds: Duration,
+    /// Seconds of load before each measurement
+    #[arg(long, default_value = "0.3", value_parser = time)]
+    pub(crate) warm_up: Duration,
+}
+
 /// A number of seconds, as the value of a flag.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let time = text.parse().ok().map(Duration::try_from_secs_f64);

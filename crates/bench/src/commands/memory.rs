@@ -127,10 +127,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             });
         }
     }
-    if flags.json {
-        return Ok(report::print_json(&outcome)?);
-    }
-    Ok(report::print(outcome)?)
+    Ok(report::show(&outcome, flags.json)?)
 }
 
 /// `memory` × 2^(step / steps).

@@ -16,8 +16,8 @@ use coua::server::{Server, Sockets};
 use coua_transport::userspace::{Card, Config, Exchange, Polling, Seat};
 use serde::Serialize;
 
+use super::load_flags::TimingFlags;
 use super::net_load::Shape;
-use super::run::seconds;
 use crate::link::client::{Answers, Settings};
 use crate::link::{Control, Inside, Over};
 use crate::load::{Engine, Requests};
@@ -58,15 +58,8 @@ pub(crate) struct Flags {
     /// -m, in MiB
     #[arg(long, default_value_t = 1024)]
     memory: u64,
-    /// Measurements of each number of workers in each case
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds of each measurement
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// Seconds of load before each measurement
-    #[arg(long, default_value_t = 0.3)]
-    warm_up: f64,
+    #[command(flatten)]
+    timing: TimingFlags,
     /// Neither side makes or checks checksums, as where a card does
     #[arg(long)]
     trust_link: bool,
@@ -110,7 +103,6 @@ const STACK_MEMORY: usize = 64 << 20;
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(flags.rounds > 0, "--rounds takes 1 or more");
     let mut rows = Vec::new();
     for &popularity in &flags.popularity {
         for &sets in &flags.sets {
@@ -155,11 +147,11 @@ fn case(flags: &Flags, popularity: Popularity, sets: f64) -> anyhow::Result<Vec<
     let mut sides: Vec<(Over, usize, Vec<Sample>)> = sides
         .map(|(over, workers)| (over, workers, Vec::new()))
         .collect();
-    for round in 1..=flags.rounds {
+    for round in 1..=flags.timing.rounds {
         for (over, workers, samples) in &mut sides {
             report::progress(format_args!(
                 "{popularity}, {sets} sets, {over:?}, {workers} workers, {round} of {}",
-                flags.rounds
+                flags.timing.rounds
             ));
             samples.push(measure(flags, popularity, sets, *over, *workers)?);
         }
@@ -280,9 +272,9 @@ fn load(
     Engine::connect(&target, 16, 64, &requests)?.finish()?;
     wait_for(|| control.is_ready(workers).then_some(()))?;
     control.warm_up();
-    thread::sleep(seconds(flags.warm_up)?);
+    thread::sleep(flags.timing.warm_up);
     control.measure();
-    thread::sleep(seconds(flags.seconds)?);
+    thread::sleep(flags.timing.seconds);
     control.rest();
     let shares = wait_for(|| control.results(workers))??;
     let mut sample = Sample {

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::forger::Forger;
 use crate::netns::{DEVICE, Namespace, Pair};
+use crate::resident::resident_kib;
 
 /// Where the server listens.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1:11211", "[fd77::1]:11211"];
@@ -127,7 +128,7 @@ impl Scene {
 
     /// Bytes of the server's memory that are there.
     pub(crate) fn resident(&self) -> u64 {
-        self.server.resident()
+        resident_kib(self.pid()) << 10
     }
 
     /// Ends the server as a signal does.
@@ -209,18 +210,6 @@ impl Program {
         let mut command = command(namespace, &[], flags);
         command.stderr(Stdio::null());
         Program(command.spawn().expect("the program runs"))
-    }
-
-    /// Bytes of its memory that are there.
-    fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()));
-        let status = status.expect("it runs");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
-        let kilobytes: u64 = kilobytes
-            .and_then(|text| text.parse().ok())
-            .expect("a number");
-        kilobytes << 10
     }
 
     /// Asks it to end, and waits until it has.

@@ -105,10 +105,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         !(outcome.traces.is_empty() && outcome.synthetic.is_empty()),
         "nothing to replay: see --traces, --synthetic"
     );
-    if flags.json {
-        return Ok(report::print_json(&outcome)?);
-    }
-    Ok(report::print(outcome)?)
+    Ok(report::show(&outcome, flags.json)?)
 }
 
 /// The files named, and those in the folders named, less what is documentation.

@@ -11,13 +11,13 @@ mod stage;
 
 use std::path::PathBuf;
 
-use anyhow::ensure;
 use clap::Args;
 
 use cases::Case;
 use outcome::Outcome;
 use stage::Stage;
 
+use super::load_flags::TimingFlags;
 use crate::link::Kind;
 use crate::report;
 
@@ -42,15 +42,8 @@ pub(crate) struct Flags {
     /// Core of the load
     #[arg(long, default_value_t = 1)]
     load_core: usize,
-    /// Measurements of each side in each case
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds of each measurement
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// Seconds of load before each measurement
-    #[arg(long, default_value_t = 0.3)]
-    warm_up: f64,
+    #[command(flatten)]
+    timing: TimingFlags,
     /// Requests under way at most, over all connections of a link
     #[arg(long, default_value_t = 512)]
     outstanding: usize,
@@ -74,7 +67,6 @@ pub(crate) struct Flags {
 
 /// Measures all cases and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(flags.rounds > 0, "no measurement was asked for");
     let cases: Vec<Case> = cases::named(&flags.cases).map_err(anyhow::Error::msg)?;
     let mut outcome = Outcome::new(flags);
     for case in &cases {
@@ -82,9 +74,5 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         outcome.note_versions(&stage.versions()?);
         outcome.cases.push(stage.measure()?);
     }
-    match flags.json {
-        true => report::print_json(&outcome)?,
-        false => report::print(outcome)?,
-    }
-    Ok(())
+    Ok(report::show(&outcome, flags.json)?)
 }

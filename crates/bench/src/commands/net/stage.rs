@@ -13,7 +13,6 @@ use super::cases::Case;
 use super::outcome::{CaseOutcome, Rate, Sample, Side};
 use crate::commands::echo::{Answer, Request};
 use crate::commands::net_load;
-use crate::commands::run::seconds;
 use crate::cpu;
 use crate::link::End;
 use crate::load::{Arrivals, Engine, Order, Pace, Requests, Setup, Team};
@@ -198,9 +197,9 @@ impl<'a> Stage<'a> {
     pub(super) fn measure(&self) -> anyhow::Result<CaseOutcome> {
         let mut outcome = CaseOutcome::new(self.case);
         let mut sides = self.sides();
-        for round in 0..self.flags.rounds {
-            let (name, rounds) = (&self.case.name, self.flags.rounds);
-            report::progress(format_args!("{name}, {} of {rounds}", round + 1));
+        for round in 1..=self.flags.timing.rounds {
+            let (name, rounds) = (&self.case.name, self.flags.timing.rounds);
+            report::progress(format_args!("{name}, {round} of {rounds}"));
             for &side in &sides {
                 let sample = self.sample(side, None)?;
                 outcome.add(side, None, sample);
@@ -208,9 +207,9 @@ impl<'a> Stage<'a> {
             sides.reverse();
         }
         for &rate in &self.flags.rates {
-            for round in 0..self.flags.rounds {
-                let (name, rounds) = (&self.case.name, self.flags.rounds);
-                report::progress(format_args!("{name} at {rate}, {} of {rounds}", round + 1));
+            for round in 1..=self.flags.timing.rounds {
+                let (name, rounds) = (&self.case.name, self.flags.timing.rounds);
+                report::progress(format_args!("{name} at {rate}, {round} of {rounds}"));
                 self.measure_at(rate, &mut outcome)?;
             }
         }
@@ -287,8 +286,8 @@ impl<'a> Stage<'a> {
         command.args(["--popularity", &popularity]);
         for (flag, value) in [
             ("--sets", Some(case.sets)),
-            ("--seconds", Some(flags.seconds)),
-            ("--warm-up", Some(flags.warm_up)),
+            ("--seconds", Some(flags.timing.seconds.as_secs_f64())),
+            ("--warm-up", Some(flags.timing.warm_up.as_secs_f64())),
             ("--rate", rate),
         ] {
             if let Some(value) = value {
@@ -318,7 +317,7 @@ impl<'a> Stage<'a> {
         side: Side,
         rate: Option<f64>,
     ) -> anyhow::Result<Sample> {
-        let (warm_up, time) = (seconds(self.flags.warm_up)?, seconds(self.flags.seconds)?);
+        let (warm_up, time) = (self.flags.timing.warm_up, self.flags.timing.seconds);
         let order = |time| match rate {
             None => Order::Closed(time),
             Some(rate) => {

@@ -66,10 +66,7 @@ there is but one other, both share it. Each measurement starts its server and it
 /// Measures all sides and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let outcome = measure(flags)?;
-    match flags.json {
-        true => report::print_json(&outcome)?,
-        false => report::print(&outcome)?,
-    }
+    report::show(&outcome, flags.json)?;
     Ok(())
 }
 

@@ -100,10 +100,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let outcome = Outcome::new(bench.load(), rate, search, samples);
     drop(bench);
     let wrong = outcome.wrong();
-    match flags.json {
-        true => report::print_json(&outcome)?,
-        false => report::print(&outcome)?,
-    }
+    report::show(&outcome, flags.json)?;
     ensure!(wrong == 0, "{wrong} values are not those of their keys");
     Ok(())
 }

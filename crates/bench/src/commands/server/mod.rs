@@ -121,10 +121,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             outcome.cases.push(stage.measure(case)?);
         }
     }
-    if flags.json {
-        return Ok(report::print_json(&outcome)?);
-    }
-    Ok(report::print(outcome)?)
+    Ok(report::show(&outcome, flags.json)?)
 }
 
 /// Both servers, filled, and the load for them.

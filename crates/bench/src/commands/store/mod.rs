@@ -129,10 +129,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             }
         }
     }
-    if flags.json {
-        return Ok(report::print_json(&outcome)?);
-    }
-    Ok(report::print(outcome)?)
+    Ok(report::show(&outcome, flags.json)?)
 }
 
 /// Keys and values of one configuration.
