@@ -13,6 +13,7 @@ mod queues;
 mod receive;
 mod transmit;
 
+use std::fs;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -42,6 +43,17 @@ fn addressed_pair() -> Pair {
     pair.ours.fill_checksums();
     pair.peers.fill_checksums();
     pair
+}
+
+/// Gives both ends addresses of IPv6 too.
+fn add_ipv6(pair: &Pair) {
+    for (end, address) in [(&pair.ours, "fd00::1/64"), (&pair.peers, "fd00::2/64")] {
+        end.enter(|| {
+            let path = format!("/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6");
+            fs::write(path, "0").expect("the kernel has IPv6");
+        });
+        end.ip(&format!("addr add {address} dev {DEVICE} nodad"));
+    }
 }
 
 /// All queues for one worker, UDP and TCP to [`PORT`].

@@ -7,7 +7,7 @@ use coua_transport::userspace::af_xdp::Interface;
 use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
 
 use crate::netns::{DEVICE, Namespace};
-use crate::{OURS, PEERS, addressed_pair, eventually};
+use crate::{OURS, PEERS, add_ipv6, addressed_pair, eventually};
 
 fn open(namespace: &Namespace) -> Neighbours {
     namespace.enter(|| {
@@ -76,13 +76,7 @@ fn an_entry_that_has_gone_stale_serves_and_is_confirmed() {
 #[test]
 fn ipv6_neighbours_are_found_too() {
     let pair = addressed_pair();
-    for (end, address) in [(&pair.ours, "fd00::1/64"), (&pair.peers, "fd00::2/64")] {
-        end.enter(|| {
-            let path = format!("/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6");
-            fs::write(path, "0").expect("the kernel has IPv6");
-        });
-        end.ip(&format!("addr add {address} dev {DEVICE} nodad"));
-    }
+    add_ipv6(&pair);
     pair.ours.ip("-6 route add 2001:db8::/32 via fd00::2");
     // An IPv4 network behind an IPv6 gateway.
     pair.ours.ip(&format!(

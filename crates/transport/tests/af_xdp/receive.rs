@@ -3,15 +3,16 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use coua_transport::userspace::af_xdp::{BusyPoll, Interface, Options, memory_len, open_in};
 
 use crate::frames::{Headers, udp};
 use crate::netns::{DEVICE, Namespace};
 use crate::{
-    LIMIT, OURS, PEERS, PORT, addressed_pair, open_one, options, receive, send, try_open, wait,
+    LIMIT, OURS, PEERS, PORT, add_ipv6, addressed_pair, open_one, options, receive, send, try_open,
+    wait,
 };
 
 fn udp_socket(namespace: &Namespace, address: &str) -> UdpSocket {
@@ -97,13 +98,7 @@ fn fragments_go_to_the_kernel_which_puts_them_together() {
 #[test]
 fn ipv6_comes_here_and_neighbour_discovery_stays_with_the_kernel() {
     let pair = addressed_pair();
-    for (end, address) in [(&pair.ours, "fd00::1/64"), (&pair.peers, "fd00::2/64")] {
-        end.enter(|| {
-            let path = format!("/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6");
-            fs::write(path, "0").expect("the kernel has IPv6");
-        });
-        end.ip(&format!("addr add {address} dev {DEVICE} nodad"));
-    }
+    add_ipv6(&pair);
     let interface = pair
         .ours
         .enter(|| Interface::read(DEVICE))
