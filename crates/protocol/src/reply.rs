@@ -86,7 +86,7 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Appends one item of a `get`; with a CAS for `gets`.
+    /// Appends one item of a `get`; with a CAS for `gets`, and with `END` where it is the last.
     #[inline]
     pub fn value(
         &mut self,
@@ -94,11 +94,15 @@ impl<'a> Reply<'a> {
         client_flags: u32,
         cas: Option<u64>,
         value: &[u8],
+        last: bool,
     ) -> Result<(), Full> {
         self.write(|out| {
             out.value_line(key, client_flags, cas, value.len());
             out.put_short(value);
-            out.put(b"\r\n");
+            match last {
+                true => out.put(b"\r\nEND\r\n"),
+                false => out.put(b"\r\n"),
+            }
         })
     }
 

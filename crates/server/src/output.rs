@@ -182,7 +182,7 @@ impl Output {
             return gathered(datagram.gather(std::iter::once(rest), &mut self.datagram_room));
         }
         while !rest.is_empty() {
-            match session.stream.send(rest) {
+            match session.stream.send_now(rest) {
                 Sent::Bytes(count) => {
                     self.bytes_sent += count as u64;
                     rest = &rest[count..];

@@ -250,6 +250,11 @@ impl Sessions {
         }
     }
 
+    /// Places, taken or not.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
     /// The session in a place, whichever it is.
     #[inline]
     pub fn at_place_of(&self, id: SessionId) -> Option<&Session> {

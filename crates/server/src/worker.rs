@@ -20,6 +20,7 @@ mod burst;
 mod datagrams;
 mod input;
 mod intake;
+mod lane;
 mod look_ahead;
 #[cfg(feature = "simulated")]
 mod simulated;
@@ -42,6 +43,7 @@ use crate::session::{Session, SessionId, Sessions, Upstream};
 use burst::{Planned, Visit};
 use datagrams::DatagramSockets;
 use input::{INPUT_LEN, Input};
+use lane::Lane;
 
 /// Requests that are looked up together at most, a key of a request with many counting as one.
 const BURST_LEN: usize = 512;
@@ -50,8 +52,11 @@ const BURST_LEN: usize = 512;
 const BURST_LEN_MAX: usize = 2 * BURST_LEN;
 
 /// Bytes outside of the store's memory that each worker takes: buffers and lists of fixed size.
-pub const MEMORY_PER_WORKER: usize =
-    INPUT_LEN + OUTPUT_LEN + BURST_LEN_MAX * PLANNED_LEN + VISITS_MAX * size_of::<Visit>();
+pub const MEMORY_PER_WORKER: usize = INPUT_LEN
+    + OUTPUT_LEN
+    + BURST_LEN_MAX * PLANNED_LEN
+    + VISITS_MAX * size_of::<Visit>()
+    + Lane::MEMORY;
 
 /// Bytes that the lists take for each request of a burst.
 const PLANNED_LEN: usize = size_of::<Planned>() + size_of::<Op>();
@@ -98,6 +103,8 @@ pub struct Worker {
     /// Sessions among them that wait for memory to be cleaned.
     waiting_for_memory: usize,
     input: Input,
+    /// Usual visits of this turn.
+    lane: Lane,
     output: Output,
     pool: Pool,
     plan: Vec<Planned>,
@@ -120,6 +127,7 @@ pub struct Worker {
 /// a want of it can still be told.
 pub struct Desk {
     input: Input,
+    lane: Lane,
     output: Output,
     plan: Vec<Planned>,
     ops: Vec<Op>,
@@ -131,6 +139,7 @@ impl Desk {
     pub fn new() -> Desk {
         Desk {
             input: Input::new(),
+            lane: Lane::new(),
             output: Output::new(),
             plan: Vec::with_capacity(BURST_LEN_MAX),
             ops: Vec::with_capacity(BURST_LEN_MAX),
@@ -197,6 +206,7 @@ impl Worker {
             ready: VecDeque::new(),
             waiting_for_memory: 0,
             input: desk.input,
+            lane: desk.lane,
             output: desk.output,
             pool: Pool::new(Arc::clone(&shared.store), pages_max),
             plan: desk.plan,

@@ -90,7 +90,7 @@ impl Echo {
     }
 
     #[inline]
-    fn answer(&mut self, nic: &impl Nic, id: ConnectionId) -> anyhow::Result<()> {
+    fn answer(&mut self, nic: &mut impl Nic, id: ConnectionId) -> anyhow::Result<()> {
         let mut is_more = true;
         while is_more && let Received::Bytes(len) = self.stack.receive(nic, id, &mut self.input) {
             is_more = len == self.input.len();
@@ -115,7 +115,7 @@ impl Echo {
                     }
                 }
             };
-            let taken = self.stack.send(id, reply).unwrap_or(reply.len());
+            let taken = self.stack.send_now(nic, id, reply).unwrap_or(reply.len());
             ensure!(taken == reply.len(), "a client does not read its replies");
         }
         Ok(())

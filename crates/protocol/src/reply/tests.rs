@@ -29,12 +29,12 @@ fn classic() {
     check(&written(|r| r.error(ErrorLine::Unknown)), "ERROR\r\n");
     check(&written(|r| r.number(0)), "0\r\n");
     check(
-        &written(|r| r.value(b"key", 0, None, b"value")),
+        &written(|r| r.value(b"key", 0, None, b"value", false)),
         "VALUE key 0 5\r\nvalue\r\n",
     );
     check(
-        &written(|r| r.value(b"k", u32::MAX, Some(u64::MAX), b"")),
-        "VALUE k 4294967295 0 18446744073709551615\r\n\r\n",
+        &written(|r| r.value(b"k", u32::MAX, Some(u64::MAX), b"", true)),
+        "VALUE k 4294967295 0 18446744073709551615\r\n\r\nEND\r\n",
     );
     check(
         &written(|r| r.value_line(b"k", 1, None, 1 << 30)),
@@ -55,7 +55,7 @@ fn keys_and_values_of_every_length_are_whole() {
         expected.extend_from_slice(std::format!(" 0 {len}\r\n").as_bytes());
         expected.extend_from_slice(value);
         expected.extend_from_slice(b"\r\n");
-        assert_eq!(written(|r| r.value(key, 0, None, value)), expected);
+        assert_eq!(written(|r| r.value(key, 0, None, value, false)), expected);
     }
 }
 

@@ -182,8 +182,17 @@ impl Parser {
     /// Does what [`Parser::next`] would where a glance shows that the next step is
     /// a key of a `get` or `gets`; else does nothing. Most such keys are found so,
     /// but not all.
-    #[inline]
+    #[inline(always)]
     pub fn next_get(&mut self, input: &[u8]) -> Option<GetKey> {
+        // Other requests are told apart where this is called.
+        if self.is_between_requests() && input.first() != Some(&b'g') {
+            return None;
+        }
+        self.next_likely_get(input)
+    }
+
+    #[inline]
+    fn next_likely_get(&mut self, input: &[u8]) -> Option<GetKey> {
         if let State::Keys(keys) = &mut self.state {
             if keys.lookup.touch.is_some() {
                 return None;

@@ -5,7 +5,7 @@
 
 use coua_protocol::Span;
 use coua_protocol::reply::Line;
-use coua_store::{Access, Burst, Item, Key, Pinning};
+use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Pinning};
 
 use super::binary::ItemForm;
 use super::{Answers, Executor, Outcome, Request};
@@ -23,6 +23,28 @@ impl Executor<'_, '_> {
         last: bool,
     ) -> Outcome {
         self.get_in_form(request, key, ItemForm::Classic { cas, last })
+    }
+
+    /// Executes a `get` of one key where that is brief: there is room for the reply, and the value is
+    /// copied into it. Says whether there was an item; `None` where it takes more, and nothing has been
+    /// answered then. Nothing is counted.
+    #[inline]
+    pub fn get_briefly(&mut self, key: &Key<'_>, ahead: Ahead, cas: bool) -> Option<bool> {
+        let form = ItemForm::Classic { cas, last: true };
+        if !self.answers.output.has_room() {
+            return None;
+        }
+        match self.burst.get_ahead(key, ahead, form.access(true)) {
+            Ok(item) if form.is_copied(&item) => {
+                self.answers.copied_value(&item, form);
+                Some(true)
+            }
+            Err(Miss::Absent) => {
+                self.answers.no_value(key.bytes, form);
+                Some(false)
+            }
+            _ => None,
+        }
     }
 
     /// Inlined into each caller, where the form is known: a classic get asks nothing about binary.
@@ -184,13 +206,13 @@ impl Answers<'_> {
         let value_len = item.value_len();
         if let Some(value) = item.as_slice() {
             self.output
-                .reply(|reply| reply.value(key, flags, cas, value));
-        } else {
-            self.output
-                .reply(|reply| reply.value_line(key, flags, cas, value_len));
-            self.copy_value(item);
-            self.output.reply(|reply| reply.bytes(b"\r\n"));
+                .reply(|reply| reply.value(key, flags, cas, value, last));
+            return Outcome::Done;
         }
+        self.output
+            .reply(|reply| reply.value_line(key, flags, cas, value_len));
+        self.copy_value(item);
+        self.output.reply(|reply| reply.bytes(b"\r\n"));
         self.end_if(last)
     }
 

@@ -94,9 +94,12 @@ enum Pause {
 impl Worker {
     /// Parses a burst, executes it, and sees to what it leaves.
     pub(super) fn run_burst(&mut self, now: Now) {
+        let was_used = self.run_lane(now);
         if self.input.is_idle() && self.uploads.is_empty() {
-            // Flushes that are due, and the store's own work, need a burst too.
-            self.store.burst(now.unix);
+            if !was_used {
+                // Flushes that are due, and the store's own work, need a burst too.
+                self.store.burst(now.unix);
+            }
             return;
         }
         self.plan(now);
@@ -319,21 +322,14 @@ impl Worker {
         let closes =
             visit.outcome == Outcome::CloseWhenSent || everything && visit.pause == Pause::Closes;
         match visit.outcome {
-            Outcome::Close => self.close(id),
-            Outcome::CloseForMemory => {
-                counters.connections_shed.add(1);
-                self.close(id);
+            outcome @ (Outcome::Close | Outcome::CloseForMemory) => {
+                self.leave(id, outcome, rest, now);
             }
             _ if closes && !session.is_blocked() => self.close(id),
             _ if closes => session.closes_when_sent = true,
             Outcome::Wait if !session.is_blocked() => {
                 counters.requests_deferred.add(1);
                 self.keep_for_memory(id, rest, now);
-            }
-            Outcome::Blocked | Outcome::Wait => {
-                session.connection.set_activity(Activity::Writing);
-                session.stalled_since_ms = now.since_start_ms;
-                self.keep(id, rest, now);
             }
             Outcome::Done if !everything || visit.pause == Pause::Yields => {
                 session.is_active = true;
@@ -345,6 +341,31 @@ impl Worker {
                     start: rest.0,
                     end: rest.1,
                 });
+            }
+            outcome => self.leave(id, outcome, rest, now),
+        }
+    }
+
+    /// Leaves a connection for now, with the input `rest` that is for a later turn.
+    pub(super) fn leave(
+        &mut self,
+        id: SessionId,
+        outcome: Outcome,
+        rest: (usize, usize),
+        now: Now,
+    ) {
+        match outcome {
+            Outcome::Close => self.close(id),
+            Outcome::CloseForMemory => {
+                self.counters().connections_shed.add(1);
+                self.close(id);
+            }
+            Outcome::Blocked | Outcome::Wait => {
+                if let Some(session) = self.sessions.get(id) {
+                    session.connection.set_activity(Activity::Writing);
+                    session.stalled_since_ms = now.since_start_ms;
+                    self.keep(id, rest, now);
+                }
             }
             Outcome::Done | Outcome::CloseWhenSent => {
                 self.keep(id, rest, now);

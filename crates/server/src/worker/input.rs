@@ -70,13 +70,20 @@ impl Input {
 
     /// Makes bytes `from..len` of the room the input of a connection.
     pub(super) fn activate(&mut self, id: SessionId, from: usize, len: usize) {
+        let input = self.occupy(id, from, len);
+        self.active.push_back(input);
+    }
+
+    /// As [`Input::activate`], for input that somebody else sees to.
+    #[inline]
+    pub(super) fn occupy(&mut self, id: SessionId, from: usize, len: usize) -> Active {
         let start = self.filled + from;
         self.filled += len;
-        self.active.push_back(Active {
+        Active {
             id,
             start,
             end: self.filled,
-        });
+        }
     }
 
     /// Everything that has been received.

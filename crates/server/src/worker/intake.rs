@@ -13,14 +13,17 @@ use crate::reply_queue::Drained;
 use crate::session::{Session, SessionId};
 use crate::stats;
 
-/// Sessions that it is worthwhile to fetch together, and so many at most.
+/// Sessions that it is worthwhile to fetch together, and so many at most; and how many there are where
+/// they do not all stay in a core's own cache anyway.
 const FETCH_MIN: usize = 4;
 const FETCH_MAX: usize = 64;
+const SESSIONS_MIN: usize = 256;
 
 impl Worker {
     /// Looks after every session that is listed, as far as the input buffer has room.
     pub(super) fn receive(&mut self, now: Now) {
         self.fetch_sessions();
+        let has_lane = self.has_lane();
         for _ in 0..self.ready.len() {
             if self.input.room().is_none() {
                 break;
@@ -35,16 +38,17 @@ impl Worker {
             if std::mem::take(&mut session.is_listed_for_memory) {
                 self.waiting_for_memory -= 1;
             }
-            if self.finish_replies(id, now) {
-                self.receive_from(id);
+            if session.is_blocked() && !self.finish_replies(id, now) {
+                continue;
             }
+            self.receive_from(id, has_lane);
         }
     }
 
     /// Has memory fetch the sessions that are served next, all at a time: with many connections they
     /// lie in none of the caches.
     fn fetch_sessions(&self) {
-        if self.ready.len() < FETCH_MIN {
+        if self.ready.len() < FETCH_MIN || self.sessions.places() < SESSIONS_MIN {
             return;
         }
         let next = self.ready.iter().take(FETCH_MAX);
@@ -56,14 +60,11 @@ impl Worker {
         }
     }
 
-    /// Sends what has been waiting. True where the session may go on.
+    /// Sends what has been waiting, if anything has. True where the session may go on.
     fn finish_replies(&mut self, id: SessionId, now: Now) -> bool {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
-        if !session.is_blocked() {
-            return true;
-        }
         if let Some(queue) = &mut session.queue {
             let mut sent = 0;
             let drained = queue.drain(&mut self.pool, &session.stream, &mut sent);
@@ -112,8 +113,9 @@ impl Worker {
         true
     }
 
-    /// Puts a session's leftover input and what the kernel holds into the input buffer.
-    fn receive_from(&mut self, id: SessionId) {
+    /// Puts a session's leftover input and what the kernel holds into the input buffer, for the lane
+    /// where that takes it.
+    fn receive_from(&mut self, id: SessionId, has_lane: bool) {
         let (Some(session), Some(room)) = (self.sessions.get(id), self.input.room()) else {
             return;
         };
@@ -146,8 +148,19 @@ impl Worker {
             }
         }
         if len > 0 {
-            session.is_active = true;
-            self.input.activate(id, 0, len);
+            let input = self.input.occupy(id, 0, len);
+            let (bytes, shared) = (self.input.bytes(), &self.shared);
+            let keys_max = shared.settings.requests_per_turn;
+            let is_usual = has_lane
+                && session.datagram.is_none()
+                && session.waits_since_ms.is_none()
+                && self
+                    .lane
+                    .take(&mut session.parser, input, bytes, &shared.store, keys_max);
+            if !is_usual {
+                session.is_active = true;
+                self.input.active.push_back(input);
+            }
         } else if session.has_no_more_input {
             self.close(id);
         } else if session.readable {

@@ -34,6 +34,9 @@ impl Connection {
         if self.state == State::Closed {
             return self.emit_reset(shared, nic);
         }
+        if self.has_nothing_due() {
+            return Ok(());
+        }
         self.rest_if_idle(shared);
         while self.recovery.lost > 0 && self.may_send_more() {
             let Some(id) = self.first_lost(shared) else {
@@ -305,7 +308,9 @@ impl Connection {
         parts: Parts,
     ) -> Result<(), NoSlot> {
         if self.is_ordinary(shared) && !parts.flags.has(Flags::SYN) {
-            return self.send_ordinary(shared, nic, &parts);
+            return self.send_ordinary(shared, nic, &parts, |room, buffers| {
+                write_payload(room, buffers, &parts);
+            });
         }
         let is_v4 = self.tuple.remote.is_v4();
         let is_syn = parts.flags.has(Flags::SYN);
@@ -347,7 +352,8 @@ impl Connection {
         let network_at = link.size();
         let transport_at = network_at + usize::from(headers_len(is_v4)) - 20;
         let payload_at = transport_at + header.size();
-        let end = write_payload(frame, payload_at, &shared.buffers, &parts);
+        let end = payload_at + parts.len as usize;
+        write_payload(&mut frame[payload_at..end], &shared.buffers, &parts);
         let len = end - transport_at;
         let packet = ip::Header::new(self.tuple.local, self.tuple.remote, Protocol::TCP, len);
         link.write(frame);
@@ -368,11 +374,14 @@ impl Connection {
     }
 
     /// As [`Connection::send_segment`], for segments that have timestamps and no other option.
+    /// `write_payload` fills the place of the payload.
+    #[inline]
     pub(super) fn send_ordinary(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
         parts: &Parts,
+        write_payload: impl FnOnce(&mut [u8], &Buffers),
     ) -> Result<(), NoSlot> {
         let Some(mac) = self.path.mac else {
             return Ok(());
@@ -395,7 +404,8 @@ impl Connection {
         };
         let is_v4 = self.tuple.remote.is_v4();
         let payload_at = shared.skeletons.payload_at(is_v4);
-        let end = write_payload(frame, payload_at, &shared.buffers, parts);
+        let end = payload_at + parts.len as usize;
+        write_payload(&mut frame[payload_at..end], &shared.buffers);
         let mss = self.mss();
         let is_cut = parts.len > u32::from(mss);
         let offload = match (shared.config.trusts_link, shared.features.fills_checksums) {
@@ -467,20 +477,17 @@ impl Connection {
     }
 }
 
-/// Copies the payload of a segment to its place in a frame, and says where it ends.
-#[inline(always)]
-fn write_payload(frame: &mut [u8], start: usize, buffers: &Buffers, parts: &Parts) -> usize {
-    let (mut end, stop) = (start, start + parts.len as usize);
+/// Copies the payload of a segment to its place in a frame.
+#[inline]
+fn write_payload(mut room: &mut [u8], buffers: &Buffers, parts: &Parts) {
     let mut id = parts.first;
-    while end < stop {
+    while !room.is_empty() {
         let bytes = buffers.bytes(id);
-        frame[end..end + bytes.len()].copy_from_slice(bytes);
-        end += bytes.len();
-        if end < stop {
-            id = buffers[id].next;
-        }
+        let (place, rest) = room.split_at_mut(bytes.len());
+        place.copy_from_slice(bytes);
+        room = rest;
+        id = buffers[id].next;
     }
-    end
 }
 
 /// Fills the checksum of a TCP segment or UDP datagram in, or has the card do so.

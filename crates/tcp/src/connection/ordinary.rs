@@ -18,6 +18,13 @@ use crate::wire::tcp::Flags;
 /// neither of those when one is sent.
 const TAKING: Signs = Signs::TIMESTAMPS.and(Signs::ORPHAN);
 const DUE_OTHERWISE: Signs = Signs::MUST_SEND.and(Signs::PROBE);
+const SENDING: Signs = DUE_OTHERWISE.and(Signs::ENDED);
+
+/// Whatever of signs brings a segment about.
+const DUE: Signs = DUE_OTHERWISE
+    .and(Signs::ACK_NOW)
+    .and(Signs::ACK_LATER)
+    .and(Signs::RESET_DUE);
 
 impl Connection {
     /// Takes a segment in that lies in the frame of number `frame`, where it is an ordinary one.
@@ -103,7 +110,59 @@ impl Connection {
             first: id,
             len,
         };
-        self.send_ordinary(shared, nic, &parts)?;
+        self.send_ordinary(shared, nic, &parts, |room, buffers| {
+            room.copy_from_slice(buffers.bytes(id));
+        })?;
+        self.note_ordinary(shared, id, len);
+        Ok(true)
+    }
+
+    /// Sends a short reply at once, where nothing else is on its way or waits. False where it is
+    /// something else; nothing has changed then.
+    #[inline]
+    pub(crate) fn reply_ordinary(
+        &mut self,
+        shared: &mut Shared,
+        nic: &mut impl Nic,
+        bytes: &[u8],
+    ) -> bool {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let is_alone = self.send.head.is_none()
+            && self.timers.waiting == Waiting::None
+            && self.state == State::Established
+            && self.signs.are(SENDING, Signs::default())
+            && self.recovery.phase == Phase::Open
+            && self.path.mac.is_some()
+            && self.is_ordinary(shared);
+        let is_busy = shared.now.micros_since(self.send.last_at) < shared.rto_min_us;
+        let most = u32::from(self.mss()).min(self.send.window);
+        let fits = (1..=most.min(self.congestion.window())).contains(&len);
+        if !is_alone || !is_busy || !fits {
+            return false;
+        }
+        let Some(id) = shared.buffers.store_tiny(self.send.end, bytes) else {
+            return false;
+        };
+        let parts = Parts {
+            flags: Flags::ACK.and(Flags::PSH),
+            seq: self.send.nxt,
+            first: id,
+            len,
+        };
+        let sent = self.send_ordinary(shared, nic, &parts, |room, _| room.copy_from_slice(bytes));
+        if sent.is_err() {
+            shared.buffers.free(id);
+            return false;
+        }
+        (self.send.head, self.send.tail) = (id, id);
+        self.send.end += len;
+        self.note_ordinary(shared, id, len);
+        true
+    }
+
+    /// All that was given to be sent has left for the first time, in one segment.
+    #[inline]
+    fn note_ordinary(&mut self, shared: &mut Shared, id: BufferId, len: u32) {
         let buffer = &mut shared.buffers[id];
         (buffer.marks, buffer.sent_at) = (Marks::SENT, shared.now);
         self.send.nxt += len;
@@ -111,7 +170,16 @@ impl Connection {
         self.send.last_at = shared.now;
         self.recovery.pipe = len;
         self.set_send_timer(shared);
-        Ok(true)
+    }
+
+    /// Whether there is nothing to be sent, not even an acknowledgment, and no timer to be set.
+    #[inline]
+    pub(super) fn has_nothing_due(&self) -> bool {
+        let is_timed = self.timers.waiting != Waiting::None || self.send.nxt == self.send.una;
+        self.send.unsent.is_none()
+            && self.recovery.lost == 0
+            && is_timed
+            && self.signs.are(DUE, Signs::default())
     }
 
     /// The oldest was sent once, nothing else was sent, and it has arrived whole.

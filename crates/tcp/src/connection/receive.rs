@@ -245,6 +245,9 @@ impl Connection {
     #[inline]
     pub(crate) fn has_opened(&self, shared: &Shared) -> bool {
         let offered = self.receive.edge.since(self.receive.nxt);
+        if offered >= shared.config.receive_len_max / 2 {
+            return false;
+        }
         let limit = self.receive_limit(shared).min(65_535 << self.receive.shift);
         let free = limit.saturating_sub(self.receive.unread);
         offered < limit / 2 && free >= offered + (limit / 2).min(2 * u32::from(self.mss()))

@@ -117,7 +117,9 @@ impl Stack {
         let connection = &self.connections[index];
         Readiness {
             readable: connection.is_readable(),
-            writable: connection.send_room(&self.shared) > 0,
+            // Nobody who does not wait for room asks how much there is.
+            writable: !connection.signs.has(Signs::WANTS_ROOM)
+                || connection.send_room(&self.shared) > 0,
             ended: connection.signs.has(Signs::PEER_ENDED),
             failure: connection.failure,
         }
@@ -191,6 +193,25 @@ impl Stack {
             self.list_to_emit(id.index);
         }
         Ok(taken)
+    }
+
+    /// As [`Stack::send`], for bytes behind which none come in this turn: a short reply, where nothing
+    /// waits before it, leaves at once.
+    #[inline]
+    pub fn send_now(
+        &mut self,
+        nic: &mut impl Nic,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Result<usize, Failure> {
+        if let Some(index) = self.index_of(id)
+            && self.connections[index].reply_ordinary(&mut self.shared, nic, bytes)
+        {
+            // Its timer is set at the end of the turn.
+            self.list_to_emit(id.index);
+            return Ok(bytes.len());
+        }
+        self.send(id, bytes)
     }
 
     /// Answers a datagram with another, made of pieces. False where it is too long, or finds no

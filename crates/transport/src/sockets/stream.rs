@@ -106,6 +106,14 @@ impl Stream {
         }
     }
 
+    /// As [`Stream::send`], for bytes behind which none come in this turn: they may leave at once.
+    pub fn send_now(&self, bytes: &[u8]) -> Sent {
+        match &self.end {
+            End::Userspace(end) => end.send_now(bytes),
+            _ => self.send(bytes),
+        }
+    }
+
     /// Sends several pieces, one after the other. At most 1024 pieces.
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Sent {
         match &self.end {

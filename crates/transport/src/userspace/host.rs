@@ -360,6 +360,16 @@ impl StreamEnd {
         }
     }
 
+    /// As [`StreamEnd::send`] of one piece, behind which none come in this turn.
+    pub(crate) fn send_now(&self, bytes: &[u8]) -> Sent {
+        let host = &mut *self.host.borrow_mut();
+        match host.stack.send_now(&mut host.card, self.id, bytes) {
+            Ok(0) if !bytes.is_empty() => Sent::Full,
+            Ok(len) => Sent::Bytes(len),
+            Err(_) => Sent::Broken,
+        }
+    }
+
     /// The address at the other end.
     pub(crate) fn peer(&self) -> PeerAddress {
         self.address(|remote, _| remote)
