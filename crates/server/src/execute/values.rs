@@ -25,12 +25,18 @@ impl Executor<'_, '_> {
         self.get_in_form(request, key, ItemForm::Classic { cas, last })
     }
 
-    /// Executes a `get` of one key where that is brief: there is room for the reply, and the value is
+    /// Executes a key of a `get` where that is brief: there is room for the reply, and the value is
     /// copied into it. Says whether there was an item; `None` where it takes more, and nothing has been
     /// answered then. Nothing is counted.
     #[inline]
-    pub fn get_briefly(&mut self, key: &Key<'_>, ahead: Ahead, cas: bool) -> Option<bool> {
-        let form = ItemForm::Classic { cas, last: true };
+    pub fn get_briefly(
+        &mut self,
+        key: &Key<'_>,
+        ahead: Ahead,
+        cas: bool,
+        last: bool,
+    ) -> Option<bool> {
+        let form = ItemForm::Classic { cas, last };
         if !self.answers.output.has_room() {
             return None;
         }

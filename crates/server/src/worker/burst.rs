@@ -443,7 +443,12 @@ fn what(op: &Op, ops: &mut Vec<Op>) -> What {
 }
 
 /// The parser and the bytes used after `executed` requests of an input that has been parsed once.
-fn replay(mut parser: Parser, input: &[u8], executed: usize, limits: &Limits) -> (Parser, usize) {
+pub(super) fn replay(
+    mut parser: Parser,
+    input: &[u8],
+    executed: usize,
+    limits: &Limits,
+) -> (Parser, usize) {
     let mut used = 0;
     let mut requests = 0;
     while requests < executed {

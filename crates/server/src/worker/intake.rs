@@ -149,14 +149,18 @@ impl Worker {
         }
         if len > 0 {
             let input = self.input.occupy(id, 0, len);
-            let (bytes, shared) = (self.input.bytes(), &self.shared);
-            let keys_max = shared.settings.requests_per_turn;
+            let shared = &self.shared;
             let is_usual = has_lane
                 && session.datagram.is_none()
                 && session.waits_since_ms.is_none()
-                && self
-                    .lane
-                    .take(&mut session.parser, input, bytes, &shared.store, keys_max);
+                && self.lane.take(
+                    &mut session.parser,
+                    input,
+                    self.input.bytes(),
+                    &shared.store,
+                    &shared.settings.limits,
+                    shared.settings.requests_per_turn,
+                );
             if !is_usual {
                 session.is_active = true;
                 self.input.active.push_back(input);

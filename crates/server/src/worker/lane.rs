@@ -1,36 +1,36 @@
-//! The usual visit, on a path of its own: a connection has sent nothing but whole `get`s of one key
-//! each, and their replies are short.
+//! The usual visit, on a path of its own: a connection has sent nothing but whole `get`s, and their
+//! replies are short.
 //!
 //! That is most of what a cache is asked, and it needs little of what a burst knows how to do. What
 //! comes is taken in here where it is found to be such, and looked up some keys at a time, so that
 //! the waiting times for memory overlap. A visit that turns out to be an unusual one when it is
-//! executed (a large value, no room for the reply) has changed nothing by then; it goes the way of
-//! all others from its beginning.
+//! executed (a large value, no room for the reply) goes the way of all others from that key on.
 
-use coua_protocol::Parser;
+use coua_protocol::{Dialect, Limits, Op, Parser, Span, Step};
 use coua_store::{Ahead, Burst, Intent, Key, KeyHash, Store};
 
+use super::burst::replay;
 use super::input::Active;
-use super::{BURST_LEN, Worker};
+use super::{BURST_LEN_MAX, Worker};
 use crate::clock::Now;
 use crate::execute::{Answers, Executor, Outcome};
 use crate::output::Flushed;
 
-/// Keys that are looked up together, about.
+/// Keys that are looked up together.
 const GROUP: usize = 32;
 
 /// Keys of one visit at most.
-const VISIT_KEYS_MAX: usize = 32;
+const VISIT_KEYS_MAX: usize = 256;
 
 /// Keys of a turn at most, and visits.
-const KEYS_MAX: usize = BURST_LEN;
+const KEYS_MAX: usize = BURST_LEN_MAX;
 
 /// Visits that wait to be executed, and their keys.
 pub(super) struct Lane {
     keys: Vec<LaneKey>,
     visits: Vec<LaneVisit>,
     /// Visits that end in another way than the usual.
-    unusual: Vec<(LaneVisit, Outcome)>,
+    unusual: Vec<Unusual>,
 }
 
 /// A key to be looked up.
@@ -42,6 +42,8 @@ struct LaneKey {
     len: u32,
     /// Answer with the CAS.
     cas: bool,
+    /// `END` follows.
+    last: bool,
     hash: KeyHash,
     /// What looking ahead has seen.
     ahead: Ahead,
@@ -56,6 +58,16 @@ struct LaneVisit {
     keys_end: usize,
 }
 
+/// A visit that ends in another way than the usual.
+#[derive(Clone, Copy)]
+struct Unusual {
+    input: Active,
+    /// Keys that have been executed; all where that is `None`.
+    executed: Option<usize>,
+    /// What sending their replies came to.
+    flushed: Flushed,
+}
+
 /// What has been counted and not been added to the worker's counters.
 #[derive(Default)]
 struct Counted {
@@ -65,8 +77,8 @@ struct Counted {
 
 impl Lane {
     /// Bytes of its lists.
-    pub(super) const MEMORY: usize = KEYS_MAX
-        * (size_of::<LaneKey>() + size_of::<LaneVisit>() + size_of::<(LaneVisit, Outcome)>());
+    pub(super) const MEMORY: usize =
+        KEYS_MAX * (size_of::<LaneKey>() + size_of::<LaneVisit>() + size_of::<Unusual>());
 
     pub(super) fn new() -> Lane {
         Lane {
@@ -77,7 +89,7 @@ impl Lane {
     }
 
     /// Takes what a connection has sent, `input` in the buffer `bytes`, where it is nothing but
-    /// whole `get`s of one key, `keys_max` at most. False where it is not; nothing has changed then.
+    /// whole `get`s, with `keys_max` keys at most. False where it is not; nothing has changed then.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -85,35 +97,59 @@ impl Lane {
         input: Active,
         bytes: &[u8],
         store: &Store,
+        limits: &Limits,
         keys_max: usize,
     ) -> bool {
-        let first = self.keys.len();
-        let keys_max = keys_max.min(VISIT_KEYS_MAX).min(KEYS_MAX - first);
-        // Between requests, the parser does not change with requests of one key.
-        if !parser.is_between_requests() {
+        if !parser.is_between_requests() || parser.dialect() != Dialect::Text {
             return false;
         }
+        let first = self.keys.len();
+        let end = KEYS_MAX.min(first + keys_max.min(VISIT_KEYS_MAX));
         let mut at = input.start;
         while at < input.end {
-            let get = match parser.next_get(&bytes[at..input.end]) {
-                Some(get) if self.keys.len() - first < keys_max => get,
-                _ => {
-                    self.keys.truncate(first);
-                    return false;
-                }
+            let rest = &bytes[at..input.end];
+            let next = parser.next_get(rest).map_or_else(
+                || first_of_many(parser, rest, limits),
+                |get| Some((get.consumed, get.key, get.cas, get.last)),
+            );
+            let Some((consumed, key, cas, last)) = next.filter(|_| self.keys.len() < end) else {
+                self.keys.truncate(first);
+                *parser = Parser::of(Dialect::Text);
+                return false;
             };
             self.keys.push(LaneKey {
-                start: u32::try_from(at).expect("below INPUT_LEN") + get.key.start,
-                len: get.key.len,
-                cas: get.cas,
-                hash: store.key(get.key.of(&bytes[at..])).hash,
+                start: u32::try_from(at).expect("below INPUT_LEN") + key.start,
+                len: key.len,
+                cas,
+                last,
+                hash: store.key(key.of(rest)).hash,
                 ahead: Ahead::NONE,
             });
-            at += get.consumed as usize;
+            at += consumed as usize;
         }
         let keys_end = self.keys.len();
         self.visits.push(LaneVisit { input, keys_end });
         true
+    }
+}
+
+/// The first key of a `get` of several, which is not seen at a glance. `None` where there is
+/// something else, which the parser may have passed over.
+#[inline(never)]
+fn first_of_many(
+    parser: &mut Parser,
+    rest: &[u8],
+    limits: &Limits,
+) -> Option<(u32, Span, bool, bool)> {
+    if !rest.starts_with(b"get") {
+        return None;
+    }
+    match parser.next(rest, limits) {
+        Step::Op {
+            consumed,
+            op: Op::Get { key, cas, last },
+        } => Some((consumed, key, cas, last)),
+        _ => None,
     }
 }
 
@@ -153,42 +189,42 @@ impl Worker {
             spare_upstreams: &mut self.spare_upstreams,
         };
         let mut counted = Counted::default();
-        let (mut looked_to, mut executed_to) = (0, 0);
+        let keys = &mut self.lane.keys[..];
+        let (mut looked_to, mut at) = (0, 0);
         for visit in &self.lane.visits {
-            if looked_to < visit.keys_end {
-                let to = self
-                    .lane
-                    .keys
-                    .len()
-                    .min(looked_to.max(visit.keys_end) + GROUP);
-                look_ahead(&executor.burst, &mut self.lane.keys[looked_to..to]);
-                looked_to = to;
-            }
-            let keys = &self.lane.keys[executed_to..visit.keys_end];
-            executed_to = visit.keys_end;
+            let first = std::mem::replace(&mut at, visit.keys_end);
             let Some(session) = self.sessions.get(visit.input.id) else {
+                looked_to = looked_to.max(at);
                 continue;
             };
-            let mut hits = 0;
-            let is_usual = keys.iter().all(|key| {
-                let found = executor.get_briefly(&key.of(bytes), key.ahead, key.cas);
-                hits += u64::from(found == Some(true));
-                found.is_some()
-            });
-            if !is_usual {
-                executor.answers.output.truncate(0);
-                self.lane.unusual.push((*visit, Outcome::Wait));
-                continue;
+            let mut executed = first;
+            while executed < at {
+                if looked_to <= executed {
+                    looked_to = keys.len().min(executed + GROUP);
+                    look_ahead(&executor.burst, &mut keys[executed..looked_to]);
+                }
+                let key = keys[executed];
+                let (cas, last) = (key.cas, key.last);
+                match executor.get_briefly(&key.of(bytes), key.ahead, cas, last) {
+                    Some(found) => counted.hits += u64::from(found),
+                    None => break,
+                }
+                executed += 1;
             }
-            counted.gets += keys.len() as u64;
-            counted.hits += hits;
-            session.connection.note_request(now.unix);
+            counted.gets += (executed - first) as u64;
+            if executed > first {
+                session.connection.note_request(now.unix);
+            }
             let flushed = executor
                 .answers
                 .output
                 .flush(session, executor.answers.pool);
-            if flushed != Flushed::All || session.readable {
-                self.lane.unusual.push((*visit, flushed.into()));
+            if flushed != Flushed::All || executed < at || session.readable {
+                self.lane.unusual.push(Unusual {
+                    input: visit.input,
+                    executed: (executed < at).then(|| executed - first),
+                    flushed,
+                });
             }
         }
         counters.requests.add(counted.gets);
@@ -201,19 +237,38 @@ impl Worker {
         self.lane.keys.clear();
         self.lane.visits.clear();
         for at in 0..self.lane.unusual.len() {
-            let (visit, outcome) = self.lane.unusual[at];
-            let Active { id, end, .. } = visit.input;
-            match (outcome, self.sessions.get(id)) {
-                (Outcome::Wait, Some(session)) => {
-                    session.is_active = true;
-                    self.input.active.push_back(visit.input);
-                }
-                _ => self.leave(id, outcome, (end, end), now),
-            }
+            self.go_on(self.lane.unusual[at], now);
         }
         self.lane.unusual.clear();
         self.input.reuse();
         true
+    }
+
+    /// Goes on with a visit that has not ended in the usual way.
+    #[cold]
+    fn go_on(&mut self, visit: Unusual, now: Now) {
+        let Active { id, start, end } = visit.input;
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let mut rest = Active {
+            start: end,
+            ..visit.input
+        };
+        if let Some(executed) = visit.executed {
+            let input = &self.input.bytes()[start..end];
+            let limits = &self.shared.settings.limits;
+            let (parser, used) = replay(Parser::of(Dialect::Text), input, executed, limits);
+            session.parser = parser;
+            rest.start = start + used;
+            if visit.flushed == Flushed::All {
+                session.is_active = true;
+                self.input.active.push_back(rest);
+                return;
+            }
+        }
+        let outcome = Outcome::from(visit.flushed);
+        self.leave(id, outcome, (rest.start, rest.end), now);
     }
 }
 
