@@ -128,3 +128,39 @@ pub trait Nic {
     /// Hands everything committed to the card.
     fn flush(&mut self);
 }
+
+impl<N: Nic + ?Sized> Nic for Box<N> {
+    fn features(&self) -> Features {
+        N::features(self)
+    }
+
+    #[inline]
+    fn receive(&mut self) -> usize {
+        N::receive(self)
+    }
+
+    #[inline]
+    fn frame(&self, at: usize) -> Frame<'_> {
+        N::frame(self, at)
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        N::release(self);
+    }
+
+    #[inline]
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        N::slot(self)
+    }
+
+    #[inline]
+    fn commit(&mut self, len: usize, offload: Offload) {
+        N::commit(self, len, offload);
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        N::flush(self);
+    }
+}

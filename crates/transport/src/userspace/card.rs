@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use coua_tcp::nic::{Features, Frame, Nic, Offload};
+use coua_tcp::stack::{ConnectionId, Failure, Received, Stack};
+use coua_tcp::time::Instant;
 
 use super::af_xdp::XdpNic;
 #[cfg(feature = "dpdk")]
@@ -98,6 +100,38 @@ impl Card {
             Card::Traced(card) => card.inner().disarm(),
             _ => {}
         }
+    }
+}
+
+/// What a stack does with its card. Which card that is is asked once here, and not for each frame.
+impl Card {
+    /// As [`Stack::begin`].
+    #[inline]
+    pub(super) fn begin(&mut self, stack: &mut Stack, now: Instant) {
+        whichever!(self, card => stack.begin(now, card));
+    }
+
+    /// As [`Stack::receive`].
+    #[inline]
+    pub(super) fn read(&self, stack: &mut Stack, id: ConnectionId, space: &mut [u8]) -> Received {
+        whichever!(self, card => stack.receive(card, id, space))
+    }
+
+    /// As [`Stack::send_now`].
+    #[inline]
+    pub(super) fn send_now(
+        &mut self,
+        stack: &mut Stack,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Result<usize, Failure> {
+        whichever!(self, card => stack.send_now(card, id, bytes))
+    }
+
+    /// As [`Stack::end`].
+    #[inline]
+    pub(super) fn end(&mut self, stack: &mut Stack) {
+        whichever!(self, card => stack.end(card));
     }
 }
 

@@ -188,7 +188,7 @@ impl Host {
             false => self.turns.busy_time += passed,
         }
         self.turn_at = moment;
-        self.stack.begin(now, &mut self.card);
+        self.card.begin(&mut self.stack, now);
         self.exchange.deliver(&mut self.stack);
         self.exchange.collect(&mut self.stack);
         self.is_turn_idle = self.stack.counters().frames_received == before;
@@ -226,7 +226,7 @@ impl Host {
 
     /// Ends a turn: all that is due leaves.
     pub(crate) fn end_turn(&mut self) {
-        self.stack.end(&mut self.card);
+        self.card.end(&mut self.stack);
         self.is_in_turn = false;
     }
 
@@ -322,7 +322,7 @@ impl StreamEnd {
         let host = &mut *self.host.borrow_mut();
         let mut len = 0;
         for space in spaces {
-            match host.stack.receive(&host.card, self.id, space) {
+            match host.card.read(&mut host.stack, self.id, space) {
                 coua_tcp::stack::Received::Bytes(count) => {
                     len += count;
                     if count < space.len() {
@@ -363,7 +363,7 @@ impl StreamEnd {
     /// As [`StreamEnd::send`] of one piece, behind which none come in this turn.
     pub(crate) fn send_now(&self, bytes: &[u8]) -> Sent {
         let host = &mut *self.host.borrow_mut();
-        match host.stack.send_now(&mut host.card, self.id, bytes) {
+        match host.card.send_now(&mut host.stack, self.id, bytes) {
             Ok(0) if !bytes.is_empty() => Sent::Full,
             Ok(len) => Sent::Bytes(len),
             Err(_) => Sent::Broken,
