@@ -132,6 +132,10 @@ impl Cable {
 
     /// When a frame arrives that left at that time.
     fn arrival(&mut self, left_ns: u64) -> u64 {
+        if self.chance(self.faults.haste) {
+            self.counters.reordered += 1;
+            return left_ns;
+        }
         let jitter_us = self.rng.random_range(0..=self.faults.jitter_us);
         let due_ns = left_ns + (self.faults.delay_us + jitter_us) * 1000;
         let in_order_ns = due_ns.max(self.last_ns);

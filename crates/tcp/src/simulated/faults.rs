@@ -11,6 +11,8 @@ pub struct Faults {
     pub reordering: f64,
     /// The longest that a frame is put off, in microseconds.
     pub reordering_us: u64,
+    /// A frame takes no time, and overtakes those under way.
+    pub haste: f64,
     /// A frame arrives with up to 15 bits in a row changed, behind its link header.
     ///
     /// A checksum of IPv4, TCP, UDP or ICMP always notices so short a damage, so that a test may
@@ -44,6 +46,7 @@ impl Faults {
         duplication: 0.0,
         reordering: 0.0,
         reordering_us: 0,
+        haste: 0.0,
         corruption: 0.0,
         truncation: 0.0,
         garbage: 0.0,

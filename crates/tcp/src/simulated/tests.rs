@@ -13,6 +13,7 @@ const EVERYTHING: Faults = Faults {
     duplication: 0.05,
     reordering: 0.1,
     reordering_us: 3000,
+    haste: 0.05,
     corruption: 0.05,
     truncation: 0.03,
     garbage: 0.03,

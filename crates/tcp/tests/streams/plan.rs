@@ -120,6 +120,7 @@ fn faults(dice: &mut Dice) -> Faults {
     faults.truncation = often(0.05);
     faults.garbage = often(0.05);
     faults.outage = often(0.002);
+    faults.haste = often(0.1);
     faults.reordering_us = sized(dice, 1, 20_000);
     faults.outage_us = sized(dice, 1, 2_000_000);
     if dice.random_bool(0.3) {
