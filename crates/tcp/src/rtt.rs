@@ -33,8 +33,18 @@ impl Rtt {
 
     /// Takes a measurement.
     pub(crate) fn measured(&mut self, micros: u64) {
-        let sample = u32::try_from(micros).unwrap_or(RTO_MAX).clamp(1, RTO_MAX);
+        let sample = sample(micros);
         self.least = self.least.min(sample);
+        self.smooth(sample);
+    }
+
+    /// Takes a measurement of what has arrived before others that were sent earlier: not for the
+    /// shortest, as it may have taken a way that they do not take.
+    pub(crate) fn measured_ahead(&mut self, micros: u64) {
+        self.smooth(sample(micros));
+    }
+
+    fn smooth(&mut self, sample: u32) {
         self.backoff = 0;
         if self.smoothed == 0 {
             self.smoothed = sample;
@@ -80,6 +90,10 @@ impl Rtt {
         };
         (u64::from(base) << self.backoff).min(u64::from(RTO_MAX))
     }
+}
+
+fn sample(micros: u64) -> u32 {
+    u32::try_from(micros).unwrap_or(RTO_MAX).clamp(1, RTO_MAX)
 }
 
 #[cfg(test)]

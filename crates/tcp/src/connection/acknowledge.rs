@@ -22,36 +22,42 @@ const REORDER_PERSISTS: u8 = 16;
 struct Newest {
     sent_at: Instant,
     end: SeqNumber,
-    was_retransmitted: bool,
 }
 
 /// What one acknowledgment confirms.
-#[derive(Default)]
 struct Confirmed {
+    /// The highest that was confirmed before it.
+    fack: SeqNumber,
+    /// What was sent again later than this is not what it answers.
+    answers_until: Instant,
     /// Bytes, for the first time.
     bytes: u32,
     /// What of it was sent last.
     newest: Option<Newest>,
     /// Some of it was sent more than once.
     has_retransmitted: bool,
+    /// Some of it was sent once, and came after what was sent later (RFC 8985, section 6.2, step 3).
+    is_overtaken: bool,
 }
 
 impl Confirmed {
     fn note(&mut self, buffer: &Buffer) {
         self.bytes += buffer.seq_len();
-        let was_retransmitted = buffer.marks.has(Marks::RETRANSMITTED);
         let (sent_at, end) = (buffer.sent_at, buffer.end());
+        if !buffer.marks.has(Marks::RETRANSMITTED) {
+            self.is_overtaken |= end < self.fack;
+        } else {
+            self.has_retransmitted = true;
+            if sent_at > self.answers_until {
+                return;
+            }
+        }
         let is_newer = self
             .newest
             .is_none_or(|newest| is_later((sent_at, end), (newest.sent_at, newest.end)));
         if is_newer {
-            self.newest = Some(Newest {
-                sent_at,
-                end,
-                was_retransmitted,
-            });
+            self.newest = Some(Newest { sent_at, end });
         }
-        self.has_retransmitted |= was_retransmitted;
     }
 }
 
@@ -65,21 +71,30 @@ impl Connection {
     /// peer now has our FIN, or our SYN, too: everything up to the end.
     pub(super) fn acknowledge(&mut self, shared: &mut Shared, header: &Header, len: u32) -> bool {
         let ack = header.ack;
-        if self.acknowledge_one(shared, header.seq, ack, header.window) {
+        let has_blocks = !header.options.sack.blocks().is_empty();
+        if !has_blocks && self.acknowledge_one(shared, header.seq, ack, header.window) {
             return true;
         }
         let (una, window) = (self.send.una, self.send.window);
         self.update_window(header.seq, ack, header.window);
-        let mut confirmed = Confirmed::default();
         let advances = ack > una;
+        let mut confirmed = Confirmed {
+            fack: self.recovery.fack,
+            answers_until: self.answers_until(shared.now, header, advances),
+            bytes: 0,
+            newest: None,
+            has_retransmitted: false,
+            is_overtaken: false,
+        };
         if advances {
             self.confirm_up_to(shared, ack, &mut confirmed);
         }
         let in_flight = self.send.nxt.since(self.send.una);
         let mut has_dsack = false;
-        if self.signs.has(Signs::SACK) && !header.options.sack.blocks().is_empty() {
-            has_dsack = self.confirm_blocks(shared, header.options.sack.blocks(), &mut confirmed);
+        if self.signs.has(Signs::SACK) && has_blocks {
+            has_dsack = self.confirm_blocks(shared, header, &mut confirmed);
         }
+        self.recovery.reorders |= confirmed.is_overtaken;
         if advances || confirmed.bytes > 0 {
             self.measure(shared, header, &confirmed, advances);
         }
@@ -151,7 +166,6 @@ impl Connection {
                 break;
             }
             if !buffer.marks.has(Marks::SACKED) {
-                self.recovery.note_order(&buffer);
                 confirmed.note(&buffer);
             }
             self.recovery.forget(&buffer);
@@ -181,15 +195,17 @@ impl Connection {
     fn confirm_blocks(
         &mut self,
         shared: &mut Shared,
-        blocks: &[SackBlock],
+        header: &Header,
         confirmed: &mut Confirmed,
     ) -> bool {
+        let blocks = header.options.sack.blocks();
         let (una, nxt) = (self.send.una, self.send.nxt);
-        // RFC 2883, section 4: the first block is below the acknowledgment or within the second.
+        // RFC 2883, section 4: the first block is below the acknowledgment, which is an old one where
+        // acknowledgments overtake one another, or within the second.
         let is_within =
             |inner: SackBlock, outer: SackBlock| outer.0 <= inner.0 && inner.1 <= outer.1;
         let has_dsack = match *blocks {
-            [first, ..] if first.1 <= una => true,
+            [first, ..] if first.1 <= header.ack => true,
             [first, second, ..] => is_within(first, second),
             _ => false,
         };
@@ -206,7 +222,6 @@ impl Connection {
                 }
                 let is_new = !buffer.marks.has(Marks::SACKED);
                 if is_new && buffer.seq >= from && buffer.end() <= to {
-                    self.recovery.note_order(&buffer);
                     confirmed.note(&buffer);
                     self.recovery.change(&mut shared.buffers[id], |buffer| {
                         buffer.marks.set(Marks::SACKED);
@@ -229,9 +244,24 @@ impl Connection {
         let recovery = &mut self.recovery;
         if recovery.dsack_round.is_none_or(|end| self.send.una >= end) {
             recovery.dsack_round = Some(self.send.nxt);
-            recovery.reorder_quarters = recovery.reorder_quarters.saturating_add(1).min(64);
+            recovery.reorder_quarters = recovery.reorder_quarters.saturating_add(1);
             recovery.reorder_persists = REORDER_PERSISTS;
         }
+    }
+
+    /// Until when a segment was sent again that an acknowledgment may answer: what went later was
+    /// answered by its first transmission (RFC 8985, section 6.2, step 2).
+    fn answers_until(&self, now: Instant, header: &Header, advances: bool) -> Instant {
+        let trip = u64::from(self.rtt.least);
+        let by_time = Instant::from_micros(now.micros().saturating_sub(trip));
+        // Of what lies beyond a gap no timestamp is echoed (RFC 7323, section 4.3).
+        let echoed = header.options.timestamps;
+        let Some(echoed) = echoed.filter(|_| self.signs.has(Signs::TIMESTAMPS) && advances) else {
+            return by_time;
+        };
+        let age_ms = u64::from(self.clock(now).wrapping_sub(echoed.echo));
+        let millis = now.millis().saturating_sub(age_ms);
+        by_time.min(Instant::from_micros(millis * 1000 + 999))
     }
 
     /// Measures the round trip (RFC 6298, section 3; RFC 7323, section 4) and what RACK needs.
@@ -252,20 +282,22 @@ impl Connection {
         let echoed = millis
             .filter(|millis| *millis < 60_000)
             .map(|millis| (u64::from(millis) + 1) * 1000);
-        match (sample, echoed) {
-            (Some(sample), Some(echoed)) => self.rtt.measured(sample.min(echoed)),
-            (Some(sample), None) | (None, Some(sample)) => self.rtt.measured(sample),
-            (None, None) => {}
+        // What arrives before others that were sent earlier either shows that these are lost, or has
+        // overtaken them and does not say how long they take.
+        let is_ahead = confirmed
+            .newest
+            .is_some_and(|newest| newest.end > self.send.una);
+        match sample.into_iter().chain(echoed).min() {
+            Some(sample) if !is_ahead => self.rtt.measured(sample),
+            Some(sample) if !self.recovery.reorders => self.rtt.measured_ahead(sample),
+            Some(_) => self.rtt.forget_backoff(),
+            None => {}
         }
         let Some(newest) = confirmed.newest else {
             return;
         };
         let rtt = now.micros_since(newest.sent_at);
         let recovery = &mut self.recovery;
-        if newest.was_retransmitted && rtt < u64::from(self.rtt.least) {
-            // It is the first transmission that has been answered (RFC 8985, section 6.2, step 2).
-            return;
-        }
         recovery.rack_rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
         let rack = (recovery.rack_sent_at, recovery.rack_end);
         if is_later((newest.sent_at, newest.end), rack) {

@@ -268,14 +268,6 @@ impl Recovery {
         self.remember(buffer);
     }
 
-    /// Notes whether a buffer that has arrived came after something that was sent later (RFC 8985,
-    /// section 6.2, step 3).
-    pub(super) fn note_order(&mut self, buffer: &Buffer) {
-        if buffer.end() < self.fack && !buffer.marks.has(Marks::RETRANSMITTED) {
-            self.reorders = true;
-        }
-    }
-
     /// Takes a buffer out of the sums.
     #[inline]
     pub(super) fn forget(&mut self, buffer: &Buffer) {
