@@ -16,11 +16,20 @@ mod datagrams;
 mod forger;
 mod large;
 mod memory;
+#[cfg(feature = "dpdk")]
+mod queues;
 mod scene;
 mod trace;
 
 #[path = "../support/datagrams.rs"]
 mod client;
+#[cfg(feature = "dpdk")]
+#[path = "../../../transport/tests/dpdk/huge_pages.rs"]
+#[expect(dead_code, reason = "it takes what it needs")]
+mod huge_pages;
+#[cfg(feature = "dpdk")]
+#[path = "../../../transport/tests/dpdk/links.rs"]
+mod links;
 
 #[path = "../../../transport/tests/support/netns.rs"]
 mod netns;

@@ -206,7 +206,8 @@ impl Scene {
 pub(crate) struct Program(Child);
 
 impl Program {
-    fn start(namespace: &Namespace, flags: &[&str]) -> Program {
+    /// Starts one in a namespace.
+    pub(crate) fn start(namespace: &Namespace, flags: &[&str]) -> Program {
         let mut command = command(namespace, &[], flags);
         command.stderr(Stdio::null());
         Program(command.spawn().expect("the program runs"))
