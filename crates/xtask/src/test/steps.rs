@@ -87,6 +87,9 @@ fn dpdk(_: &Context) -> Result<Outcome> {
     run(cargo()
         .args(["test", "-p", "coua-transport", "--features", "dpdk"])
         .args(["--lib", "--test", "dpdk"]))?;
+    run(cargo()
+        .args(["test", "-p", "coua", "--features", "dpdk"])
+        .args(["--test", "userspace", "--", "queues::"]))?;
     Ok(Outcome::Passed)
 }
 
