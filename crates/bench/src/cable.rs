@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use coua_tcp::nic::Mac;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use thiserror::Error as ThisError;
 
@@ -103,15 +104,21 @@ impl Cable {
 
     /// Runs `work` in a thread in the load's namespace, on the cores of this one, and waits for it.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let result = std::thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                let file = File::open(Path::new(FOLDER).join(&self.load.0))?;
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(work())
-            });
-            inside.join()
-        });
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        self.load.enter(work)
+    }
+
+    /// As [`enter`](Self::enter), in the server's namespace.
+    pub(crate) fn enter_server<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        self.server.enter(work)
+    }
+
+    /// Has the server's kernel send what is for a network to one MAC address, without asking for it:
+    /// whoever is there answers no question.
+    pub(crate) fn lead(&self, network: &str, host: IpAddr, mac: Mac) -> Result<(), Error> {
+        let words = format!("neigh replace {host} lladdr {mac} dev {DEVICE}");
+        self.server
+            .ip(&format!("route replace {network} dev {DEVICE}"))?;
+        self.server.ip(&words)
     }
 }
 
@@ -129,6 +136,18 @@ impl Namespace {
         let name = format!("{PREFIX}{}-{count}", std::process::id());
         command("ip", &["netns", "add", &name])?;
         Ok(Namespace(name))
+    }
+
+    fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let result = std::thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                let file = File::open(Path::new(FOLDER).join(&self.0))?;
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(work())
+            });
+            inside.join()
+        });
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     fn ip(&self, words: &str) -> Result<(), Error> {

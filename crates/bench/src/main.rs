@@ -28,7 +28,7 @@ use clap::{Parser, Subcommand};
 use commands::{
     agent, compare, echo as echo_command, figure, fill, hits as hits_command, memory, net,
     net_echo, net_load, page, run, server, site as site_command, soak as soak_command, stack,
-    store, verify, workers,
+    store, verify, workers, xdp,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -57,6 +57,7 @@ enum Command {
     Stack(stack::Flags),
     Store(store::Flags),
     Workers(workers::Flags),
+    Xdp(xdp::Flags),
     Soak(soak_command::Flags),
     Site(site_command::Flags),
     PageLoad(page::Flags),
@@ -90,6 +91,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Stack(flags) => stack::run(&flags),
         Command::Store(flags) => store::run(&flags),
         Command::Workers(flags) => workers::run(&flags),
+        Command::Xdp(flags) => xdp::run(&flags),
         Command::Soak(flags) => soak_command::run(&flags),
         Command::Site(flags) => site_command::run(&flags),
         Command::PageLoad(flags) => page::run(&flags),
@@ -158,6 +160,10 @@ mod tests {
             ("compare coua --target a:1", &["--target"]),
             ("figure web-pages", &["<NAME>", "throughput-by-workers"]),
             ("figure latency --workers 0", &["--workers", "1..=1024"]),
+            (
+                "xdp --sides bear",
+                &["--sides", "bare, stack, coua, kernel"],
+            ),
         ] {
             let line = complaint(arguments);
             assert!(!line.contains('\n'), "{line}");

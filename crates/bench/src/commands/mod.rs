@@ -20,3 +20,4 @@ pub(crate) mod stack;
 pub(crate) mod store;
 pub(crate) mod verify;
 pub(crate) mod workers;
+pub(crate) mod xdp;

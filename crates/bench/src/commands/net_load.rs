@@ -131,11 +131,13 @@ pub(crate) struct ServerTurns {
     pub(crate) busy: f64,
     /// Frames that such a turn found, on average.
     pub(crate) burst: f64,
+    /// Its time in such turns for each frame, in nanoseconds.
+    pub(crate) frame_ns: f64,
 }
 
 impl ServerTurns {
     /// From what one worker has counted at the beginning and at the end.
-    fn between(looks: &[Stats]) -> Option<ServerTurns> {
+    pub(crate) fn between(looks: &[Stats]) -> Option<ServerTurns> {
         let [before, after] = looks else {
             return None;
         };
@@ -148,6 +150,7 @@ impl ServerTurns {
         Some(ServerTurns {
             busy: busy / (idle + busy).max(1.0),
             burst: passed("frames_received") / turns.max(1.0),
+            frame_ns: busy * 1000.0 / passed("frames_received").max(1.0),
         })
     }
 }

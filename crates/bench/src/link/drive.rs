@@ -79,6 +79,9 @@ impl<N: Nic> Driver<N> {
         self.clients.begin(first);
         self.turn_while(plan.warm_up, |_| true)?;
         look()?;
+        // The look was no turn of the measurement's.
+        let now = self.now();
+        self.clients.turn(&mut self.nic, now)?;
         let second = pace(self);
         self.clients.begin(second);
         let (begun, cpu_before) = (Instant::now(), cpu::of_this_thread());

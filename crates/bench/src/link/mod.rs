@@ -4,10 +4,12 @@
 pub(crate) mod client;
 mod drive;
 mod echo;
+mod frames;
 mod inside;
 mod kind;
 
 pub(crate) use drive::{Driver, Plan};
 pub(crate) use echo::Echo;
+pub(crate) use frames::{Bounce, Counted, Passed, Tally, Volley};
 pub(crate) use inside::{Control, Inside, Over};
 pub(crate) use kind::{End, Kind};
