@@ -252,8 +252,7 @@ impl Worker {
 
     /// One turn.
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.rest();
-        self.poll(events, timeout)?;
+        self.poll(events)?;
         let now = self.shared.clock.now();
         self.counters().turns.add(1);
         self.accept(now);
@@ -287,15 +286,6 @@ impl Worker {
         }
     }
 
-    /// Gets ready to wait for sockets, and says for how long at most.
-    fn rest(&mut self) -> Duration {
-        let timeout = self.timeout();
-        if !timeout.is_zero() {
-            self.store.park();
-        }
-        timeout
-    }
-
     /// How long there is nothing to do unless a socket becomes ready.
     fn timeout(&self) -> Duration {
         if !self.input.is_idle() || self.has_chores || self.ready.len() > self.waiting_for_memory {
@@ -309,8 +299,10 @@ impl Worker {
         }
     }
 
-    fn poll(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
-        for event in self.poller.wait(events, timeout)? {
+    fn poll(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.timeout();
+        let ready = self.poller.wait(events, timeout, || self.store.park())?;
+        for event in ready {
             if event.token == WAKER_TOKEN {
                 self.shared.waker(self.index).drain();
             } else if event.token.0 & LISTENER_MARK != 0 {

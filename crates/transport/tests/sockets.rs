@@ -52,7 +52,7 @@ fn wait_for(
     while !seen.iter().any(&is_enough) {
         assert!(Instant::now() < deadline, "not reported: {seen:?}");
         let ready = poller
-            .wait(&mut events, Duration::from_millis(100))
+            .wait(&mut events, Duration::from_millis(100), || {})
             .expect("epoll");
         seen.extend(ready.filter(|readiness| readiness.token == token));
     }
@@ -176,7 +176,7 @@ fn a_waker_wakes_until_it_is_drained() {
     let mut events = Events::new();
     assert_eq!(
         poller
-            .wait(&mut events, Duration::ZERO)
+            .wait(&mut events, Duration::ZERO, || {})
             .expect("epoll")
             .count(),
         0
@@ -187,7 +187,7 @@ fn a_waker_wakes_until_it_is_drained() {
     });
     assert_eq!(
         poller
-            .wait(&mut events, Duration::ZERO)
+            .wait(&mut events, Duration::ZERO, || {})
             .expect("epoll")
             .count(),
         1
@@ -195,7 +195,7 @@ fn a_waker_wakes_until_it_is_drained() {
     waker.drain();
     assert_eq!(
         poller
-            .wait(&mut events, Duration::ZERO)
+            .wait(&mut events, Duration::ZERO, || {})
             .expect("epoll")
             .count(),
         0

@@ -23,7 +23,11 @@ impl Worker {
     /// Lets the worker fall asleep, and says for how long at most; zero where it stays awake. The
     /// next turn begins when that time has passed, or when its poller is ready.
     pub fn fall_asleep(&mut self) -> Duration {
-        self.rest()
+        let timeout = self.timeout();
+        if !timeout.is_zero() {
+            self.store.park();
+        }
+        timeout
     }
 
     /// Takes one turn. A simulated poller does not wait.

@@ -213,22 +213,33 @@ impl Poller {
 
     /// Waits until something is ready or `timeout` has passed, and reports at most a few hundred
     /// descriptors; the rest comes with the next wait. An interrupting signal reports nothing.
-    pub fn wait<'e>(
+    /// `before_sleep` is called where the thread may sleep, and not where it goes on asking a card.
+    pub fn wait<'e, S: FnOnce()>(
         &self,
         events: &'e mut Events,
         timeout: Duration,
-    ) -> io::Result<impl Iterator<Item = Readiness> + use<'e>> {
+        before_sleep: S,
+    ) -> io::Result<impl Iterator<Item = Readiness> + use<'e, S>> {
         let ready: &[Event] = match (&self.set, &self.host) {
-            (Set::Kernel(epoll), None) => wait_for(epoll, &mut events.room, timeout)?,
+            (Set::Kernel(epoll), None) => {
+                if !timeout.is_zero() {
+                    before_sleep();
+                }
+                wait_for(epoll, &mut events.room, timeout)?
+            }
             (Set::Kernel(epoll), Some(host)) => wait_beside(
                 epoll,
                 host,
                 &mut events.room,
                 &mut events.userspace,
                 timeout,
+                before_sleep,
             )?,
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), _) => {
+                if !timeout.is_zero() {
+                    before_sleep();
+                }
                 end.wait(&mut events.simulated);
                 &[]
             }
@@ -249,6 +260,7 @@ fn wait_beside<'e>(
     room: &'e mut [MaybeUninit<Event>],
     userspace: &mut Vec<Readiness>,
     timeout: Duration,
+    before_sleep: impl FnOnce(),
 ) -> io::Result<&'e [Event]> {
     let mut host = host.borrow_mut();
     host.begin_turn(userspace);
@@ -265,6 +277,7 @@ fn wait_beside<'e>(
     }
     // What the stack has to say before it sleeps must be said.
     host.end_turn();
+    before_sleep();
     host.set_asleep(true);
     let ready = wait_for(epoll, room, sleep);
     host.set_asleep(false);

@@ -44,7 +44,7 @@ impl Scene {
     }
 
     fn wait(&mut self) -> Option<Readiness> {
-        let wait = self.poller.wait(&mut self.events, Duration::ZERO);
+        let wait = self.poller.wait(&mut self.events, Duration::ZERO, || {});
         wait.expect("it waits").next()
     }
 
