@@ -83,6 +83,9 @@ pub enum Failure {
     TimedOut,
     /// It was given up here.
     Aborted,
+    /// The answer to its opening came to another worker's queue: from another port it may come
+    /// to this one's.
+    Misdirected,
 }
 
 /// One connection. Its fields stand in this order, and it begins with a line of the cache, so that

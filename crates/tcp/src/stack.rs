@@ -79,6 +79,9 @@ pub enum Notice {
     Neighbour(Address, Mac),
     /// A router or host has told of a packet that did not arrive.
     Unreachable(icmp::Reason, icmp::Quoted),
+    /// An answer to the opening of this connection has come to where nobody had asked. The one who
+    /// answered was told that there is none.
+    Misdirected(FourTuple),
 }
 
 /// Notices that wait to be taken at most; further ones are dropped, as a network may.
@@ -310,6 +313,7 @@ impl Stack {
             Notice::Unreachable(reason, quoted) => {
                 self.take_unreachable(reason, &quoted);
             }
+            Notice::Misdirected(tuple) => self.take_misdirected(&tuple),
         }
     }
 

@@ -3,7 +3,7 @@
 use coua_tcp::config::Config;
 use coua_tcp::nic::{Mac, Nic};
 use coua_tcp::simulated::{Card, Faults, Link};
-use coua_tcp::stack::{Received, Stack};
+use coua_tcp::stack::{Failure, Notice, Received, Stack};
 use coua_tcp::time::Instant;
 
 /// Connections whose neighbour never answers, closed while they wait for it: each place is free
@@ -160,4 +160,49 @@ fn who_does_not_read_does_not_keep_others_from_being_answered() {
     }
     assert!(others > 100, "{others} were answered");
     assert!(got > 100_000, "{got} bytes came");
+}
+
+/// The answer to an opening comes to the queue of another worker's stack, as a card may have it: who
+/// opens is told, and who answers is not left with half a connection.
+#[test]
+fn an_answer_to_another_queue_is_told() {
+    let cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
+    let (link, [mut card, mut server_card]) = Link::new(1, cards, Faults::NONE);
+    let stack = |host: u8, secret: u8, features| {
+        let address = format!("192.0.2.{host}/24").parse().expect("an address");
+        let config = Config::new(vec![address], [secret; 32]);
+        Stack::new(config, features, Instant::default())
+    };
+    let [mut opens, mut gets] = [1, 3].map(|secret| stack(1, secret, card.features()));
+    let mut server = stack(2, 2, server_card.features());
+    server.listen(80);
+    let to = "192.0.2.2:80".parse().expect("an address");
+    let id = opens.connect(to, |_| true).expect("there is room");
+    let mut notice = None;
+    for step in 0..100 {
+        // Not within the first second, in which no stack resets what it does not know.
+        let now_us = 1_000_000 + step * 50;
+        link.advance_to(now_us);
+        let now = Instant::from_micros(now_us);
+        // The question for the server's MAC address, and the opening.
+        let ours = match opens.counters().frames_sent < 2 {
+            true => &mut opens,
+            false => &mut gets,
+        };
+        ours.begin(now, &mut card);
+        ours.end(&mut card);
+        server.begin(now, &mut server_card);
+        server.end(&mut server_card);
+        let misdirected = |notice: &Notice| matches!(notice, Notice::Misdirected(_));
+        notice = notice.or(gets.next_notice().filter(misdirected));
+    }
+    assert_eq!(opens.readiness(id).expect("it is there").failure, None);
+    opens.take_notice(notice.expect("somebody was told"));
+    let failure = opens.readiness(id).expect("it is there").failure;
+    assert_eq!(failure, Some(Failure::Misdirected));
+    assert_eq!(opens.next_ready().map(|(ready, _)| ready), Some(id));
+    opens.close(id);
+    opens.begin(Instant::from_micros(1_010_000), &mut card);
+    opens.end(&mut card);
+    assert_eq!([opens.connections(), server.connections()], [0, 0]);
 }

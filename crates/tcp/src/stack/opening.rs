@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::frames::Link;
 use super::outgoing::Reply;
-use super::{ConnectionId, Stack};
+use super::{ConnectionId, Failure, Notice, Stack};
 use crate::connection::{
     Connection, Offer, Path, Payload, Signs, State, first_window, headers_len, offer, own_shift,
 };
@@ -126,6 +126,9 @@ impl Stack {
             self.shared.counters.dropped_no_connection += 1;
         } else {
             self.shared.counters.dropped_no_connection += 1;
+            if flags.has(Flags::SYN) {
+                self.notify(Notice::Misdirected(incoming.tuple));
+            }
             let (tuple, link) = (incoming.tuple, incoming.link);
             self.reset(&tuple, link, header, incoming.payload.bytes.len());
         }
@@ -246,6 +249,19 @@ impl Stack {
         }
         self.after_change(index);
         self.list_to_emit(index);
+    }
+
+    /// Another worker's stack has got the answer to an opening, and has refused it.
+    pub(super) fn take_misdirected(&mut self, tuple: &FourTuple) {
+        let Some(index) = self.find(tuple, self.table.hash(tuple)) else {
+            return;
+        };
+        let connection = &mut self.connections[index as usize];
+        if connection.state == State::SynSent {
+            connection.abort(&mut self.shared, Failure::Misdirected);
+            self.after_change(index);
+            self.list_to_emit(index);
+        }
     }
 
     /// A handshake is done.

@@ -318,6 +318,7 @@ fn expect_read(world: &mut World, words: &[&str]) -> Result<(), String> {
         Received::Failed(Failure::Reset) => "failure reset",
         Received::Failed(Failure::TimedOut) => "failure timed-out",
         Received::Failed(Failure::Aborted) => "failure aborted",
+        Received::Failed(Failure::Misdirected) => "failure misdirected",
     };
     match found == words.join(" ") {
         true => Ok(()),

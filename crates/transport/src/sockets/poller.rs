@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::Stream;
 use super::datagrams::Datagrams;
 #[cfg(feature = "simulated")]
 use super::simulated;
-use crate::userspace::{DatagramEnd, Host, HostCounters, Seat, SharedHost, StreamEnd};
+use crate::userspace::{DatagramEnd, Host, HostCounters, Mac, Seat, SharedHost, StreamEnd};
 
 /// How many descriptors one wait reports at most.
 const EVENTS_PER_WAIT: usize = 512;
@@ -119,6 +120,25 @@ impl Poller {
         Some(Stream::userspace(end))
     }
 
+    /// Begins to open a connection to `to` through the stack in user space, from a port that
+    /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). What is sent before
+    /// [`Stream::is_open`] says so waits for it.
+    ///
+    /// # Errors
+    /// Where there is no stack, no way to `to`, or no room for it.
+    pub fn connect(&self, to: SocketAddr, may_use: impl FnMut(u16) -> bool) -> io::Result<Stream> {
+        let host = self.host.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Stream::userspace(StreamEnd::connect(host, to, may_use)?))
+    }
+
+    /// Tells the stack in user space the MAC address of a neighbour that it asks for and whose
+    /// answer goes to the kernel.
+    pub fn introduce(&self, neighbour: IpAddr, mac: Mac) {
+        if let Some(host) = &self.host {
+            host.borrow_mut().introduce(neighbour, mac);
+        }
+    }
+
     /// The datagrams of the stack in user space, where it takes any.
     pub fn datagrams(&self) -> Option<Datagrams> {
         let host = self.host.as_ref()?;
@@ -130,6 +150,12 @@ impl Poller {
     /// What was counted at the stack in user space, if there is one.
     pub fn counters(&self) -> Option<HostCounters> {
         self.host.as_ref().map(|host| host.borrow().counters())
+    }
+
+    /// The time that waiting for the stack in user space was sleep; none without one.
+    pub fn slept(&self) -> Duration {
+        let host = self.host.as_ref();
+        host.map_or(Duration::ZERO, |host| host.borrow().slept())
     }
 
     /// Why the trace of the stack in user space has ended, once, where it was written to a file and

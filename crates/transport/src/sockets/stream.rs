@@ -1,7 +1,7 @@
 //! A connection.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -67,6 +67,19 @@ impl Stream {
     pub(super) fn simulated(end: simulated::StreamEnd) -> Stream {
         Stream {
             end: End::Simulated(end),
+        }
+    }
+
+    /// Whether the connection is there, where [`Poller::connect`](super::Poller::connect) has begun
+    /// to open it; true of all others.
+    ///
+    /// # Errors
+    /// Where it has failed. `AddrNotAvailable` is that its answers come to another worker's queue:
+    /// they may come to this one's if it is opened again, which is from another port.
+    pub fn is_open(&self) -> io::Result<bool> {
+        match &self.end {
+            End::Userspace(end) => end.is_open(),
+            _ => Ok(true),
         }
     }
 
@@ -160,6 +173,13 @@ impl Stream {
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.local(),
         }
+    }
+}
+
+/// A connected, non-blocking stream socket.
+impl From<OwnedFd> for Stream {
+    fn from(fd: OwnedFd) -> Stream {
+        Stream::new(fd)
     }
 }
 

@@ -9,14 +9,14 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant as Moment};
 
 use coua_tcp::config::Config;
 use coua_tcp::counters::Counters;
-use coua_tcp::nic::Nic;
-use coua_tcp::stack::{ConnectionId, Stack};
+use coua_tcp::nic::{Mac, Nic};
+use coua_tcp::stack::{ConnectError, ConnectionId, ConnectionState, Failure, Notice, Stack};
 use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
@@ -70,6 +70,9 @@ pub(crate) struct Host {
     turn_at: Moment,
     is_turn_idle: bool,
     turns: Turns,
+    /// When it last fell asleep, and for how long it has slept in all.
+    asleep_since: Moment,
+    slept: Duration,
     /// Turns since the kernel was last asked for its sockets.
     turns_without_sockets: u8,
     polling: Polling,
@@ -127,6 +130,8 @@ impl Host {
             turn_at: started,
             is_turn_idle: false,
             turns: Turns::default(),
+            asleep_since: started,
+            slept: Duration::ZERO,
             turns_without_sockets: 0,
             polling: seat.polling,
             exchange: seat.exchange,
@@ -169,6 +174,12 @@ impl Host {
             writable: true,
             end_of_stream: stands.is_none_or(|news| news.ended || news.failure.is_some()),
         });
+    }
+
+    /// Takes in the MAC address of a neighbour that is asked for.
+    pub(crate) fn introduce(&mut self, neighbour: IpAddr, mac: Mac) {
+        let notice = Notice::Neighbour(neighbour.into(), mac);
+        self.stack.take_notice(notice);
     }
 
     /// Begins a turn, and reports what has become ready.
@@ -261,9 +272,20 @@ impl Host {
     /// The worker is about to sleep, or has slept.
     pub(crate) fn set_asleep(&mut self, is_asleep: bool) {
         match is_asleep {
-            true => self.card.arm(),
-            false => self.card.disarm(),
+            true => {
+                self.asleep_since = Moment::now();
+                self.card.arm();
+            }
+            false => {
+                self.card.disarm();
+                self.slept += self.asleep_since.elapsed();
+            }
         }
+    }
+
+    /// The time that it has slept in all.
+    pub(crate) fn slept(&self) -> Duration {
+        self.slept
     }
 
     /// The card.
@@ -301,6 +323,39 @@ impl StreamEnd {
         let id = host.borrow_mut().stack.next_accepted()?;
         let host = Rc::clone(host);
         Some(StreamEnd { host, id })
+    }
+
+    /// The beginning of a connection to `to`, from a port that `may_use` allows.
+    pub(crate) fn connect(
+        host: &SharedHost,
+        to: SocketAddr,
+        mut may_use: impl FnMut(u16) -> bool,
+    ) -> io::Result<StreamEnd> {
+        let connected = (host.borrow_mut().stack).connect(to, |tuple| may_use(tuple.local_port));
+        let id = connected.map_err(|error| {
+            let kind = match error {
+                ConnectError::NoRoute => io::ErrorKind::HostUnreachable,
+                ConnectError::Full => io::ErrorKind::OutOfMemory,
+                ConnectError::NoPort => io::ErrorKind::AddrInUse,
+            };
+            io::Error::new(kind, error)
+        })?;
+        let host = Rc::clone(host);
+        Ok(StreamEnd { host, id })
+    }
+
+    /// Whether the connection is there; an error where it has failed.
+    pub(crate) fn is_open(&self) -> io::Result<bool> {
+        let stack = &self.host.borrow().stack;
+        let stands = stack.readiness(self.id).zip(stack.describe(self.id));
+        let (readiness, described) = stands.ok_or(io::ErrorKind::NotConnected)?;
+        match readiness.failure {
+            None => Ok(described.state != ConnectionState::SynSent),
+            Some(Failure::Reset) => Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(Failure::TimedOut) => Err(io::ErrorKind::TimedOut.into()),
+            Some(Failure::Aborted) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Failure::Misdirected) => Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
     }
 
     /// An end of no connection, broken from the start: what has datagrams has one where others have
