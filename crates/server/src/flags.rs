@@ -15,7 +15,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 pub use addresses::Listen;
-pub use network::{Driver, Net};
+pub use network::{Driver, Net, NetFlags};
 pub use raw::Raw;
 pub use resolved::{Settings, UnixSocket};
 

@@ -3,7 +3,7 @@
 mod listening;
 #[cfg(feature = "simulated")]
 pub mod simulated;
-mod userspace;
+pub mod userspace;
 
 use std::io;
 use std::net::SocketAddr;

@@ -2,10 +2,56 @@
 
 use std::path::PathBuf;
 
+use clap::{ArgAction, Args};
 use coua_transport::userspace::{Network, Polling};
 
 use super::FlagError;
-use super::raw::Raw;
+
+/// The heading of these flags in the list of all.
+pub(super) const NETWORK: &str = "Network";
+
+/// A stack of the program's own, as it is written; a load generator takes the same flags.
+#[derive(Args, Clone, Debug, Default)]
+pub struct NetFlags {
+    /// Use a TCP/IP stack of the program's own on a network card, past the kernel: xdp:INTERFACE
+    /// (AF_XDP; takes only what is for its addresses and ports), dpdk or dpdk:PORT (see --dpdk-args),
+    /// packet:INTERFACE or tap:NAME (slower; for tests). The host's firewall does not see what comes
+    /// this way: see --allow.
+    #[arg(long = "net", value_name = "DRIVER", help_heading = NETWORK)]
+    pub net: Option<String>,
+
+    /// Arguments of DPDK's environment, such as "-a 0000:3b:00.0". DPDK needs huge pages.
+    #[arg(long = "dpdk-args", value_name = "TEXT", allow_hyphen_values = true,
+          help_heading = NETWORK)]
+    pub dpdk_args: Option<String>,
+
+    /// Address of that stack and the length of its network: 192.0.2.7/24. Several, with commas or
+    /// repeated. With xdp those of the interface unless given.
+    #[arg(long = "address", value_name = "ADDR/LEN", action = ArgAction::Append,
+          help_heading = NETWORK)]
+    pub address: Vec<String>,
+
+    /// Through whom that stack reaches other networks: one of IPv4, one of IPv6.
+    #[arg(long = "gateway", value_name = "ADDR", action = ArgAction::Append,
+          help_heading = NETWORK)]
+    pub gateway: Vec<String>,
+
+    /// Who may send to that stack: 10.0.0.0/8. Several, with commas or repeated. Everybody unless
+    /// given.
+    #[arg(long = "allow", value_name = "ADDR/LEN", action = ArgAction::Append,
+          help_heading = NETWORK)]
+    pub allow: Vec<String>,
+
+    /// How that stack waits: adaptive asks the card for a while and then sleeps, busy never sleeps.
+    #[arg(long = "poll", value_name = "HOW", help_heading = NETWORK)]
+    pub poll: Option<String>,
+
+    /// Write every frame of that stack to a file that Wireshark and tcpdump read, with all that is
+    /// sent and received. With several threads each has its own: FILE.0, FILE.1 and so on
+    /// (mergecap joins them). It grows without end, and slows the program down.
+    #[arg(long = "pcap", value_name = "FILE", help_heading = NETWORK)]
+    pub pcap: Option<PathBuf>,
+}
 
 /// By which driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +86,7 @@ pub struct Net {
     pub polling: Polling,
     /// The file to which its frames are written.
     pub trace: Option<PathBuf>,
-    /// The TCP port.
+    /// The TCP port; 0 where connections are only opened.
     pub port: u16,
     /// The UDP port, where datagrams are served.
     pub udp_port: Option<u16>,
@@ -58,8 +104,39 @@ pub(super) fn stack_memory(memory: usize, workers: usize) -> usize {
 }
 
 impl Net {
-    /// What the flags say, where they say anything.
-    pub(super) fn resolve(raw: &Raw, port: &str) -> Result<Option<Net>, FlagError> {
+    /// What the flags say of a server with these ports, where they say anything.
+    pub(super) fn resolve(
+        raw: &NetFlags,
+        port: &str,
+        udp_port: &str,
+    ) -> Result<Option<Net>, FlagError> {
+        let Some(net) = Net::of_nobody(raw)? else {
+            return Ok(None);
+        };
+        let port = match port.parse() {
+            Ok(port @ 1..) => port,
+            _ => {
+                let why = format!("-p {port}: with --net, a port from 1 to 65535");
+                return Err(FlagError::new(why));
+            }
+        };
+        let udp_port = match udp_port.parse() {
+            Ok(0) => None,
+            Ok(port @ 1..) => Some(port),
+            Err(_) => {
+                let takes = "a port from 1 to 65535, or 0, with --net";
+                return Err(FlagError::value("-U", udp_port, takes));
+            }
+        };
+        Ok(Some(Net {
+            port,
+            udp_port,
+            ..net
+        }))
+    }
+
+    /// What the flags say of a program that serves at no port, where they say anything.
+    pub fn of_nobody(raw: &NetFlags) -> Result<Option<Net>, FlagError> {
         let Some(text) = &raw.net else {
             let given = [
                 ("--address", !raw.address.is_empty()),
@@ -93,21 +170,6 @@ impl Net {
                 return Err(FlagError::new(why));
             }
         };
-        let port = match port.parse() {
-            Ok(port @ 1..) => port,
-            _ => {
-                let why = format!("-p {port}: with --net, a port from 1 to 65535");
-                return Err(FlagError::new(why));
-            }
-        };
-        let udp_port = match raw.udp_port.parse() {
-            Ok(0) => None,
-            Ok(port @ 1..) => Some(port),
-            Err(_) => {
-                let takes = "a port from 1 to 65535, or 0, with --net";
-                return Err(FlagError::value("-U", &raw.udp_port, takes));
-            }
-        };
         Ok(Some(Net {
             driver,
             addresses,
@@ -115,13 +177,13 @@ impl Net {
             allow: networks("--allow", &raw.allow)?,
             polling,
             trace: raw.pcap.clone(),
-            port,
-            udp_port,
+            port: 0,
+            udp_port: None,
         }))
     }
 }
 
-fn driver(text: &str, raw: &Raw) -> Result<Driver, FlagError> {
+fn driver(text: &str, raw: &NetFlags) -> Result<Driver, FlagError> {
     let wrong = || {
         let kinds = "give xdp:INTERFACE, dpdk, dpdk:PORT, packet:INTERFACE or tap:NAME";
         FlagError::new(format!("--net {text}: {kinds}"))

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
 
+use super::network::{NETWORK, NetFlags};
+
 /// What `-V` prints behind the name.
 const VERSION_LINE: &str = concat!(env!("CARGO_PKG_VERSION"), " (memcached 1.6.45)");
 
-const NETWORK: &str = "Network";
 const MEMORY: &str = "Memory";
 const WORK: &str = "Threads and fairness";
 const ACCESS: &str = "What clients may do";
@@ -52,50 +53,16 @@ pub struct Raw {
     pub udp_reply_rate: String,
 
     /// Address to listen on, also with a port: 127.0.0.1:11311, [::1]:11311, localhost, *. Several,
-    /// with commas between them or the flag repeated. All addresses unless given.
+    /// with commas between them or the flag repeated. All addresses unless given; with --net none,
+    /// for -p and -U are the ports of that stack.
     #[arg(short = 'l', long = "listen", value_name = "ADDR", action = ArgAction::Append,
           help_heading = NETWORK)]
     pub listen: Vec<String>,
 
-    /// Serve through a TCP/IP stack of the server's own on a network card, past the kernel:
-    /// xdp:INTERFACE (AF_XDP; takes only what is for its addresses and ports), dpdk or dpdk:PORT
-    /// (see --dpdk-args), packet:INTERFACE or tap:NAME (slower; for tests). -p and -U are its ports,
-    /// and the kernel listens only where -l says. The host's firewall does not see what comes this
-    /// way: see --allow.
-    #[arg(long = "net", value_name = "DRIVER", help_heading = NETWORK)]
-    pub net: Option<String>,
-
-    /// Arguments of DPDK's environment, such as "-a 0000:3b:00.0". DPDK needs huge pages.
-    #[arg(long = "dpdk-args", value_name = "TEXT", allow_hyphen_values = true,
-          help_heading = NETWORK)]
-    pub dpdk_args: Option<String>,
-
-    /// Address of that stack and the length of its network: 192.0.2.7/24. Several, with commas or
-    /// repeated. With xdp those of the interface unless given.
-    #[arg(long = "address", value_name = "ADDR/LEN", action = ArgAction::Append,
-          help_heading = NETWORK)]
-    pub address: Vec<String>,
-
-    /// Through whom that stack reaches other networks: one of IPv4, one of IPv6.
-    #[arg(long = "gateway", value_name = "ADDR", action = ArgAction::Append,
-          help_heading = NETWORK)]
-    pub gateway: Vec<String>,
-
-    /// Who may send to that stack: 10.0.0.0/8. Several, with commas or repeated. Everybody unless
-    /// given.
-    #[arg(long = "allow", value_name = "ADDR/LEN", action = ArgAction::Append,
-          help_heading = NETWORK)]
-    pub allow: Vec<String>,
-
-    /// How that stack waits: adaptive asks the card for a while and then sleeps, busy never sleeps.
-    #[arg(long = "poll", value_name = "HOW", help_heading = NETWORK)]
-    pub poll: Option<String>,
-
-    /// Write every frame of that stack to a file that Wireshark and tcpdump read, with all that
-    /// clients send and get. With several threads each has its own: FILE.0, FILE.1 and so on
-    /// (mergecap joins them). It grows without end, and slows the server down.
-    #[arg(long = "pcap", value_name = "FILE", help_heading = NETWORK)]
-    pub pcap: Option<PathBuf>,
+    /// The stack of the server's own. -p and -U are its ports, and the kernel listens only where -l
+    /// says.
+    #[command(flatten)]
+    pub net: NetFlags,
 
     /// Unix socket to listen on; no network then. A socket that a dead server left behind is
     /// replaced.

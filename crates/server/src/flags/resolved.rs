@@ -112,7 +112,7 @@ impl Settings {
         refuse_what_is_missing(raw)?;
         let extended = Extended::parse(&raw.extended)?;
         let unix_socket = raw.unix_socket.clone().map(|path| UnixSocket { path });
-        let net = Net::resolve(raw, tcp_port(raw))?;
+        let net = Net::resolve(&raw.net, tcp_port(raw), &raw.udp_port)?;
         let listens_by_kernel = unix_socket.is_none() && (net.is_none() || !raw.listen.is_empty());
         let (listen_udp, Addresses { listen, have_tags }) = match listens_by_kernel {
             true => (

@@ -1,8 +1,10 @@
-//! Cards for stacks of the server's own, one queue a worker.
+//! Cards for stacks of a program's own, one queue a thread: the server's workers, or whoever loads
+//! one.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -18,7 +20,35 @@ use crate::flags::{Driver, Net, Settings};
 
 /// Opens the queues of the card that the settings name, with a stack's settings for each.
 pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<Seat>, StartError> {
-    let (name, cards, found) = cards(net, settings)?;
+    let stack = StackSizes {
+        // Beside those that are served some are opening or closing.
+        connections: settings.connections_max * 2 + 1024,
+        memory: settings.stack_memory,
+    };
+    open_seats(net, settings.workers, &stack, None)
+}
+
+/// How large each thread's stack may become.
+#[derive(Clone, Copy, Debug)]
+pub struct StackSizes {
+    /// Connections at most, those that are opening or closing included.
+    pub connections: usize,
+    /// Bytes for what waits to be acknowledged or read, at most.
+    pub memory: usize,
+}
+
+/// Opens the queues of a card for so many threads, with a stack's settings for each. Of the ports
+/// `active` connections are opened from here.
+///
+/// # Errors
+/// [`StartError::Net`], with what to do.
+pub fn open_seats(
+    net: &Net,
+    threads: usize,
+    sizes: &StackSizes,
+    active: Option<RangeInclusive<u16>>,
+) -> Result<Vec<Seat>, StartError> {
+    let (name, cards, found) = cards(net, threads, active.clone())?;
     let addresses = match net.addresses.is_empty() {
         true => found,
         false => net.addresses.clone(),
@@ -33,21 +63,23 @@ pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<Seat>, StartErr
     fill_randomly(&mut secret).map_err(|why| failed(&name, why))?;
     let exchanges = Exchange::between(cards.len());
     let cards = cards.into_iter().zip(exchanges).enumerate();
-    let seats = cards.map(|(worker, (card, exchange))| {
-        // Each worker's stack has a secret of its own.
-        secret[0] ^= u8::try_from(worker & 0xff).unwrap_or(0);
+    let seats = cards.map(|(thread, (card, exchange))| {
+        // Each thread's stack has a secret of its own.
+        secret[0] ^= u8::try_from(thread & 0xff).unwrap_or(0);
+        let usual = Config::new(addresses.clone(), secret);
+        let ports = active.clone().map(RangeInclusive::into_inner);
         Seat {
             card,
             config: Config {
                 gateways: net.gateways.iter().map(|&gateway| gateway.into()).collect(),
                 allow: net.allow.clone(),
-                // Beside those that are served some are opening or closing.
-                connections_max: settings.connections_max * 2 + 1024,
+                connections_max: sizes.connections,
                 half_open_max: 1024,
-                memory_max: settings.stack_memory,
-                ..Config::new(addresses.clone(), secret)
+                memory_max: sizes.memory,
+                ephemeral_ports: ports.unwrap_or(usual.ephemeral_ports),
+                ..usual
             },
-            ports: vec![net.port],
+            ports: own_port(net).into_iter().collect(),
             datagram_port: net.udp_port,
             polling: net.polling,
             exchange,
@@ -56,11 +88,19 @@ pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<Seat>, StartErr
     Ok(seats.collect())
 }
 
+/// The TCP port at which it serves.
+fn own_port(net: &Net) -> Option<u16> {
+    (net.port != 0).then_some(net.port)
+}
+
 /// Access bits of a trace: all that clients send and get stands in it.
 const TRACE_MODE: u32 = 0o600;
 
 /// Has the frames of a seat's card written to a new file.
-pub(super) fn traced(seat: Seat, path: &Path) -> Result<Seat, StartError> {
+///
+/// # Errors
+/// [`StartError::Trace`].
+pub fn traced(seat: Seat, path: &Path) -> Result<Seat, StartError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.mode(TRACE_MODE).open(path);
@@ -89,9 +129,12 @@ pub(super) fn addresses(seats: &[Seat], port: u16) -> impl Iterator<Item = Socke
     addresses.map(move |network| SocketAddr::new(network.address().into(), port))
 }
 
-/// The driver's name, a card for each worker, and the addresses of the interface.
-fn cards(net: &Net, settings: &Settings) -> Result<(String, Vec<Card>, Vec<Network>), StartError> {
-    let workers = settings.workers;
+/// The driver's name, a card for each thread, and the addresses of the interface.
+fn cards(
+    net: &Net,
+    workers: usize,
+    active: Option<RangeInclusive<u16>>,
+) -> Result<(String, Vec<Card>, Vec<Network>), StartError> {
     match &net.driver {
         Driver::Packet(device) => {
             let name = format!("packet:{device}");
@@ -143,8 +186,9 @@ fn cards(net: &Net, settings: &Settings) -> Result<(String, Vec<Card>, Vec<Netwo
                     .iter()
                     .map(|network| network.address().into())
                     .collect(),
-                tcp_ports: vec![net.port],
+                tcp_ports: own_port(net).into_iter().collect(),
                 udp_ports: net.udp_port.into_iter().collect(),
+                active_ports: active,
                 ..af_xdp::Options::new(device.as_str())
             };
             let opened = af_xdp::open(&options).map_err(|error| failed(&name, error))?;
