@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use coua::flags::FlagError;
 
 use commands::{
     agent, compare, echo as echo_command, figure, fill, hits as hits_command, memory, net,
@@ -63,12 +64,18 @@ enum Command {
     PageLoad(page::Flags),
 }
 
+/// The exit status where a flag is wrong, or has a wrong value.
+const WRONG_FLAG: u8 = 2;
+
 fn main() -> ExitCode {
     match run(parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report::progress(format_args!("{error:#}"));
-            ExitCode::FAILURE
+            match error.is::<FlagError>() {
+                true => ExitCode::from(WRONG_FLAG),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -111,7 +118,7 @@ fn parse() -> Cli {
             error.exit();
         }
         report::progress(one_line(&error.render().to_string()));
-        std::process::exit(2);
+        std::process::exit(WRONG_FLAG.into());
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use coua::flags::{Net, NetFlags};
 
 use crate::hits::trace;
 use crate::load::{Arrivals, Bound, Dialect, Error, Plan, Requests, Setup, Team};
@@ -27,6 +28,8 @@ pub(crate) struct ServerFlags {
     /// out among this one and them, and each has as many --threads
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = agent)]
     pub(crate) agents: Vec<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) net: NetFlags,
 }
 
 impl ServerFlags {
@@ -43,7 +46,23 @@ impl ServerFlags {
                 self.target
             );
         }
-        self.team.setup(&self.target, &self.agents, depth)
+        let net = Net::of_nobody(&self.net)?;
+        if net.is_some() {
+            ensure!(
+                self.agents.is_empty(),
+                "--net is for this machine: agents use their kernels' sockets"
+            );
+            ensure!(
+                self.team.dialect != Dialect::Udp,
+                "--net speaks TCP only: --dialect text, meta or binary"
+            );
+            ensure!(
+                matches!(self.target, Target::Tcp(_)),
+                "--net needs HOST:PORT as its --target"
+            );
+        }
+        let setup = self.team.setup(&self.target, &self.agents, depth)?;
+        Ok(Setup { net, ..setup })
     }
 
     /// The team itself, ready to ask these requests.
@@ -94,6 +113,7 @@ impl TeamFlags {
             threads: self.threads as usize,
             core: self.core,
             agents: agents.to_vec(),
+            net: None,
         })
     }
 }
@@ -101,7 +121,7 @@ impl TeamFlags {
 /// The team itself, ready to ask these requests.
 pub(crate) fn gather(setup: &Setup, requests: &Requests) -> anyhow::Result<Team> {
     Team::gather(setup, requests).map_err(|error| match error {
-        Error::Agent { .. } => error.into(),
+        Error::Agent { .. } | Error::Net(_) => error.into(),
         _ => anyhow!("--target {}: {error}", setup.target),
     })
 }

@@ -3,15 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use coua_transport::sockets::{Received, Sent, Stream};
 
 use super::clock::Clock;
 use super::dialect::{Front, Heard, Replies};
 use super::engine::Error;
 use super::measured::{Measured, Run};
 use super::requests::{Asked, Requests};
-use crate::target::Stream;
 
 /// A non-blocking stream with requests in flight.
 ///
@@ -19,7 +17,6 @@ use crate::target::Stream;
 /// - `sent <= out.len()`; bytes from `sent` on wait for the socket to take them.
 /// - `numbers` are the keys that the requests of `asked` have left, in their order.
 /// - `rest` is the beginning of a reply, for the next receive to go on with.
-#[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
     requests: Requests,
@@ -72,14 +69,13 @@ impl Connection {
     /// Sends what waits, as far as the socket takes it.
     pub(super) fn send(&mut self, measured: &mut Measured) -> Result<(), Error> {
         while self.sent < self.out.len() {
-            match send(&self.stream, &self.out[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(bytes) => {
+            match self.stream.send(&self.out[self.sent..]) {
+                Sent::Bytes(bytes) => {
                     self.sent += bytes;
                     measured.sent += bytes as u64;
                 }
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::Io(error.into())),
+                Sent::Full => return Ok(()),
+                Sent::Broken => return Err(Error::Io(io::ErrorKind::BrokenPipe.into())),
             }
         }
         self.out.clear();
@@ -106,12 +102,10 @@ impl Connection {
                 grow(input, 2 * filled)?;
             }
             let space = input.len() - filled;
-            let bytes = match recv(&self.stream, &mut input[filled..], RecvFlags::empty()) {
-                Ok((0, _)) => return Err(Error::Io(io::ErrorKind::UnexpectedEof.into())),
-                Ok((bytes, _)) => bytes,
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(Error::Io(error.into())),
+            let bytes = match self.stream.receive(&mut input[filled..]) {
+                Received::Bytes(bytes) => bytes,
+                Received::Nothing => break,
+                Received::Ended => return Err(Error::Io(io::ErrorKind::UnexpectedEof.into())),
             };
             measured.received += bytes as u64;
             filled += bytes;
@@ -154,6 +148,15 @@ impl Connection {
             return Err(Error::unexpected(&input[at..]));
         }
         Ok(at)
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut connection = f.debug_struct("Connection");
+        connection.field("peer", &self.stream.peer());
+        connection.field("in_flight", &self.in_flight());
+        connection.finish_non_exhaustive()
     }
 }
 

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, epoll};
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
+use coua_transport::sockets::{Events, Poller, Token};
+use coua_transport::userspace::HostCounters;
 use thiserror::Error as ThisError;
 
 use super::clock::{Clock, nanoseconds};
+use super::connection::Connection;
 use super::link::Link;
 use super::measured::Measured;
+use super::own_stack::OwnStack;
 use super::requests::Requests;
 use crate::cpu;
 use crate::target::Target;
@@ -22,11 +23,17 @@ use crate::target::Target;
 /// warm-up is a stretch whose measurement is thrown away; between those of a closed loop there is no
 /// gap.
 pub(crate) struct Engine {
-    pub(super) epoll: OwnedFd,
+    pub(super) poller: Poller,
     pub(super) links: Vec<Link>,
     pub(super) depth: usize,
     pub(super) clock: Clock,
-    pub(super) events: Vec<epoll::Event>,
+    /// What the last wait has told of: places among the links, or [`Engine::TIMER`].
+    pub(super) events: Vec<u64>,
+    room: Events,
+    /// The connections are those of a stack of our own, whose waiting is asking.
+    pub(super) has_stack: bool,
+    /// Time spent waiting with open eyes, and on a stack of our own in any way.
+    waited_ns: u64,
     input: Vec<u8>,
     progress: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -39,9 +46,13 @@ impl Engine {
     pub(super) const PATIENCE: Duration = Duration::from_secs(10);
     /// Bytes received at a time; a reply larger than this makes the buffer grow.
     const READ: usize = 256 << 10;
+    /// After so long without a frame nobody waits for an acknowledgment any more; and the longest that
+    /// is waited for that.
+    const QUIET: Duration = Duration::from_millis(60);
+    const SETTLING_MAX: Duration = Duration::from_secs(1);
     /// Time between two looks for datagrams that are lost.
     const GIVE_UP_NS: u64 = 100_000_000;
-    /// What the epoll set says for something that is no connection.
+    /// What the poller says for something that is no connection.
     pub(super) const TIMER: u64 = u64::MAX;
 
     /// Opens `connections` connections, each with its share of the keys; nothing is sent yet.
@@ -51,29 +62,51 @@ impl Engine {
         depth: usize,
         requests: &Requests,
     ) -> Result<Engine, Error> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
-        let mut links = Vec::with_capacity(connections);
-        for index in 0..connections {
+        let poller = Poller::new()?;
+        let links = (0..connections).map(|index| {
             let share = requests.for_share(index, connections);
-            let link = Link::open(target, share, depth, |socket| {
-                let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-                let data = epoll::EventData::new_u64(index as u64);
-                Ok(epoll::add(&epoll, socket, data, flags)?)
-            });
-            links.push(link?);
-        }
-        Ok(Engine {
-            epoll,
-            events: Vec::with_capacity(connections + 1),
+            Link::open(target, share, depth, |source| {
+                poller.add_stream(source, Token(index as u64))
+            })
+        });
+        let links = links.collect::<io::Result<Vec<Link>>>()?;
+        Ok(Engine::new(poller, links, depth, false))
+    }
+
+    /// As [`connect`](Self::connect), over a stack of our own.
+    pub(super) fn connect_by(
+        stack: OwnStack,
+        to: SocketAddr,
+        connections: usize,
+        depth: usize,
+        requests: &Requests,
+    ) -> Result<Engine, Error> {
+        let (poller, streams) = stack.connect(to, connections)?;
+        let links = streams.into_iter().enumerate().map(|(index, stream)| {
+            poller.add_stream(&stream, Token(index as u64))?;
+            let share = requests.for_share(index, connections);
+            Ok(Link::Stream(Connection::new(stream, share)))
+        });
+        let links = links.collect::<io::Result<Vec<Link>>>()?;
+        Ok(Engine::new(poller, links, depth, true))
+    }
+
+    fn new(poller: Poller, links: Vec<Link>, depth: usize, has_stack: bool) -> Engine {
+        Engine {
+            poller,
+            events: Vec::with_capacity(links.len() + 1),
+            room: Events::new(),
             links,
             depth,
             clock: Clock::start(),
+            has_stack,
+            waited_ns: 0,
             input: vec![0; Self::READ],
             progress: Arc::default(),
             stop: Arc::default(),
             heard_at_ns: 0,
             given_up_at_ns: 0,
-        })
+        }
     }
 
     /// Has replies counted in `progress` while a stretch goes on, for whoever wants to look, and ends
@@ -100,17 +133,17 @@ impl Engine {
     pub(super) fn drain(&mut self, measured: &mut Measured) -> Result<(), Error> {
         let mut ready = Vec::with_capacity(self.links.len());
         while self.links.iter().any(|link| link.in_flight() > 0) {
-            self.wait(Some(Duration::from_millis(100)))?;
+            self.wait(Duration::from_millis(100))?;
             self.serve(&mut ready, measured)?;
         }
-        Ok(())
+        self.settle(Self::QUIET)
     }
 
     /// A closed loop: goes on while `more` says so, which is asked before each wait; `busy` is
     /// whether anything is in flight.
     fn drive(&mut self, more: impl Fn(u64, bool) -> bool) -> Result<Measured, Error> {
         let mut measured = Measured::new();
-        let stretch = Stretch::begin();
+        let stretch = Stretch::begin(self);
         self.heard_at_ns = self.clock.now_ns();
         let mut is_busy = vec![false; self.links.len()];
         let mut busy = 0;
@@ -120,7 +153,7 @@ impl Engine {
         }
         let mut ready = Vec::with_capacity(self.links.len());
         while more(self.clock.now_ns(), busy > 0) {
-            self.wait(Some(Duration::from_secs(1)))?;
+            self.wait(Duration::from_secs(1))?;
             self.serve(&mut ready, &mut measured)?;
             for &index in &ready {
                 busy -= usize::from(is_busy[index]);
@@ -128,7 +161,7 @@ impl Engine {
                 busy += usize::from(is_busy[index]);
             }
         }
-        stretch.end(&mut measured);
+        stretch.end(self, &mut measured);
         Ok(measured)
     }
 
@@ -155,17 +188,36 @@ impl Engine {
     }
 
     /// Waits until a connection is ready, the timer says so, or the time is over.
-    pub(super) fn wait(&mut self, time: Option<Duration>) -> Result<(), Error> {
+    pub(super) fn wait(&mut self, time: Duration) -> Result<(), Error> {
         self.events.clear();
-        let time = time.map(|time| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: time.subsec_nanos().into(),
-        });
-        let events = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, events, time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::Io(error.into())),
+        let is_awake = self.has_stack || time.is_zero();
+        let begun_ns = if is_awake { self.clock.now_ns() } else { 0 };
+        let slept = self.poller.slept();
+        let ready = self.poller.wait(&mut self.room, time)?;
+        self.events.extend(ready.map(|ready| ready.token.0));
+        self.waited_ns += match is_awake && self.events.is_empty() {
+            true => self.clock.now_ns() - begun_ns,
+            false => nanoseconds(self.poller.slept() - slept),
+        };
+        Ok(())
+    }
+
+    /// Has a stack of our own say what it owes the server, for nobody drives it between two stretches:
+    /// until nothing has come for a time. The kernel does that by itself.
+    fn settle(&mut self, quiet: Duration) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut heard_at = began;
+        while self.has_stack && heard_at.elapsed() < quiet && began.elapsed() < Self::SETTLING_MAX {
+            let before = self.poller.counters();
+            drop(self.poller.wait(&mut self.room, Duration::from_millis(1))?);
+            let frames = |counters: Option<HostCounters>| {
+                counters.map(|counters| counters.stack.frames_received)
+            };
+            if frames(before) != frames(self.poller.counters()) {
+                heard_at = Instant::now();
+            }
         }
+        Ok(())
     }
 
     /// Receives on the connections that are ready, and says which they were. A server that is silent
@@ -177,8 +229,7 @@ impl Engine {
     ) -> Result<(), Error> {
         ready.clear();
         let now_ns = self.clock.now_ns();
-        for event in &self.events {
-            let data = event.data.u64();
+        for &data in &self.events {
             if data == Self::TIMER {
                 continue;
             }
@@ -235,26 +286,41 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// The time and the CPU time that a stretch takes.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The server learns that its connections have ended. Whether it does shows there.
+        self.links.clear();
+        let _ = self.settle(Self::QUIET);
+    }
+}
+
+/// The time that a stretch takes, and how much of it is work.
 #[derive(Debug)]
 pub(super) struct Stretch {
     started: Instant,
     cpu_before: Duration,
+    waited_ns: u64,
 }
 
 impl Stretch {
     /// Begins now.
-    pub(super) fn begin() -> Stretch {
+    pub(super) fn begin(engine: &Engine) -> Stretch {
         Stretch {
             started: Instant::now(),
             cpu_before: cpu::of_this_thread(),
+            waited_ns: engine.waited_ns,
         }
     }
 
     /// Ends now.
-    pub(super) fn end(&self, measured: &mut Measured) {
+    pub(super) fn end(&self, engine: &Engine, measured: &mut Measured) {
         measured.elapsed = self.started.elapsed();
-        measured.client_cpu = cpu::of_this_thread() - self.cpu_before;
+        let used = match engine.has_stack {
+            true => measured.elapsed,
+            false => cpu::of_this_thread() - self.cpu_before,
+        };
+        let waited = Duration::from_nanos(engine.waited_ns - self.waited_ns);
+        measured.client_cpu = used.saturating_sub(waited);
     }
 }
 
@@ -263,7 +329,10 @@ impl Stretch {
 pub(crate) enum Error {
     /// The connection could not be made, or broke.
     #[error("the connection to the server failed: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// The card of a stack of our own.
+    #[error("{0}")]
+    Net(Box<str>),
     /// No reply for ten seconds.
     #[error("the server has not answered for 10 s")]
     Silent,
@@ -284,6 +353,12 @@ pub(crate) enum Error {
     /// A reply that does not belong to its request.
     #[error("the server answered out of step: {0:?}")]
     Unexpected(Box<str>),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Io(error)
+    }
 }
 
 impl Error {

@@ -1,7 +1,9 @@
 //! A connection of either kind.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
+
+use coua_transport::sockets::{Source, Stream};
 
 use super::clock::Clock;
 use super::connection::Connection;
@@ -22,22 +24,23 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// Opens one for up to `depth` requests in flight, and hands its descriptor to `watch`.
+    /// Opens one for up to `depth` requests in flight, and hands it to `watch`.
     pub(super) fn open(
         target: &Target,
         requests: Requests,
         depth: usize,
-        watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+        watch: impl FnOnce(Source<'_>) -> io::Result<()>,
     ) -> io::Result<Link> {
         if requests.plan().dialect == Dialect::Udp {
             let socket = target.connect_datagrams()?;
             socket.set_nonblocking(true)?;
-            watch(socket.as_fd())?;
+            watch(Source::Kernel(socket.as_fd()))?;
             return Ok(Link::Datagrams(Datagrams::new(socket, requests, depth)));
         }
         let stream = target.connect()?;
         stream.set_nonblocking(true)?;
-        watch(stream.as_fd())?;
+        let stream = Stream::from(OwnedFd::from(stream));
+        watch((&stream).into())?;
         Ok(Link::Stream(Connection::new(stream, requests)))
     }
 

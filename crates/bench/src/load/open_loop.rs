@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use rustix::event::epoll;
-use rustix::fd::OwnedFd;
+use coua_transport::sockets::{Source, Token};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -25,7 +25,7 @@ use super::schedule::{Pace, Schedule};
 #[derive(Debug)]
 pub(super) struct OpenLoop<'a> {
     engine: &'a mut Engine,
-    /// Wakes the thread when the next request is due; epoll's own time-outs are in milliseconds.
+    /// Wakes the thread when the next request is due; the poller's own time-outs come later than asked.
     timer: OwnedFd,
     /// Connections with room for a request, the one that has had it longest first.
     free: VecDeque<usize>,
@@ -37,8 +37,6 @@ pub(super) struct OpenLoop<'a> {
     /// When a connection last became free after there was none: what was due before is late for the
     /// server's sake.
     freed_at_ns: u64,
-    /// CPU time spent waiting for the moment when a request is due.
-    spun_ns: u64,
 }
 
 impl<'a> OpenLoop<'a> {
@@ -48,9 +46,8 @@ impl<'a> OpenLoop<'a> {
     pub(super) fn new(engine: &'a mut Engine) -> Result<OpenLoop<'a>, Error> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)
             .map_err(io::Error::from)?;
-        let data = epoll::EventData::new_u64(Engine::TIMER);
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&engine.epoll, &timer, data, flags).map_err(io::Error::from)?;
+        let source = Source::Kernel(timer.as_fd());
+        engine.poller.add_stream(source, Token(Engine::TIMER))?;
         let count = engine.links.len();
         Ok(OpenLoop {
             timer,
@@ -59,7 +56,6 @@ impl<'a> OpenLoop<'a> {
             written: Vec::with_capacity(count),
             ready: Vec::with_capacity(count),
             freed_at_ns: 0,
-            spun_ns: 0,
             engine,
         })
     }
@@ -74,8 +70,7 @@ impl<'a> OpenLoop<'a> {
         time: Duration,
     ) -> Result<Measured, Error> {
         let mut measured = Measured::new();
-        let stretch = Stretch::begin();
-        self.spun_ns = 0;
+        let stretch = Stretch::begin(self.engine);
         for index in 0..self.engine.links.len() {
             self.note_free(index);
         }
@@ -91,10 +86,7 @@ impl<'a> OpenLoop<'a> {
             let next_ns = schedule.next_ns().min(end_ns);
             self.rest(now_ns, next_ns, &mut measured)?;
         }
-        stretch.end(&mut measured);
-        measured.client_cpu = measured
-            .client_cpu
-            .saturating_sub(Duration::from_nanos(self.spun_ns));
+        stretch.end(self.engine, &mut measured);
         while schedule.next_ns() < end_ns {
             measured.unsent += 1;
             measured.record(end_ns - schedule.next_ns(), 1);
@@ -145,15 +137,16 @@ impl<'a> OpenLoop<'a> {
     fn rest(&mut self, now_ns: u64, next_ns: u64, measured: &mut Measured) -> Result<(), Error> {
         let wait_ns = next_ns.saturating_sub(now_ns);
         if self.free.is_empty() {
-            self.engine.wait(Some(Duration::from_millis(10)))?;
+            self.engine.wait(Duration::from_millis(10))?;
         } else if wait_ns < Self::SPIN_NS {
-            self.engine.wait(Some(Duration::ZERO))?;
-            if self.engine.events.is_empty() {
-                self.spun_ns += self.engine.clock.now_ns() - now_ns;
-            }
+            self.engine.wait(Duration::ZERO)?;
+        } else if self.engine.has_stack {
+            // It asks the card for some time before it sleeps, and each time the timer would be set.
+            let time = Duration::from_nanos(wait_ns - Self::SPIN_NS);
+            self.engine.wait(time)?;
         } else {
             self.arm(wait_ns)?;
-            self.engine.wait(Some(Duration::from_secs(1)))?;
+            self.engine.wait(Duration::from_secs(1))?;
         }
         self.receive(measured)
     }

@@ -12,12 +12,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use coua::flags::Net;
 use serde::{Deserialize, Serialize};
 
 use super::agents::Agent;
 use super::engine::{Engine, Error};
 use super::measured::Measured;
 use super::open_loop::OpenLoop;
+use super::own_stack::OwnStack;
 use super::requests::Requests;
 use super::schedule::Pace;
 use crate::cpu;
@@ -38,6 +40,9 @@ pub(crate) struct Setup {
     pub(crate) core: Option<usize>,
     /// Further machines.
     pub(crate) agents: Vec<SocketAddr>,
+    /// A stack of our own to speak TCP with, each thread on a queue of its own; the kernel's sockets
+    /// where none. Not with agents.
+    pub(crate) net: Option<Net>,
 }
 
 impl Setup {
@@ -52,6 +57,17 @@ impl Setup {
             connections: part(self.connections, machine, self.machines()),
             agents: Vec::new(),
             ..self.clone()
+        }
+    }
+
+    /// A stack for each of this machine's threads, or none for each.
+    fn stacks(&self) -> Result<Vec<Option<OwnStack>>, Error> {
+        match (&self.net, &self.target) {
+            (Some(net), Target::Tcp(to)) => {
+                let stacks = OwnStack::open_all(net, *to, self.threads, self.connections)?;
+                Ok(stacks.into_iter().map(Some).collect())
+            }
+            _ => Ok((0..self.threads).map(|_| None).collect()),
         }
     }
 }
@@ -157,16 +173,16 @@ impl Team {
             1 => requests.clone(),
             machines => requests.for_share(0, machines),
         };
-        for share in 0..here.threads {
+        let mut all_ready = agents_ready;
+        for (share, stack) in here.stacks()?.into_iter().enumerate() {
             let (here, requests) = (here.clone(), requests.for_share(share, here.threads));
-            let ready = team.enlist(0, &answer, move |progress, stop| {
-                let mut engine = prepare(&here, share, &requests)?;
+            all_ready.push(team.enlist(0, &answer, move |progress, stop| {
+                let mut engine = prepare(&here, share, stack, &requests)?;
                 engine.attend(progress, stop);
                 Ok(move |order| obey(&mut engine, share, here.threads, order))
-            });
-            ready.recv().map_err(|_| Error::Thread)??;
+            }));
         }
-        for ready in agents_ready {
+        for ready in all_ready {
             ready.recv().map_err(|_| Error::Thread)??;
         }
         Ok(team)
@@ -263,12 +279,22 @@ impl Drop for Team {
     }
 }
 
-fn prepare(setup: &Setup, share: usize, requests: &Requests) -> Result<Engine, Error> {
+fn prepare(
+    setup: &Setup,
+    share: usize,
+    stack: Option<OwnStack>,
+    requests: &Requests,
+) -> Result<Engine, Error> {
     if let Some(core) = setup.core {
         cpu::pin(core + share)?;
     }
     let connections = part(setup.connections, share, setup.threads);
-    Engine::connect(&setup.target, connections, setup.depth, requests)
+    match (stack, &setup.target) {
+        (Some(stack), Target::Tcp(to)) => {
+            Engine::connect_by(stack, *to, connections, setup.depth, requests)
+        }
+        _ => Engine::connect(&setup.target, connections, setup.depth, requests),
+    }
 }
 
 fn obey(engine: &mut Engine, share: usize, shares: usize, order: Order) -> Result<Measured, Error> {

@@ -343,6 +343,7 @@ impl<'a> Stage<'a> {
             threads: 1,
             core: Some(self.flags.load_core),
             agents: Vec::new(),
+            net: None,
         };
         let mut team = Team::gather(&setup, &requests)?;
         team.carry_out(order(warm_up), |_, _| ())?;

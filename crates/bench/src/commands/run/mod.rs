@@ -56,6 +56,9 @@ Examples:
     coua-bench run --keys 1000000 --find-max --bound p99=1ms
   The same from three machines, of which two run coua-bench agent --listen 10.0.0.2:11411 and so on
     coua-bench run --target 10.0.0.1:11211 --agents 10.0.0.2:11411,10.0.0.3:11411 --keys 1000000
+  Past the kernel, on coua's own TCP stack: by AF_XDP beside the kernel, or on an address of its own
+    coua-bench run --net xdp:eth0 --target 10.0.0.1:11211 --keys 1000000 --depth 16
+    coua-bench run --net packet:eth1 --address 10.0.0.2/24 --target 10.0.0.1:11211 --keys 1000000
   As at Facebook, or at Twitter
     coua-bench load --keys 1000000 --workload etc
     coua-bench run --keys 1000000 --workload etc --rate 20000

@@ -174,6 +174,7 @@ impl Job {
             threads: within("threads", self.threads, connections.min(Self::THREADS_MAX))?,
             core: None,
             agents: Vec::new(),
+            net: None,
         };
         if !(1..=Self::KEYS_PER_GET_MAX).contains(&self.keys_per_get) {
             return Err(format!("keys_per_get: {} is too many", self.keys_per_get));
@@ -261,6 +262,7 @@ mod tests {
             threads: 3,
             core: Some(1),
             agents: Vec::new(),
+            net: None,
         }
     }
 

@@ -1,0 +1,259 @@
+//! Connections over coua's own TCP stack: a stack and a queue of a card for each load thread.
+//!
+//! All stacks have the same addresses, and they share out the ports as they go. To whose queue the
+//! segments of a connection come the card decides, or the other end; where they come to another
+//! thread's, its stack tells ours, and the port is tried no more by this thread, but may be by
+//! others. So no connection is slower for the others' being there.
+//!
+//! # Concurrency
+//! While connections are being opened all threads go on turning until the last one is open: an
+//! answer may come to any.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use coua::flags::{Driver, Net};
+use coua::server::userspace::{StackSizes, open_seats, traced};
+use coua_transport::sockets::{Events, Poller, Stream, Token};
+use coua_transport::userspace::af_xdp::Interface;
+use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
+use coua_transport::userspace::{Mac, Network, Seat};
+
+use super::engine::{Engine, Error};
+
+/// One thread's stack, before any of its connections is open.
+pub(super) struct OwnStack {
+    seat: Seat,
+    /// Whom frames go to, where the kernel keeps the answers to that question.
+    neighbour: Option<(IpAddr, Mac)>,
+    opening: Arc<Opening>,
+}
+
+/// What the threads tell one another while they open connections.
+struct Opening {
+    threads: usize,
+    /// By port: taken, or about to be.
+    taken: Box<[AtomicBool]>,
+    /// Threads whose connections are all open.
+    done: AtomicUsize,
+    has_failed: AtomicBool,
+}
+
+/// Bytes that a stack takes for what waits, at most.
+const MEMORY: usize = 256 << 20;
+
+/// Connections that a thread is opening at a time.
+const OPENING_MAX: usize = 256;
+
+/// A turn while connections are opened takes as long at most.
+const TURN: Duration = Duration::from_millis(1);
+
+impl OwnStack {
+    /// Opens a queue of the card for each thread, for so many connections to `to` in all, in the
+    /// network namespace of the calling thread.
+    pub(super) fn open_all(
+        net: &Net,
+        to: SocketAddr,
+        threads: usize,
+        connections: usize,
+    ) -> Result<Vec<OwnStack>, Error> {
+        let failed = |why: String| Error::Net(why.into());
+        let ports = ports(&net.driver);
+        if connections > ports.len() {
+            return Err(failed(format!(
+                "--connections {connections}: from one address there are {} to a server",
+                ports.len()
+            )));
+        }
+        let mut net = net.clone();
+        let mut neighbour = None;
+        if let Driver::Xdp(device) = &net.driver.clone() {
+            let hop = hop(device, net.gateways.first().copied().unwrap_or(to.ip()))
+                .map_err(|why| failed(format!("--net xdp:{device}: {why}")))?;
+            neighbour = Some((hop.next, hop.mac));
+            route(&mut net, to.ip(), &hop)
+                .ok_or_else(|| failed(format!("--net xdp:{device}: give --address")))?;
+        }
+        let sizes = StackSizes {
+            connections: connections.div_ceil(threads) + OPENING_MAX,
+            memory: MEMORY,
+        };
+        let seats = open_seats(&net, threads, &sizes, Some(ports))
+            .map_err(|error| failed(error.to_string()))?;
+        let opening = Arc::new(Opening {
+            threads,
+            taken: (0..=u16::MAX).map(|_| AtomicBool::new(false)).collect(),
+            done: AtomicUsize::new(0),
+            has_failed: AtomicBool::new(false),
+        });
+        let stacks = seats.into_iter().enumerate().map(|(thread, seat)| {
+            let seat = match &net.trace {
+                Some(file) => traced(seat, &trace_path(file.clone(), thread, threads))
+                    .map_err(|error| failed(error.to_string()))?,
+                None => seat,
+            };
+            Ok(OwnStack {
+                seat,
+                neighbour,
+                opening: opening.clone(),
+            })
+        });
+        stacks.collect()
+    }
+
+    /// Opens so many connections, and waits for those of the other threads.
+    pub(super) fn connect(
+        self,
+        to: SocketAddr,
+        connections: usize,
+    ) -> Result<(Poller, Vec<Stream>), Error> {
+        let opening = self.opening.clone();
+        let opened = self.connect_all(to, connections);
+        if opened.is_err() {
+            opening.has_failed.store(true, Relaxed);
+        }
+        opened
+    }
+
+    fn connect_all(
+        self,
+        to: SocketAddr,
+        connections: usize,
+    ) -> Result<(Poller, Vec<Stream>), Error> {
+        /// Nothing is told under it, for nothing listens.
+        const NOBODY: Token = Token(Engine::TIMER);
+        let opening = &*self.opening;
+        let mut poller = Poller::new()?;
+        poller.host(self.seat, NOBODY)?;
+        let mut events = Events::new();
+        let mut streams: Vec<Stream> = Vec::with_capacity(connections);
+        // Places among the streams, with their ports.
+        let mut pending: Vec<(usize, u16)> = Vec::with_capacity(OPENING_MAX);
+        let mut heard_at = Instant::now();
+        let mut is_done = false;
+        while opening.done.load(Relaxed) < opening.threads {
+            drop(poller.wait(&mut events, TURN)?);
+            for (place, port) in std::mem::take(&mut pending) {
+                match streams[place].is_open() {
+                    Ok(true) => heard_at = Instant::now(),
+                    Ok(false) => pending.push((place, port)),
+                    Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                        let (stream, next) = opening.begin(&poller, to)?;
+                        streams[place] = stream;
+                        opening.taken[usize::from(port)].store(false, Relaxed);
+                        pending.push((place, next));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            while pending.len() < OPENING_MAX && streams.len() < connections {
+                let (stream, port) = opening.begin(&poller, to)?;
+                pending.push((streams.len(), port));
+                streams.push(stream);
+            }
+            if let Some((address, mac)) = self.neighbour {
+                poller.introduce(address, mac);
+            }
+            match pending.is_empty() {
+                true if !is_done => {
+                    is_done = true;
+                    opening.done.fetch_add(1, Relaxed);
+                }
+                true => {}
+                false if heard_at.elapsed() > Engine::PATIENCE => {
+                    return Err(opening.silence(streams.len() - pending.len()));
+                }
+                false => {}
+            }
+            if opening.has_failed.load(Relaxed) {
+                return Err(Error::Stopped);
+            }
+        }
+        Ok((poller, streams))
+    }
+}
+
+impl Opening {
+    /// Why nobody answers a thread that has so many connections.
+    fn silence(&self, connections: usize) -> Error {
+        match connections == 0 && self.threads > 1 && self.done.load(Relaxed) > 0 {
+            true => Error::Net(
+                format!(
+                    "--threads {}: one of them gets no answer on its queue; has the link as many at \
+                     its other end?",
+                    self.threads
+                )
+                .into(),
+            ),
+            false => Error::Silent,
+        }
+    }
+
+    /// Begins to open a connection from a port that nobody has.
+    fn begin(&self, poller: &Poller, to: SocketAddr) -> io::Result<(Stream, u16)> {
+        let mut taken = 0;
+        let stream = poller.connect(to, |port| {
+            taken = port;
+            !self.taken[usize::from(port)].swap(true, Relaxed)
+        })?;
+        Ok((stream, taken))
+    }
+}
+
+/// The ports from which connections are opened. Those of AF_XDP are above the ones that the kernel,
+/// whose the address is too, gives to others unless `net.ipv4.ip_local_port_range` says otherwise.
+fn ports(driver: &Driver) -> RangeInclusive<u16> {
+    match driver {
+        Driver::Xdp(_) => 61_000..=65_535,
+        _ => 1024..=65_535,
+    }
+}
+
+/// How the kernel would reach an address by this interface.
+fn hop(device: &str, to: IpAddr) -> Result<Hop, String> {
+    const TRIES: u32 = 300;
+    const EVERY: Duration = Duration::from_millis(10);
+    let interface = Interface::read(device).map_err(|error| error.to_string())?;
+    let mut neighbours = Neighbours::open(interface.index).map_err(|error| error.to_string())?;
+    for _ in 0..TRIES {
+        match neighbours.find(to).map_err(|error| error.to_string())? {
+            Answer::Reachable(hop) => return Ok(hop),
+            Answer::Pending => std::thread::sleep(EVERY),
+            Answer::Silent => break,
+            Answer::Unroutable => return Err(format!("there is no route to {to}")),
+            Answer::Elsewhere { .. } => {
+                return Err(format!("the route to {to} is by another interface"));
+            }
+        }
+    }
+    Err(format!("nobody answers for {to}"))
+}
+
+/// Has the stack go the kernel's way. None where no address is known to come from.
+fn route(net: &mut Net, to: IpAddr, hop: &Hop) -> Option<()> {
+    if net.addresses.is_empty() {
+        // A network that has the other end as a neighbour, or nobody.
+        let len = match (hop.next == to, to.is_ipv4()) {
+            (true, _) => 0,
+            (false, true) => 32,
+            (false, false) => 128,
+        };
+        net.addresses = vec![Network::new(hop.source?, len)?];
+        if hop.next != to {
+            net.gateways = vec![hop.next];
+        }
+    }
+    Some(())
+}
+
+fn trace_path(mut file: PathBuf, thread: usize, threads: usize) -> PathBuf {
+    if threads > 1 {
+        file.as_mut_os_string().push(format!(".{thread}"));
+    }
+    file
+}
