@@ -131,10 +131,9 @@ impl Engine {
     /// Waits for the replies to what is in flight and asks nothing more. Whoever pauses between two
     /// stretches does this first, or the pause would be a part of their latency.
     pub(super) fn drain(&mut self, measured: &mut Measured) -> Result<(), Error> {
-        let mut ready = Vec::with_capacity(self.links.len());
         while self.links.iter().any(|link| link.in_flight() > 0) {
             self.wait(Duration::from_millis(100))?;
-            self.serve(&mut ready, measured)?;
+            self.serve(measured, |_, _, _| Ok(()))?;
         }
         self.settle(Self::QUIET)
     }
@@ -151,15 +150,16 @@ impl Engine {
             *is_busy = self.refill(index, &mut measured)?;
             busy += usize::from(*is_busy);
         }
-        let mut ready = Vec::with_capacity(self.links.len());
         while more(self.clock.now_ns(), busy > 0) {
             self.wait(Duration::from_secs(1))?;
-            self.serve(&mut ready, &mut measured)?;
-            for &index in &ready {
+            // The next request leaves before the next reply is read: else the server would have nothing
+            // to do while the replies of a wake-up are read, and the load nothing while it answers.
+            self.serve(&mut measured, |engine, index, measured| {
                 busy -= usize::from(is_busy[index]);
-                is_busy[index] = self.refill(index, &mut measured)?;
+                is_busy[index] = engine.refill(index, measured)?;
                 busy += usize::from(is_busy[index]);
-            }
+                Ok(())
+            })?;
         }
         stretch.end(self, &mut measured);
         Ok(measured)
@@ -220,16 +220,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Receives on the connections that are ready, and says which they were. A server that is silent
+    /// Receives on the connections that are ready, and calls `then` after each. A server that is silent
     /// while something is in flight is given up in the end.
     pub(super) fn serve(
         &mut self,
-        ready: &mut Vec<usize>,
         measured: &mut Measured,
+        mut then: impl FnMut(&mut Engine, usize, &mut Measured) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        ready.clear();
         let now_ns = self.clock.now_ns();
-        for &data in &self.events {
+        for event in 0..self.events.len() {
+            let data = self.events[event];
             if data == Self::TIMER {
                 continue;
             }
@@ -238,11 +238,11 @@ impl Engine {
             let link = &mut self.links[index];
             link.send(self.clock, measured)?;
             link.receive(&mut self.input, self.clock, measured)?;
-            ready.push(index);
+            then(self, index, measured)?;
         }
         if now_ns - self.given_up_at_ns > Self::GIVE_UP_NS {
             self.given_up_at_ns = now_ns;
-            self.look_round(now_ns, ready, measured)?;
+            self.look_round(now_ns, measured, then)?;
         }
         self.progress.store(measured.replies, Ordering::Relaxed);
         Ok(())
@@ -251,20 +251,21 @@ impl Engine {
     fn look_round(
         &mut self,
         now_ns: u64,
-        ready: &mut Vec<usize>,
         measured: &mut Measured,
+        mut then: impl FnMut(&mut Engine, usize, &mut Measured) -> Result<(), Error>,
     ) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
         let mut waiting = false;
-        for (index, link) in self.links.iter_mut().enumerate() {
+        for index in 0..self.links.len() {
+            let link = &mut self.links[index];
             let before = link.in_flight();
             link.give_up(now_ns, measured);
-            if link.in_flight() < before && !ready.contains(&index) {
-                ready.push(index);
+            if link.in_flight() < before {
+                then(self, index, measured)?;
             }
-            waiting |= link.in_flight() > 0;
+            waiting |= self.links[index].in_flight() > 0;
         }
         if !waiting {
             self.heard_at_ns = now_ns;

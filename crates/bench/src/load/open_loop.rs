@@ -25,8 +25,10 @@ use super::schedule::{Pace, Schedule};
 #[derive(Debug)]
 pub(super) struct OpenLoop<'a> {
     engine: &'a mut Engine,
-    /// Wakes the thread when the next request is due; the poller's own time-outs come later than asked.
+    /// Wakes the thread when the next request is due; the poller's own time-outs are in milliseconds.
     timer: OwnedFd,
+    /// When it goes off, or has gone off.
+    armed_for_ns: u64,
     /// Connections with room for a request, the one that has had it longest first.
     free: VecDeque<usize>,
     /// Whether a connection stands in `free`.
@@ -51,6 +53,7 @@ impl<'a> OpenLoop<'a> {
         let count = engine.links.len();
         Ok(OpenLoop {
             timer,
+            armed_for_ns: 0,
             free: VecDeque::with_capacity(count),
             is_free: vec![false; count],
             written: Vec::with_capacity(count),
@@ -140,12 +143,12 @@ impl<'a> OpenLoop<'a> {
             self.engine.wait(Duration::from_millis(10))?;
         } else if wait_ns < Self::SPIN_NS {
             self.engine.wait(Duration::ZERO)?;
-        } else if self.engine.has_stack {
-            // It asks the card for some time before it sleeps, and each time the timer would be set.
-            let time = Duration::from_nanos(wait_ns - Self::SPIN_NS);
-            self.engine.wait(time)?;
         } else {
-            self.arm(wait_ns)?;
+            // A stack of our own asks its card for a while before it sleeps, and is here each time.
+            if self.armed_for_ns != next_ns {
+                self.arm(wait_ns)?;
+                self.armed_for_ns = next_ns;
+            }
             self.engine.wait(Duration::from_secs(1))?;
         }
         self.receive(measured)
@@ -154,14 +157,17 @@ impl<'a> OpenLoop<'a> {
     fn receive(&mut self, measured: &mut Measured) -> Result<(), Error> {
         let none_free = self.free.is_empty();
         let mut ready = std::mem::take(&mut self.ready);
-        self.engine.serve(&mut ready, measured)?;
-        for &index in &ready {
+        self.engine.serve(measured, |_, index, _| {
+            ready.push(index);
+            Ok(())
+        })?;
+        for index in ready.drain(..) {
             self.note_free(index);
         }
+        self.ready = ready;
         if none_free && !self.free.is_empty() {
             self.freed_at_ns = self.engine.clock.now_ns();
         }
-        self.ready = ready;
         Ok(())
     }
 
