@@ -305,7 +305,14 @@ fn wait_beside<'e>(
     host.end_turn();
     before_sleep();
     host.set_asleep(true);
-    let ready = wait_for(epoll, room, sleep);
+    let ready = match host.card().descriptor() {
+        Some(_) => wait_for(epoll, room, sleep),
+        None => {
+            // A nap. The kernel would make a millisecond of it.
+            std::thread::sleep(sleep);
+            wait_for(epoll, room, Duration::ZERO)
+        }
+    };
     host.set_asleep(false);
     host.begin_turn(userspace);
     ready
