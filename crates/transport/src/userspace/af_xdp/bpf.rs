@@ -167,7 +167,13 @@ pub(super) struct Refusal {
 impl Program {
     /// Has the kernel check and compile it.
     pub(super) fn load(instructions: &[Instruction]) -> Result<Program, Refusal> {
-        match Program::load_with(instructions, &mut []) {
+        /// The verifier gives up where a signal is pending, and then takes the program the next time.
+        const TRIES: usize = 5;
+        let again = Some(Errno::AGAIN.raw_os_error());
+        let loaded = (1..TRIES)
+            .map(|_| Program::load_with(instructions, &mut []))
+            .find(|loaded| !matches!(loaded, Err(error) if error.raw_os_error() == again));
+        match loaded.unwrap_or_else(|| Program::load_with(instructions, &mut [])) {
             Ok(program) => Ok(program),
             Err(source) => {
                 let refused = [Errno::ACCESS, Errno::INVAL].map(|errno| errno.raw_os_error());
