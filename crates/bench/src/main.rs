@@ -165,6 +165,7 @@ mod tests {
             ("compare coua redis", &["SERVER", "redis", "{port}"]),
             ("compare coua --server-cores x", &["--server-cores", "0-3"]),
             ("compare coua --target a:1", &["--target"]),
+            ("compare coua --net packet", &["--net", "xdp"]),
             ("figure web-pages", &["<NAME>", "throughput-by-workers"]),
             ("figure latency --workers 0", &["--workers", "1..=1024"]),
             (

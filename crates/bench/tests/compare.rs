@@ -95,14 +95,16 @@ fn stacks_are_compared_with_the_kernels() {
         return;
     }
     let servers = ["coua", "coua --net packet -t 2", "coua --net xdp"];
-    let outcome = compare(&servers, &format!("{BRIEF} --mix get=9,set=1"));
-    for server in outcome["servers"].as_array().unwrap() {
-        let sample = &server["outcome"]["repetitions"][2];
-        assert!(sample["hits"].as_u64().unwrap() > 0, "{sample}");
-        assert_eq!(
-            (&sample["wrong"], &sample["errors"]),
-            (&0.into(), &0.into())
-        );
+    for load in ["", "--net xdp --threads 2"] {
+        let outcome = compare(&servers, &format!("{BRIEF} --mix get=9,set=1 {load}"));
+        for server in outcome["servers"].as_array().unwrap() {
+            let sample = &server["outcome"]["repetitions"][2];
+            assert!(sample["hits"].as_u64().unwrap() > 0, "{sample}");
+            assert_eq!(
+                (&sample["wrong"], &sample["errors"]),
+                (&0.into(), &0.into())
+            );
+        }
     }
     let flags = format!("{BRIEF} --dialect mirror --key-size 16");
     compare(

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use clap::Args;
+use coua::flags::Driver;
 use serde::Serialize;
 
 use super::load_flags::{ItemFlags, ServerFlags, gather};
@@ -51,6 +52,11 @@ struct Outcome {
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, items) = (&flags.server, &flags.items);
     let setup = server.setup(flags.depth)?;
+    let by_dpdk = matches!(&setup.net, Some(net) if matches!(net.driver, Driver::Dpdk { .. }));
+    ensure!(
+        !(flags.counters && by_dpdk),
+        "--counters takes a second team, and --net dpdk opens its port once: leave one of them out"
+    );
     let measured = store(&setup, items, server.team.dialect, flags.counters)?;
     let seconds = measured.elapsed.as_secs_f64().max(1e-9);
     let outcome = Outcome {

@@ -1,6 +1,6 @@
 //! The kinds of links, and what opens their ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -25,8 +25,11 @@ pub(crate) enum End {
 }
 
 /// What every process is started with: memory of its own in huge pages, no card, few words.
-const COMMON: &str = "--no-pci --in-memory --no-telemetry -m 64 --single-file-segments \
+const COMMON: &str = "--no-pci --in-memory --no-telemetry --single-file-segments \
     --log-level=lib.eal:4 --log-level=lib.vhost.*:4";
+
+/// MiB of memory for a link's frames.
+const MEMORY: usize = 64;
 
 impl Kind {
     /// As on a command line.
@@ -39,22 +42,33 @@ impl Kind {
 
     /// The arguments of DPDK's environment for an end, which finds the other by a unix socket.
     pub(crate) fn arguments(self, end: End, socket: &Path) -> String {
-        let socket = socket.display();
+        let memif = |role| memif(0, role, socket);
+        let path = socket.display();
         let device = match (self, end) {
-            (Kind::Memif, _) => {
-                let role = if end == End::Server {
-                    "server"
-                } else {
-                    "client"
-                };
-                format!("net_memif0,role={role},socket={socket},socket-abstract=no,rsize=10")
-            }
-            (Kind::Vhost, End::Server) => format!("net_vhost0,iface={socket},queues=1"),
+            (Kind::Memif, End::Server) => memif("server"),
+            (Kind::Memif, End::Client) => memif("client"),
+            (Kind::Vhost, End::Server) => format!("net_vhost0,iface={path},queues=1"),
             (Kind::Vhost, End::Client) => {
-                format!("net_virtio_user0,path={socket},queues=1,queue_size=1024")
+                format!("net_virtio_user0,path={path},queues=1,queue_size=1024")
             }
         };
-        format!("{COMMON} --vdev={device}")
+        format!("{COMMON} -m {MEMORY} --vdev={device}")
+    }
+
+    /// The arguments of a process that is the client of several memif links, in the order of their
+    /// sockets.
+    pub(crate) fn memif_clients(sockets: impl Iterator<Item = PathBuf>) -> String {
+        let devices: Vec<String> = sockets
+            .enumerate()
+            .map(|(link, socket)| memif(link, "client", &socket))
+            .collect();
+        let memory = MEMORY * devices.len();
+        format!("{COMMON} -m {memory} --vdev={}", devices.join(" --vdev="))
+    }
+
+    /// DPDK's name of the port of one of those links.
+    pub(crate) fn memif_port(link: usize) -> String {
+        format!("net_memif{link}")
     }
 
     /// Opens an end, and waits for nobody.
@@ -67,6 +81,12 @@ impl Kind {
             )
         })
     }
+}
+
+/// A device at one end of a memif link.
+fn memif(link: usize, role: &str, socket: &Path) -> String {
+    let (port, socket) = (Kind::memif_port(link), socket.display());
+    format!("{port},role={role},socket={socket},socket-abstract=no,rsize=10")
 }
 
 #[cfg(feature = "dpdk")]

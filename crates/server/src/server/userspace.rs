@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+#[cfg(feature = "dpdk")]
+use std::sync::{Mutex, PoisonError};
 
 use coua_transport::userspace::af_xdp::{self, XdpNic};
 use coua_transport::userspace::packet::{PacketSocket, Tap};
@@ -158,7 +160,7 @@ fn cards(
         Driver::Dpdk { .. } => Err(failed("dpdk", "this coua was built without it")),
         #[cfg(feature = "dpdk")]
         Driver::Dpdk { arguments, port } => {
-            let eal = dpdk::Eal::start(arguments).map_err(|error| failed("dpdk", error))?;
+            let eal = start_eal(arguments)?;
             let options = dpdk::PortOptions {
                 name: port.clone(),
                 queues: u16::try_from(workers).map_err(|_| failed("dpdk", "-t: too many"))?,
@@ -205,6 +207,22 @@ fn cards(
             let found = found.collect();
             let cards = opened.nics.into_iter().map(|nic| Card::Xdp(Box::new(nic)));
             Ok((name, cards.collect(), found))
+        }
+    }
+}
+
+/// Starts DPDK's environment, which is once in a process, or gives the one that has been started with
+/// the same arguments.
+#[cfg(feature = "dpdk")]
+fn start_eal(arguments: &str) -> Result<dpdk::Eal, StartError> {
+    static STARTED: Mutex<Option<(String, dpdk::Eal)>> = Mutex::new(None);
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*started {
+        Some((with, eal)) if with == arguments => Ok(*eal),
+        _ => {
+            let eal = dpdk::Eal::start(arguments).map_err(|error| failed("dpdk", error))?;
+            *started = Some((arguments.to_owned(), eal));
+            Ok(eal)
         }
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::ground::Ground;
 use super::recipe::{Needs, Recipe, Running};
+use super::stack::{Links, LoadStack};
 use crate::cable::Cable;
 use crate::commands::fill;
 use crate::commands::load_flags::{LoadFlags, TeamFlags};
@@ -12,11 +13,15 @@ use crate::commands::run::{Bench, Outcome, Sample, Search};
 use crate::cpu;
 use crate::load::{Dialect, Measured, Setup};
 use crate::report;
+use crate::target::Target;
 
 /// Servers that are started and filled, of which only the one runs that is being measured: others
 /// may poll.
 pub(crate) struct Contest<'a> {
     team: &'a TeamFlags,
+    /// A stack of the load's own, to all servers but those on memif links.
+    load_stack: Option<LoadStack>,
+    links: Option<Links>,
     load_cores: Vec<usize>,
     contestants: Vec<Contestant>,
 }
@@ -25,6 +30,8 @@ struct Contestant {
     name: String,
     version: Option<String>,
     running: Running,
+    /// Its number among the memif links, where it is at one.
+    link: Option<usize>,
 }
 
 /// What one server came to.
@@ -58,6 +65,7 @@ impl<'a> Contest<'a> {
         ground: &Ground,
         team: &'a TeamFlags,
         load: &LoadFlags,
+        load_stack: Option<LoadStack>,
     ) -> anyhow::Result<Contest<'a>> {
         for recipe in recipes {
             ensure!(
@@ -66,20 +74,32 @@ impl<'a> Contest<'a> {
                 recipe.name()
             );
         }
-        let needs = Needs::of(team);
-        let cabled = ground.veth || recipes.iter().any(Recipe::needs_cable);
+        let links = recipes.iter().filter(|recipe| recipe.needs_link()).count();
+        ensure!(
+            team.dialect != Dialect::Udp || load_stack.is_none() && links == 0,
+            "the load's own stack speaks TCP only: --dialect text, meta or binary"
+        );
+        let load_queues = load_stack.map_or(0, |_| team.threads as usize);
+        let needs = Needs::of(team).with_load_queues(load_queues);
+        let cabled = ground.veth || load_stack.is_some() || recipes.iter().any(Recipe::needs_cable);
         if cabled {
             Cable::check_rights()?;
         }
         let mut contest = Contest {
             team,
+            load_stack,
+            links: (links > 0).then(|| Links::new(links)).transpose()?,
             load_cores: ground.load_cores()?,
             contestants: Vec::new(),
         };
+        let mut next_link = 0..links;
         for recipe in recipes {
             let name = recipe.name();
+            let link = recipe.needs_link().then(|| next_link.next()).flatten();
+            let socket = contest.links.as_ref().zip(link);
+            let socket = socket.map(|(links, link)| links.socket(link));
             let running = recipe
-                .start(ground, cabled, needs)
+                .start_at_link(ground, cabled, needs, socket.as_deref())
                 .with_context(|| name.to_owned())?;
             report::progress(format_args!("{name}: `{}`", running.command));
             let version = recipe.has_version().then(|| {
@@ -90,6 +110,7 @@ impl<'a> Contest<'a> {
                 name: name.to_owned(),
                 version: version.transpose()?,
                 running,
+                link,
             };
             if !recipe.is_echo() {
                 let filled = contest.fill(&contestant, load);
@@ -114,6 +135,22 @@ impl<'a> Contest<'a> {
         self.team.setup(running.target(), &[], depth)
     }
 
+    /// Over what the load goes: the kernel's sockets, or a stack of its own.
+    fn load_setup(&self, contestant: &Contestant, depth: u32) -> anyhow::Result<Setup> {
+        let setup = self.setup(&contestant.running, depth)?;
+        Ok(match (&self.links, contestant.link, &setup.target) {
+            (Some(links), Some(link), Target::Tcp(address)) => Setup {
+                target: Target::Tcp(Links::server(address.port())),
+                net: Some(links.load_end(link)),
+                ..setup
+            },
+            _ => Setup {
+                net: self.load_stack.map(LoadStack::net),
+                ..setup
+            },
+        })
+    }
+
     fn fill(&self, contestant: &Contestant, load: &LoadFlags) -> anyhow::Result<()> {
         let setup = self.setup(&contestant.running, Self::FILLING_DEPTH)?;
         let counts = load.mix.as_ref().is_some_and(|mix| mix.counts());
@@ -128,7 +165,7 @@ impl<'a> Contest<'a> {
     pub(crate) fn measure(&self, load: &LoadFlags, rounds: u32) -> anyhow::Result<Vec<Side>> {
         let benches = self.contestants.iter().map(|contestant| {
             let running = &contestant.running;
-            let setup = self.setup(running, load.depth)?;
+            let setup = self.load_setup(contestant, load.depth)?;
             let owner = running.server.owner();
             running.server.resume()?;
             let bench = self.at_load(running, || {

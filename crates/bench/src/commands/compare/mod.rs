@@ -4,6 +4,7 @@ mod contest;
 mod ground;
 mod outcome;
 mod recipe;
+mod stack;
 
 use anyhow::ensure;
 use clap::Args;
@@ -12,6 +13,7 @@ pub(crate) use contest::{Contest, Side};
 pub(crate) use ground::Ground;
 use outcome::Outcome;
 pub(crate) use recipe::{Needs, Recipe};
+use stack::LoadStack;
 
 use super::load_flags::{LoadFlags, TeamFlags};
 use crate::report;
@@ -32,6 +34,10 @@ pub(crate) struct Flags {
     team: TeamFlags,
     #[command(flatten)]
     load: LoadFlags,
+    /// The load on coua's own TCP stack, over cables between network namespaces; servers that say
+    /// --net memif have that in any case
+    #[arg(long, value_enum)]
+    net: Option<LoadStack>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -51,6 +57,10 @@ Examples:
     coua-bench compare coua old=./older/coua 'coua -s {socket}' 'unix-old=./older/coua -s {socket}'
   The kernel's TCP and coua's own stack, over a cable between two network namespaces (needs root)
     coua-bench compare coua 'coua --net xdp' 'coua --net packet' memcached
+  The same, with a load that goes past the kernel too
+    coua-bench compare coua 'coua --net xdp' memcached --net xdp
+  Over shared memory, both sides on coua's own stack (built with --features dpdk)
+    coua-bench compare 'coua --net memif' memcached --connections 512
   A TCP ping-pong of 16 bytes, without a cache
     coua-bench compare echo 'echo --net xdp' --dialect mirror --key-size 16 --connections 32
   Any other server
@@ -64,7 +74,8 @@ is a search.";
 /// Measures all servers and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let load = &flags.load;
-    let contest = Contest::prepare(&flags.servers, &flags.ground, &flags.team, load)?;
+    let (ground, team) = (&flags.ground, &flags.team);
+    let contest = Contest::prepare(&flags.servers, ground, team, load, flags.net)?;
     let sides = contest.measure(load, load.repetitions.unwrap_or(ROUNDS))?;
     drop(contest);
     let outcome = Outcome::new(load, sides);

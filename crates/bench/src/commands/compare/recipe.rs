@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::ground::Ground;
-use crate::cable::{Cable, DEVICE, Holder, SERVER, SERVER_NETWORK};
+use super::stack::Stack;
+use crate::cable::{Cable, Holder, SERVER};
 use crate::commands::load_flags::TeamFlags;
 use crate::load::Dialect;
 use crate::process::{self, Folder, Server};
@@ -39,54 +40,6 @@ enum Program {
     Other(String),
 }
 
-/// A stack of the server's own, by its driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stack {
-    Packet,
-    Xdp,
-    Dpdk,
-}
-
-impl Stack {
-    /// DPDK on a packet socket, where nothing else is said.
-    const DPDK: &str = "--no-pci --in-memory --no-telemetry -m 64 --vdev=net_af_packet0,iface=eth0";
-
-    fn parse(text: &str) -> Result<Stack, String> {
-        match text {
-            "packet" => Ok(Stack::Packet),
-            "xdp" => Ok(Stack::Xdp),
-            "dpdk" => Ok(Stack::Dpdk),
-            _ => Err(format!(
-                "--net {text}: give packet, xdp or dpdk alone; the cable to serve on is made here"
-            )),
-        }
-    }
-
-    /// What stands behind `--net`, and what goes with it.
-    fn words(self, has: impl Fn(&str) -> bool) -> Vec<String> {
-        let mut words = vec!["--net".to_owned()];
-        words.push(match self {
-            Stack::Packet => format!("packet:{DEVICE}"),
-            Stack::Xdp => format!("xdp:{DEVICE}"),
-            Stack::Dpdk => "dpdk".to_owned(),
-        });
-        if self != Stack::Xdp && !has("--address") {
-            words.extend(["--address".to_owned(), SERVER_NETWORK.to_owned()]);
-        }
-        if self == Stack::Dpdk && !has("--dpdk-args") {
-            words.extend(["--dpdk-args".to_owned(), Self::DPDK.to_owned()]);
-        }
-        words
-    }
-
-    fn holder(self) -> Holder {
-        match self {
-            Stack::Xdp => Holder::Shared,
-            Stack::Packet | Stack::Dpdk => Holder::Server,
-        }
-    }
-}
-
 /// What a server must be able to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
@@ -94,6 +47,8 @@ pub(crate) struct Needs {
     connections: u32,
     /// It serves datagrams too.
     udp: bool,
+    /// Queues of AF_XDP at the load's end of a cable; 0 where the load is on the kernel's TCP.
+    load_queues: usize,
 }
 
 impl Needs {
@@ -102,6 +57,15 @@ impl Needs {
         Needs {
             connections: team.connections,
             udp: team.dialect == Dialect::Udp,
+            load_queues: 0,
+        }
+    }
+
+    /// The same, with a load that has so many queues of AF_XDP.
+    pub(super) fn with_load_queues(self, load_queues: usize) -> Needs {
+        Needs {
+            load_queues,
+            ..self
         }
     }
 
@@ -110,6 +74,7 @@ impl Needs {
         Needs {
             connections,
             udp: false,
+            load_queues: 0,
         }
     }
 }
@@ -185,7 +150,12 @@ impl Recipe {
 
     /// Whether it serves on a stack of its own, at the end of a cable.
     pub(crate) fn needs_cable(&self) -> bool {
-        self.stack.is_some()
+        self.stack.is_some() && !self.needs_link()
+    }
+
+    /// Whether it serves on a memif link.
+    pub(super) fn needs_link(&self) -> bool {
+        self.stack == Some(Stack::Memif)
     }
 
     /// The value of a flag's last occurrence, which is the one that counts.
@@ -211,12 +181,31 @@ impl Recipe {
         cabled: bool,
         needs: Needs,
     ) -> anyhow::Result<Running> {
+        self.start_at_link(ground, cabled, needs, None)
+    }
+
+    /// As [`start`](Self::start), or at the end of a memif link with this socket where it needs that.
+    pub(super) fn start_at_link(
+        &self,
+        ground: &Ground,
+        cabled: bool,
+        needs: Needs,
+        link: Option<&Path>,
+    ) -> anyhow::Result<Running> {
         let stack = self.stack;
-        let cable = match cabled || stack.is_some() {
+        ensure!(
+            link.is_some() || !self.needs_link(),
+            "--net memif is for compare: other loads have no end of such a link"
+        );
+        let cable = match (cabled || self.needs_cable()) && !self.needs_link() {
             true => {
-                let holder = stack.map_or(Holder::Kernel, Stack::holder);
+                let holder = match stack {
+                    None if needs.load_queues > 0 => Holder::Shared,
+                    None => Holder::Kernel,
+                    Some(stack) => stack.holder(),
+                };
                 let queues = stack.map_or(1, |_| self.queues());
-                Some(Cable::lay(holder, queues)?)
+                Some(Cable::lay(holder, queues.max(needs.load_queues))?)
             }
             false => None,
         };
@@ -226,7 +215,8 @@ impl Recipe {
         };
         let mut words = match stack {
             Some(stack) => {
-                let mut words = stack.words(|flag| self.value_of(flag).is_some());
+                let has = |flag: &str| self.value_of(flag).is_some();
+                let mut words = stack.words(link.unwrap_or(Path::new("")), has);
                 words.extend(self.words.iter().cloned());
                 words
             }
@@ -360,10 +350,14 @@ impl FromStr for Recipe {
             ));
         }
         let net = value_of(&words, "--net").filter(|_| is_known);
+        let stack = net.map(Stack::parse).transpose()?;
+        if program == Program::Echo && stack == Some(Stack::Memif) {
+            return Err("echo --net memif: echo has packet and xdp".to_owned());
+        }
         Ok(Recipe {
             name: name.to_owned(),
             program,
-            stack: net.map(Stack::parse).transpose()?,
+            stack,
             words: match is_known {
                 true => words_without(&words, "--net"),
                 false => words,
@@ -432,8 +426,9 @@ mod tests {
             ("coua 'x", "expected coua"),
             ("coua -p 11211", "-p"),
             ("memcached --listen=::1", "--listen=::1"),
-            ("coua --net tap", "give packet, xdp or dpdk"),
-            ("echo --net=xdp:eth1", "give packet, xdp or dpdk"),
+            ("coua --net tap", "give packet, xdp, dpdk or memif"),
+            ("echo --net memif", "packet and xdp"),
+            ("echo --net=xdp:eth1", "give packet, xdp, dpdk or memif"),
         ] {
             let error = text.parse::<Recipe>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
@@ -447,10 +442,12 @@ mod tests {
         let stack = packet.stack.unwrap();
         assert_eq!(stack, Stack::Packet);
         assert_eq!(
-            stack.words(|_| false),
+            stack.words(Path::new(""), |_| false),
             ["--net", "packet:eth0", "--address", "10.77.0.1/24"]
         );
         assert_eq!(packet.words, ["-t", "2"]);
+        let memif = recipe("coua --net memif");
+        assert!(memif.needs_link() && !memif.needs_cable());
         assert_eq!(recipe("echo --net xdp").stack, Some(Stack::Xdp));
         let own = recipe("./coua --net xdp:eth7 -p {port}");
         assert_eq!((own.needs_cable(), own.words.len()), (false, 4));

@@ -25,7 +25,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     let mut panels = Vec::new();
     for count in flags.workers()? {
         let (recipes, workers) = (flags.servers(count)?, counted(count));
-        let contest = Contest::prepare(&recipes, &flags.ground, &closed.team, &closed.flags)?;
+        let contest = Contest::prepare(&recipes, &flags.ground, &closed.team, &closed.flags, None)?;
         report::progress(format_args!("{workers}, closed loop"));
         let sides = contest.measure(&closed.flags, 1)?;
         let kernels = sides.first();

@@ -108,7 +108,7 @@ fn sides(
         part.words
     );
     let load = flags.load(&words, 5.0)?;
-    let contest = Contest::prepare(recipes, &flags.ground, &load.team, &load.flags)?;
+    let contest = Contest::prepare(recipes, &flags.ground, &load.team, &load.flags, None)?;
     contest.measure(&load.flags, flags.repetitions)
 }
 

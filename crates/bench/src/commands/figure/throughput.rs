@@ -30,7 +30,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     for &count in &workers {
         let recipes = flags.servers(count)?;
         let (team, items) = (&loads[0].team, &loads[0].flags);
-        let contest = Contest::prepare(&recipes, &flags.ground, team, items)?;
+        let contest = Contest::prepare(&recipes, &flags.ground, team, items, None)?;
         for ((load, places), (mix, _)) in loads.iter().zip(&mut places).zip(MIXES) {
             report::progress(format_args!("{}, {mix}", counted(count)));
             let sides = contest.measure(&load.flags, flags.repetitions)?;

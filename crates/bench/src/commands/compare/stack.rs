@@ -1,0 +1,181 @@
+//! Where a server is that does not serve on the kernel's sockets, and where the load is.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use coua::flags::{Driver, Net};
+use coua_transport::userspace::{Network, Polling};
+
+use crate::cable::{DEVICE, Holder, SERVER_NETWORK};
+use crate::link::{End, Kind};
+use crate::process::Folder;
+
+/// A stack of the server's own, by its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stack {
+    Packet,
+    Xdp,
+    Dpdk,
+    /// DPDK on shared memory: the load is at its other end, without a cable.
+    Memif,
+}
+
+/// The server's address on a memif link.
+const MEMIF_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const MEMIF_SERVER_NETWORK: &str = "10.0.0.1/8";
+/// The load's.
+const MEMIF_LOAD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const MEMIF_LEN: u8 = 8;
+
+impl Stack {
+    /// DPDK on a packet socket, where nothing else is said.
+    const DPDK: &str = "--no-pci --in-memory --no-telemetry -m 64 --vdev=net_af_packet0,iface=eth0";
+
+    pub(super) fn parse(text: &str) -> Result<Stack, String> {
+        match text {
+            "packet" => Ok(Stack::Packet),
+            "xdp" => Ok(Stack::Xdp),
+            "dpdk" => Ok(Stack::Dpdk),
+            "memif" => Ok(Stack::Memif),
+            _ => Err(format!(
+                "--net {text}: give packet, xdp, dpdk or memif alone; the cable or link to serve on \
+                 is made here"
+            )),
+        }
+    }
+
+    /// What stands behind `--net`, and what goes with it. `link` is the socket of a memif link.
+    pub(super) fn words(self, link: &Path, has: impl Fn(&str) -> bool) -> Vec<String> {
+        let driver = match self {
+            Stack::Packet => format!("packet:{DEVICE}"),
+            Stack::Xdp => format!("xdp:{DEVICE}"),
+            Stack::Dpdk | Stack::Memif => "dpdk".to_owned(),
+        };
+        let address = match self {
+            Stack::Xdp => None,
+            Stack::Packet | Stack::Dpdk => Some(SERVER_NETWORK),
+            Stack::Memif => Some(MEMIF_SERVER_NETWORK),
+        };
+        let arguments = match self {
+            Stack::Packet | Stack::Xdp => None,
+            Stack::Dpdk => Some(Self::DPDK.to_owned()),
+            Stack::Memif => Some(Kind::Memif.arguments(End::Server, link)),
+        };
+        let polling = (self == Stack::Memif).then_some("busy");
+        let others = [
+            ("--address", address.map(str::to_owned)),
+            ("--dpdk-args", arguments),
+            ("--poll", polling.map(str::to_owned)),
+        ];
+        let others = others.into_iter().filter(|(flag, _)| !has(flag));
+        let mut words = vec!["--net".to_owned(), driver];
+        for (flag, value) in others {
+            words.extend(
+                value
+                    .map(|value| [flag.to_owned(), value])
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        words
+    }
+
+    /// Whose the address at the server's end of a cable is.
+    pub(super) fn holder(self) -> Holder {
+        match self {
+            Stack::Xdp => Holder::Shared,
+            Stack::Packet | Stack::Dpdk | Stack::Memif => Holder::Server,
+        }
+    }
+}
+
+/// A stack of the load's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LoadStack {
+    /// AF_XDP, at the load's end of each cable
+    Xdp,
+}
+
+impl LoadStack {
+    /// As the load generator's flags say it.
+    pub(super) fn net(self) -> Net {
+        match self {
+            LoadStack::Xdp => net(Driver::Xdp(DEVICE.to_owned()), Vec::new()),
+        }
+    }
+}
+
+/// The memif links of all servers that have one. DPDK's environment is once in a process, so that
+/// the load opens its ends of all of them together.
+#[derive(Debug)]
+pub(super) struct Links {
+    folder: Folder,
+    count: usize,
+}
+
+impl Links {
+    /// So many links, of which none is there yet.
+    pub(super) fn new(count: usize) -> std::io::Result<Links> {
+        let folder = Folder::new()?;
+        Ok(Links { folder, count })
+    }
+
+    /// The socket at which the ends of one meet.
+    pub(super) fn socket(&self, link: usize) -> PathBuf {
+        self.folder.path(&format!("memif{link}"))
+    }
+
+    /// The load's end of one.
+    pub(super) fn load_end(&self, link: usize) -> Net {
+        let sockets = (0..self.count).map(|link| self.socket(link));
+        let driver = Driver::Dpdk {
+            arguments: Kind::memif_clients(sockets),
+            port: Some(Kind::memif_port(link)),
+        };
+        let address = Network::new(MEMIF_LOAD, MEMIF_LEN).expect("an address of IPv4");
+        net(driver, vec![address])
+    }
+
+    /// Where the server is at its end of a link.
+    pub(super) fn server(port: u16) -> SocketAddr {
+        (MEMIF_SERVER, port).into()
+    }
+}
+
+fn net(driver: Driver, addresses: Vec<Network>) -> Net {
+    Net {
+        driver,
+        addresses,
+        gateways: Vec::new(),
+        allow: Vec::new(),
+        polling: Polling::Busy,
+        trace: None,
+        port: 0,
+        udp_port: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ends_of_the_load_are_opened_with_the_same_arguments() {
+        let links = Links::new(2).unwrap();
+        let arguments = [0, 1].map(|link| match links.load_end(link).driver {
+            Driver::Dpdk { arguments, port } => {
+                assert_eq!(port, Some(format!("net_memif{link}")));
+                arguments
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(arguments[0], arguments[1]);
+        for link in [0, 1] {
+            let socket = links.socket(link);
+            assert!(arguments[0].contains(&socket.display().to_string()));
+            let words = Stack::Memif.words(&socket, |_| false).join(" ");
+            assert!(words.contains(&format!("role=server,socket={}", socket.display())));
+        }
+    }
+}
