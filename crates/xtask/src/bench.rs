@@ -36,6 +36,10 @@ enum What {
     Server,
     /// coua on its own TCP stack over a DPDK link, beside memcached on the kernel's
     Net,
+    /// Servers that are named, in turns: coua, memcached, or any other
+    Compare,
+    /// A published figure, measured again and drawn beside the paper's numbers
+    Figure,
 }
 
 impl What {
@@ -50,14 +54,17 @@ impl What {
             What::Memory => "memory",
             What::Server => "server",
             What::Net => "net",
+            What::Compare => "compare",
+            What::Figure => "figure",
         }
     }
 
-    /// What it needs to be built with.
-    fn features(self) -> &'static [&'static str] {
-        match self {
-            What::Net => &["--features", "coua/dpdk,coua-bench/dpdk"],
-            _ => &[],
+    /// What it needs to be built with, with these arguments.
+    fn features(self, rest: &[String]) -> &'static [&'static str] {
+        let names_link = |word: &String| word.contains("dpdk") || word.contains("memif");
+        match self == What::Net || rest.iter().any(names_link) {
+            true => &["--features", "coua/dpdk,coua-bench/dpdk"],
+            false => &[],
         }
     }
 }
@@ -67,7 +74,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.what == What::All {
         return all::run(&flags.rest);
     }
-    build(flags.what)?;
+    build(flags.what, &flags.rest)?;
     run_command(
         program(target_program("coua-bench"))
             .arg(flags.what.name())
@@ -76,11 +83,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// Builds the benchmark, and the server that is shipped, which some of them start.
-fn build(what: What) -> anyhow::Result<()> {
+fn build(what: What, rest: &[String]) -> anyhow::Result<()> {
     run_command(
         cargo()
             .args(["build", "--release", "-p", "coua", "-p", "coua-bench"])
-            .args(what.features()),
+            .args(what.features(rest)),
     )
 }
 

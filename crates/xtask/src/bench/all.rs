@@ -141,7 +141,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
         false => root().join("docs/performance.md"),
     };
     // One build for all tables. Where there is no DPDK, its table fails, and the others are measured.
-    build(What::Net).or_else(|_| build(What::Server))?;
+    build(What::Net, &[]).or_else(|_| build(What::Server, &[]))?;
     let before = fs::read_to_string(&path).unwrap_or_default();
     let (mut parts, mut failed) = (Vec::new(), Vec::new());
     for section in SECTIONS {
