@@ -15,6 +15,7 @@ mod stream;
 mod waker;
 
 pub use datagrams::{Arrived, DatagramSocket, Datagrams, Sender};
+pub(crate) use listener::unix_socket;
 pub use listener::{Accepted, ListenError, Listener, TcpOptions};
 pub use poller::{Events, Poller, Readiness, Source, Token};
 pub use stream::{PeerAddress, Received, Sent, Stream};

@@ -14,6 +14,7 @@ mod datagrams;
 pub mod dpdk;
 mod exchange;
 mod host;
+pub mod memif;
 pub mod neighbours;
 mod netlink;
 pub mod packet;

@@ -107,7 +107,7 @@ impl Listener {
     /// already is replaced where nobody listens on it, as a server that was killed leaves it
     /// behind; a live server's is not, nor is anything else.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> Result<Listener, ListenError> {
-        unix_socket(path, mode, backlog)
+        unix_socket(path, SocketType::STREAM, mode, backlog)
             .map(|fd| Listener {
                 socket: Socket::Kernel(fd),
                 is_tcp: false,
@@ -227,10 +227,16 @@ fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn unix_socket(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
+/// Listens on a unix socket of a type: see [`Listener::unix`].
+pub(crate) fn unix_socket(
+    path: &Path,
+    kind: SocketType,
+    mode: u32,
+    backlog: i32,
+) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
-    remove_dead_socket(path, &address)?;
-    let fd = unbound_unix_socket()?;
+    remove_dead_socket(path, kind, &address)?;
+    let fd = unbound_unix_socket(kind)?;
     // The mask acts while the path is made, so that nobody connects before the bits are right.
     let before = rustix::process::umask(!Mode::from_raw_mode(mode) & Mode::from_raw_mode(0o777));
     let bound = bind(&fd, &address);
@@ -240,23 +246,24 @@ fn unix_socket(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn unbound_unix_socket() -> io::Result<OwnedFd> {
+fn unbound_unix_socket(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let fd = socket_with(AddressFamily::UNIX, kind, flags, None)?;
     Ok(fd)
 }
 
 /// Removes a socket on which nobody listens. What is no socket is left for `bind` to refuse.
-fn remove_dead_socket(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+fn remove_dead_socket(path: &Path, kind: SocketType, address: &SocketAddrUnix) -> io::Result<()> {
     let is_socket = rustix::fs::lstat(path)
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket);
     if !is_socket {
         return Ok(());
     }
-    match connect(&unbound_unix_socket()?, address) {
+    match connect(&unbound_unix_socket(kind)?, address) {
         Err(Errno::CONNREFUSED) => Ok(rustix::fs::unlink(path)?),
         // Somebody listens; if not even now, then with more waiting connections than it takes.
-        Ok(()) | Err(Errno::AGAIN) => Err(Errno::ADDRINUSE.into()),
+        // One of another type is somebody's too.
+        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(Errno::ADDRINUSE.into()),
         Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

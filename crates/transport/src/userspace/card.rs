@@ -12,6 +12,7 @@ use coua_tcp::time::Instant;
 use super::af_xdp::XdpNic;
 #[cfg(feature = "dpdk")]
 use super::dpdk::Queue;
+use super::memif::MemifNic;
 use super::packet::{PacketSocket, Tap};
 use super::pcap::Traced;
 
@@ -24,6 +25,8 @@ pub enum Card {
     Tap(Box<Tap>),
     /// AF_XDP.
     Xdp(Box<XdpNic>),
+    /// Memory shared with another process.
+    Memif(Box<MemifNic>),
     /// DPDK.
     #[cfg(feature = "dpdk")]
     Dpdk(Box<Queue>),
@@ -43,6 +46,7 @@ macro_rules! whichever {
             Card::Packet($card) => $does,
             Card::Tap($card) => $does,
             Card::Xdp($card) => $does,
+            Card::Memif($card) => $does,
             #[cfg(feature = "dpdk")]
             Card::Dpdk($card) => $does,
             Card::Other($card) => $does,
@@ -75,6 +79,7 @@ impl Card {
             Card::Packet(card) => Some(card.as_fd()),
             Card::Tap(card) => Some(card.as_fd()),
             Card::Xdp(card) => Some(card.as_fd()),
+            Card::Memif(card) => Some(card.as_fd()),
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.descriptor(),
             Card::Other(_) => None,
@@ -85,6 +90,7 @@ impl Card {
     /// Has the descriptor tell of frames from now on: before sleeping.
     pub(super) fn arm(&mut self) {
         match self {
+            Card::Memif(card) => card.arm(),
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.arm(),
             Card::Traced(card) => card.inner().arm(),
@@ -95,6 +101,7 @@ impl Card {
     /// The worker is awake.
     pub(super) fn disarm(&mut self) {
         match self {
+            Card::Memif(card) => card.disarm(),
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.disarm(),
             Card::Traced(card) => card.inner().disarm(),

@@ -1,0 +1,131 @@
+//! How the worker that looks after the control channel gives the others their rings.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::receive::Consumer;
+use super::transmit::Producer;
+
+/// What a queue has of a connection.
+pub(super) struct Link {
+    /// The ring that it receives from.
+    pub(super) consumer: Consumer,
+    /// The ring that it sends into.
+    pub(super) producer: Producer,
+    /// Readable when the peer has sent.
+    pub(super) arrival: Event,
+    /// Tells the peer that something was sent.
+    pub(super) departure: Event,
+}
+
+/// The box of one queue.
+///
+/// # Concurrency
+/// `version` is stored with Release after the link was put into the box, and loaded with Acquire by
+/// the queue, which looks into the box only where it has changed: the lock is free then, but for a
+/// peer that comes and goes at that moment.
+pub(super) struct Mailbox {
+    version: AtomicU32,
+    link: Mutex<Option<Link>>,
+    bell: Event,
+    is_broken: AtomicBool,
+}
+
+impl Mailbox {
+    /// An empty one.
+    pub(super) fn new() -> io::Result<Mailbox> {
+        Ok(Mailbox {
+            version: AtomicU32::new(0),
+            link: Mutex::new(None),
+            bell: Event::new()?,
+            is_broken: AtomicBool::new(false),
+        })
+    }
+
+    /// Has the queue go on with another link, or without one.
+    pub(super) fn post(&self, link: Option<Link>) {
+        let before = std::mem::replace(&mut *self.lock(), link);
+        self.is_broken.store(false, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
+        self.bell.ring();
+        drop(before);
+    }
+
+    /// A number that changes with each post.
+    #[inline]
+    pub(super) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Takes what was posted.
+    pub(super) fn take(&self) -> Option<Link> {
+        self.lock().take()
+    }
+
+    /// Becomes readable with each post.
+    pub(super) fn bell(&self) -> &Event {
+        &self.bell
+    }
+
+    /// The queue has found the link of no use.
+    pub(super) fn complain(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has, once.
+    pub(super) fn take_complaint(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed) && self.is_broken.swap(false, Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An event descriptor. It is never read: those who wait for it wait for its edges.
+pub(super) struct Event {
+    fd: OwnedFd,
+}
+
+impl Event {
+    /// One's own.
+    pub(super) fn new() -> io::Result<Event> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Event { fd })
+    }
+
+    /// A peer's; `None` where it is something else, which might block.
+    pub(super) fn of_peer(fd: OwnedFd) -> Option<Event> {
+        use std::os::fd::AsRawFd;
+
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let is_event = match rustix::fs::readlink(link, Vec::new()) {
+            Ok(name) => name.as_bytes() == b"anon_inode:[eventfd]",
+            // Without a /proc nobody can say.
+            Err(_) => true,
+        };
+        let flags = rustix::fs::fcntl_getfl(&fd).ok()?;
+        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK).ok()?;
+        is_event.then_some(Event { fd })
+    }
+
+    /// Wakes whoever waits for it.
+    pub(super) fn ring(&self) {
+        let rung = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        if rung == Err(rustix::io::Errno::AGAIN) {
+            // Nobody has ever read it, and its count is full: it begins anew.
+            let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+            let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,374 @@
+//! Memory that two processes share: mapped in pieces called regions, and copied from and to.
+//!
+//! # Concurrency
+//! The peer may write anywhere at any time, whatever the rings say. So there is no Rust reference
+//! to the bytes: they are copied, between here and private memory, by way of raw pointers, and
+//! whoever looks at them looks at the copy. A copy that the peer disturbs has some bytes of before
+//! and some of after, which is no more than a peer can send anyway. The fence behind each copy keeps the
+//! compiler from reading the shared bytes instead of the copy later on. Numbers that both sides
+//! change in turn are atomics: see [`super::ring`].
+#![expect(
+    unsafe_code,
+    reason = "maps memory that another process has too, and copies from and to it"
+)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Bytes of a cache line.
+pub(super) const LINE_LEN: usize = 64;
+
+/// Regions of a connection at most.
+pub(super) const REGIONS_MAX: usize = 16;
+
+/// Bytes of all regions of a connection at most.
+pub(super) const MEMORY_MAX: u64 = 1 << 30;
+
+/// Lines of one frame that are asked for ahead at most; the processor sees by itself where a longer
+/// one goes on.
+const LINES_AHEAD_MAX: usize = 8;
+
+/// Up to this many bytes are copied here, line by line; more by whatever the platform has.
+const SHORT_LEN: usize = 1024;
+
+/// Why memory of a peer's is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// Its file could be cut, and an access behind its new end would kill this process.
+    CanShrink,
+    /// The file is shorter than the peer says.
+    TooShort,
+    /// There is more than a connection may have.
+    TooMuch,
+    /// The kernel does not map it.
+    CannotMap,
+}
+
+impl Unfit {
+    /// In the words of a message to the peer.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Unfit::CanShrink => "memory of a region that can shrink: no F_SEAL_SHRINK on its memfd",
+            Unfit::TooShort => "memory that is shorter than its region",
+            Unfit::TooMuch => "too much memory",
+            Unfit::CannotMap => "memory of a region that cannot be mapped",
+        }
+    }
+}
+
+/// Memory of one file, which both processes have mapped, and which cannot shrink.
+pub(super) struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the range belongs to the region until it is dropped; its bytes are copied or are atomics.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Memory of one's own, zeroed, with the descriptor that the peer is to have.
+    ///
+    /// # Errors
+    /// Where the system has none.
+    pub(super) fn create(len: usize) -> io::Result<(Region, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("coua-memif", flags)?;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK)?;
+        // All of it is there before the first frame.
+        let region = Region::map(&file, len, MapFlags::SHARED | MapFlags::POPULATE)?;
+        Ok((region, file))
+    }
+
+    /// A peer's memory.
+    ///
+    /// # Errors
+    /// Where it is not safe to be mapped, or longer than `len_max`.
+    pub(super) fn of_peer(file: impl AsFd, len: u64, len_max: u64) -> Result<Region, Unfit> {
+        if len == 0 || len > len_max {
+            return Err(Unfit::TooMuch);
+        }
+        let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(Unfit::CanShrink);
+        }
+        // After the seal was seen, so that the length stays.
+        let file_len = fstat(&file).map_or(0, |status| status.st_size);
+        if u64::try_from(file_len).unwrap_or(0) < len {
+            return Err(Unfit::TooShort);
+        }
+        let len = usize::try_from(len).map_err(|_| Unfit::TooMuch)?;
+        Region::map(file, len, MapFlags::SHARED).map_err(|_| Unfit::CannotMap)
+    }
+
+    fn map(file: impl AsFd, len: usize, flags: MapFlags) -> io::Result<Region> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Region { base, len })
+    }
+
+    /// Where `count` values of `T` are, `offset` bytes from the beginning; `None` where they are not
+    /// inside or not aligned.
+    pub(super) fn at<T>(&self, offset: usize, count: usize) -> Option<NonNull<T>> {
+        let end = size_of::<T>().checked_mul(count)?.checked_add(offset)?;
+        if end > self.len {
+            return None;
+        }
+        // SAFETY: `offset` is inside of the mapping.
+        let at = unsafe { self.base.add(offset) }.cast::<T>();
+        at.is_aligned().then_some(at)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: what points into the range holds the region.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// All regions of a connection.
+pub(super) struct Memory {
+    regions: Box<[Region]>,
+}
+
+impl Memory {
+    /// Of these, counted from 0 on.
+    pub(super) fn new(regions: Vec<Region>) -> Memory {
+        Memory {
+            regions: regions.into_boxed_slice(),
+        }
+    }
+
+    /// A region.
+    pub(super) fn region(&self, number: u16) -> Option<&Region> {
+        self.regions.get(usize::from(number))
+    }
+
+    /// So many bytes of a region; `None` where there are none such.
+    #[inline]
+    pub(super) fn span(&self, region: u16, offset: u32, len: u32) -> Option<Span<'_>> {
+        let region = self.region(region)?;
+        let (offset, len) = (offset as usize, len as usize);
+        if offset.checked_add(len)? > region.len {
+            return None;
+        }
+        // SAFETY: `offset` is inside of the mapping, or at its end.
+        let from = unsafe { region.base.add(offset) };
+        Some(Span {
+            from,
+            len,
+            memory: PhantomData,
+        })
+    }
+}
+
+/// Bytes that the peer may be writing to.
+#[derive(Clone, Copy)]
+pub(super) struct Span<'m> {
+    from: NonNull<u8>,
+    len: usize,
+    memory: PhantomData<&'m Memory>,
+}
+
+impl Span<'_> {
+    /// How many they are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies all of them to the beginning of `to`.
+    ///
+    /// # Panics
+    /// Where `to` is shorter.
+    #[inline]
+    pub(super) fn copy_to(&self, to: &mut [u8]) {
+        let to = &mut to[..self.len];
+        // SAFETY: both have so many bytes; one is private memory, the other is not.
+        unsafe { copy(self.from.as_ptr(), to.as_mut_ptr(), self.len) };
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Copies `from` to the beginning of them.
+    ///
+    /// # Panics
+    /// Where they are fewer.
+    #[inline]
+    pub(super) fn copy_from(&self, from: &[u8]) {
+        assert!(from.len() <= self.len, "it fits");
+        // SAFETY: as in `copy_to`.
+        unsafe { copy(from.as_ptr(), self.from.as_ptr(), from.len()) };
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Asks for the first `len` of them to be read.
+    #[inline]
+    pub(super) fn prefetch(&self, len: usize) {
+        self.each_line(len, prefetch);
+    }
+
+    /// Asks for the first `len` of them to be written.
+    #[inline]
+    pub(super) fn prefetch_for_write(&self, len: usize) {
+        self.each_line(len, prefetch_for_write);
+    }
+
+    #[inline]
+    fn each_line(&self, len: usize, ask: impl Fn(*const u8)) {
+        let start = self.from.as_ptr().cast_const();
+        let lines = len.min(self.len).div_ceil(LINE_LEN).min(LINES_AHEAD_MAX);
+        for line in 0..lines {
+            ask(start.wrapping_add(line * LINE_LEN));
+        }
+    }
+}
+
+/// Copies exactly `len` bytes: in whole lines where it is a short frame, the last of which overlaps
+/// the one before, so that loads of several lines are under way at once and nothing is called.
+///
+/// # Safety
+/// Both have so many bytes, and are not the same.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    match len {
+        // SAFETY: as the caller says, here and below.
+        LINE_LEN..=SHORT_LEN => unsafe { copy_by::<[u64; 8]>(from, to, len) },
+        // SAFETY: as above.
+        16..LINE_LEN => unsafe { copy_by::<[u64; 2]>(from, to, len) },
+        // SAFETY: as above.
+        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, len) },
+    }
+}
+
+/// As [`copy`], in pieces of the size of `T`, which is not more than `len`.
+#[inline(always)]
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a load and its store, both in bounds for the same reason"
+)]
+unsafe fn copy_by<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let last = len - size_of::<T>();
+    let mut at = 0;
+    while at < last {
+        // SAFETY: a `T` from `at` on ends at `len` at the latest.
+        unsafe {
+            let piece = from.add(at).cast::<T>().read_unaligned();
+            to.add(at).cast::<T>().write_unaligned(piece);
+        }
+        at += size_of::<T>();
+    }
+    // SAFETY: as above.
+    unsafe {
+        let piece = from.add(last).cast::<T>().read_unaligned();
+        to.add(last).cast::<T>().write_unaligned(piece);
+    }
+}
+
+/// Asks the processor to fetch a line; changes nothing else. Any address will do.
+#[inline(always)]
+pub(super) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching reads nothing and faults on no address.
+    unsafe {
+        std::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: prefetching reads nothing and faults on no address.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+/// As [`prefetch`], so that it can be written to without asking the other core.
+#[inline(always)]
+pub(super) fn prefetch_for_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching reads nothing and faults on no address. PREFETCHW is a no-op where the
+    // processor lacks it.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: prefetching reads nothing and faults on no address.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(len: usize) -> Memory {
+        let (region, _) = Region::create(len).expect("memory");
+        Memory::new(vec![region])
+    }
+
+    #[test]
+    fn every_length_is_copied_exactly() {
+        let memory = memory(8192);
+        let bytes: Vec<u8> = (0..2048_u32).map(|at| (at % 251) as u8 | 1).collect();
+        for len in (0..200).chain([255, 256, 257, 1023, 1024, 1025, 1518, 2048]) {
+            let span = memory.span(0, 64, 2048).expect("inside");
+            span.copy_from(&[0; 2048]);
+            span.copy_from(&bytes[..len]);
+            let mut whole = [0xff; 2048];
+            span.copy_to(&mut whole);
+            assert_eq!(whole[..len], bytes[..len], "{len} bytes");
+            assert!(whole[len..].iter().all(|&byte| byte == 0), "{len} bytes");
+            let mut back = vec![0; 2048];
+            let len_u32 = u32::try_from(len).expect("short");
+            memory
+                .span(0, 64, len_u32)
+                .expect("inside")
+                .copy_to(&mut back);
+            assert_eq!(back[..len], bytes[..len]);
+            assert!(back[len..].iter().all(|&byte| byte == 0), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let memory = memory(4096);
+        assert!(memory.span(0, 4000, 96).is_some());
+        assert!(memory.span(0, 4000, 97).is_none());
+        assert!(memory.span(0, u32::MAX, u32::MAX).is_none());
+        assert!(memory.span(1, 0, 1).is_none());
+        let region = memory.region(0).expect("there is one");
+        assert!(region.at::<u64>(4088, 1).is_some());
+        assert!(region.at::<u64>(4088, 2).is_none());
+        assert!(region.at::<u64>(4, 1).is_none());
+        assert!(region.at::<u64>(0, usize::MAX / 4).is_none());
+    }
+
+    #[test]
+    fn only_memory_that_cannot_shrink_is_mapped() {
+        let refused = |file: &OwnedFd, len| Region::of_peer(file, len, MEMORY_MAX).err();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("test", flags).expect("a memfd");
+        ftruncate(&file, 4096).expect("it grows");
+        assert_eq!(refused(&file, 4096), Some(Unfit::CanShrink));
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("it takes seals");
+        assert_eq!(refused(&file, 4096), None);
+        assert_eq!(refused(&file, 4097), Some(Unfit::TooShort));
+        assert_eq!(refused(&file, MEMORY_MAX + 1), Some(Unfit::TooMuch));
+        assert_eq!(refused(&file, 0), Some(Unfit::TooMuch));
+    }
+}
