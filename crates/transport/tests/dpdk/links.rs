@@ -1,7 +1,7 @@
 //! Arguments of EAL for both ends of a link between two processes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +21,11 @@ impl Meeting {
         Meeting {
             path: std::env::temp_dir().join(name),
         }
+    }
+
+    /// The socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The end of a memif link that waits for the other.

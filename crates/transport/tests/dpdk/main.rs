@@ -16,6 +16,7 @@ mod memif;
 #[path = "../support/netns.rs"]
 mod netns;
 mod offloads;
+mod own_memif;
 mod roles;
 mod traffic;
 mod vhost;

@@ -209,8 +209,13 @@ fn echo() {
 }
 
 fn echo_turn(queue: &mut Queue) -> bool {
-    let count = queue.receive();
     let index = queue.index();
+    echo_back(queue, index)
+}
+
+/// Sends back what has come to a queue of a number; whether there was anything.
+pub(crate) fn echo_back(queue: &mut impl Nic, index: u16) -> bool {
+    let count = queue.receive();
     let mut copy = [0; 2048];
     for at in 0..count {
         let bytes = queue.frame(at).bytes;
@@ -245,7 +250,8 @@ fn load() {
     let frames = number("frames", u64::MAX);
     let threads = queues.into_iter().map(|mut queue| {
         thread::spawn(move || {
-            load_queue(&mut queue, frames);
+            let index = u8::try_from(queue.index()).expect("a few");
+            load_queue(&mut queue, index, frames);
             queue.counters()
         })
     });
@@ -260,8 +266,8 @@ fn load() {
     drop(port);
 }
 
-fn load_queue(queue: &mut Queue, frames: u64) {
-    let index = u8::try_from(queue.index()).expect("a few");
+/// Sends so many frames on a queue of a number, and checks that each comes back.
+pub(crate) fn load_queue(queue: &mut impl Nic, index: u8, frames: u64) {
     let (mut sent, mut back) = (0, 0);
     let mut progress = Instant::now();
     while back < frames {
