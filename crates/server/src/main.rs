@@ -45,8 +45,13 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
             // The folder changes before the socket is removed.
             socket.path = std::path::absolute(&socket.path)?;
         }
-        if let Some(trace) = settings.net.as_mut().and_then(|net| net.trace.as_mut()) {
-            *trace = std::path::absolute(&*trace)?;
+        if let Some(net) = &mut settings.net {
+            for path in [net.driver.path_mut(), net.trace.as_mut()]
+                .into_iter()
+                .flatten()
+            {
+                *path = std::path::absolute(&*path)?;
+            }
         }
     }
     // Signals that come while the server starts are waiting when it has started.

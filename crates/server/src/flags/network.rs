@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use coua_transport::userspace::memif;
 use coua_transport::userspace::{Network, Polling};
 
 use super::FlagError;
@@ -14,9 +15,11 @@ pub(super) const NETWORK: &str = "Network";
 #[derive(Args, Clone, Debug, Default)]
 pub struct NetFlags {
     /// Use a TCP/IP stack of the program's own on a network card, past the kernel: xdp:INTERFACE
-    /// (AF_XDP; takes only what is for its addresses and ports), dpdk or dpdk:PORT (see --dpdk-args),
-    /// packet:INTERFACE or tap:NAME (slower; for tests). The host's firewall does not see what comes
-    /// this way: see --allow.
+    /// (AF_XDP; takes only what is for its addresses and ports), memif:SOCKET (memory shared with
+    /// VPP, DPDK or another coua on this machine, which meet at a unix socket; options behind it, such
+    /// as memif:SOCKET,role=client: role=server or client, id=NUM, secret=TEXT, mac=MAC, mtu=NUM,
+    /// ring=NUM), dpdk or dpdk:PORT (see --dpdk-args), packet:INTERFACE or tap:NAME (slower; for
+    /// tests). The host's firewall does not see what comes this way: see --allow.
     #[arg(long = "net", value_name = "DRIVER", help_heading = NETWORK)]
     pub net: Option<String>,
 
@@ -62,6 +65,8 @@ pub enum Driver {
     Packet(String),
     /// A TAP device, which is made.
     Tap(String),
+    /// Memory shared with another process; the queues are as many as the workers.
+    Memif(memif::Options),
     /// DPDK, with the arguments of its environment and a port, the first where none is named.
     Dpdk {
         /// Arguments of EAL, as on a command line.
@@ -183,9 +188,20 @@ impl Net {
     }
 }
 
+impl Driver {
+    /// A path that the driver was given, which is one from where the server was started.
+    pub fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Driver::Memif(options) => Some(&mut options.socket),
+            _ => None,
+        }
+    }
+}
+
 fn driver(text: &str, raw: &NetFlags) -> Result<Driver, FlagError> {
     let wrong = || {
-        let kinds = "give xdp:INTERFACE, dpdk, dpdk:PORT, packet:INTERFACE or tap:NAME";
+        let kinds =
+            "give xdp:INTERFACE, memif:SOCKET, dpdk, dpdk:PORT, packet:INTERFACE or tap:NAME";
         FlagError::new(format!("--net {text}: {kinds}"))
     };
     let dpdk = text.strip_prefix("dpdk").map(|rest| rest.strip_prefix(':'));
@@ -206,6 +222,11 @@ fn driver(text: &str, raw: &NetFlags) -> Result<Driver, FlagError> {
         _ => {}
     }
     let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
+    if kind == "memif" {
+        let options = name.parse();
+        let wrong = |why: memif::OptionError| FlagError::new(format!("--net {text}: {why}"));
+        return options.map(Driver::Memif).map_err(wrong);
+    }
     // The kernel's names have 15 bytes at most.
     if name.is_empty() || name.len() > 15 {
         return Err(wrong());

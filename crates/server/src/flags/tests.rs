@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use super::{Asked, FlagError, Settings, extended, help, read};
+use coua_transport::userspace::memif::Role;
+
+use super::{Asked, Driver, FlagError, Settings, extended, help, read};
 
 fn settings(words: &str) -> Result<Box<Settings>, FlagError> {
     let words = std::iter::once("coua").chain(words.split_whitespace());
@@ -77,6 +79,37 @@ fn a_stack_of_its_own_has_the_ports() {
     );
     assert_eq!(line("--allow 10.0.0.0/8"), "--allow needs --net");
     assert_eq!(line("--pcap frames"), "--pcap needs --net");
+}
+
+#[test]
+fn a_memif_link_has_options() {
+    let address = "--address 192.0.2.7/24";
+    let given = settings(&format!("--net memif:/run/l,role=client,id=3 {address}"));
+    let net = given.expect("good flags").net.expect("a stack");
+    let Driver::Memif(options) = net.driver else {
+        panic!("another driver");
+    };
+    assert_eq!(options.socket.to_str(), Some("/run/l"));
+    assert_eq!((options.role, options.id), (Role::Client, 3));
+    for (words, why) in [
+        (
+            "memif:",
+            "give a unix socket: memif:SOCKET[,OPTION=VALUE...]",
+        ),
+        ("memif:l,role=x", "role= takes server or client"),
+        ("memif:l,mtu=9", "mtu= takes a number from 1280 to 9216"),
+        (
+            "memif:l,a=b",
+            "the options are role=, id=, secret=, mac=, mtu= and ring=",
+        ),
+    ] {
+        let line = line(&format!("--net {words} {address}"));
+        assert_eq!(line, format!("--net {words}: {why}"));
+    }
+    assert_eq!(
+        line("--net memif:l"),
+        "--net needs --address: an address for it alone, such as 192.0.2.7/24"
+    );
 }
 
 #[test]

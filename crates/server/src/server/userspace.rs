@@ -9,8 +9,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 #[cfg(feature = "dpdk")]
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use coua_transport::userspace::af_xdp::{self, XdpNic};
+use coua_transport::userspace::memif::{self, News, Role};
 use coua_transport::userspace::packet::{PacketSocket, Tap};
 use coua_transport::userspace::{Card, Config, Exchange, Mac, Network, Seat};
 #[cfg(feature = "dpdk")]
@@ -19,6 +21,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::StartError;
 use crate::flags::{Driver, Net, Settings};
+use crate::log::Limit;
 
 /// Opens the queues of the card that the settings name, with a stack's settings for each.
 pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<Seat>, StartError> {
@@ -120,6 +123,7 @@ pub(super) fn name(driver: &Driver) -> &'static str {
         Driver::Xdp(_) => "xdp",
         Driver::Packet(_) => "packet",
         Driver::Tap(_) => "tap",
+        Driver::Memif(_) => "memif",
         Driver::Dpdk { .. } => "dpdk",
     }
 }
@@ -149,11 +153,25 @@ fn cards(
         }
         Driver::Tap(device) => {
             let name = format!("tap:{device}");
-            let mut octets = [2, 0, 0, 0, 0, 0];
-            fill_randomly(&mut octets[1..]).map_err(|why| failed(&name, why))?;
-            let taps = Tap::open(device, Mac(octets), workers);
+            let mac = random_mac().map_err(|why| failed(&name, why))?;
+            let taps = Tap::open(device, mac, workers);
             let taps = taps.map_err(|error| failed(&name, error))?;
             let cards = taps.into_iter().map(|tap| Card::Tap(Box::new(tap)));
+            Ok((name, cards.collect(), Vec::new()))
+        }
+        Driver::Memif(options) => {
+            let name = format!("memif:{}", options.socket.display());
+            let mac = random_mac().map_err(|why| failed(&name, why))?;
+            let options = memif::Options {
+                queues: workers,
+                ..options.clone()
+            };
+            let opened = memif::open(&options, mac, report(name.clone(), workers));
+            let nics = opened.map_err(|error| failed(&name, error))?;
+            if options.role == Role::Server {
+                tracing::info!("{name}: waits for a client");
+            }
+            let cards = nics.into_iter().map(|nic| Card::Memif(Box::new(nic)));
             Ok((name, cards.collect(), Vec::new()))
         }
         #[cfg(not(feature = "dpdk"))]
@@ -225,6 +243,31 @@ fn start_eal(arguments: &str) -> Result<dpdk::Eal, StartError> {
             Ok(eal)
         }
     }
+}
+
+/// Writes what happens to a memif link into the log.
+fn report(name: String, workers: usize) -> memif::Report {
+    let started = Instant::now();
+    let refusals = Limit::new();
+    Box::new(move |news| match news {
+        News::Connected { queues, .. } if *queues < workers => {
+            tracing::warn!("{name}: {news}; of {workers} workers the others have none and idle");
+        }
+        News::Refused { .. } => {
+            let since = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            if let Some(others) = refusals.pass(since) {
+                tracing::warn!(others, "{name}: {news}");
+            }
+        }
+        _ => tracing::info!("{name}: {news}"),
+    })
+}
+
+/// An address of this machine's own making.
+fn random_mac() -> Result<Mac, String> {
+    let mut octets = [2, 0, 0, 0, 0, 0];
+    fill_randomly(&mut octets[1..])?;
+    Ok(Mac(octets))
 }
 
 fn fill_randomly(bytes: &mut [u8]) -> Result<(), String> {

@@ -10,6 +10,7 @@
 mod attacks;
 #[cfg(feature = "lab")]
 mod bad_links;
+mod bridge;
 #[cfg(feature = "lab")]
 mod cards;
 mod datagrams;
@@ -195,6 +196,28 @@ fn on_af_xdp() {
 #[test]
 fn on_af_xdp_without_sleeping() {
     let scene = Scene::open("xdp", &["--poll", "busy"]);
+    conversations(&scene);
+    large_values(&scene);
+}
+
+/// The bridge to the link is a client that leaves and comes again.
+#[test]
+fn on_a_memif_link() {
+    let mut scene = Scene::open("memif", &[]);
+    everything(&scene);
+    for _ in 0..3 {
+        let mut client = scene.connect(ADDRESSES[0]);
+        client.write_all(b"set a 0 0 100000\r\nabc").expect("open");
+        scene.change_bridge();
+        client.write_all(&[b'x'; 100_000 - 3]).expect("open");
+        exchange(&mut client, b"\r\n", b"STORED\r\n");
+        conversations(&scene);
+    }
+}
+
+#[test]
+fn on_a_memif_link_without_sleeping() {
+    let scene = Scene::open("memif", &["--poll", "busy"]);
     conversations(&scene);
     large_values(&scene);
 }

@@ -10,6 +10,7 @@ use coua_transport::userspace::Mac;
 use coua_transport::userspace::packet::PacketSocket;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::bridge::{Bridge, Meeting};
 use crate::forger::Forger;
 use crate::netns::{DEVICE, Namespace, Pair};
 use crate::resident::resident_kib;
@@ -25,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server on a stack of its own.
 pub(crate) struct Scene {
+    /// Between the cable and the server, where that is on a memif link.
+    bridge: Option<Bridge>,
+    meeting: Option<Meeting>,
     /// Where it and its clients are.
     pub(crate) pair: Pair,
     server: Program,
@@ -67,7 +71,14 @@ impl Scene {
         }
         pair.peers.fill_checksums();
         pair.ours.fill_checksums();
-        let net = format!("{driver}:{DEVICE}");
+        let meeting = (driver == "memif").then(Meeting::new);
+        let bridge = meeting
+            .as_ref()
+            .map(|meeting| Bridge::between(meeting, &pair));
+        let net = match &meeting {
+            Some(meeting) => meeting.net(),
+            None => format!("{driver}:{DEVICE}"),
+        };
         let mut all = vec!["-c", "2000", "--net", &net];
         if !is_xdp {
             all.extend(["--address", "10.77.0.1/24,fd77::1/64"]);
@@ -75,6 +86,8 @@ impl Scene {
         all.extend(flags);
         let server = Program::start(&pair.ours, &all);
         let mut scene = Scene {
+            bridge,
+            meeting,
             pair,
             server,
             has_ipv6: !is_xdp,
@@ -87,6 +100,13 @@ impl Scene {
             assert!(Instant::now() < deadline, "the server does not answer");
         }
         scene
+    }
+
+    /// Takes the bridge to a memif link away in the midst of everything, and joins another.
+    pub(crate) fn change_bridge(&mut self) {
+        self.bridge = None;
+        let meeting = self.meeting.as_ref().expect("a memif link");
+        self.bridge = Some(Bridge::between(meeting, &self.pair));
     }
 
     /// The addresses at which it serves.
