@@ -12,7 +12,7 @@ use super::echo::Answer;
 use crate::cpu;
 use crate::link::{Echo, End, Kind};
 
-/// Answers on a DPDK link or a network interface, through coua's TCP stack, with bytes of the size
+/// Answers on a link of shared memory or a network interface, through coua's TCP stack, with bytes of the size
 /// that a cache would answer with
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {

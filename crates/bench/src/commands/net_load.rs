@@ -18,7 +18,7 @@ use crate::report::{self, Table};
 use crate::target::Target;
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
-/// Puts one load on one server at the other end of a DPDK link
+/// Puts one load on one server at the other end of a link of shared memory
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
     /// The kind of link

@@ -1,17 +1,22 @@
 //! The kinds of links, and what opens their ends.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
+use coua_tcp::nic::{Mac, Nic};
 use coua_transport::userspace::Card;
+use coua_transport::userspace::memif::{self, MemifNic, Options, Role};
 
 /// A kind of link between two processes on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Shared memory, of which the server copies into and out of the client's.
+    /// Shared memory, of which the server copies into and out of the client's: coua's own driver.
     Memif,
-    /// A virtio card: the server is vhost-user, the client virtio-user.
+    /// The same by DPDK's driver.
+    MemifDpdk,
+    /// A virtio card by DPDK's driver: the server is vhost-user, the client virtio-user.
     Vhost,
 }
 
@@ -24,56 +29,64 @@ pub(crate) enum End {
     Client,
 }
 
-/// What every process is started with: memory of its own in huge pages, no card, few words.
-const COMMON: &str = "--no-pci --in-memory --no-telemetry --single-file-segments \
+/// What every process of DPDK's is started with: memory of its own in huge pages, no card, few
+/// words.
+const COMMON: &str = "--no-pci --in-memory --no-telemetry -m 64 --single-file-segments \
     --log-level=lib.eal:4 --log-level=lib.vhost.*:4";
 
-/// MiB of memory for a link's frames.
-const MEMORY: usize = 64;
+/// How long a client of coua's driver waits for its server.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Kind {
     /// As on a command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Memif => "memif",
+            Kind::MemifDpdk => "memif-dpdk",
             Kind::Vhost => "vhost",
         }
     }
 
-    /// The arguments of DPDK's environment for an end, which finds the other by a unix socket.
-    pub(crate) fn arguments(self, end: End, socket: &Path) -> String {
-        let memif = |role| memif(0, role, socket);
-        let path = socket.display();
+    /// The flags of a coua that is the server.
+    pub(crate) fn coua_flags(self, socket: &Path) -> Vec<String> {
+        match self.eal(End::Server, socket) {
+            None => vec!["--net".to_owned(), format!("memif:{}", socket.display())],
+            Some(arguments) => {
+                let [net, dpdk, flag] = ["--net", "dpdk", "--dpdk-args"].map(str::to_owned);
+                vec![net, dpdk, flag, arguments]
+            }
+        }
+    }
+
+    /// The arguments of DPDK's environment for an end, which finds the other by a unix socket; `None`
+    /// without DPDK.
+    fn eal(self, end: End, socket: &Path) -> Option<String> {
+        let socket = socket.display();
         let device = match (self, end) {
-            (Kind::Memif, End::Server) => memif("server"),
-            (Kind::Memif, End::Client) => memif("client"),
-            (Kind::Vhost, End::Server) => format!("net_vhost0,iface={path},queues=1"),
+            (Kind::Memif, _) => return None,
+            (Kind::MemifDpdk, _) => {
+                let role = if end == End::Server {
+                    "server"
+                } else {
+                    "client"
+                };
+                format!("net_memif0,role={role},socket={socket},socket-abstract=no,rsize=10")
+            }
+            (Kind::Vhost, End::Server) => format!("net_vhost0,iface={socket},queues=1"),
             (Kind::Vhost, End::Client) => {
-                format!("net_virtio_user0,path={path},queues=1,queue_size=1024")
+                format!("net_virtio_user0,path={socket},queues=1,queue_size=1024")
             }
         };
-        format!("{COMMON} -m {MEMORY} --vdev={device}")
+        Some(format!("{COMMON} --vdev={device}"))
     }
 
-    /// The arguments of a process that is the client of several memif links, in the order of their
-    /// sockets.
-    pub(crate) fn memif_clients(sockets: impl Iterator<Item = PathBuf>) -> String {
-        let devices: Vec<String> = sockets
-            .enumerate()
-            .map(|(link, socket)| memif(link, "client", &socket))
-            .collect();
-        let memory = MEMORY * devices.len();
-        format!("{COMMON} -m {memory} --vdev={}", devices.join(" --vdev="))
-    }
-
-    /// DPDK's name of the port of one of those links.
-    pub(crate) fn memif_port(link: usize) -> String {
-        format!("net_memif{link}")
-    }
-
-    /// Opens an end, and waits for nobody.
+    /// Opens an end. A server waits for nobody.
     pub(crate) fn open(self, end: End, socket: &Path) -> anyhow::Result<Card> {
-        open(&self.arguments(end, socket)).with_context(|| {
+        let opened = match self.eal(end, socket) {
+            None => open_memif(end, socket),
+            Some(arguments) => open(&arguments),
+        };
+        opened.with_context(|| {
             format!(
                 "the {} link at {} cannot be opened",
                 self.name(),
@@ -83,10 +96,34 @@ impl Kind {
     }
 }
 
-/// A device at one end of a memif link.
-fn memif(link: usize, role: &str, socket: &Path) -> String {
-    let (port, socket) = (Kind::memif_port(link), socket.display());
-    format!("{port},role={role},socket={socket},socket-abstract=no,rsize=10")
+fn open_memif(end: End, socket: &Path) -> anyhow::Result<Card> {
+    let (role, last) = match end {
+        End::Server => (Role::Server, 1),
+        End::Client => (Role::Client, 2),
+    };
+    let options = Options {
+        role,
+        ..Options::new(socket)
+    };
+    let nics = memif::open(&options, Mac([2, 0, 0, 0, 0, last]), Box::new(|_| ()))?;
+    let mut nic = nics.into_iter().next().context("a link has a queue")?;
+    if end == End::Client {
+        wait_for_server(&mut nic)?;
+    }
+    Ok(Card::Memif(Box::new(nic)))
+}
+
+fn wait_for_server(nic: &mut MemifNic) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !nic.has_link() {
+        ensure!(begun.elapsed() < PATIENCE, "no server answers");
+        // As one who has slept, so that what the server says is heard at once.
+        nic.disarm();
+        nic.receive();
+        nic.release();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    Ok(())
 }
 
 #[cfg(feature = "dpdk")]
@@ -117,11 +154,13 @@ mod tests {
 
     #[test]
     fn both_ends_meet_at_one_socket() {
-        for kind in [Kind::Memif, Kind::Vhost] {
-            let [server, client] =
-                [End::Server, End::Client].map(|end| kind.arguments(end, Path::new("/run/l")));
+        let socket = Path::new("/run/l");
+        for kind in [Kind::MemifDpdk, Kind::Vhost] {
+            let ends = [End::Server, End::Client].map(|end| kind.eal(end, socket));
+            let [server, client] = ends.map(|arguments| arguments.expect("DPDK has some"));
             assert!(server.contains("=/run/l,") && client.contains("=/run/l,"));
             assert_ne!(server, client);
         }
+        assert_eq!(Kind::Memif.coua_flags(socket), ["--net", "memif:/run/l"]);
     }
 }

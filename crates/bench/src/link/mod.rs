@@ -1,5 +1,5 @@
-//! Load over a link between two processes, without the kernel's TCP: DPDK's virtual devices, with a
-//! server's own stack at one end and [`client`]s at the other.
+//! Load over a link between two processes, without the kernel's TCP: shared memory, with a server's
+//! own stack at one end and [`client`]s at the other.
 
 pub(crate) mod client;
 mod drive;

@@ -193,7 +193,7 @@ impl Engine {
         let is_awake = self.has_stack || time.is_zero();
         let begun_ns = if is_awake { self.clock.now_ns() } else { 0 };
         let slept = self.poller.slept();
-        let ready = self.poller.wait(&mut self.room, time)?;
+        let ready = self.poller.wait(&mut self.room, time, || {})?;
         self.events.extend(ready.map(|ready| ready.token.0));
         self.waited_ns += match is_awake && self.events.is_empty() {
             true => self.clock.now_ns() - begun_ns,
@@ -209,7 +209,10 @@ impl Engine {
         let mut heard_at = began;
         while self.has_stack && heard_at.elapsed() < quiet && began.elapsed() < Self::SETTLING_MAX {
             let before = self.poller.counters();
-            drop(self.poller.wait(&mut self.room, Duration::from_millis(1))?);
+            drop(
+                self.poller
+                    .wait(&mut self.room, Duration::from_millis(1), || {})?,
+            );
             let frames = |counters: Option<HostCounters>| {
                 counters.map(|counters| counters.stack.frames_received)
             };

@@ -88,7 +88,7 @@ impl<'a> Contest<'a> {
         let mut contest = Contest {
             team,
             load_stack,
-            links: (links > 0).then(|| Links::new(links)).transpose()?,
+            links: (links > 0).then(Links::new).transpose()?,
             load_cores: ground.load_cores()?,
             contestants: Vec::new(),
         };

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use coua::flags::{Driver, Net};
+use coua_transport::userspace::memif::{Options, Role};
 use coua_transport::userspace::{Network, Polling};
 
 use crate::cable::{DEVICE, Holder, SERVER_NETWORK};
-use crate::link::{End, Kind};
 use crate::process::Folder;
 
 /// A stack of the server's own, by its driver.
@@ -17,7 +17,7 @@ pub(super) enum Stack {
     Packet,
     Xdp,
     Dpdk,
-    /// DPDK on shared memory: the load is at its other end, without a cable.
+    /// Shared memory: the load is at its other end, without a cable.
     Memif,
 }
 
@@ -50,18 +50,15 @@ impl Stack {
         let driver = match self {
             Stack::Packet => format!("packet:{DEVICE}"),
             Stack::Xdp => format!("xdp:{DEVICE}"),
-            Stack::Dpdk | Stack::Memif => "dpdk".to_owned(),
+            Stack::Dpdk => "dpdk".to_owned(),
+            Stack::Memif => format!("memif:{}", link.display()),
         };
         let address = match self {
             Stack::Xdp => None,
             Stack::Packet | Stack::Dpdk => Some(SERVER_NETWORK),
             Stack::Memif => Some(MEMIF_SERVER_NETWORK),
         };
-        let arguments = match self {
-            Stack::Packet | Stack::Xdp => None,
-            Stack::Dpdk => Some(Self::DPDK.to_owned()),
-            Stack::Memif => Some(Kind::Memif.arguments(End::Server, link)),
-        };
+        let arguments = (self == Stack::Dpdk).then(|| Self::DPDK.to_owned());
         let polling = (self == Stack::Memif).then_some("busy");
         let others = [
             ("--address", address.map(str::to_owned)),
@@ -106,19 +103,17 @@ impl LoadStack {
     }
 }
 
-/// The memif links of all servers that have one. DPDK's environment is once in a process, so that
-/// the load opens its ends of all of them together.
+/// The memif links of all servers that have one.
 #[derive(Debug)]
 pub(super) struct Links {
     folder: Folder,
-    count: usize,
 }
 
 impl Links {
-    /// So many links, of which none is there yet.
-    pub(super) fn new(count: usize) -> std::io::Result<Links> {
+    /// Links, of which none is there yet.
+    pub(super) fn new() -> std::io::Result<Links> {
         let folder = Folder::new()?;
-        Ok(Links { folder, count })
+        Ok(Links { folder })
     }
 
     /// The socket at which the ends of one meet.
@@ -128,11 +123,10 @@ impl Links {
 
     /// The load's end of one.
     pub(super) fn load_end(&self, link: usize) -> Net {
-        let sockets = (0..self.count).map(|link| self.socket(link));
-        let driver = Driver::Dpdk {
-            arguments: Kind::memif_clients(sockets),
-            port: Some(Kind::memif_port(link)),
-        };
+        let driver = Driver::Memif(Options {
+            role: Role::Client,
+            ..Options::new(self.socket(link))
+        });
         let address = Network::new(MEMIF_LOAD, MEMIF_LEN).expect("an address of IPv4");
         net(driver, vec![address])
     }
@@ -161,21 +155,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ends_of_the_load_are_opened_with_the_same_arguments() {
-        let links = Links::new(2).unwrap();
-        let arguments = [0, 1].map(|link| match links.load_end(link).driver {
-            Driver::Dpdk { arguments, port } => {
-                assert_eq!(port, Some(format!("net_memif{link}")));
-                arguments
+    fn both_ends_of_a_link_meet_at_its_socket() {
+        let links = Links::new().unwrap();
+        let [first, second] = [0, 1].map(|link| links.socket(link));
+        assert_ne!(first, second);
+        let words = Stack::Memif.words(&first, |_| false).join(" ");
+        assert!(words.contains(&format!("--net memif:{} ", first.display())));
+        match links.load_end(0).driver {
+            Driver::Memif(options) => {
+                assert_eq!((options.role, options.socket), (Role::Client, first));
             }
             other => panic!("{other:?}"),
-        });
-        assert_eq!(arguments[0], arguments[1]);
-        for link in [0, 1] {
-            let socket = links.socket(link);
-            assert!(arguments[0].contains(&socket.display().to_string()));
-            let words = Stack::Memif.words(&socket, |_| false).join(" ");
-            assert!(words.contains(&format!("role=server,socket={}", socket.display())));
         }
     }
 }

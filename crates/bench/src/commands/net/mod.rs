@@ -1,4 +1,5 @@
-//! `coua-bench net`: coua on its own TCP stack over a DPDK link, beside memcached on the kernel's.
+//! `coua-bench net`: coua on its own TCP stack over a link of shared memory, beside memcached on the
+//! kernel's.
 //!
 //! Each has one worker on one core, the load has another core, and all measurements of a case are
 //! interleaved; servers whose turn it is not are stopped, since one on a link polls all the time.
@@ -21,7 +22,7 @@ use super::load_flags::TimingFlags;
 use crate::link::Kind;
 use crate::report;
 
-/// Compares coua on its own TCP stack, over a DPDK link, with memcached on the kernel's
+/// Compares coua on its own TCP stack, over a link of shared memory, with memcached on the kernel's
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
     /// The kind of link
@@ -30,7 +31,8 @@ pub(crate) struct Flags {
     /// Names of cases, or their beginnings with a *
     #[arg(long, value_delimiter = ',', default_value = "*")]
     cases: Vec<String>,
-    /// The coua program, built with the feature dpdk; by default the one beside this program
+    /// The coua program, for DPDK's links built with the feature dpdk; by default the one beside
+    /// this program
     #[arg(long)]
     coua: Option<PathBuf>,
     /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH

@@ -14,7 +14,6 @@ use super::outcome::{CaseOutcome, Rate, Sample, Side};
 use crate::commands::echo::{Answer, Request};
 use crate::commands::net_load;
 use crate::cpu;
-use crate::link::End;
 use crate::load::{Arrivals, Engine, Order, Pace, Requests, Setup, Team};
 use crate::process::{self, Folder, Server};
 use crate::report;
@@ -356,20 +355,18 @@ impl<'a> Stage<'a> {
 
 /// What coua is given beside what memcached is given too.
 fn coua_flags(flags: &Flags, case: &Case, socket: &Path) -> Vec<String> {
-    let arguments = flags.link.arguments(End::Server, socket);
     let connections = case.connections.min(CONNECTIONS_MAX) + 1024;
-    [
-        "-c",
-        &connections.to_string(),
-        "--net",
-        "dpdk",
-        "--poll",
-        "busy",
-        "--address",
-        &format!("{ADDRESS}/8"),
-        "--dpdk-args",
-        &arguments,
-    ]
-    .map(str::to_owned)
-    .into()
+    let mut words = flags.link.coua_flags(socket);
+    words.extend(
+        [
+            "-c",
+            &connections.to_string(),
+            "--poll",
+            "busy",
+            "--address",
+            &format!("{ADDRESS}/8"),
+        ]
+        .map(str::to_owned),
+    );
+    words
 }
