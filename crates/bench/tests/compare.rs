@@ -94,7 +94,7 @@ fn stacks_are_compared_with_the_kernels() {
         assert!(error.contains("needs root"), "{error}");
         return;
     }
-    let servers = ["coua", "coua --net packet -t 2", "coua --net xdp"];
+    let servers = ["coua", "coua --net packet -t 2", "coua --net xdp -t 2"];
     for load in ["", "--net xdp --threads 2"] {
         let outcome = compare(&servers, &format!("{BRIEF} --mix get=9,set=1 {load}"));
         for server in outcome["servers"].as_array().unwrap() {

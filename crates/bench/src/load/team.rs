@@ -182,10 +182,18 @@ impl Team {
                 Ok(move |order| obey(&mut engine, share, here.threads, order))
             }));
         }
+        let mut is_stopped = false;
         for ready in all_ready {
-            ready.recv().map_err(|_| Error::Thread)??;
+            match ready.recv().map_err(|_| Error::Thread)? {
+                // Another one has the reason.
+                Err(Error::Stopped) => is_stopped = true,
+                outcome => outcome?,
+            }
         }
-        Ok(team)
+        match is_stopped {
+            true => Err(Error::Stopped),
+            false => Ok(team),
+        }
     }
 
     /// Starts a member that prepares and then carries out orders; what comes back hears when it is

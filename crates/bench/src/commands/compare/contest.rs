@@ -79,6 +79,17 @@ impl<'a> Contest<'a> {
             team.dialect != Dialect::Udp || load_stack.is_none() && links == 0,
             "the load's own stack speaks TCP only: --dialect text, meta or binary"
         );
+        for recipe in recipes {
+            let queues = recipe.answering_queues();
+            let queues = queues.filter(|_| load_stack.is_some() || recipe.needs_link());
+            ensure!(
+                queues.is_none_or(|queues| queues >= team.threads as usize),
+                "{}: it answers on a queue for each of its threads, so that a load of {threads} \
+                 --threads on a stack of its own needs -t {threads}",
+                recipe.name(),
+                threads = team.threads
+            );
+        }
         let load_queues = load_stack.map_or(0, |_| team.threads as usize);
         let needs = Needs::of(team).with_load_queues(load_queues);
         let cabled = ground.veth || load_stack.is_some() || recipes.iter().any(Recipe::needs_cable);

@@ -153,6 +153,11 @@ impl Recipe {
         self.stack.is_some() && !self.needs_link()
     }
 
+    /// Queues on which it answers, where those decide to which queue of the load's answers come.
+    pub(super) fn answering_queues(&self) -> Option<usize> {
+        matches!(self.stack, Some(Stack::Xdp | Stack::Memif)).then(|| self.queues())
+    }
+
     /// Whether it serves on a memif link.
     pub(super) fn needs_link(&self) -> bool {
         self.stack == Some(Stack::Memif)
