@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
-use coua_store::Upload;
+use coua_store::{UnixSeconds, Upload};
+use coua_transport::huge_pages;
 use coua_transport::sockets::Stream;
 
 use crate::buffers::{Block, Pool};
@@ -28,6 +29,8 @@ pub struct Session {
     pub parser: Parser,
     /// What the client may do.
     pub may: Permissions,
+    /// When it last executed a request, as `connection` tells others.
+    noted: UnixSeconds,
     /// Bytes that came and could not be executed, in front of those that the kernel holds.
     pub leftover: Option<Leftover>,
     /// Replies that the kernel has not taken. Nothing is executed while there are any.
@@ -124,9 +127,10 @@ impl Session {
     ) -> Session {
         Session {
             stream,
-            connection,
             parser: Parser::of(dialect),
             may,
+            noted: connection.last_request(),
+            connection,
             leftover: None,
             queue: None,
             dump: None,
@@ -151,6 +155,16 @@ impl Session {
     #[inline]
     pub fn awaits_input(&self) -> bool {
         self.datagram.is_none() && self.dump.is_none() && !self.readable && !self.has_no_more_input
+    }
+
+    /// Remembers that a request was executed at `now`. What others may read is written once a second at
+    /// most: with many connections it lies in none of the caches.
+    #[inline]
+    pub fn note_request(&mut self, now: UnixSeconds) {
+        if self.noted != now {
+            self.noted = now;
+            self.connection.note_request(now);
+        }
     }
 
     /// Whether replies wait for the client to read, so that nothing may be executed.
@@ -206,7 +220,6 @@ pub struct SessionId {
 }
 
 /// A worker's sessions.
-#[derive(Default)]
 pub struct Sessions {
     places: Vec<Place>,
     free: Vec<u32>,
@@ -218,7 +231,21 @@ struct Place {
     session: Option<Session>,
 }
 
+/// Sessions for which there is memory from the start, at most: none of it is used before it is needed.
+const CAPACITY_MAX: usize = 1 << 20;
+
 impl Sessions {
+    /// For about so many.
+    pub fn new(capacity: usize) -> Sessions {
+        let places = Vec::<Place>::with_capacity(capacity.min(CAPACITY_MAX));
+        let len = places.capacity() * size_of::<Place>();
+        huge_pages::ask_for(std::ptr::slice_from_raw_parts(places.as_ptr().cast(), len));
+        Sessions {
+            places,
+            free: Vec::new(),
+        }
+    }
+
     /// Gives a session a place and a name.
     ///
     /// # Panics

@@ -183,6 +183,16 @@ impl Stack {
         }
     }
 
+    /// The memory of its largest tables, which are gone through at random: whoever can may ask the
+    /// system for huge pages there, before there are connections.
+    pub fn tables(&self) -> [*const [u8]; 3] {
+        let connections = std::ptr::slice_from_raw_parts(
+            self.connections.as_ptr().cast::<u8>(),
+            self.connections.capacity() * size_of::<Connection>(),
+        );
+        [connections, self.table.memory(), self.wheel.memory()]
+    }
+
     /// Takes connections at a port from now on.
     pub fn listen(&mut self, port: u16) {
         if !self.listens_at.contains(&port) {

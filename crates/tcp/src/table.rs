@@ -51,6 +51,12 @@ impl Table {
         }
     }
 
+    /// Where it lies.
+    pub(crate) fn memory(&self) -> *const [u8] {
+        let len = size_of_val(&*self.entries);
+        std::ptr::slice_from_raw_parts(self.entries.as_ptr().cast(), len)
+    }
+
     /// The hash of a four-tuple.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "halves are taken")]

@@ -49,6 +49,12 @@ enum Place {
 }
 
 impl Wheel {
+    /// Where the links of all timers lie.
+    pub(crate) fn memory(&self) -> *const [u8] {
+        let len = self.links.capacity() * size_of::<Link>();
+        std::ptr::slice_from_raw_parts(self.links.as_ptr().cast(), len)
+    }
+
     /// A wheel that begins to turn at `now`, with room for `capacity` timers without another
     /// allocation.
     pub(crate) fn new(now: Instant, capacity: usize) -> Wheel {

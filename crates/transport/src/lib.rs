@@ -8,5 +8,6 @@
 //! Every type belongs to one worker. [`sockets::Waker`] alone is made to be shared: it is how
 //! another thread ends a worker's sleep.
 
+pub mod huge_pages;
 pub mod sockets;
 pub mod userspace;

@@ -285,7 +285,7 @@ impl Worker {
         };
         session.is_active = false;
         if visit.executed > 0 {
-            session.connection.note_request(now.unix);
+            session.note_request(now.unix);
             session.waits_since_ms = None;
         }
         let everything = visit.executed == visit.planned;

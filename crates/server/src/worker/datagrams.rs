@@ -154,7 +154,7 @@ impl Worker {
             let dialect = self.shared.settings.dialect;
             session.parser = Parser::at_start_of(dialect, &room[start..len]);
             session.is_active = true;
-            session.connection.note_request(now.unix);
+            session.note_request(now.unix);
             self.input.activate(id, start, len);
             return true;
         }

@@ -1,7 +1,5 @@
 //! From ready connections to input that can be parsed.
 
-use std::hint::black_box;
-
 use coua_transport::sockets::Received;
 
 use super::input::SESSION_INPUT_LEN;
@@ -53,11 +51,7 @@ impl Worker {
         }
         let next = self.ready.iter().take(FETCH_MAX);
         let next = next.filter_map(|&id| self.sessions.at_place_of(id));
-        next.clone().for_each(Session::touch);
-        // What they refer to, now that it is known where that is.
-        for session in next {
-            black_box(session.connection.descriptor);
-        }
+        next.for_each(Session::touch);
     }
 
     /// Sends what has been waiting, if anything has. True where the session may go on.

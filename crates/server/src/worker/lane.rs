@@ -213,7 +213,7 @@ impl Worker {
             }
             counted.gets += (executed - first) as u64;
             if executed > first {
-                session.connection.note_request(now.unix);
+                session.note_request(now.unix);
             }
             let flushed = executor
                 .answers

@@ -37,7 +37,7 @@ impl Worker {
                 .counters(self.index)
                 .bytes_read
                 .add(received as u64);
-            session.connection.note_request(now.unix);
+            session.note_request(now.unix);
             match progress {
                 Progress::More => self.list(id),
                 Progress::Drained => {

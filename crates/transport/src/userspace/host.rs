@@ -20,6 +20,7 @@ use coua_tcp::stack::{ConnectError, ConnectionId, ConnectionState, Failure, Noti
 use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
+use crate::huge_pages;
 use crate::sockets::{PeerAddress, Readiness, Received, Sent, Token};
 
 /// For how long after the last frame a worker goes on asking before it sleeps.
@@ -116,6 +117,9 @@ impl Host {
     pub(crate) fn new(seat: Seat) -> SharedHost {
         let started = Moment::now();
         let mut stack = Stack::new(seat.config, seat.card.features(), Instant::default());
+        for table in stack.tables() {
+            huge_pages::ask_for(table);
+        }
         for port in seat.ports {
             stack.listen(port);
         }
