@@ -66,12 +66,15 @@ pub(crate) fn thread_sanitizer(_: &Context) -> Result<Outcome> {
             "no ThreadSanitizer for this machine".to_owned(),
         ));
     };
-    if !has_component("stable", "rust-src") {
+    let mut command = if has_component("stable", "rust-src") {
+        cargo()
+    } else if has_component("nightly", "rust-src") {
+        cargo_of("nightly")
+    } else {
         return Ok(Outcome::LeftOut(
             "no rust-src: `rustup component add rust-src`".to_owned(),
         ));
-    }
-    let mut command = cargo();
+    };
     command.args([
         "test",
         "-Zbuild-std",
