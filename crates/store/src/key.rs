@@ -119,9 +119,11 @@ mod tests {
     use super::*;
 
     /// Keys of every length whose bytes are all alike, and those with one bit changed somewhere.
+    /// Under Miri of the lengths at which another path begins.
     fn keys() -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
-        for length in 1..=70 {
+        let is_tried = |length: &usize| !cfg!(miri) || [1, 7, 8, 9, 32, 33, 41].contains(length);
+        for length in (1..=70).filter(is_tried) {
             let plain = vec![b'a'; length];
             for at in 0..length {
                 let mut changed = plain.clone();
