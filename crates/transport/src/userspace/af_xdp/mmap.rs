@@ -15,6 +15,8 @@ pub(super) struct Mapping {
 
 // SAFETY: the range belongs to the mapping; whoever reads or writes it states how races are avoided.
 unsafe impl Send for Mapping {}
+// SAFETY: as above; it hands out addresses only.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Zeroed memory of `len` bytes, in pages of 2 MiB that the system keeps for
@@ -41,7 +43,8 @@ impl Mapping {
             )
         }?;
         let mapping = Mapping::new(base, len)?;
-        if !reserved_pages {
+        // Miri has no advice on memory.
+        if !reserved_pages && !cfg!(miri) {
             // SAFETY: advice on our own range changes nothing that is seen.
             let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
         }

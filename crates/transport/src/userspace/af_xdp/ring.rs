@@ -22,6 +22,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::net::xdp::XdpRingOffset;
@@ -48,7 +49,7 @@ pub(super) struct Descriptor {
 /// # Invariants
 /// The pointers are into `_mapping`; `entries` has `mask + 1` entries.
 struct Ring<T> {
-    _mapping: Mapping,
+    _mapping: Arc<Mapping>,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
@@ -56,7 +57,7 @@ struct Ring<T> {
     mask: u32,
 }
 
-// SAFETY: it owns its mapping, and the only other side is the kernel.
+// SAFETY: it keeps its mapping, and the only other side is the kernel.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
@@ -75,7 +76,15 @@ impl<T: Copy> Ring<T> {
             .ok()
             .and_then(|before| before.checked_add(entries_len))
             .ok_or(io::ErrorKind::InvalidData)?;
-        let mapping = Mapping::of_ring(socket, from, whole)?;
+        Ring::over(
+            Arc::new(Mapping::of_ring(socket, from, whole)?),
+            offsets,
+            len,
+        )
+    }
+
+    /// The ring of `len` entries in memory that the other side has too.
+    fn over(mapping: Arc<Mapping>, offsets: &XdpRingOffset, len: u32) -> io::Result<Ring<T>> {
         // Kernels before 5.4 have no flags; `open` refuses those.
         let flags = offsets.flags.ok_or(io::ErrorKind::Unsupported)?;
         Ok(Ring {
@@ -129,15 +138,18 @@ impl<T: Copy> Producer<T> {
         offsets: &XdpRingOffset,
         len: u32,
     ) -> io::Result<Producer<T>> {
-        let ring = Ring::map(socket, from, offsets, len)?;
+        Ok(Producer::of(Ring::map(socket, from, offsets, len)?))
+    }
+
+    fn of(ring: Ring<T>) -> Producer<T> {
         let next = ring.producer().load(Ordering::Relaxed);
         let consumer = ring.consumer().load(Ordering::Acquire);
-        Ok(Producer {
+        Producer {
             ring,
             next,
             published: next,
             consumer,
-        })
+        }
     }
 
     /// Writes an entry. The kernel sees it at [`Producer::publish`].
@@ -206,14 +218,17 @@ impl<T: Copy> Consumer<T> {
         offsets: &XdpRingOffset,
         len: u32,
     ) -> io::Result<Consumer<T>> {
-        let ring = Ring::map(socket, from, offsets, len)?;
+        Ok(Consumer::of(Ring::map(socket, from, offsets, len)?))
+    }
+
+    fn of(ring: Ring<T>) -> Consumer<T> {
         let next = ring.consumer().load(Ordering::Relaxed);
-        Ok(Consumer {
+        Consumer {
             ring,
             next,
             given_back: next,
             producer: next,
-        })
+        }
     }
 
     /// Reads an entry, if there is one. It is the kernel's again at [`Consumer::give_back`].
@@ -238,6 +253,75 @@ impl<T: Copy> Consumer<T> {
         if self.given_back != self.next {
             self.ring.consumer().store(self.next, Ordering::Release);
             self.given_back = self.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// The two sides of one ring: each is the other's kernel.
+    fn pair(len: u32) -> (Producer<Descriptor>, Consumer<Descriptor>) {
+        let offsets = XdpRingOffset {
+            producer: 0,
+            consumer: 64,
+            desc: 192,
+            flags: Some(128),
+        };
+        let mapping = Arc::new(Mapping::of_frames(4096, false).unwrap());
+        let side = || Ring::over(Arc::clone(&mapping), &offsets, len).unwrap();
+        (Producer::of(side()), Consumer::of(side()))
+    }
+
+    fn descriptor(number: u32) -> Descriptor {
+        Descriptor {
+            address: u64::from(number) << 32 | u64::from(!number),
+            len: number,
+            options: 0,
+        }
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_whole_and_in_order() {
+        let count = if cfg!(miri) { 200 } else { 100_000 };
+        let (mut producer, mut consumer) = pair(8);
+        let reader = thread::spawn(move || {
+            let mut next = 0;
+            while next < count {
+                let Some(entry) = consumer.pop() else {
+                    thread::yield_now();
+                    continue;
+                };
+                assert_eq!(entry, descriptor(next));
+                next += 1;
+                // Several at a time, and all before it waits.
+                if next % 3 == 0 || next == count || consumer.next == consumer.producer {
+                    consumer.give_back();
+                }
+            }
+        });
+        for number in 0..count {
+            while producer.waiting() == 8 && !reader.is_finished() {
+                thread::yield_now();
+            }
+            producer.push(descriptor(number));
+            if number % 4 == 0 || number + 1 == count || producer.waiting() == 8 {
+                producer.publish();
+            }
+        }
+        reader.join().unwrap();
+        assert_eq!(producer.waiting(), 0);
+        assert!(!producer.needs_wakeup());
+    }
+
+    #[test]
+    #[should_panic(expected = "a ring has room for what it was made for")]
+    fn a_full_ring_takes_nothing() {
+        let (mut producer, _consumer) = pair(4);
+        for number in 0..5 {
+            producer.push(descriptor(number));
         }
     }
 }

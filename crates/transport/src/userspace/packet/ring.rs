@@ -26,8 +26,9 @@
     reason = "maps rings that the kernel shares and hands out slots of them"
 )]
 
+use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -289,9 +290,12 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(socket: impl AsFd, len: usize) -> io::Result<Mapping> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        let fd = socket.as_fd().as_raw_fd();
+        Mapping::of(socket.as_fd().as_raw_fd(), flags, len)
+    }
+
+    fn of(fd: RawFd, flags: c_int, len: usize) -> io::Result<Mapping> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses the place; nothing that is there is touched.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
         if start == libc::MAP_FAILED {
@@ -317,5 +321,100 @@ fn request(slot_len: usize, slots: usize) -> libc::tpacket_req {
         tp_block_nr: size(slots * slot_len / block_len),
         tp_frame_size: size(slot_len),
         tp_frame_nr: size(slots),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SLOT_LEN: usize = 256;
+    const SLOTS: usize = 4;
+
+    /// Some slots, as both sides have them: each is the other's kernel.
+    fn both_sides() -> (Slots, Slots) {
+        let len = SLOT_LEN * SLOTS;
+        let mapping =
+            Arc::new(Mapping::of(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, len).unwrap());
+        let side = || Slots {
+            mapping: Arc::clone(&mapping),
+            first: 0,
+            slot_len: SLOT_LEN,
+            count: SLOTS,
+        };
+        (side(), side())
+    }
+
+    #[test]
+    fn what_is_passed_on_arrives_whole_and_in_order() {
+        let count = if cfg!(miri) { 100 } else { 100_000 };
+        let (slots, theirs) = both_sides();
+        let mut ring = SentRing { slots, next: 0 };
+        // What the kernel does with frames that are sent.
+        let kernel = thread::spawn(move || {
+            for at in 0..count {
+                let status = theirs.status(at);
+                while status.load(Ordering::Acquire) != TP_STATUS_SEND_REQUEST {
+                    thread::yield_now();
+                }
+                // SAFETY: a slot that is passed on is this side's.
+                let room = unsafe { theirs.room(at) };
+                let arrival = theirs.arrival(at);
+                assert_eq!(room[..8], at.to_ne_bytes());
+                assert_eq!(arrival.len, 8 + at % 100);
+                status.store(TP_STATUS_AVAILABLE, Ordering::Release);
+            }
+        });
+        for number in 0..count {
+            while !kernel.is_finished() && ring.room().is_none() {
+                thread::yield_now();
+            }
+            let room = ring.room().expect("the other side takes slots");
+            room[..8].copy_from_slice(&number.to_ne_bytes());
+            ring.pass_on(8 + number % 100);
+        }
+        kernel.join().unwrap();
+        assert!(!ring.is_waiting());
+    }
+
+    #[test]
+    fn what_the_kernel_fills_is_taken_whole_and_in_order() {
+        let count = if cfg!(miri) { 100 } else { 100_000 };
+        let (slots, mut theirs) = both_sides();
+        let mut ring = ReceivedRing {
+            slots,
+            next: 0,
+            taken: 0,
+        };
+        let kernel = thread::spawn(move || {
+            for at in 0..count {
+                while theirs.status(at).load(Ordering::Acquire) != TP_STATUS_KERNEL {
+                    thread::yield_now();
+                }
+                // SAFETY: a slot that is given back is this side's.
+                let room = unsafe { theirs.room_mut(at) };
+                room[..8].copy_from_slice(&at.to_ne_bytes());
+                theirs.set_len(at, 8 + at % 100);
+                theirs.status(at).store(TP_STATUS_USER, Ordering::Release);
+            }
+        });
+        let mut next = 0;
+        while next < count {
+            let first = next;
+            while let Some(arrival) = ring.take() {
+                assert_eq!(arrival.len, 8 + next % 100);
+                next += 1;
+            }
+            for number in first..next {
+                assert_eq!(ring.room(number - first)[..8], number.to_ne_bytes());
+                ring.room_mut(number - first).fill(0);
+            }
+            ring.give_back();
+            if first == next {
+                thread::yield_now();
+            }
+        }
+        kernel.join().unwrap();
     }
 }
