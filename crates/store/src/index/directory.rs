@@ -151,8 +151,8 @@ impl Directory {
 
     /// Stores `entry` to all words of a sub-table of its depth, from word `start` on.
     pub(crate) fn publish_at(&self, start: usize, entry: Entry) {
-        for word in &self.words[start..start + self.span(entry.depth())] {
-            word.store(entry.0, Ordering::Release);
+        for at in start..start + self.span(entry.depth()) {
+            self.words[at].store(entry.0, Ordering::Release);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A range of anonymous memory and typed views of it.
 #![allow(unsafe_code, reason = "maps memory and hands out views of it")]
 
-use std::ops::Deref;
+use std::ops::Index;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -170,7 +170,7 @@ unsafe impl Shared for crate::index::Bucket {}
 // SAFETY: atomics only; its padding is never read.
 unsafe impl Shared for crate::segment::SegmentEntry {}
 
-/// A view of a part of the range as a slice. It keeps the range mapped.
+/// A view of a part of the range as values. It keeps the range mapped.
 pub(crate) struct Slice<T: Shared> {
     first: NonNull<T>,
     len: usize,
@@ -203,15 +203,24 @@ impl<T: Shared> Slice<T> {
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
 }
 
-impl<T: Shared> Deref for Slice<T> {
-    type Target = [T];
+/// One value at a time, and never a reference to all: other bytes of the range may at that moment be
+/// an item that is being written, or a page that is lent.
+impl<T: Shared> Index<usize> for Slice<T> {
+    type Output = T;
 
     #[inline]
-    fn deref(&self) -> &[T] {
-        // SAFETY: checked at construction to lie inside the mapping, aligned; `Shared` makes any
-        // bytes valid and lets others store to them.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    fn index(&self, at: usize) -> &T {
+        assert!(at < self.len, "{at} of {} values", self.len);
+        // SAFETY: all `len` values were checked at construction to lie inside the mapping.
+        let value = unsafe { self.first.add(at) };
+        // SAFETY: as above, and aligned; `Shared` makes any bytes valid and lets others store to
+        // them.
+        unsafe { value.as_ref() }
     }
 }
