@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const NOW: UnixSeconds = UnixSeconds(1_000_000);
 
 /// How long anything may take that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn store(config: Config) -> Arc<Store> {
     Store::new(config, NOW).expect("a store")
