@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out_whole_and_in_order() {
-        let count = if cfg!(miri) { 200 } else { 100_000 };
+        let count = if cfg!(miri) { 200 } else { 10_000 };
         let (mut producer, mut consumer) = pair(8);
         let reader = thread::spawn(move || {
             let mut next = 0;

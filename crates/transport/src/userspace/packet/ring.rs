@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_is_passed_on_arrives_whole_and_in_order() {
-        let count = if cfg!(miri) { 100 } else { 100_000 };
+        let count = if cfg!(miri) { 100 } else { 10_000 };
         let (slots, theirs) = both_sides();
         let mut ring = SentRing { slots, next: 0 };
         // What the kernel does with frames that are sent.
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_fills_is_taken_whole_and_in_order() {
-        let count = if cfg!(miri) { 100 } else { 100_000 };
+        let count = if cfg!(miri) { 100 } else { 10_000 };
         let (slots, mut theirs) = both_sides();
         let mut ring = ReceivedRing {
             slots,
