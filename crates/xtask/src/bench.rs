@@ -34,8 +34,10 @@ enum What {
     Memory,
     /// Whole servers on loopback: coua, memcached, and a bare echo
     Server,
-    /// coua on its own TCP stack over a DPDK link, beside memcached on the kernel's
+    /// coua on its own TCP stack over shared memory, beside memcached on the kernel's
     Net,
+    /// coua on AF_XDP, beside a bare echo of frames and beside the kernel's TCP (needs root)
+    Xdp,
     /// Servers that are named, in turns: coua, memcached, or any other
     Compare,
     /// A published figure, measured again and drawn beside the paper's numbers
@@ -54,18 +56,19 @@ impl What {
             What::Memory => "memory",
             What::Server => "server",
             What::Net => "net",
+            What::Xdp => "xdp",
             What::Compare => "compare",
             What::Figure => "figure",
         }
     }
+}
 
-    /// What it needs to be built with, with these arguments.
-    fn features(self, rest: &[String]) -> &'static [&'static str] {
-        let names_link = |word: &String| word.contains("dpdk") || word.contains("memif");
-        match self == What::Net || rest.iter().any(names_link) {
-            true => &["--features", "coua/dpdk,coua-bench/dpdk"],
-            false => &[],
-        }
+/// What it needs to be built with, with these arguments.
+fn features(rest: &[String]) -> &'static [&'static str] {
+    let names_link = |word: &String| word.contains("dpdk") || word.contains("vhost");
+    match rest.iter().any(names_link) {
+        true => &["--features", "coua/dpdk,coua-bench/dpdk"],
+        false => &[],
     }
 }
 
@@ -74,7 +77,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if flags.what == What::All {
         return all::run(&flags.rest);
     }
-    build(flags.what, &flags.rest)?;
+    build(&flags.rest)?;
     run_command(
         program(target_program("coua-bench"))
             .arg(flags.what.name())
@@ -83,11 +86,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// Builds the benchmark, and the server that is shipped, which some of them start.
-fn build(what: What, rest: &[String]) -> anyhow::Result<()> {
+fn build(rest: &[String]) -> anyhow::Result<()> {
     run_command(
         cargo()
             .args(["build", "--release", "-p", "coua", "-p", "coua-bench"])
-            .args(what.features(rest)),
+            .args(features(rest)),
     )
 }
 
