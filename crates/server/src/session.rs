@@ -220,6 +220,7 @@ pub struct SessionId {
 }
 
 /// A worker's sessions.
+#[derive(Default)]
 pub struct Sessions {
     places: Vec<Place>,
     free: Vec<u32>,
@@ -231,31 +232,23 @@ struct Place {
     session: Option<Session>,
 }
 
-/// Sessions for which there is memory from the start, at most: none of it is used before it is needed.
-const CAPACITY_MAX: usize = 1 << 20;
-
 impl Sessions {
-    /// For about so many.
-    pub fn new(capacity: usize) -> Sessions {
-        let places = Vec::<Place>::with_capacity(capacity.min(CAPACITY_MAX));
-        let len = places.capacity() * size_of::<Place>();
-        huge_pages::ask_for(std::ptr::slice_from_raw_parts(places.as_ptr().cast(), len));
-        Sessions {
-            places,
-            free: Vec::new(),
-        }
-    }
-
     /// Gives a session a place and a name.
     ///
     /// # Panics
     /// If there were 2^32 of them.
     pub fn insert(&mut self, session: Session) -> SessionId {
         let slot = self.free.pop().unwrap_or_else(|| {
+            let before = self.places.capacity();
             self.places.push(Place {
                 generation: 0,
                 session: None,
             });
+            if self.places.capacity() != before {
+                let len = self.places.capacity() * size_of::<Place>();
+                let first = self.places.as_ptr().cast();
+                huge_pages::ask_for(std::ptr::slice_from_raw_parts(first, len));
+            }
             u32::try_from(self.places.len() - 1).expect("fewer sessions than 2^32")
         });
         let place = &mut self.places[slot as usize];
