@@ -28,6 +28,7 @@ mod outgoing;
 mod user;
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 
 use crate::buffers::Buffers;
 use crate::config::Config;
@@ -86,6 +87,9 @@ pub enum Notice {
 
 /// Notices that wait to be taken at most; further ones are dropped, as a network may.
 const NOTICES_MAX: usize = 256;
+
+/// Timers that have fired and are looked at together.
+const EXPIRED_TOGETHER: usize = 16;
 
 /// Connections that a turn looks at for those that hold memory up.
 const SHED_LOOKS: usize = 64;
@@ -335,16 +339,38 @@ impl Stack {
 
     fn expire(&mut self) {
         self.wheel.turn_to(self.shared.now);
-        while let Some(index) = self.wheel.pop_due() {
-            let connection = &mut self.connections[index as usize];
-            connection.timers.set_to = Instant::NEVER;
-            if connection.deadline() <= self.shared.now {
-                connection.expire(&mut self.shared);
-                self.list_to_emit(index);
-                self.after_change(index);
-            } else {
-                self.set_timer(index);
+        let mut due = [0; EXPIRED_TOGETHER];
+        loop {
+            let mut count = 0;
+            while count < due.len()
+                && let Some(index) = self.wheel.pop_due()
+            {
+                due[count] = index;
+                count += 1;
             }
+            // With many connections their timers lie in none of the caches: memory fetches them together.
+            for &index in &due[..count] {
+                black_box(self.connections[index as usize].deadline());
+            }
+            for &index in &due[..count] {
+                self.expire_one(index);
+            }
+            if count < due.len() {
+                return;
+            }
+        }
+    }
+
+    /// A connection's timer has fired: often one of what has been acknowledged since.
+    fn expire_one(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        connection.timers.set_to = Instant::NEVER;
+        if connection.deadline() <= self.shared.now {
+            connection.expire(&mut self.shared);
+            self.list_to_emit(index);
+            self.after_change(index);
+        } else {
+            self.set_timer(index);
         }
     }
 
