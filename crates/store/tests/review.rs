@@ -52,7 +52,7 @@ fn get(worker: &mut Worker, key: &[u8]) -> Option<Vec<u8>> {
     let burst = worker.burst(NOW);
     let key = burst.key(key);
     let item = burst.get(&key, Access::default()).ok()?;
-    Some(item.value().flatten().copied().collect())
+    Some(item.value().collect::<Vec<_>>().concat())
 }
 
 fn cas_of(worker: &mut Worker, key: &[u8]) -> u64 {
@@ -99,6 +99,7 @@ fn a_cas_that_a_client_has_seen_never_comes_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "memory full of items")]
 fn an_upload_that_waits_takes_its_share_once() {
     let store = store(1, true);
     let mut worker = store.worker(0);
@@ -294,13 +295,16 @@ fn large_items_are_whole_whatever_is_cleaned_while_they_are_written() {
         },
         || {
             let end = Instant::now() + RACE;
-            let mut round = 0;
+            let (mut round, mut stored) = (0, 0);
             while Instant::now() < end {
                 round += 1;
-                try_set(&mut worker, b"large", &value(round));
+                // One that is refused for lack of memory leaves the one before.
+                if let Stored::Stored { .. } = try_set(&mut worker, b"large", &value(round)) {
+                    stored = round;
+                }
                 for _ in 0..3 {
                     if let Some(found) = get(&mut worker, b"large") {
-                        assert!(found == value(round), "a value that was never stored");
+                        assert!(found == value(stored), "a value that was never stored");
                     }
                     worker.end(NOW);
                 }

@@ -1,7 +1,7 @@
 //! Arguments of EAL for both ends of a link between two processes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ pub(crate) const COMMON: &str = "--no-pci --in-memory --no-telemetry -m 64 --sin
 
 /// A unix socket that two processes find each other by; gone when dropped.
 pub(crate) struct Meeting {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Meeting {
@@ -21,11 +21,6 @@ impl Meeting {
         Meeting {
             path: std::env::temp_dir().join(name),
         }
-    }
-
-    /// The socket.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The end of a memif link that waits for the other.

@@ -21,7 +21,7 @@ fn ours(meeting: &Meeting, role: Role, queues: usize) -> Vec<MemifNic> {
     let options = Options {
         role,
         queues,
-        ..Options::new(meeting.path())
+        ..Options::new(&meeting.path)
     };
     open(&options, Mac([2, 0, 0, 0, 0, 2]), Box::new(|_| ())).expect("it opens")
 }
@@ -121,7 +121,7 @@ fn a_server_of_dpdks_may_be_killed_and_come_back() {
         server.kill();
         echo_until(&mut client, |nics| !nics[0].has_link());
         // DPDK's does not clear away what another has left.
-        let _ = std::fs::remove_file(meeting.path());
+        let _ = std::fs::remove_file(&meeting.path);
     }
 }
 
