@@ -6,7 +6,7 @@
 //! the waiting times for memory overlap. A visit that turns out to be an unusual one when it is
 //! executed (a large value, no room for the reply) goes the way of all others from that key on.
 
-use coua_protocol::{Dialect, Limits, Op, Parser, Span, Step};
+use coua_protocol::{Dialect, GetKey, Limits, Op, Parser, Step};
 use coua_store::{Ahead, Burst, Intent, Key, KeyHash, Store};
 
 use super::burst::replay;
@@ -108,24 +108,22 @@ impl Lane {
         let mut at = input.start;
         while at < input.end {
             let rest = &bytes[at..input.end];
-            let next = parser.next_get(rest).map_or_else(
-                || first_of_many(parser, rest, limits),
-                |get| Some((get.consumed, get.key, get.cas, get.last)),
-            );
-            let Some((consumed, key, cas, last)) = next.filter(|_| self.keys.len() < end) else {
+            let next = parser.next_get(rest);
+            let next = next.or_else(|| first_of_many(parser, rest, limits));
+            let Some(get) = next.filter(|_| self.keys.len() < end) else {
                 self.keys.truncate(first);
                 *parser = Parser::of(Dialect::Text);
                 return false;
             };
             self.keys.push(LaneKey {
-                start: u32::try_from(at).expect("below INPUT_LEN") + key.start,
-                len: key.len,
-                cas,
-                last,
-                hash: store.key(key.of(rest)).hash,
+                start: u32::try_from(at).expect("below INPUT_LEN") + get.key.start,
+                len: get.key.len,
+                cas: get.cas,
+                last: get.last,
+                hash: store.key(get.key.of(rest)).hash,
                 ahead: Ahead::NONE,
             });
-            at += consumed as usize;
+            at += get.consumed as usize;
         }
         let keys_end = self.keys.len();
         self.visits.push(LaneVisit { input, keys_end });
@@ -136,11 +134,7 @@ impl Lane {
 /// The first key of a `get` of several, which is not seen at a glance. `None` where there is
 /// something else, which the parser may have passed over.
 #[inline(never)]
-fn first_of_many(
-    parser: &mut Parser,
-    rest: &[u8],
-    limits: &Limits,
-) -> Option<(u32, Span, bool, bool)> {
+fn first_of_many(parser: &mut Parser, rest: &[u8], limits: &Limits) -> Option<GetKey> {
     if !rest.starts_with(b"get") {
         return None;
     }
@@ -148,7 +142,12 @@ fn first_of_many(
         Step::Op {
             consumed,
             op: Op::Get { key, cas, last },
-        } => Some((consumed, key, cas, last)),
+        } => Some(GetKey {
+            consumed,
+            key,
+            cas,
+            last,
+        }),
         _ => None,
     }
 }
@@ -194,7 +193,6 @@ impl Worker {
         for visit in &self.lane.visits {
             let first = std::mem::replace(&mut at, visit.keys_end);
             let Some(session) = self.sessions.get(visit.input.id) else {
-                looked_to = looked_to.max(at);
                 continue;
             };
             let mut executed = first;

@@ -104,16 +104,9 @@ impl Connection {
         if !is_new || !is_busy || !fits || len > self.congestion.window() {
             return Ok(false);
         }
-        let parts = Parts {
-            flags: Flags::ACK.and(Flags::PSH),
-            seq: self.send.nxt,
-            first: id,
-            len,
-        };
-        self.send_ordinary(shared, nic, &parts, |room, buffers| {
+        self.send_alone(shared, nic, (id, len), |room, buffers| {
             room.copy_from_slice(buffers.bytes(id));
         })?;
-        self.note_ordinary(shared, id, len);
         Ok(true)
     }
 
@@ -143,26 +136,34 @@ impl Connection {
         let Some(id) = shared.buffers.store_tiny(self.send.end, bytes) else {
             return false;
         };
-        let parts = Parts {
-            flags: Flags::ACK.and(Flags::PSH),
-            seq: self.send.nxt,
-            first: id,
-            len,
-        };
-        let sent = self.send_ordinary(shared, nic, &parts, |room, _| room.copy_from_slice(bytes));
+        let sent = self.send_alone(shared, nic, (id, len), |room, _| {
+            room.copy_from_slice(bytes)
+        });
         if sent.is_err() {
             shared.buffers.free(id);
             return false;
         }
         (self.send.head, self.send.tail) = (id, id);
         self.send.end += len;
-        self.note_ordinary(shared, id, len);
         true
     }
 
-    /// All that was given to be sent has left for the first time, in one segment.
+    /// Sends one buffer, of so many bytes, for the first time; nothing else is on its way or waits.
     #[inline]
-    fn note_ordinary(&mut self, shared: &mut Shared, id: BufferId, len: u32) {
+    fn send_alone(
+        &mut self,
+        shared: &mut Shared,
+        nic: &mut impl Nic,
+        (id, len): (BufferId, u32),
+        write_payload: impl FnOnce(&mut [u8], &Buffers),
+    ) -> Result<(), NoSlot> {
+        let parts = Parts {
+            flags: Flags::ACK.and(Flags::PSH),
+            seq: self.send.nxt,
+            first: id,
+            len,
+        };
+        self.send_ordinary(shared, nic, &parts, write_payload)?;
         let buffer = &mut shared.buffers[id];
         (buffer.marks, buffer.sent_at) = (Marks::SENT, shared.now);
         self.send.nxt += len;
@@ -170,6 +171,7 @@ impl Connection {
         self.send.last_at = shared.now;
         self.recovery.pipe = len;
         self.set_send_timer(shared);
+        Ok(())
     }
 
     /// Whether there is nothing to be sent, not even an acknowledgment, and no timer to be set.

@@ -202,7 +202,7 @@ impl Stack {
     }
 
     /// Notes what a segment has brought. True where the user is to hear of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_news(&mut self, index: u32, before: &Before) -> bool {
         let connection = &mut self.connections[index as usize];
         let has_more = connection.receive.unread > before.unread

@@ -8,7 +8,6 @@ use std::hint::black_box;
 
 use super::Stack;
 use super::frames::Before;
-use crate::connection::Signs;
 use crate::nic::{Frame, Nic};
 use crate::table::Hash;
 use crate::wire::glance::Glance;
@@ -86,9 +85,7 @@ impl Stack {
             return false;
         };
         let connection = &mut self.connections[index as usize];
-        let wants_room = connection.signs.has(Signs::WANTS_ROOM);
-        let before = wants_room.then(|| Before::of(connection, &self.shared));
-        let had_fresh = connection.has_fresh();
+        let before = Before::of(connection, &self.shared);
         let frame = u16::try_from(number).expect("within a burst");
         if !connection.arrives_ordinary(&mut self.shared, frame, glance) {
             return false;
@@ -96,16 +93,7 @@ impl Stack {
         let counters = &mut self.shared.counters;
         counters.frames_received += 1;
         counters.segments_received += 1;
-        let is_news = match before {
-            Some(before) => self.note_news(index, &before),
-            None => {
-                if glance.len > 0 && !had_fresh {
-                    self.fresh.push(index);
-                }
-                glance.len > 0
-            }
-        };
-        if is_news {
+        if self.note_news(index, &before) {
             self.list_ready(index);
         }
         self.list_to_emit(index);
