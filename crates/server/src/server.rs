@@ -117,11 +117,12 @@ impl Shared {
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
     }
 
-    /// What the workers' stacks in user space have counted, where there are any.
-    pub fn net_counters(&self) -> impl Iterator<Item = HostCounters> {
-        self.net
-            .iter()
-            .filter_map(|net| *net.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What the workers' stacks in user space have counted, of each that has one and has told of it.
+    pub fn net_counters(&self) -> impl Iterator<Item = (usize, HostCounters)> {
+        self.net.iter().enumerate().filter_map(|(worker, net)| {
+            let told = *net.lock().unwrap_or_else(PoisonError::into_inner);
+            Some((worker, told?))
+        })
     }
 
     /// Tells what a worker's stack has counted.

@@ -16,13 +16,16 @@ const WORKERS_MAX: usize = 64;
 pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     let mut stats = Stats::new(output);
     let workers: Vec<_> = shared.net_counters().collect();
-    if let Some(first) = workers.first() {
+    if let Some((_, first)) = workers.first() {
         for (at, (name, _)) in first.stack.all().into_iter().enumerate() {
-            let sum: u64 = workers.iter().map(|worker| worker.stack.all()[at].1).sum();
+            let sum: u64 = workers
+                .iter()
+                .map(|(_, worker)| worker.stack.all()[at].1)
+                .sum();
             stats.add(name, sum);
         }
     }
-    for (number, worker) in workers.iter().take(WORKERS_MAX).enumerate() {
+    for (number, worker) in workers.iter().take(WORKERS_MAX) {
         let turns = &worker.turns;
         for (name, count) in [
             ("frames_received", worker.stack.frames_received),

@@ -27,7 +27,7 @@ use crate::forger::SERVER;
 use crate::huge_pages::HugePages;
 use crate::links::{COMMON, Meeting};
 use crate::netns::Namespace;
-use crate::scene::{ADDRESSES, Program, ask, count};
+use crate::scene::{ADDRESSES, Program, ask, find_count};
 
 const QUEUES: u16 = 2;
 /// Connections on each queue.
@@ -56,32 +56,36 @@ impl Served {
         let server = Program::start(namespace, &flags.collect::<Vec<_>>());
         let beside: SocketAddr = BESIDE.parse().expect("an address");
         let deadline = Instant::now() + PATIENCE;
-        let mut statistics = loop {
+        let statistics = loop {
             match namespace.enter(|| TcpStream::connect(beside)) {
                 Ok(stream) => break stream,
                 Err(error) => assert!(Instant::now() < deadline, "no server: {error}"),
             }
             thread::sleep(Duration::from_millis(20));
         };
-        // Whoever answers has opened the link.
-        ask(&mut statistics, "stats net");
-        Served {
+        let mut served = Served {
             _server: server,
             statistics,
-        }
+        };
+        // A worker with counts to show has opened the link, and so the peer may come.
+        served.frames(|_| true);
+        served
     }
 
-    /// Frames that each worker has got, when they are as wanted: they are shown a few times a second.
+    /// Frames that each worker has got, when they are as wanted: they are shown a few times a
+    /// second, and those of a worker only once it has opened its queue.
     fn frames(&mut self, is_so: impl Fn([u64; 2]) -> bool) -> [u64; 2] {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let text = ask(&mut self.statistics, "stats net");
             let frames = [0, 1].map(|worker| {
                 let name = format!("worker:{worker}:frames_received");
-                count(&text, &name)
+                find_count(&text, &name)
             });
-            if is_so(frames) {
-                return frames;
+            if let [Some(first), Some(second)] = frames
+                && is_so([first, second])
+            {
+                return [first, second];
             }
             assert!(Instant::now() < deadline, "it stays at {frames:?}");
             thread::sleep(Duration::from_millis(20));

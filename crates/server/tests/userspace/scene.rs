@@ -283,15 +283,17 @@ pub(crate) fn ask(client: &mut TcpStream, question: &str) -> String {
     text
 }
 
-/// A number out of statistics.
+/// A number out of statistics that show it.
 pub(crate) fn count(text: &str, name: &str) -> u64 {
+    find_count(text, name).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// A number out of statistics that may not show it yet.
+pub(crate) fn find_count(text: &str, name: &str) -> Option<u64> {
     let line = text
         .lines()
-        .find(|line| line.starts_with(&format!("STAT {name} ")));
-    let number = line.and_then(|line| line.rsplit(' ').next());
-    number
-        .and_then(|number| number.parse().ok())
-        .expect("a count")
+        .find(|line| line.starts_with(&format!("STAT {name} ")))?;
+    line.rsplit(' ').next()?.parse().ok()
 }
 
 /// Sends, and expects just these bytes.
