@@ -7,10 +7,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::commands::{cargo, program, run as run_command, target};
+use crate::release;
 
 /// What to measure
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
+    /// Measure the programs of `cargo xtask release`, which is to be run before
+    #[arg(long)]
+    shipped: bool,
     /// Which benchmark
     what: What,
     /// Passed on as they are; `--help` shows what there is
@@ -72,29 +76,29 @@ fn features(rest: &[String]) -> &'static [&'static str] {
     }
 }
 
-/// Builds the benchmark in the release profile and runs it.
+/// Runs a benchmark of the release profile, or of the programs that are shipped.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let programs = match flags.shipped {
+        true => release::folder()?,
+        false => build(&flags.rest)?,
+    };
     if flags.what == What::All {
-        return all::run(&flags.rest);
+        return all::run(&programs, flags.shipped, &flags.rest);
     }
-    build(&flags.rest)?;
     run_command(
-        program(target_program("coua-bench"))
+        program(programs.join("coua-bench"))
             .arg(flags.what.name())
             .args(&flags.rest),
     )
 }
 
-/// Builds the benchmark, and the server that is shipped, which some of them start.
-fn build(rest: &[String]) -> anyhow::Result<()> {
+/// Builds the benchmark, and the server, which some of them start, in the release profile; says where
+/// they lie.
+fn build(rest: &[String]) -> anyhow::Result<PathBuf> {
     run_command(
         cargo()
             .args(["build", "--release", "-p", "coua", "-p", "coua-bench"])
             .args(features(rest)),
-    )
-}
-
-/// Where a program of the release profile lies.
-fn target_program(name: &str) -> PathBuf {
-    target().join("release").join(name)
+    )?;
+    Ok(target().join("release"))
 }

@@ -8,6 +8,7 @@
 
 mod bench;
 mod commands;
+mod release;
 mod server;
 mod setup;
 mod test;
@@ -33,6 +34,8 @@ enum Chore {
     Test(test::Flags),
     /// Checks what a machine can check of the rules in CONTRIBUTING.md
     Tidy,
+    /// Builds the programs as they are shipped: faster, compiled with a profile of a training
+    Release(release::Flags),
     /// Runs a benchmark of crates/bench and passes it the rest of the line
     Bench(bench::Flags),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Chore::Setup => setup::run().map(|_| ()),
         Chore::Test(flags) => test::run(&flags),
         Chore::Tidy => tidy::run(),
+        Chore::Release(flags) => release::run(&flags),
         Chore::Bench(flags) => bench::run(&flags),
     };
     match result {

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::commands::program;
+use crate::commands::{program, run};
 
 /// How long a server may take to its first answer.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -61,6 +61,14 @@ impl Server {
             thread::sleep(Duration::from_millis(10));
         }
         bail!("{command:?} does not answer within {START_LIMIT:?}");
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        run(program("kill").arg(self.child.id().to_string()))?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "a server that was to stop: {status}");
+        Ok(())
     }
 }
 

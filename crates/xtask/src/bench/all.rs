@@ -5,14 +5,14 @@
 //! again (`--only`) and the others stay as they are, each with its own machine, commit and date.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 
-use super::{What, build, target_program};
+use super::What;
 use crate::commands::{program, read, root};
 
 /// Measures everything and writes docs/performance.md
@@ -147,7 +147,7 @@ const HEAD: &str = include_str!("performance/head.md");
 const CARDS: &str = include_str!("performance/cards.md");
 
 /// Measures and writes.
-pub(super) fn run(words: &[String]) -> Result<()> {
+pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Result<()> {
     let name = "cargo xtask bench all".to_owned();
     let flags = Flags::parse_from(std::iter::once(&name).chain(words));
     for only in &flags.only {
@@ -162,7 +162,6 @@ pub(super) fn run(words: &[String]) -> Result<()> {
         true => crate::commands::target().join("performance.md"),
         false => root().join("docs/performance.md"),
     };
-    build(&[])?;
     let before = fs::read_to_string(&path).unwrap_or_default();
     let (mut parts, mut failed) = (Vec::new(), Vec::new());
     for section in SECTIONS {
@@ -172,7 +171,7 @@ pub(super) fn run(words: &[String]) -> Result<()> {
             parts.push((section, kept()));
             continue;
         }
-        match measure(section, flags.quick) {
+        match measure(section, (programs, are_shipped), flags.quick) {
             Ok(part) => parts.push((section, Some(part))),
             Err(error) => {
                 println!("{}: {error:#}", section.name);
@@ -192,14 +191,18 @@ pub(super) fn run(words: &[String]) -> Result<()> {
 }
 
 /// A table with what it needs to be understood.
-fn measure(section: &Section, quick: bool) -> Result<String> {
+fn measure(
+    section: &Section,
+    (programs, are_shipped): (&Path, bool),
+    quick: bool,
+) -> Result<String> {
     let words = match quick {
         true => section.quick,
         false => section.words,
     };
     let bench = section.what.name();
     println!("== {}: {bench} {words}", section.name);
-    let mut command = Command::new(target_program("coua-bench"));
+    let mut command = Command::new(programs.join("coua-bench"));
     command
         .current_dir(root())
         .arg(bench)
@@ -216,8 +219,9 @@ fn measure(section: &Section, quick: bool) -> Result<String> {
         .collect();
     let table = lines.join("\n");
     let dashes = if words.is_empty() { "" } else { " -- " };
+    let shipped = if are_shipped { "--shipped " } else { "" };
     Ok(format!(
-        "`cargo xtask bench {bench}{dashes}{words}`, {} s. {}\n\n{}\n",
+        "`cargo xtask bench {shipped}{bench}{dashes}{words}`, {} s. {}\n\n{}\n",
         began.elapsed().as_secs(),
         machine()?,
         table.trim_end(),
