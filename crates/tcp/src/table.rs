@@ -70,11 +70,10 @@ impl Table {
     }
 
     /// The number of the connection that stands first where one with this hash is looked for; it
-    /// may be another one's.
+    /// may be another one's, or none's.
     #[inline]
-    pub(crate) fn guess(&self, hash: Hash) -> Option<u32> {
-        let entry = self.entries[hash.0 as usize & self.mask];
-        (entry != 0).then(|| entry_number(entry))
+    pub(crate) fn guess(&self, hash: Hash) -> u32 {
+        entry_number(self.entries[hash.0 as usize & self.mask])
     }
 
     /// The number of a connection with this hash that `is_it`.
@@ -147,7 +146,7 @@ const fn entry_hash(entry: u64) -> u32 {
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
 const fn entry_number(entry: u64) -> u32 {
-    entry as u32 - 1
+    (entry as u32).wrapping_sub(1)
 }
 
 /// Both halves of the product, mixed.

@@ -1,24 +1,26 @@
 //! A burst of frames, of which nearly all are ordinary segments of connections under way.
 //!
-//! All frames of a burst are looked at before the first is taken in: what is read of the table and
-//! of connections then depends on nothing, so that memory fetches many of them at a time. With a
-//! hundred thousand connections that is most of the time.
+//! All frames of a burst are looked at before the first is taken in. With a hundred thousand
+//! connections most of the time goes into waiting for memory; so what is read of the table, of
+//! connections and of buffers is then read for all frames, in loops so short that memory fetches many
+//! of them at a time.
 
 use std::hint::black_box;
 
 use super::Stack;
 use super::frames::Before;
-use crate::nic::{Frame, Nic};
+use crate::nic::{BURST_LEN, Frame, Nic};
 use crate::table::Hash;
 use crate::wire::glance::Glance;
 
-/// What a frame looks like, and whose it seems to be.
+/// Connections that stay in the caches anyway: for so few nothing is fetched ahead.
+const FEW: usize = 256;
+
+/// What a frame looks like.
 #[derive(Clone, Copy)]
 pub(super) struct Sight {
     glance: Glance,
     hash: Hash,
-    /// The connection that is most likely meant.
-    guess: u32,
 }
 
 impl Stack {
@@ -27,11 +29,8 @@ impl Stack {
         let mut sights = std::mem::take(&mut self.sights);
         sights.clear();
         sights.extend((0..count).map(|number| self.look_at(nic.frame(number))));
-        for sight in sights.iter().flatten() {
-            self.fetch_connection(sight.guess);
-        }
-        for sight in sights.iter().flatten() {
-            self.fetch_buffer(sight.guess);
+        if self.connections.len() > FEW {
+            self.fetch(&sights);
         }
         for (number, sight) in sights.iter().enumerate() {
             let is_taken = match sight {
@@ -50,12 +49,23 @@ impl Stack {
         let is_verified = frame.is_verified || self.shared.config.trusts_link;
         let glance = Glance::at(frame.bytes, self.shared.features.mac, is_verified)?;
         let hash = self.table.hash(&glance.tuple);
-        let guess = self.table.guess(hash)?;
-        Some(Sight {
-            glance,
-            hash,
-            guess,
-        })
+        Some(Sight { glance, hash })
+    }
+
+    /// Has memory fetch what the segments of a burst need.
+    fn fetch(&self, sights: &[Option<Sight>]) {
+        // The connection that is most likely meant.
+        let mut guesses = [0; BURST_LEN];
+        let guesses = &mut guesses[..sights.len()];
+        for (guess, sight) in guesses.iter_mut().zip(sights) {
+            *guess = sight.map_or(u32::MAX, |sight| self.table.guess(sight.hash));
+        }
+        for &guess in &*guesses {
+            self.fetch_connection(guess);
+        }
+        for &guess in &*guesses {
+            self.fetch_buffer(guess);
+        }
     }
 
     /// Has memory fetch what of a connection every segment needs.
