@@ -58,7 +58,7 @@ const LOADS: &[(&str, &[&str])] = &[
         &["--mix get=9,set=1 --popularity zipf:0.99", "--mix set"],
     ),
     (
-        "--keys 50000 --value-size 1-2000",
+        "--keys 100000 --value-size 1-2000",
         &["--mix get=90,set=4,gets=1,gat=1,add=1,replace=1,delete=1,touch=1,incr=1,decr=1"],
     ),
     (
@@ -138,7 +138,7 @@ fn train(programs: &Path, seconds: f64) -> Result<()> {
         }
     }
     // Once with room for everything, once with too little.
-    for memory in ["512", "16"] {
+    for memory in ["512", "64"] {
         let name = format!("coua-training-{}.sock", std::process::id());
         let socket = env::temp_dir().join(name);
         let link = format!("memif:{}", socket.display());
