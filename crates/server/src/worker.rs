@@ -42,7 +42,7 @@ use crate::server::{Shared, WorkerSockets};
 use crate::session::{Session, SessionId, Sessions, Upstream};
 use burst::{Planned, Visit};
 use datagrams::DatagramSockets;
-use input::{INPUT_LEN, Input};
+use input::Input;
 use lane::Lane;
 
 /// Requests that are looked up together at most, a key of a request with many counting as one.
@@ -52,7 +52,7 @@ const BURST_LEN: usize = 512;
 const BURST_LEN_MAX: usize = 2 * BURST_LEN;
 
 /// Bytes outside of the store's memory that each worker takes: buffers and lists of fixed size.
-pub const MEMORY_PER_WORKER: usize = INPUT_LEN
+pub const MEMORY_PER_WORKER: usize = Input::MEMORY
     + OUTPUT_LEN
     + BURST_LEN_MAX * PLANNED_LEN
     + VISITS_MAX * size_of::<Visit>()
@@ -257,6 +257,7 @@ impl Worker {
         self.counters().turns.add(1);
         self.accept(now);
         self.close_idle(now);
+        self.unpark(now);
         self.receive_datagrams_of_stack(now);
         self.receive(now);
         self.receive_datagrams(now);
@@ -290,7 +291,7 @@ impl Worker {
     fn timeout(&self) -> Duration {
         if !self.input.is_idle() || self.has_chores || self.ready.len() > self.waiting_for_memory {
             Duration::ZERO
-        } else if self.waiting_for_memory > 0 {
+        } else if self.waiting_for_memory > 0 || self.input.parked().is_some() {
             SLEEP_FOR_MEMORY
         } else if self.accept_paused_ms.is_some() {
             Duration::from_millis(ACCEPT_PAUSE_MS)

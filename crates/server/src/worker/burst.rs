@@ -392,42 +392,85 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else {
             return;
         };
-        match self.pool.take(end - start) {
-            Some(block) => {
-                let len = end - start;
-                self.pool.bytes_mut(&block)[..len].copy_from_slice(&self.input.bytes()[start..end]);
-                session.leftover = Some(Leftover { block, len });
-                session.stalled_since_ms = now.since_start_ms;
-                self.list_for_memory(id, now);
+        let input = Active { id, start, end };
+        session.waits_since_ms.get_or_insert(now.since_start_ms);
+        session.stalled_since_ms = now.since_start_ms;
+        if self.keep_in_block(input) {
+            self.list_for_memory(id, now);
+        } else if let Some(session) = self.sessions.get(id) {
+            session.is_active = true;
+            self.input.active.push_back(input);
+        }
+    }
+
+    /// Keeps input that has not been executed for a later turn: in a block, or where it lies until
+    /// there is memory for one.
+    fn keep(&mut self, id: SessionId, (start, end): (usize, usize), now: Now) {
+        let Some(session) = self.sessions.get(id).filter(|_| start < end) else {
+            return;
+        };
+        session.stalled_since_ms = now.since_start_ms;
+        let input = Active { id, start, end };
+        if self.keep_in_block(input) {
+            return;
+        }
+        if !self.input.park(input) {
+            self.keep_by_force(input);
+        } else if let Some(session) = self.sessions.get(id) {
+            session.is_active = true;
+        }
+    }
+
+    /// Moves input that was parked into blocks, as far as there is memory.
+    pub(super) fn unpark(&mut self, now: Now) {
+        while let Some(input) = self.input.parked() {
+            if let Some(session) = self.sessions.get(input.id) {
+                let waits_ms = now.since_start_ms - session.stalled_since_ms;
+                if !self.keep_in_block(input) {
+                    if waits_ms < WAIT_MS_MAX {
+                        return;
+                    }
+                    self.keep_by_force(input);
+                }
             }
-            None => {
-                session.waits_since_ms.get_or_insert(now.since_start_ms);
-                session.is_active = true;
-                self.input.active.push_back(Active { id, start, end });
+            self.input.unpark();
+            let Some(session) = self.sessions.get(input.id) else {
+                continue;
+            };
+            session.is_active = false;
+            match session.is_blocked() {
+                // Nobody has noted whether it could send again meanwhile.
+                true => self.list(input.id),
+                false => self.await_input(input.id),
             }
         }
     }
 
-    /// Keeps input that has not been executed for a later turn.
-    fn keep(&mut self, id: SessionId, (start, end): (usize, usize), now: Now) {
+    /// Keeps input in a block. False where there is no memory for one.
+    fn keep_in_block(&mut self, Active { id, start, end }: Active) -> bool {
         let len = end - start;
-        if len == 0 {
-            return;
-        }
-        let mut block = self.pool.take(len);
-        while block.is_none() && self.shed(id) {
-            block = self.pool.take(len);
-        }
-        let Some(block) = block else {
-            self.counters().connections_shed.add(1);
-            self.close(id);
-            return;
+        let Some(block) = self.pool.take(len) else {
+            return false;
         };
         self.pool.bytes_mut(&block)[..len].copy_from_slice(&self.input.bytes()[start..end]);
         if let Some(session) = self.sessions.get(id) {
             session.leftover = Some(Leftover { block, len });
-            session.stalled_since_ms = now.since_start_ms;
+        } else {
+            self.pool.give_back(block);
         }
+        true
+    }
+
+    /// Keeps input in a block that others are closed for.
+    #[cold]
+    fn keep_by_force(&mut self, input: Active) {
+        while self.shed(input.id) {
+            if self.keep_in_block(input) {
+                return;
+            }
+        }
+        self.counters().connections_shed.add(1);
+        self.close(input.id);
     }
 }
 

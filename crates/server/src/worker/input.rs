@@ -7,17 +7,21 @@
 //! 0                                               filled
 //! ```
 //! Each active connection has one piece: what it had left over, and behind it what has just come.
-//! Requests are executed where they lie. When no connection is active, the buffer is empty again.
+//! Requests are executed where they lie. When no connection is active, the buffer is empty again; but
+//! for pieces that are parked in it, whose connections wait for memory to keep them elsewhere.
 
 use std::collections::VecDeque;
 
 use crate::session::SessionId;
 
 /// Bytes of the buffer.
-pub(super) const INPUT_LEN: usize = 1 << 20;
+const INPUT_LEN: usize = 1 << 20;
 
 /// Bytes that one connection has in it at most.
 pub(super) const SESSION_INPUT_LEN: usize = 16 << 10;
+
+/// Pieces that are parked at most.
+const PARKED_MAX: usize = 4096;
 
 /// Bytes that one datagram has in it at most, and one.
 const DATAGRAM_INPUT_LEN: usize = 64 << 10;
@@ -39,15 +43,21 @@ pub(super) struct Input {
     filled: usize,
     /// Connections whose input is to be parsed, those that have waited longest first.
     pub(super) active: VecDeque<Active>,
+    /// Input for a later turn that lies where it came, for want of memory to keep it elsewhere.
+    parked: VecDeque<Active>,
 }
 
 impl Input {
+    /// Bytes of its lists.
+    pub(super) const MEMORY: usize = INPUT_LEN + PARKED_MAX * size_of::<Active>();
+
     pub(super) fn new() -> Input {
         let connections = INPUT_LEN / SESSION_INPUT_LEN;
         Input {
             buffer: vec![0; INPUT_LEN].into_boxed_slice(),
             filled: 0,
             active: VecDeque::with_capacity(connections),
+            parked: VecDeque::with_capacity(PARKED_MAX),
         }
     }
 
@@ -91,9 +101,29 @@ impl Input {
         &self.buffer[..self.filled]
     }
 
+    /// Leaves a piece where it lies. False where too many do.
+    pub(super) fn park(&mut self, input: Active) -> bool {
+        let has_room = self.parked.len() < PARKED_MAX;
+        if has_room {
+            self.parked.push_back(input);
+        }
+        has_room
+    }
+
+    /// The piece that has been parked for longest.
+    pub(super) fn parked(&self) -> Option<Active> {
+        self.parked.front().copied()
+    }
+
+    /// That piece is not wanted any more.
+    pub(super) fn unpark(&mut self) {
+        self.parked.pop_front();
+        self.reuse();
+    }
+
     /// After a burst: where nothing waits, the whole buffer is free again.
     pub(super) fn reuse(&mut self) {
-        if self.active.is_empty() {
+        if self.active.is_empty() && self.parked.is_empty() {
             self.filled = 0;
         }
     }

@@ -232,6 +232,40 @@ fn ten_thousand_clients_die_in_mid_body() {
     scene.close_after(|scene| scene.store("again", 100_000));
 }
 
+/// More than the store holds, faster than it makes room: who must wait for memory waits, and nobody is
+/// closed for it.
+#[test]
+fn sets_in_a_row_from_all_sides() {
+    const CONNECTIONS: usize = 64;
+    const SETS: usize = 3000;
+    let scene = Scene::open(&["-m", "64", "-t", "1"]);
+    let rows: Vec<_> = (0..CONNECTIONS)
+        .map(|number| {
+            let mut stream = scene.connect();
+            thread::spawn(move || {
+                let value = [b'v'; 2000];
+                let mut requests = Vec::new();
+                for at in 0..SETS {
+                    let len = 1 + (at * 7919 + number * 104_729) % value.len();
+                    write!(requests, "set {number}-{at} 0 0 {len}\r\n").expect("memory");
+                    requests.extend_from_slice(&value[..len]);
+                    requests.extend_from_slice(b"\r\n");
+                }
+                // The answers to all of it find room in the sockets.
+                stream.write_all(&requests).expect("the server reads");
+                let expected = b"STORED\r\n".repeat(SETS);
+                let mut answers = vec![0; expected.len()];
+                stream.read_exact(&mut answers).expect("every answer");
+                assert!(answers == expected, "something was not stored");
+            })
+        })
+        .collect();
+    for row in rows {
+        row.join().expect("all is stored");
+    }
+    scene.close();
+}
+
 #[test]
 fn uploads_that_stop_half_way() {
     // What makes others wait does so each time; who else uses the machine does not.
