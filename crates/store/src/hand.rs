@@ -45,7 +45,7 @@ impl<'s> Hand<'s> {
     }
 
     /// Where the look-ahead saw `key`, if it still stands there, alive.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recall(
         self,
         key: &Key<'_>,
@@ -113,9 +113,19 @@ impl<'s> Hand<'s> {
     }
 
     /// Bytes of an item that no slot points to are dead.
+    #[inline]
     pub(crate) fn note_dead(self, location: Location, item: RawItem<'_>) {
+        self.store
+            .log
+            .note_dead(self.id, location, item.total_len());
+        if item.is_head() {
+            self.note_pieces_dead(item);
+        }
+    }
+
+    #[cold]
+    fn note_pieces_dead(self, item: RawItem<'_>) {
         let log = &self.store.log;
-        log.note_dead(self.id, location, item.total_len());
         for chunk in item.chunks() {
             let location = Location::from_raw(chunk.load(Ordering::Relaxed));
             log.note_dead(self.id, location, log.item(location).total_len());

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Cache lines of an item that are worth fetching ahead. The processor follows by itself beyond.
 const PREFETCH_LINES: usize = 4;
 
+/// The same where another takes its place: header and key.
+const PREFETCH_LINES_REPLACED: usize = 2;
+
 /// Buckets of a split that are filled at the end of a burst: about 10 µs.
 const MIGRATE_BUCKETS: u32 = 128;
 
@@ -236,7 +239,7 @@ impl Burst<'_> {
         };
         let index = &self.worker.store.index;
         if let Some(hint) = index.likely(first, hash) {
-            return self.prefetch_item(hint);
+            return self.prefetch_item(hint, intent);
         }
         let second = index.other_number(hash, first);
         self.prefetch_bucket(second, intent);
@@ -245,12 +248,12 @@ impl Burst<'_> {
 
     /// Fetches what is likely the key's item from its second bucket, where that is called for.
     #[inline]
-    pub fn look_again(&self, hash: KeyHash, ahead: Ahead) -> Ahead {
+    pub fn look_again(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
         let Step::Second(second) = ahead.0 else {
             return ahead;
         };
         match self.worker.store.index.likely(second, hash) {
-            Some(hint) => self.prefetch_item(hint),
+            Some(hint) => self.prefetch_item(hint, intent),
             None => Ahead::NONE,
         }
     }
@@ -265,7 +268,7 @@ impl Burst<'_> {
     }
 
     #[inline]
-    fn prefetch_item(&self, hint: Hint) -> Ahead {
+    fn prefetch_item(&self, hint: Hint, intent: Intent) -> Ahead {
         let start = self
             .worker
             .store
@@ -273,7 +276,11 @@ impl Burst<'_> {
             .mapping()
             .at(hint.slot.location().offset())
             .as_ptr();
-        for line in 0..hint.slot.lines().min(PREFETCH_LINES) {
+        let most = match intent {
+            Intent::Read => PREFETCH_LINES,
+            Intent::Write => PREFETCH_LINES_REPLACED,
+        };
+        for line in 0..hint.slot.lines().min(most) {
             prefetch_at(start.wrapping_add(line * 64));
         }
         Ahead(Step::Seen(hint))

@@ -290,7 +290,14 @@ impl World {
         };
         let name = [b'k', id];
         let mut burst = self.worker.burst(UnixSeconds(self.now));
-        let stored = burst.store(&burst.key(&name), &put, &value);
+        let key = burst.key(&name);
+        let mut ahead = Ahead::NONE;
+        if len.is_multiple_of(2) {
+            ahead = burst.prefetch(key.hash, Intent::Write);
+            ahead = burst.look(key.hash, Intent::Write, ahead);
+            ahead = burst.look_again(key.hash, Intent::Write, ahead);
+        }
+        let stored = burst.store_ahead(&key, ahead, &put, &value);
         let old = self.model.items.get(&id).cloned();
         let expected = match (mode, old) {
             (Mode::Set | Mode::Add, None) | (Mode::AppendOrSet | Mode::PrependOrSet, None) => {

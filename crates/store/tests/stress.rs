@@ -66,7 +66,11 @@ fn set(worker: &mut Worker, now: UnixSeconds, id: u64, expiry: Expiry, bytes: &[
     for _ in 0..1_000_000 {
         let mut burst = worker.burst(now);
         let name = id.to_le_bytes();
-        let stored = burst.store(&burst.key(&name), &Put::set(0, expiry), bytes);
+        let key = burst.key(&name);
+        let ahead = burst.prefetch(key.hash, Intent::Write);
+        let ahead = burst.look(key.hash, Intent::Write, ahead);
+        let ahead = burst.look_again(key.hash, Intent::Write, ahead);
+        let stored = burst.store_ahead(&key, ahead, &Put::set(0, expiry), bytes);
         burst.close();
         match stored {
             Stored::Stored { .. } => return,

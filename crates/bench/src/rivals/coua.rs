@@ -119,7 +119,7 @@ fn look_ahead<const B: usize>(
             *ahead = burst.look(key.hash, intent, *ahead);
         }
         for (key, ahead) in keys.iter().zip(&mut ahead) {
-            *ahead = burst.look_again(key.hash, *ahead);
+            *ahead = burst.look_again(key.hash, intent, *ahead);
         }
     }
     for (at, &ahead) in ahead.iter().enumerate() {

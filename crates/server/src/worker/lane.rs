@@ -280,6 +280,6 @@ fn look_ahead(burst: &Burst<'_>, keys: &mut [LaneKey]) {
         key.ahead = burst.look(key.hash, Intent::Read, key.ahead);
     }
     for key in keys {
-        key.ahead = burst.look_again(key.hash, key.ahead);
+        key.ahead = burst.look_again(key.hash, Intent::Read, key.ahead);
     }
 }

@@ -123,8 +123,8 @@ impl<'p> LookAhead<'p> {
         self.step(front.checked_sub(GROUP), |hash, intent, ahead| {
             burst.look(hash, intent, ahead)
         });
-        self.step(front.checked_sub(2 * GROUP), |hash, _, ahead| {
-            burst.look_again(hash, ahead)
+        self.step(front.checked_sub(2 * GROUP), |hash, intent, ahead| {
+            burst.look_again(hash, intent, ahead)
         });
     }
 

@@ -32,6 +32,7 @@ pub(crate) struct Location(u64);
 
 impl Location {
     /// The location at `offset` bytes, a multiple of [`GRANULE`].
+    #[inline]
     pub(crate) fn of_offset(offset: usize) -> Location {
         debug_assert!(offset.is_multiple_of(GRANULE));
         Location((offset / GRANULE) as u64)
@@ -68,6 +69,7 @@ impl Slot {
     pub(crate) const EMPTY: Slot = Slot(0);
 
     /// A slot for an item in memory, read never so far.
+    #[inline]
     pub(crate) fn item(tag: Tag, location: Location, item_len: usize) -> Slot {
         let lines = (location.offset() % 64 + item_len).div_ceil(64).min(15) as u64;
         Slot((u64::from(tag.0) << TAG_SHIFT) | KIND_MEMORY | (lines << SIZE_SHIFT) | location.0)
@@ -136,6 +138,7 @@ impl Slot {
         Slot(self.0 + FREQUENCY_ONE)
     }
 
+    #[inline]
     pub(crate) fn with_frequency(self, frequency: u64) -> Slot {
         Slot((self.0 & !FREQUENCY_MASK) | (frequency.min(3) << FREQUENCY_SHIFT))
     }

@@ -38,6 +38,9 @@ impl Burst<'_> {
     /// As [`Burst::store`], beginning where the look-ahead saw the item.
     #[inline]
     pub fn store_ahead(&mut self, key: &Key<'_>, ahead: Ahead, put: &Put, value: &[u8]) -> Stored {
+        if let Some(stored) = self.pen().set_over(key, ahead, put, value) {
+            return stored;
+        }
         self.pen().put(key, ahead, put, Body::Bytes(value))
     }
 

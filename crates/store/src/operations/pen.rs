@@ -6,7 +6,7 @@ use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
 use crate::memory::Purpose;
 use crate::request::Refused;
-use crate::segment::item::RawItem;
+use crate::segment::item::{RawItem, Space};
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::{OpenSegment, Queue};
 use crate::time::UnixSeconds;
@@ -75,6 +75,7 @@ impl Body<'_> {
 
 impl Worker {
     /// For writing within a burst.
+    #[inline]
     pub(crate) fn pen(&mut self, now: UnixSeconds) -> Pen<'_> {
         Pen {
             hand: Hand {
@@ -92,6 +93,7 @@ impl Worker {
 
 impl<'p> Pen<'p> {
     /// An access word for an item made now.
+    #[inline]
     pub(crate) fn access_word(&self, marks: u32) -> u32 {
         self.hand.store.access_time(self.now) | marks
     }
@@ -167,11 +169,24 @@ impl<'p> Pen<'p> {
         let Some(space) = log.append(open, total, Purpose::Items) else {
             return Err(self.refused());
         };
+        Ok(self.fill_header(hash, space, &draft))
+    }
+
+    /// Writes all of an item but its value into its space; see [`Pen::write_header`].
+    #[inline]
+    pub(crate) fn fill_header(
+        &mut self,
+        hash: KeyHash,
+        space: Space<'p>,
+        draft: &Draft<'_>,
+    ) -> (Slot, &'p mut [u8]) {
+        let (location, total) = (space.location, space.len);
         *self.appended += total;
         self.hand.counters().bytes_appended.add(total as u64);
-        log.entry_of(space.location).note_expiry(draft.expiry);
-        let slot = Slot::item(hash.tag(), space.location, total);
-        Ok((slot, space.into_item(&draft)))
+        let log = &self.hand.store.log;
+        log.entry_of(location).note_expiry(draft.expiry);
+        let slot = Slot::item(hash.tag(), location, total);
+        (slot, space.into_item(draft))
     }
 
     /// A head, and its value in pieces.

@@ -5,6 +5,7 @@ use super::pen::{Body, KEY_MAX, Pen};
 use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::Key;
+use crate::memory::Purpose;
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
@@ -32,7 +33,67 @@ struct Plan {
     over_newer: bool,
 }
 
+/// Marks the item whose CAS a client is told.
+#[inline]
+fn known_mark(put: &Put) -> u32 {
+    if put.return_cas { mark::CAS_KNOWN } else { 0 }
+}
+
 impl<'p> Pen<'p> {
+    /// Sets a value over the item that the look-ahead saw, as [`Pen::put`] would. That is what most
+    /// stores are, and it needs no plan: the old item says nothing but where the new one goes. `None`
+    /// where there is more to it; then nothing has been stored.
+    #[inline(always)]
+    pub(crate) fn set_over(
+        &mut self,
+        key: &Key<'_>,
+        ahead: Ahead,
+        put: &Put,
+        value: &[u8],
+    ) -> Option<Stored> {
+        let hand = self.hand;
+        let fits =
+            key.bytes.len() <= KEY_MAX && value.len() + key.bytes.len() <= hand.store.item_size_max;
+        if put.mode != Mode::Set || !fits {
+            return None;
+        }
+        let (place, old) = hand.recall(key, ahead, self.now)?;
+        let old_at = place.slot.location();
+        let log = &hand.store.log;
+        let open = &mut self.open[log.entry_of(old_at).queue() as usize];
+        let cas_above = hand.cas_at(old_at, old);
+        let draft = Draft {
+            key: key.bytes,
+            key_is_binary: put.key_is_binary,
+            client_flags: put.client_flags,
+            cas: put.cas.or_else(|| log.cas_after(open, cas_above)),
+            expiry: put.expiry,
+            access: hand.store.access_time(self.now) | known_mark(put),
+            value_len: value.len(),
+            chunks: None,
+        };
+        let total = draft.layout().total;
+        if total > hand.store.whole_max {
+            return None;
+        }
+        let space = log.append(open, total, Purpose::Items)?;
+        let (new, body) = self.fill_header(key.hash, space, &draft);
+        body.copy_from_slice(value);
+        if !self.replace(place, new, |_| {}) {
+            hand.note_dead(new.location(), log.item_of(new));
+            return None;
+        }
+        hand.note_dead(old_at, old);
+        Some(Stored::Stored {
+            cas: match put.return_cas {
+                true => draft.cas.unwrap_or_else(|| log.cas_of(new.location())),
+                false => 0,
+            },
+            value_len: value.len(),
+            over_newer: false,
+        })
+    }
+
     /// Stores `body` under `key` as `put` says, looking first where the look-ahead saw the item.
     pub(crate) fn put(
         &mut self,
@@ -95,7 +156,7 @@ impl<'p> Pen<'p> {
     /// Decides by the mode and the old item. `Err` is an answer that changes nothing.
     #[inline]
     fn plan(&self, put: &Put, old: Option<(Place<'p>, RawItem<'p>)>) -> Result<Plan, Stored> {
-        let known = if put.return_cas { mark::CAS_KNOWN } else { 0 };
+        let known = known_mark(put);
         let fresh = Plan {
             join: Join::Replace,
             client_flags: put.client_flags,

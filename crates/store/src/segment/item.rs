@@ -35,6 +35,7 @@ impl<'m> Space<'m> {
     ///
     /// # Safety
     /// Nobody else reads or writes the bytes while the value lives.
+    #[inline]
     pub(crate) unsafe fn new(memory: &'m Mapping, location: Location, len: usize) -> Space<'m> {
         assert!(location.offset() + len <= memory.len());
         Space {
@@ -45,12 +46,14 @@ impl<'m> Space<'m> {
         }
     }
 
+    #[inline]
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes that are ours alone.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
     /// Writes an item's header and key. Returns the body: the value's bytes, to be filled.
+    #[inline]
     pub(crate) fn write_item(&mut self, draft: &Draft<'_>) -> &mut [u8] {
         let layout = draft.layout();
         assert!(layout.total <= self.len, "an item larger than its space");
@@ -59,17 +62,19 @@ impl<'m> Space<'m> {
             reason = "the parser bounds keys, Layout values"
         )]
         let (key_len, short_len) = (draft.key.len() as u8, draft.value_len as u16);
-        let bytes = self.bytes();
-        bytes[0] = key_len;
-        bytes[1] = layout.fields;
         let short = if layout.fields & LONG != 0 {
             0
         } else {
             short_len
         };
-        bytes[2..4].copy_from_slice(&short.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
-        bytes[8..12].copy_from_slice(&draft.access.to_ne_bytes());
+        let bytes = self.bytes();
+        let mut header = [0; HEADER_LEN];
+        header[0] = key_len;
+        header[1] = layout.fields;
+        header[2..4].copy_from_slice(&short.to_ne_bytes());
+        header[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
+        header[8..12].copy_from_slice(&draft.access.to_ne_bytes());
+        bytes[..HEADER_LEN].copy_from_slice(&header);
         let mut at = HEADER_LEN;
         let mut put = |field: &[u8]| {
             bytes[at..at + field.len()].copy_from_slice(field);
@@ -109,6 +114,7 @@ impl<'m> Space<'m> {
     }
 
     /// As [`Space::write_item`]; the body outlives this value.
+    #[inline]
     pub(crate) fn into_item(mut self, draft: &Draft<'_>) -> &'m mut [u8] {
         let body = self.write_item(draft);
         let (start, len) = (body.as_ptr(), body.len());
@@ -124,6 +130,7 @@ impl<'m> Space<'m> {
     }
 
     /// `len` bytes from `start` on, in exchange for the space.
+    #[inline]
     pub(crate) fn detach(self, start: usize, len: usize) -> &'m mut [u8] {
         assert!(start + len <= self.len);
         // SAFETY: inside the space, which is ours alone and is given up here.
@@ -210,6 +217,7 @@ impl<'m> RawItem<'m> {
         u32::from_ne_bytes(self.read(at)) as usize
     }
 
+    #[inline]
     fn chunk_count(self) -> usize {
         let fields = self.fields();
         if fields & HEAD == 0 {
@@ -219,6 +227,7 @@ impl<'m> RawItem<'m> {
         u32::from_ne_bytes(self.read(at)) as usize
     }
 
+    #[inline]
     fn layout(self) -> Layout {
         let fields = self.fields();
         let body_len = if fields & HEAD != 0 {
@@ -248,6 +257,7 @@ impl<'m> RawItem<'m> {
     }
 
     /// The CAS where it is written out.
+    #[inline]
     pub(crate) fn explicit_cas(self) -> Option<u64> {
         let fields = self.fields();
         (fields & CAS != 0).then(|| {
@@ -280,6 +290,7 @@ impl<'m> RawItem<'m> {
     }
 
     /// The locations of a head's pieces, in order; empty for other items.
+    #[inline]
     pub(crate) fn chunks(self) -> &'m [AtomicU64] {
         let count = self.chunk_count();
         if count == 0 {

@@ -81,6 +81,7 @@ pub(crate) struct Layout {
 }
 
 impl Draft<'_> {
+    #[inline]
     pub(crate) fn layout(&self) -> Layout {
         let mut fields = 0;
         if self.client_flags != 0 {
@@ -102,6 +103,7 @@ impl Draft<'_> {
     }
 
     /// Bytes of the value, or of a head's locations.
+    #[inline]
     pub(super) fn body_len(&self) -> usize {
         self.chunks
             .map_or(self.value_len, |chunks| chunks as usize * 8)
@@ -126,6 +128,7 @@ impl<'a> Draft<'a> {
 }
 
 impl Layout {
+    #[inline]
     pub(super) fn of(fields: u8, key_len: usize, body_len: usize) -> Layout {
         let key_at = HEADER_LEN + optional_len(fields);
         let mut body_at = key_at + key_len;

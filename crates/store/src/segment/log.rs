@@ -98,6 +98,7 @@ impl Log {
         &self.mapping
     }
 
+    #[inline]
     pub(crate) fn entry(&self, segment: PageId) -> &SegmentEntry {
         &self.entries[segment as usize]
     }

@@ -84,6 +84,7 @@ impl SegmentEntry {
         self.set_state(SegmentState::Open);
     }
 
+    #[inline]
     pub(crate) fn queue(&self) -> Queue {
         if self.queue.load(Ordering::Relaxed) == Queue::Main as u32 {
             Queue::Main
