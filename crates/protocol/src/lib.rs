@@ -41,6 +41,7 @@ pub use op::{
     StoreRefused, StoreReply,
 };
 pub use reply::Reply;
+pub use request::fast::PlainSet;
 pub use request::flags::{Echo, FlagSet, Flags};
 pub use request::parser::{CloseReason, Dialect, GetKey, Parser, Step};
 pub use request::token::Tokens;

@@ -23,6 +23,8 @@ pub enum Line {
     Reset,
     /// The answer to `mn`.
     MetaNoop,
+    /// An `ms` whose answer repeats no flags has stored.
+    MetaDone,
     /// Nothing is there for `me`.
     MetaMiss,
 }
@@ -42,6 +44,7 @@ impl Line {
             Self::End => b"END\r\n",
             Self::Reset => b"RESET\r\n",
             Self::MetaNoop => b"MN\r\n",
+            Self::MetaDone => b"HD\r\n",
             Self::MetaMiss => b"EN\r\n",
         }
     }

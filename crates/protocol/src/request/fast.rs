@@ -10,6 +10,24 @@ use crate::request::parser::GetKey;
 use crate::request::token::bytes_below;
 use crate::span::Span;
 
+/// A store command that sets a value whatever is there, all of it in the input, and that is answered
+/// in a word: [`crate::Op::Store`] in few bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainSet {
+    /// Bytes used up.
+    pub consumed: u32,
+    /// The key, into the same input.
+    pub key: Span,
+    /// The value, likewise.
+    pub value: Span,
+    /// The client's flags.
+    pub client_flags: u32,
+    /// The expiry as sent.
+    pub exptime: i32,
+    /// How it is answered; a meta answer repeats no flags.
+    pub reply: StoreReply,
+}
+
 /// The key of a `get` of one key, or of a `gets`, which is to be answered with
 /// the CAS.
 #[inline]
@@ -32,7 +50,7 @@ pub(crate) fn get(input: &[u8]) -> Option<GetKey> {
 }
 
 /// The line of a `set` and its bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn set(input: &[u8]) -> Option<(u32, Store)> {
     const START: usize = b"set ".len();
     if input.first_chunk() != Some(b"set ") {
@@ -40,8 +58,17 @@ pub(crate) fn set(input: &[u8]) -> Option<(u32, Store)> {
     }
     let key = key(input, START)?;
     let mut at = START + key.len as usize;
-    let client_flags = spaced_number(input, &mut at)?;
-    let exptime = spaced_number(input, &mut at)?;
+    let (client_flags, exptime) = match input.get(at..at + 5)? {
+        // Most often.
+        b" 0 0 " => {
+            at += 4;
+            (0, 0)
+        }
+        _ => (
+            spaced_number(input, &mut at)?,
+            spaced_number(input, &mut at)?,
+        ),
+    };
     let value_len = spaced_number(input, &mut at)?;
     let (end, reply) = match input.get(at..at + 2)? {
         b"\r\n" => (at + 2, StoreReply::Classic),
@@ -64,6 +91,30 @@ pub(crate) fn set(input: &[u8]) -> Option<(u32, Store)> {
         reply,
     };
     Some((Span::between(0, end).len, store))
+}
+
+/// A store command whose line of `line_len` bytes is at the front of `input`, if it is a plain set with
+/// its value behind it.
+#[inline(always)]
+pub(crate) fn plain(store: &Store, line_len: u32, input: &[u8]) -> Option<PlainSet> {
+    let is_plain = store.mode == StoreMode::Set
+        && store.explicit_cas().is_none()
+        && !store.key_base64
+        && (store.tokens.len == 0
+            || store
+                .flags(input)
+                .all(|(flag, _)| matches!(flag, b'F' | b'T' | b'q')));
+    let start = line_len as usize;
+    let end = start + store.value_len as usize;
+    let ended = is_plain && input.get(end..)?.starts_with(b"\r\n");
+    ended.then_some(PlainSet {
+        consumed: Span::between(0, end + 2).len,
+        key: store.key,
+        value: Span::between(start, end),
+        client_flags: store.client_flags,
+        exptime: store.exptime,
+        reply: store.reply,
+    })
 }
 
 /// The key at `start`: up to the first byte that is a space or below one.
@@ -90,22 +141,20 @@ pub(crate) fn key(input: &[u8], start: usize) -> Option<Span> {
     (len > 0).then(|| Span::between(start, start + len))
 }
 
-/// A space and a number of one to nine digits, which fits 32 bits with a sign.
-#[inline]
+/// A space and a number of one to nine digits, which fits 32 bits with a sign, and which does not
+/// end the input.
+#[inline(always)]
 pub(crate) fn spaced_number(input: &[u8], at: &mut usize) -> Option<u32> {
     let text = input.get(*at..)?.strip_prefix(b" ")?;
-    let mut number = 0;
-    let mut len = 0;
-    while let Some(digit) = text.get(len).map(|byte| byte.wrapping_sub(b'0')) {
+    let mut number = 0u32;
+    for (len, byte) in text.iter().enumerate().take(10) {
+        let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
-            break;
+            *at += 1 + len;
+            return (len > 0).then_some(number);
         }
-        if len == 9 {
-            return None;
-        }
-        number = number * 10 + u32::from(digit);
-        len += 1;
+        // Ten digits are one too many, whatever they come to here.
+        number = number.wrapping_mul(10).wrapping_add(u32::from(digit));
     }
-    *at += 1 + len;
-    (len > 0).then_some(number)
+    None
 }

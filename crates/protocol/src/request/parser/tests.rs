@@ -2,12 +2,14 @@ mod binary;
 mod commands;
 mod pieces;
 
+use std::format;
 use std::vec::Vec;
 
-use super::{CloseReason, Parser, REQUEST_MAGIC, Step};
+use super::{CloseReason, Dialect, Parser, REQUEST_MAGIC, Step};
 use crate::binary::BinaryCommand;
 use crate::limits::Limits;
-use crate::op::Op;
+use crate::op::{Op, StoreMode};
+use crate::request::fast::PlainSet;
 use crate::span::Span;
 
 /// What a server sees, independent of how the bytes came.
@@ -46,7 +48,14 @@ fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usiz
     let (mut front, mut end) = (0, 0);
     loop {
         let input = &bytes[front..end];
-        let consumed = match parser.next(input, limits) {
+        let plain = parser.next_set(input, limits);
+        let step = parser.next(input, limits);
+        if let Some(set) = plain
+            && set.consumed <= limits.gather_max
+        {
+            is_same_set(&set, &step);
+        }
+        let consumed = match step {
             Step::More { at_least } => {
                 assert!(at_least as usize > input.len());
                 if end == bytes.len() {
@@ -85,6 +94,22 @@ fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usiz
         assert!(consumed > 0 && consumed as usize <= input.len());
         front += consumed as usize;
     }
+}
+
+/// What was seen at a glance is what the parser sees.
+fn is_same_set(set: &PlainSet, step: &Step) {
+    let Step::Op { consumed, op } = step else {
+        panic!("{set:?}, not {step:?}");
+    };
+    let Op::Store(store) = op else {
+        panic!("{set:?}, not {op:?}");
+    };
+    assert_eq!((set.consumed, set.key), (*consumed, store.key));
+    let flags_and_expiry = (store.client_flags, store.exptime);
+    assert_eq!((set.client_flags, set.exptime), flags_and_expiry);
+    assert_eq!((set.value, set.reply), (store.value, store.reply));
+    let others = (store.mode, store.explicit_cas(), store.key_base64);
+    assert_eq!(others, (StoreMode::Set, None, false));
 }
 
 fn at_front(op: Op, input: &[u8]) -> Seen {
@@ -145,4 +170,46 @@ fn moved_to_front(mut op: Op, input: &[u8]) -> Seen {
         | Op::Error { .. } => {}
     }
     Seen::Op(op, pieces)
+}
+
+/// Which spellings a glance knows; that it reads them as the parser does is checked wherever that runs.
+#[test]
+fn plain_sets_are_known_at_a_glance() {
+    let (parser, limits) = (Parser::of(Dialect::Text), Limits::default());
+    let is_plain = |text: &str| parser.next_set(text.as_bytes(), &limits).is_some();
+    for plain in [
+        "set k 0 0 2\r\nhi\r\n",
+        "set k 0 0 0\r\n\r\nget k\r\n",
+        "set k 0 100 2\r\nhi\r\n",
+        "set k 123456789 999999999 2 noreply\r\nhi\r\n",
+        "ms k 2\r\nhi\r\n",
+        "ms k 2 T60 F5\r\nhi\r\n",
+        "ms k 2 q\r\nhi\r\n",
+    ] {
+        assert!(is_plain(plain), "{plain:?}");
+    }
+    for other in [
+        "",
+        "set k 0 0 2\r\nhi\r",
+        "set k 0 0 2\r\nhi!\r\n",
+        "set k 0 0 2\nhi\r\n",
+        "set k 0 0 2 \r\nhi\r\n",
+        "set k 0 -1 2\r\nhi\r\n",
+        "set k 0 0 2",
+        "set k 4294967295 0 2\r\nhi\r\n",
+        "set  k 0 0 2\r\nhi\r\n",
+        "add k 0 0 2\r\nhi\r\n",
+        "ms k 2 c\r\nhi\r\n",
+        "ms k 2 ME\r\nhi\r\n",
+        "ms aGk= 2 b\r\nhi\r\n",
+    ] {
+        assert!(!is_plain(other), "{other:?}");
+    }
+    let large = format!("set k 0 0 1048577\r\n{}\r\n", "v".repeat(1_048_577));
+    assert!(!is_plain(&large));
+    assert!(
+        Parser::new()
+            .next_set(b"set k 0 0 2\r\nhi\r\n", &limits)
+            .is_none()
+    );
 }
