@@ -283,6 +283,9 @@ impl Answers<'_> {
     /// What an expiry on the wire means at this moment.
     #[inline]
     fn expiry(&self, exptime: i32) -> Expiry {
+        if exptime == 0 {
+            return Expiry::NEVER;
+        }
         let started = self.shared.clock.started();
         Expiry::at(UnixSeconds(expiry::expiry(
             exptime,

@@ -218,7 +218,6 @@ fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags
     ensure!(workers > 0, "--workers takes 1 or more");
     let cores = format!("0-{}", workers - 1);
     let (memory, threads) = (flags.memory.to_string(), workers.to_string());
-    let connections = (flags.connections * workers + 16).to_string();
     let words = [
         "coua",
         "-l",
@@ -233,8 +232,6 @@ fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags
         &threads,
         "--cores",
         &cores,
-        "-c",
-        &connections,
     ];
     match server_flags::read(words.map(Into::into))? {
         Asked::Serve(settings) => Ok(*settings),

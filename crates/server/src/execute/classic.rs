@@ -2,9 +2,9 @@
 
 use coua_protocol::reply::Line;
 use coua_protocol::{
-    Arithmetic, ErrorLine, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
+    Arithmetic, ErrorLine, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
-use coua_store::{Access, Counted, Delete, Deleted, Mode, Put, Refused, Stored};
+use coua_store::{Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored};
 
 use super::{Answers, Executor, Outcome, Request, To, stored_key};
 use crate::stats::PrefixEvent;
@@ -37,6 +37,35 @@ impl Executor<'_, '_> {
             flags: store.flags(request.input),
         };
         self.answers.answer_store(stored, answer)
+    }
+
+    /// Executes a plain set where that is brief: there is room for the reply, and memory for the item.
+    /// False where it takes more, and nothing has been stored or answered then. Nothing is counted.
+    #[inline]
+    pub fn set_briefly(
+        &mut self,
+        key: &Key<'_>,
+        ahead: Ahead,
+        set: &PlainSet,
+        value: &[u8],
+    ) -> bool {
+        if !self.answers.output.has_room() {
+            return false;
+        }
+        let put = Put::set(set.client_flags, self.answers.expiry(set.exptime));
+        let stored = self.burst.store_ahead(key, ahead, &put, value);
+        if !matches!(stored, Stored::Stored { .. }) {
+            return false;
+        }
+        match set.reply {
+            StoreReply::Classic => self.answers.output.reply(|reply| reply.line(Line::Stored)),
+            StoreReply::Meta => self
+                .answers
+                .output
+                .reply(|reply| reply.line(Line::MetaDone)),
+            StoreReply::None | StoreReply::MetaQuiet | StoreReply::Binary(_) => {}
+        }
+        true
     }
 
     pub(super) fn refuse_store(&mut self, request: Request<'_>, refused: &StoreRefused) -> Outcome {

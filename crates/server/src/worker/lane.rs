@@ -1,12 +1,13 @@
-//! The usual visit, on a path of its own: a connection has sent nothing but whole `get`s, and their
-//! replies are short.
+//! The usual visit, on a path of its own: a connection has sent nothing but whole `get`s and plain
+//! sets, and their replies are short.
 //!
 //! That is most of what a cache is asked, and it needs little of what a burst knows how to do. What
 //! comes is taken in here where it is found to be such, and looked up some keys at a time, so that
 //! the waiting times for memory overlap. A visit that turns out to be an unusual one when it is
-//! executed (a large value, no room for the reply) goes the way of all others from that key on.
+//! executed (a large value, no room for the reply, no memory for an item) goes the way of all others
+//! from that key on; what follows from a refusal is said there alone.
 
-use coua_protocol::{Dialect, GetKey, Limits, Op, Parser, Step};
+use coua_protocol::{Dialect, GetKey, Limits, Op, Parser, PlainSet, Span, Step};
 use coua_store::{Ahead, Burst, Intent, Key, KeyHash, Store};
 
 use super::burst::replay;
@@ -28,25 +29,35 @@ const KEYS_MAX: usize = BURST_LEN_MAX;
 /// Visits that wait to be executed, and their keys.
 pub(super) struct Lane {
     keys: Vec<LaneKey>,
+    /// What is set, in the order of the keys that it is set to.
+    sets: Vec<PlainSet>,
     visits: Vec<LaneVisit>,
     /// Visits that end in another way than the usual.
     unusual: Vec<Unusual>,
 }
 
-/// A key to be looked up.
+/// A key to be looked up, or set.
 #[derive(Clone, Copy)]
 struct LaneKey {
-    /// Where it begins in the input buffer.
-    start: u32,
-    /// Bytes of it.
-    len: u32,
-    /// Answer with the CAS.
-    cas: bool,
-    /// `END` follows.
-    last: bool,
+    /// Where in the input buffer the key lies.
+    key: Span,
+    asked: Asked,
     hash: KeyHash,
     /// What looking ahead has seen.
     ahead: Ahead,
+}
+
+/// What is asked of a key.
+#[derive(Clone, Copy)]
+enum Asked {
+    Get {
+        /// Answer with the CAS.
+        cas: bool,
+        /// `END` follows.
+        last: bool,
+    },
+    /// The set of this number.
+    Set(u16),
 }
 
 /// What a connection has asked.
@@ -71,25 +82,31 @@ struct Unusual {
 /// What has been counted and not been added to the worker's counters.
 #[derive(Default)]
 struct Counted {
-    gets: u64,
+    requests: u64,
     hits: u64,
+    sets: u64,
 }
 
 impl Lane {
     /// Bytes of its lists.
-    pub(super) const MEMORY: usize =
-        KEYS_MAX * (size_of::<LaneKey>() + size_of::<LaneVisit>() + size_of::<Unusual>());
+    pub(super) const MEMORY: usize = KEYS_MAX
+        * (size_of::<LaneKey>()
+            + size_of::<PlainSet>()
+            + size_of::<LaneVisit>()
+            + size_of::<Unusual>());
 
     pub(super) fn new() -> Lane {
         Lane {
             keys: Vec::with_capacity(KEYS_MAX),
+            sets: Vec::with_capacity(KEYS_MAX),
             visits: Vec::with_capacity(KEYS_MAX),
             unusual: Vec::with_capacity(KEYS_MAX),
         }
     }
 
     /// Takes what a connection has sent, `input` in the buffer `bytes`, where it is nothing but
-    /// whole `get`s, with `keys_max` keys at most. False where it is not; nothing has changed then.
+    /// whole `get`s and plain sets, with `keys_max` keys at most. False where it is not; nothing has
+    /// changed then.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -103,31 +120,63 @@ impl Lane {
         if !parser.is_between_requests() || parser.dialect() != Dialect::Text {
             return false;
         }
-        let first = self.keys.len();
-        let end = KEYS_MAX.min(first + keys_max.min(VISIT_KEYS_MAX));
+        let first = (self.keys.len(), self.sets.len());
+        let end = KEYS_MAX.min(first.0 + keys_max.min(VISIT_KEYS_MAX));
         let mut at = input.start;
         while at < input.end {
             let rest = &bytes[at..input.end];
-            let next = parser.next_get(rest);
-            let next = next.or_else(|| first_of_many(parser, rest, limits));
-            let Some(get) = next.filter(|_| self.keys.len() < end) else {
-                self.keys.truncate(first);
+            let base = u32::try_from(at).expect("below INPUT_LEN");
+            let consumed = if self.keys.len() == end {
+                None
+            } else if rest[0] == b's'
+                && let Some(set) = parser.next_set(rest, limits)
+            {
+                Some(self.take_set(set, rest, base, store))
+            } else {
+                let get = parser.next_get(rest);
+                let get = get.or_else(|| first_of_many(parser, rest, limits));
+                get.map(|get| self.take_get(get, rest, base, store))
+            };
+            let Some(consumed) = consumed else {
+                self.keys.truncate(first.0);
+                self.sets.truncate(first.1);
                 *parser = Parser::of(Dialect::Text);
                 return false;
             };
-            self.keys.push(LaneKey {
-                start: u32::try_from(at).expect("below INPUT_LEN") + get.key.start,
-                len: get.key.len,
-                cas: get.cas,
-                last: get.last,
-                hash: store.key(get.key.of(rest)).hash,
-                ahead: Ahead::NONE,
-            });
-            at += get.consumed as usize;
+            at += consumed as usize;
         }
         let keys_end = self.keys.len();
         self.visits.push(LaneVisit { input, keys_end });
         true
+    }
+
+    /// Takes a key to be looked up from the front of `rest`, which begins at byte `base` of the input
+    /// buffer. Returns the bytes used up.
+    #[inline(always)]
+    fn take_get(&mut self, get: GetKey, rest: &[u8], base: u32, store: &Store) -> u32 {
+        let (cas, last) = (get.cas, get.last);
+        self.keys.push(LaneKey {
+            key: get.key.shifted(base),
+            asked: Asked::Get { cas, last },
+            hash: store.key(get.key.of(rest)).hash,
+            ahead: Ahead::NONE,
+        });
+        get.consumed
+    }
+
+    /// As [`Lane::take_get`], with a key that is set.
+    #[inline(always)]
+    fn take_set(&mut self, set: PlainSet, rest: &[u8], base: u32, store: &Store) -> u32 {
+        let number = u16::try_from(self.sets.len()).expect("below KEYS_MAX");
+        self.keys.push(LaneKey {
+            key: set.key.shifted(base),
+            asked: Asked::Set(number),
+            hash: store.key(set.key.of(rest)).hash,
+            ahead: Ahead::NONE,
+        });
+        let value = set.value.shifted(base);
+        self.sets.push(PlainSet { value, ..set });
+        set.consumed
     }
 }
 
@@ -152,12 +201,48 @@ fn first_of_many(parser: &mut Parser, rest: &[u8], limits: &Limits) -> Option<Ge
     }
 }
 
+impl Counted {
+    /// Executes what is asked of `key`, and counts it. False where it takes the long way; nothing has
+    /// changed then.
+    #[inline(always)]
+    fn execute(
+        &mut self,
+        executor: &mut Executor<'_, '_>,
+        key: &LaneKey,
+        sets: &[PlainSet],
+        bytes: &[u8],
+    ) -> bool {
+        match key.asked {
+            Asked::Get { cas, last } => {
+                let found = executor.get_briefly(&key.of(bytes), key.ahead, cas, last);
+                self.hits += u64::from(found == Some(true));
+                found.is_some()
+            }
+            Asked::Set(number) => {
+                let set = &sets[usize::from(number)];
+                let value = set.value.of(bytes);
+                let is_set = executor.set_briefly(&key.of(bytes), key.ahead, set, value);
+                self.sets += u64::from(is_set);
+                is_set
+            }
+        }
+    }
+}
+
 impl LaneKey {
     #[inline]
     fn of<'b>(&self, bytes: &'b [u8]) -> Key<'b> {
         Key {
-            bytes: &bytes[self.start as usize..][..self.len as usize],
+            bytes: self.key.of(bytes),
             hash: self.hash,
+        }
+    }
+
+    #[inline]
+    fn intent(&self) -> Intent {
+        match self.asked {
+            Asked::Get { .. } => Intent::Read,
+            Asked::Set(_) => Intent::Write,
         }
     }
 }
@@ -188,7 +273,7 @@ impl Worker {
             spare_upstreams: &mut self.spare_upstreams,
         };
         let mut counted = Counted::default();
-        let keys = &mut self.lane.keys[..];
+        let (keys, sets) = (&mut self.lane.keys[..], &self.lane.sets[..]);
         let (mut looked_to, mut at) = (0, 0);
         for visit in &self.lane.visits {
             let first = std::mem::replace(&mut at, visit.keys_end);
@@ -201,15 +286,12 @@ impl Worker {
                     looked_to = keys.len().min(executed + GROUP);
                     look_ahead(&executor.burst, &mut keys[executed..looked_to]);
                 }
-                let key = keys[executed];
-                let (cas, last) = (key.cas, key.last);
-                match executor.get_briefly(&key.of(bytes), key.ahead, cas, last) {
-                    Some(found) => counted.hits += u64::from(found),
-                    None => break,
+                if !counted.execute(&mut executor, &keys[executed], sets, bytes) {
+                    break;
                 }
                 executed += 1;
             }
-            counted.gets += (executed - first) as u64;
+            counted.requests += (executed - first) as u64;
             if executed > first {
                 session.note_request(now.unix);
             }
@@ -225,14 +307,17 @@ impl Worker {
                 });
             }
         }
-        counters.requests.add(counted.gets);
-        counters.cmd_get.add(counted.gets);
+        counters.requests.add(counted.requests);
+        counters.cmd_set.add(counted.sets);
+        let gets = counted.requests - counted.sets;
+        counters.cmd_get.add(gets);
         counters.get_hits.add(counted.hits);
-        counters.get_misses.add(counted.gets - counted.hits);
+        counters.get_misses.add(gets - counted.hits);
         counters
             .bytes_written
             .add(std::mem::take(&mut self.output.bytes_sent));
         self.lane.keys.clear();
+        self.lane.sets.clear();
         self.lane.visits.clear();
         for at in 0..self.lane.unusual.len() {
             self.go_on(self.lane.unusual[at], now);
@@ -274,12 +359,12 @@ impl Worker {
 #[inline]
 fn look_ahead(burst: &Burst<'_>, keys: &mut [LaneKey]) {
     for key in &mut *keys {
-        key.ahead = burst.prefetch(key.hash, Intent::Read);
+        key.ahead = burst.prefetch(key.hash, key.intent());
     }
     for key in &mut *keys {
-        key.ahead = burst.look(key.hash, Intent::Read, key.ahead);
+        key.ahead = burst.look(key.hash, key.intent(), key.ahead);
     }
     for key in keys {
-        key.ahead = burst.look_again(key.hash, Intent::Read, key.ahead);
+        key.ahead = burst.look_again(key.hash, key.intent(), key.ahead);
     }
 }
