@@ -7,6 +7,7 @@ mod cpu;
 mod echo;
 #[cfg(test)]
 mod fake;
+mod guard;
 mod hits;
 mod link;
 mod load;
@@ -27,9 +28,9 @@ use clap::{Parser, Subcommand};
 use coua::flags::FlagError;
 
 use commands::{
-    agent, compare, echo as echo_command, figure, fill, hits as hits_command, memory, net,
-    net_echo, net_load, page, run, server, site as site_command, soak as soak_command, stack,
-    store, verify, workers, xdp,
+    agent, compare, echo as echo_command, figure, fill, guard as guard_command,
+    hits as hits_command, memory, net, net_echo, net_load, page, run, server, site as site_command,
+    soak as soak_command, stack, store, verify, workers, xdp,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -62,6 +63,7 @@ enum Command {
     Soak(soak_command::Flags),
     Site(site_command::Flags),
     PageLoad(page::Flags),
+    Guard(guard_command::Flags),
 }
 
 /// The exit status where a flag is wrong, or has a wrong value.
@@ -102,6 +104,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Soak(flags) => soak_command::run(&flags),
         Command::Site(flags) => site_command::run(&flags),
         Command::PageLoad(flags) => page::run(&flags),
+        Command::Guard(flags) => guard_command::run(&flags),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Servers under test: started on cores of their own, asked whether they are there, ended when
-//! dropped.
+//! dropped, and with this process in any case.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use thiserror::Error as ThisError;
 use crate::cable::Cable;
 use crate::client::Client;
 use crate::cpu;
+use crate::guard;
 use crate::owner::Owner;
 use crate::target::Target;
 
@@ -98,12 +99,8 @@ impl Server {
         is_there: impl Fn(&Target) -> bool,
     ) -> Result<Server, Error> {
         let mut words = launcher.iter().map(OsStr::new).chain([program.as_os_str()]);
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command
-            .args(words)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        let mut command = guard::command(words.next().unwrap_or_default())?;
+        command.args(words).args(arguments).stdout(Stdio::null());
         let started = cpu::bound(cores, || command.spawn())?;
         let child = started.map_err(|source| Error::Program {
             program: program.into(),

@@ -2,9 +2,14 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use support::{bench, bench_of, coua};
+use support::{bench, bench_of, coua, generator};
 
 /// Compares servers, and gives the outcome for programs.
 fn compare(servers: &[&str], arguments: &str) -> Value {
@@ -156,4 +161,51 @@ fn a_server_that_does_not_start_is_named() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+/// The processes that a process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |id: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // `id (name) state parent …`
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        fields.split_ascii_whitespace().nth(1) == Some(&parent.to_string())
+    };
+    ids.filter(is_child).collect()
+}
+
+/// Whether a process does something still, rather than being remembered for who waits for it.
+fn is_alive(id: u32) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z"))
+}
+
+/// As root the server is another user's, and not its starter's to kill by the kernel's own means.
+#[test]
+fn servers_end_with_a_comparison_that_is_killed() {
+    let user = match rustix::process::geteuid().is_root() {
+        true => "coua -u nobody",
+        false => "coua",
+    };
+    let mut command = generator("compare --memory 64 --keys 300 --seconds 3600");
+    command.arg("--coua").arg(coua()).arg(user);
+    let mut comparison = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(comparison.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("-l 127.0.0.1") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it starts nothing");
+    }
+    let started = children(comparison.id());
+    assert_eq!(started.len(), 2, "a server and the guard");
+    assert!(started.iter().all(|id| is_alive(*id)));
+    comparison.kill().unwrap();
+    comparison.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while started.iter().any(|id| is_alive(*id)) {
+        assert!(Instant::now() < deadline, "servers are left");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod echo;
 pub(crate) mod figure;
 pub(crate) mod fill;
+pub(crate) mod guard;
 pub(crate) mod hits;
 mod load_flags;
 pub(crate) mod memory;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::outcome::{CaseOutcome, Rate, Sample, Side};
 use crate::commands::echo::{Answer, Request};
 use crate::commands::net_load;
 use crate::cpu;
+use crate::guard;
 use crate::load::{Arrivals, Engine, Order, Pace, Requests, Setup, Team};
 use crate::process::{self, Folder, Server};
 use crate::report;
@@ -261,7 +262,7 @@ impl<'a> Stage<'a> {
             (_, true) => "full-cache",
         };
         let popularity = case.popularity.to_string();
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = guard::command(std::env::current_exe()?)?;
         command.args([
             "net-load",
             "--json",
@@ -297,10 +298,7 @@ impl<'a> Stage<'a> {
             command.args(["--server", &format!("{ADDRESS}:{}", address.port())]);
             command.args(["--stats", &address.to_string()]);
         }
-        let output = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()?;
+        let output = command.stderr(Stdio::inherit()).output()?;
         ensure!(
             output.status.success(),
             "the load on {} failed",

@@ -1,12 +1,13 @@
 //! `ab`, the program that asks for the pages.
 
 use std::net::SocketAddr;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 
 use crate::cpu;
+use crate::guard;
 use crate::process::Folder;
 
 /// What `ab` saw.
@@ -60,7 +61,7 @@ pub(super) fn ask(
 }
 
 fn command(words: &[&str]) -> anyhow::Result<Output> {
-    let started = Command::new("ab").args(words).stdin(Stdio::null()).output();
+    let started = guard::command("ab")?.args(words).output();
     let output = started.context("ab, of the package apache2-utils, does not run")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

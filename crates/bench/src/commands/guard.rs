@@ -1,0 +1,16 @@
+//! `coua-bench guard`: what ends the programs that another `coua-bench` has started.
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::guard;
+
+/// Ends the programs that another coua-bench has started, when that is gone
+#[derive(Args, Clone, Debug)]
+#[command(hide = true)]
+pub(crate) struct Flags {}
+
+/// Returns only where it cannot.
+pub(crate) fn run(_: &Flags) -> anyhow::Result<()> {
+    guard::stand().context("the guard is started by coua-bench itself")
+}
