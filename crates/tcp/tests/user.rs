@@ -42,6 +42,53 @@ fn closed_while_nobody_answers() {
     assert_eq!(stack.buffers_in_use(), 0);
 }
 
+/// A datagram that answers none leaves when the neighbour is known, and its answer comes back to the
+/// port from which it was sent.
+#[test]
+fn who_asks_by_datagram_is_answered() {
+    let cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
+    let (link, mut cards) = Link::new(1, cards, Faults::NONE);
+    let mut stacks = [1, 2].map(|host: u8| {
+        let address = format!("192.0.2.{host}/24").parse().expect("an address");
+        let features = cards[usize::from(host) - 1].features();
+        Stack::new(
+            Config::new(vec![address], [host; 32]),
+            features,
+            Instant::default(),
+        )
+    });
+    stacks[1].listen_for_datagrams(80);
+    let to = "192.0.2.2:80".parse().expect("an address");
+    let far = "198.51.100.1:80".parse().expect("an address");
+    let (mut asked, mut answer) = (0, None);
+    for step in 0..20 {
+        let now_us = step * 1000;
+        link.advance_to(now_us);
+        for (stack, card) in stacks.iter_mut().zip(&mut cards) {
+            stack.begin(Instant::from_micros(now_us), card);
+        }
+        if asked == 0 {
+            let sent = stacks[0].ask(&mut cards[0], 4000, to, &[b"who ", b"is there?"]);
+            let sent = sent.expect("there is a way");
+            assert!(step > 0 || !sent, "nobody is known at first");
+            asked += u32::from(sent);
+            assert!(stacks[0].ask(&mut cards[0], 4000, far, &[b"x"]).is_err());
+        }
+        while let Some(datagram) = stacks[1].next_datagram() {
+            assert_eq!(datagram.bytes(&cards[1]), b"who is there?");
+            assert!(stacks[1].answer(&mut cards[1], &datagram, &[b"me"]));
+        }
+        while let Some(datagram) = stacks[0].next_datagram() {
+            assert_eq!(datagram.bytes(&cards[0]), b"me");
+            answer = Some((datagram.source(), datagram.destination().port()));
+        }
+        for (stack, card) in stacks.iter_mut().zip(&mut cards) {
+            stack.end(card);
+        }
+    }
+    assert_eq!((asked, answer), (1, Some((to, 4000))));
+}
+
 /// A card that cuts segments gets many in one frame, and the peer gets every byte.
 #[test]
 fn a_card_that_cuts_segments_is_given_long_frames() {

@@ -27,5 +27,5 @@ pub use coua_tcp::nic::{BURST_LEN, Mac};
 pub use coua_tcp::wire::address::Network;
 pub(crate) use datagrams::DatagramEnd;
 pub use exchange::Exchange;
-pub(crate) use host::{Host, SharedHost, StreamEnd};
+pub(crate) use host::{Host, SharedHost, StreamEnd, as_io};
 pub use host::{HostCounters, Polling, Seat, Turns};

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::frames::Link;
-use super::{ConnectionId, Failure, Stack};
+use super::{ConnectError, ConnectionId, Failure, Stack};
 use crate::connection::{Signs, State};
 use crate::nic::Nic;
 use crate::table::FourTuple;
+use crate::wire::Address;
 
 /// What an attempt to receive came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +219,34 @@ impl Stack {
     /// room in the card's queue.
     pub fn answer(&mut self, nic: &mut impl Nic, to: &Datagram, pieces: &[&[u8]]) -> bool {
         self.emit_datagram(nic, to.link, &to.tuple, pieces)
+    }
+
+    /// Sends a datagram that answers none, made of pieces, from a port at which datagrams are taken
+    /// from then on. False where it does not leave, as with [`Stack::answer`], or because the next
+    /// station is not known yet: it is asked for.
+    pub fn ask(
+        &mut self,
+        nic: &mut impl Nic,
+        from: u16,
+        to: SocketAddr,
+        pieces: &[&[u8]],
+    ) -> Result<bool, ConnectError> {
+        let remote = Address::from(to.ip());
+        let config = &self.shared.config;
+        let local = config.source_for(remote).ok_or(ConnectError::NoRoute)?;
+        let hop = config.next_hop(remote).ok_or(ConnectError::NoRoute)?;
+        let vlan = config.vlan;
+        self.listen_for_datagrams(from);
+        let Some(mac) = self.neighbours.find(hop, self.shared.now) else {
+            return Ok(false);
+        };
+        let tuple = FourTuple {
+            local,
+            remote,
+            local_port: from,
+            remote_port: to.port(),
+        };
+        Ok(self.emit_datagram(nic, Link { mac, vlan }, &tuple, pieces))
     }
 
     /// The user has sent everything, and goes on receiving.

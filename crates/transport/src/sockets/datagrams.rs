@@ -54,6 +54,14 @@ impl Sender {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// The port at which the datagram came, where that is a stack's in user space.
+    pub fn port(&self) -> Option<u16> {
+        match &self.way {
+            Way::Kernel => None,
+            Way::Userspace(datagram) => Some(datagram.destination().port()),
+        }
+    }
 }
 
 impl From<SocketAddr> for Sender {
@@ -175,6 +183,19 @@ impl Datagrams {
             (End::Kernel(fd), _) => send_to(fd, pieces, to.address),
             (End::Userspace(end), Way::Userspace(datagram)) => end.answer(datagram, pieces),
             (End::Userspace(_), Way::Kernel) => false,
+        }
+    }
+
+    /// Sends one datagram, made of `pieces`, that answers none, from a port of the stack in user space,
+    /// at which datagrams are received from then on; within a turn. False where it does not leave in
+    /// this turn.
+    ///
+    /// # Errors
+    /// Where there is no stack, or no way to `to`.
+    pub fn ask(&self, from: u16, to: SocketAddr, pieces: [&[u8]; 2]) -> io::Result<bool> {
+        match &self.end {
+            End::Kernel(_) => Err(io::ErrorKind::Unsupported.into()),
+            End::Userspace(end) => end.ask(from, to, pieces).map_err(userspace::as_io),
         }
     }
 

@@ -147,6 +147,13 @@ impl Poller {
             .then(|| Datagrams::userspace(DatagramEnd::new(host)))
     }
 
+    /// The datagrams of the stack in user space for a client, who takes those that come to the ports
+    /// from which it [asks](Datagrams::ask). None without a stack.
+    pub fn client_datagrams(&self) -> Option<Datagrams> {
+        let host = self.host.as_ref()?;
+        Some(Datagrams::userspace(DatagramEnd::new(host)))
+    }
+
     /// What was counted at the stack in user space, if there is one.
     pub fn counters(&self) -> Option<HostCounters> {
         self.host.as_ref().map(|host| host.borrow().counters())

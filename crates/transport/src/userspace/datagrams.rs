@@ -3,10 +3,11 @@
 //! They lie in the frames in which they came and go with them when the turn ends. A reply is written
 //! into a frame at once, to where the datagram came from.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use coua_tcp::nic::Nic;
-use coua_tcp::stack::Datagram;
+use coua_tcp::stack::{ConnectError, Datagram};
 use coua_tcp::wire::{ip, udp};
 
 use super::host::{Host, SharedHost};
@@ -53,6 +54,18 @@ impl DatagramEnd {
             card.flush();
         }
         stack.answer(card, to, &pieces)
+    }
+
+    /// Sends a datagram that answers none, from a port at which datagrams are taken from then on.
+    /// False where it does not leave in this turn.
+    pub(crate) fn ask(
+        &self,
+        from: u16,
+        to: SocketAddr,
+        pieces: [&[u8]; 2],
+    ) -> Result<bool, ConnectError> {
+        let Host { stack, card, .. } = &mut *self.host.borrow_mut();
+        stack.ask(card, from, to, &pieces)
     }
 
     /// Gives up what has not been taken, and says how many those were.

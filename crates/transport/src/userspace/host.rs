@@ -315,6 +315,16 @@ fn place(id: ConnectionId) -> usize {
     usize::try_from(id.to_bits() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }
 
+/// Why a peer cannot be reached, as others say it.
+pub(crate) fn as_io(error: ConnectError) -> io::Error {
+    let kind = match error {
+        ConnectError::NoRoute => io::ErrorKind::HostUnreachable,
+        ConnectError::Full => io::ErrorKind::OutOfMemory,
+        ConnectError::NoPort => io::ErrorKind::AddrInUse,
+    };
+    io::Error::new(kind, error)
+}
+
 /// A connection of a host's stack. Dropping it closes the connection.
 pub(crate) struct StreamEnd {
     host: SharedHost,
@@ -336,14 +346,7 @@ impl StreamEnd {
         mut may_use: impl FnMut(u16) -> bool,
     ) -> io::Result<StreamEnd> {
         let connected = (host.borrow_mut().stack).connect(to, |tuple| may_use(tuple.local_port));
-        let id = connected.map_err(|error| {
-            let kind = match error {
-                ConnectError::NoRoute => io::ErrorKind::HostUnreachable,
-                ConnectError::Full => io::ErrorKind::OutOfMemory,
-                ConnectError::NoPort => io::ErrorKind::AddrInUse,
-            };
-            io::Error::new(kind, error)
-        })?;
+        let id = connected.map_err(as_io)?;
         let host = Rc::clone(host);
         Ok(StreamEnd { host, id })
     }
