@@ -81,6 +81,8 @@ fn put_load(namespace: &Namespace, net: &str) {
         (1, "--mix get=8,set=1,incr=1 --connections 600"),
         (2, "--dialect meta --depth 8 --rate 2000"),
         (2, "--dialect binary --keys-per-get 5 --poll busy"),
+        (1, "--dialect udp --mix get=8,touch=1 --depth 4"),
+        (2, "--dialect udp --rate 2000"),
     ] {
         let flags = format!("run {net} {flags} --threads {threads} --seconds 0.3 --warm-up 0.1");
         let outcome = measure_in(namespace, &flags);
@@ -91,6 +93,13 @@ fn put_load(namespace: &Namespace, net: &str) {
     }
     let read = measure_in(namespace, &format!("verify {net} --threads 2"));
     assert_eq!((&read["right"], &read["wrong"]), (&500.into(), &0.into()));
+    let stored = bench_in(
+        namespace,
+        &format!("run {net} --dialect udp --mix set {ITEMS}"),
+    );
+    let error = String::from_utf8_lossy(&stored.stderr);
+    assert_eq!(stored.status.code(), Some(1));
+    assert!(error.contains("a datagram 1452 at most"), "{error}");
 }
 
 /// Both ends are on stacks of their own; to which of two threads' queues an answer comes the kernel's
@@ -103,7 +112,7 @@ fn packet_sockets_carry_a_load() {
     let pair = Pair::new();
     let _server = Server::start(
         &pair.ours,
-        "-t 2 -l 127.0.0.1 --net packet:eth0 --address 10.77.0.1/24",
+        "-t 2 -l 127.0.0.1 -U 11211 --net packet:eth0 --address 10.77.0.1/24",
     );
     put_load(&pair.peers, "--net packet:eth0 --address 10.77.0.2/24");
 }
@@ -118,7 +127,7 @@ fn af_xdp_carries_a_load() {
     pair.ours.ip("addr add 10.77.0.1/24 dev eth0");
     pair.peers.ip("addr add 10.77.0.2/24 dev eth0");
     pair.ours.fill_checksums();
-    let _server = Server::start(&pair.ours, "-t 1");
+    let _server = Server::start(&pair.ours, "-t 1 -U 11211");
     put_load(&pair.peers, "--net xdp:eth0");
     let output = bench_in(
         &pair.peers,
@@ -146,7 +155,6 @@ fn what_does_not_go_together_is_refused() {
         ),
         ("--net packet:eth0".to_owned(), 2, "--net needs --address"),
         (format!("{stack} --poll rarely"), 2, "--poll rarely"),
-        (format!("{stack} --dialect udp"), 1, "--dialect text"),
         (format!("{stack} --target unix:/no"), 1, "HOST:PORT"),
         (
             format!("{stack} --agents 127.0.0.1:1"),

@@ -53,10 +53,6 @@ impl ServerFlags {
                 "--net is for this machine: agents use their kernels' sockets"
             );
             ensure!(
-                self.team.dialect != Dialect::Udp,
-                "--net speaks TCP only: --dialect text, meta or binary"
-            );
-            ensure!(
                 matches!(self.target, Target::Tcp(_)),
                 "--net needs HOST:PORT as its --target"
             );

@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 use std::net::UdpSocket;
+use std::rc::Rc;
 
 use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
+use coua_transport::sockets::Sender;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -14,24 +16,58 @@ use super::clock::Clock;
 use super::dialect::{Front, Heard, Replies};
 use super::engine::Error;
 use super::measured::{Measured, Run};
+use super::own_datagrams::OwnDatagrams;
 use super::plan::Dialect;
 use super::requests::{Asked, Requests};
 
-/// A connected, non-blocking UDP socket with requests in flight.
+/// The way to one server, with requests in flight.
 ///
 /// # Invariants
 /// - The place of request id `i` is `i` modulo the number of places; ids are given out in order, and
 ///   only to places that are free.
 #[derive(Debug)]
 pub(super) struct Datagrams {
-    socket: UdpSocket,
+    way: Way,
     requests: Requests,
     places: Vec<Place>,
     next_id: u16,
     in_flight: usize,
-    datagram: Vec<u8>,
     /// Places whose request waits to be sent.
     unsent: VecDeque<u16>,
+}
+
+/// How datagrams go there.
+pub(super) enum Way {
+    /// A connected, non-blocking socket of the kernel's.
+    Kernel(UdpSocket),
+    /// A port of this thread's own stack, and the server as it was heard there.
+    Own(Rc<OwnDatagrams>, Sender),
+}
+
+impl Way {
+    /// Sends a datagram.
+    fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
+        match self {
+            Way::Kernel(socket) => loop {
+                return match send(socket, bytes, SendFlags::NOSIGNAL) {
+                    Ok(len) => Ok(len),
+                    Err(Errno::AGAIN) => Ok(0),
+                    Err(Errno::INTR) => continue,
+                    Err(error) => Err(Error::Io(error.into())),
+                };
+            },
+            Way::Own(end, server) => end.send(bytes, server),
+        }
+    }
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Way::Kernel(socket) => socket.fmt(f),
+            Way::Own(_, server) => server.fmt(f),
+        }
+    }
 }
 
 /// A request and what came of its reply.
@@ -52,15 +88,14 @@ impl Datagrams {
     /// Requests in flight at most: half of the ids, so that old ones are told from new ones.
     pub(super) const DEPTH_MAX: usize = 1 << 15;
 
-    pub(super) fn new(socket: UdpSocket, requests: Requests, depth: usize) -> Datagrams {
+    pub(super) fn new(way: Way, requests: Requests, depth: usize) -> Datagrams {
         let places = depth.clamp(1, Self::DEPTH_MAX).next_power_of_two();
         Datagrams {
-            socket,
+            way,
             requests,
             places: (0..places).map(|_| Place::default()).collect(),
             next_id: 0,
             in_flight: 0,
-            datagram: vec![0; FRAME_LEN + u16::MAX as usize],
             unsent: VecDeque::new(),
         }
     }
@@ -101,42 +136,59 @@ impl Datagrams {
         true
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Whether a request waits to be sent.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Sends what waits, as far as the way takes it.
     pub(super) fn send(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
         while let Some(&id) = self.unsent.front() {
             let at = self.place(id);
             let place = &mut self.places[at];
-            match send(&self.socket, &place.request, SendFlags::NOSIGNAL) {
-                Ok(bytes) => {
-                    measured.sent += bytes as u64;
-                    place.sent_at_ns = clock.now_ns();
-                    self.unsent.pop_front();
-                }
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::Io(error.into())),
+            let bytes = self.way.send(&place.request)?;
+            if bytes == 0 {
+                return Ok(());
             }
+            measured.sent += bytes as u64;
+            place.sent_at_ns = clock.now_ns();
+            self.unsent.pop_front();
         }
         Ok(())
     }
 
-    /// Reads all datagrams that are there.
-    pub(super) fn receive(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
+    /// Reads all datagrams that are there, into `input`. Those of a stack of our own come to all of its
+    /// ports alike, and are handed to [`hear`](Self::hear).
+    pub(super) fn receive(
+        &mut self,
+        input: &mut [u8],
+        clock: Clock,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
         loop {
-            let bytes = match recv(&self.socket, &mut self.datagram[..], RecvFlags::empty()) {
+            let Way::Kernel(socket) = &self.way else {
+                return Ok(());
+            };
+            let bytes = match recv(socket, &mut *input, RecvFlags::empty()) {
                 Ok((bytes, _)) => bytes,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(Error::Io(error.into())),
             };
-            measured.received += bytes as u64;
-            self.hear(bytes, clock, measured)?;
+            self.hear(&input[..bytes], clock, measured)?;
         }
     }
 
-    fn hear(&mut self, bytes: usize, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
-        let Some((frame, part)) = self.datagram[..bytes].split_first_chunk::<FRAME_LEN>() else {
-            return Err(Error::unexpected(&self.datagram[..bytes]));
+    /// Takes in a datagram from the server.
+    pub(super) fn hear(
+        &mut self,
+        datagram: &[u8],
+        clock: Clock,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        measured.received += datagram.len() as u64;
+        let Some((frame, part)) = datagram.split_first_chunk::<FRAME_LEN>() else {
+            return Err(Error::unexpected(datagram));
         };
         let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         let (id, number, parts) = (word(0), usize::from(word(2)), word(4));

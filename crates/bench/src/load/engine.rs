@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,9 +13,12 @@ use thiserror::Error as ThisError;
 
 use super::clock::{Clock, nanoseconds};
 use super::connection::Connection;
+use super::datagrams::{Datagrams, Way};
 use super::link::Link;
 use super::measured::Measured;
+use super::own_datagrams::OwnDatagrams;
 use super::own_stack::OwnStack;
+use super::plan::Dialect;
 use super::requests::Requests;
 use crate::cpu;
 use crate::target::Target;
@@ -32,6 +36,8 @@ pub(crate) struct Engine {
     room: Events,
     /// The connections are those of a stack of our own, whose waiting is asking.
     pub(super) has_stack: bool,
+    /// All that comes by datagram over it.
+    datagrams: Option<Rc<OwnDatagrams>>,
     /// Time spent waiting with open eyes, and on a stack of our own in any way.
     waited_ns: u64,
     input: Vec<u8>,
@@ -54,6 +60,8 @@ impl Engine {
     const GIVE_UP_NS: u64 = 100_000_000;
     /// What the poller says for something that is no connection.
     pub(super) const TIMER: u64 = u64::MAX;
+    /// The same for the datagrams of a stack of our own.
+    const DATAGRAMS: u64 = u64::MAX - 1;
 
     /// Opens `connections` connections, each with its share of the keys; nothing is sent yet.
     pub(crate) fn connect(
@@ -81,6 +89,9 @@ impl Engine {
         depth: usize,
         requests: &Requests,
     ) -> Result<Engine, Error> {
+        if requests.plan().dialect == Dialect::Udp {
+            return Engine::open_ports(stack, to, connections, depth, requests);
+        }
         let (poller, streams) = stack.connect(to, connections)?;
         let links = streams.into_iter().enumerate().map(|(index, stream)| {
             poller.add_stream(&stream, Token(index as u64))?;
@@ -89,6 +100,27 @@ impl Engine {
         });
         let links = links.collect::<io::Result<Vec<Link>>>()?;
         Ok(Engine::new(poller, links, depth, true))
+    }
+
+    fn open_ports(
+        stack: OwnStack,
+        to: SocketAddr,
+        connections: usize,
+        depth: usize,
+        requests: &Requests,
+    ) -> Result<Engine, Error> {
+        let (poller, datagrams, servers) = stack.open_ports(to, connections)?;
+        poller.add_source(datagrams.source(), Token(Self::DATAGRAMS), false)?;
+        let datagrams = Rc::new(datagrams);
+        let links = servers.into_iter().enumerate().map(|(index, server)| {
+            let way = Way::Own(datagrams.clone(), server);
+            let share = requests.for_share(index, connections);
+            Link::Datagrams(Datagrams::new(way, share, depth))
+        });
+        let links = links.collect();
+        let mut engine = Engine::new(poller, links, depth, true);
+        engine.datagrams = Some(datagrams);
+        Ok(engine)
     }
 
     fn new(poller: Poller, links: Vec<Link>, depth: usize, has_stack: bool) -> Engine {
@@ -100,6 +132,7 @@ impl Engine {
             depth,
             clock: Clock::start(),
             has_stack,
+            datagrams: None,
             waited_ns: 0,
             input: vec![0; Self::READ],
             progress: Arc::default(),
@@ -195,6 +228,11 @@ impl Engine {
         let slept = self.poller.slept();
         let ready = self.poller.wait(&mut self.room, time, || {})?;
         self.events.extend(ready.map(|ready| ready.token.0));
+        if self.datagrams.as_ref().is_some_and(|own| own.was_full()) {
+            let links = self.links.iter().zip(0..);
+            let unsent = links.filter(|(link, _)| link.has_unsent());
+            self.events.extend(unsent.map(|(_, index)| index));
+        }
         self.waited_ns += match is_awake && self.events.is_empty() {
             true => self.clock.now_ns() - begun_ns,
             false => nanoseconds(self.poller.slept() - slept),
@@ -237,6 +275,10 @@ impl Engine {
                 continue;
             }
             self.heard_at_ns = now_ns;
+            if data == Self::DATAGRAMS {
+                self.serve_datagrams(measured, &mut then)?;
+                continue;
+            }
             let index = usize::try_from(data).expect("an index was registered");
             let link = &mut self.links[index];
             link.send(self.clock, measured)?;
@@ -248,6 +290,22 @@ impl Engine {
             self.look_round(now_ns, measured, then)?;
         }
         self.progress.store(measured.replies, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the datagrams that came over a stack of our own in this turn, and calls `then` after each.
+    fn serve_datagrams(
+        &mut self,
+        measured: &mut Measured,
+        then: &mut impl FnMut(&mut Engine, usize, &mut Measured) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(datagrams) = self.datagrams.clone() else {
+            return Ok(());
+        };
+        while let Some((len, index)) = datagrams.receive(&mut self.input) {
+            self.links[index].hear(&self.input[..len], self.clock, measured)?;
+            then(self, index, measured)?;
+        }
         Ok(())
     }
 
@@ -374,85 +432,4 @@ impl Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::fake;
-    use crate::workload::{KeyFormat, Popularity, Sampler, Values};
-
-    const KEY_SIZE: usize = 6;
-
-    fn parts(value_size: usize) -> (KeyFormat, Arc<Values>) {
-        let keys = KeyFormat::new(KEY_SIZE, 1000).unwrap();
-        (keys, Arc::new(Values::new(value_size)))
-    }
-
-    #[test]
-    fn what_is_filled_is_found_and_right() {
-        let target = fake::serve();
-        // Values larger than a read, so that replies come in parts.
-        let (keys, values) = parts(700_000);
-        let filling = Requests::filling(keys, values.clone(), 0..20);
-        let filled = Engine::connect(&target, 3, 4, &filling).unwrap().finish();
-        let filled = filled.unwrap();
-        assert_eq!((filled.replies, filled.stored, filled.refused), (20, 20, 0));
-        let read = |values, keys_per_get| {
-            let requests = Requests::new(keys, values, Sampler::Sequence(0..30), keys_per_get, 0.0);
-            let mut engine = Engine::connect(&target, 2, 4, &requests).unwrap();
-            engine.finish().unwrap()
-        };
-        for keys_per_get in [1, 7] {
-            let found = read(values.clone(), keys_per_get);
-            assert_eq!((found.hits, found.misses, found.wrong), (20, 10, 0));
-            let strange = read(Arc::new(Values::new(1)), keys_per_get);
-            assert_eq!((strange.hits, strange.misses, strange.wrong), (0, 10, 20));
-            assert!(strange.example.unwrap().contains("not the one"));
-        }
-    }
-
-    #[test]
-    fn a_stretch_counts_what_came_back() {
-        let target = fake::serve();
-        let (keys, values) = parts(10);
-        let filling = Requests::filling(keys, values.clone(), 0..500);
-        Engine::connect(&target, 2, 8, &filling)
-            .unwrap()
-            .finish()
-            .unwrap();
-        let sampler = Sampler::new(Popularity::Uniform, 1000, 1);
-        let requests = Requests::new(keys, values, sampler, 5, 0.0);
-        let mut engine = Engine::connect(&target, 4, 3, &requests).unwrap();
-        engine.run(Duration::from_millis(5)).unwrap();
-        let measured = engine.run(Duration::from_millis(50)).unwrap();
-        assert!(measured.replies >= 12, "{measured:?}");
-        assert_eq!(measured.replies, measured.gets);
-        assert_eq!(measured.latency_ns.len(), measured.replies);
-        // Half of the keys are there.
-        let found = measured.hits as f64 / measured.gets as f64 / 5.0;
-        assert!((0.3..0.7).contains(&found), "{found}");
-        assert_eq!(measured.hits + measured.misses, 5 * measured.gets);
-    }
-
-    #[test]
-    fn an_answer_out_of_step_ends_the_load() {
-        let (keys, values) = parts(10);
-        let mut plan = Requests::filling(keys, values, 0..500).plan().clone();
-        plan.mix = "touch".parse().unwrap();
-        let touches = Requests::planned(plan.into(), Sampler::Sequence(0..10), 1);
-        // The test server does not know the word, and says so.
-        let refused = Engine::connect(&fake::serve(), 1, 1, &touches)
-            .unwrap()
-            .finish();
-        assert_eq!(refused.unwrap().refused, 10);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = Target::Tcp(listener.local_addr().unwrap());
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            io::Write::write_all(&mut stream, b"DELETED\r\n").unwrap();
-            std::thread::sleep(Duration::from_secs(60));
-        });
-        let outcome = Engine::connect(&target, 1, 1, &touches).unwrap().finish();
-        assert!(matches!(outcome, Err(Error::Unexpected(_))), "{outcome:?}");
-    }
-}
+mod tests;

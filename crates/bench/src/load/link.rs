@@ -7,7 +7,7 @@ use coua_transport::sockets::{Source, Stream};
 
 use super::clock::Clock;
 use super::connection::Connection;
-use super::datagrams::Datagrams;
+use super::datagrams::{Datagrams, Way};
 use super::engine::Error;
 use super::measured::Measured;
 use super::plan::Dialect;
@@ -35,7 +35,8 @@ impl Link {
             let socket = target.connect_datagrams()?;
             socket.set_nonblocking(true)?;
             watch(Source::Kernel(socket.as_fd()))?;
-            return Ok(Link::Datagrams(Datagrams::new(socket, requests, depth)));
+            let way = Way::Kernel(socket);
+            return Ok(Link::Datagrams(Datagrams::new(way, requests, depth)));
         }
         let stream = target.connect()?;
         stream.set_nonblocking(true)?;
@@ -81,7 +82,28 @@ impl Link {
     ) -> Result<(), Error> {
         match self {
             Link::Stream(connection) => connection.receive(input, clock, measured),
-            Link::Datagrams(datagrams) => datagrams.receive(clock, measured),
+            Link::Datagrams(datagrams) => datagrams.receive(input, clock, measured),
+        }
+    }
+
+    /// Whether a datagram waits to be sent. Of a stream something says when there is room.
+    pub(super) fn has_unsent(&self) -> bool {
+        match self {
+            Link::Stream(_) => false,
+            Link::Datagrams(datagrams) => datagrams.has_unsent(),
+        }
+    }
+
+    /// Takes in a datagram that came over a stack of our own.
+    pub(super) fn hear(
+        &mut self,
+        datagram: &[u8],
+        clock: Clock,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        match self {
+            Link::Stream(_) => Ok(()),
+            Link::Datagrams(datagrams) => datagrams.hear(datagram, clock, measured),
         }
     }
 

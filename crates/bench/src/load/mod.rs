@@ -23,6 +23,7 @@ mod find_max;
 mod link;
 mod measured;
 mod open_loop;
+mod own_datagrams;
 mod own_stack;
 mod plan;
 mod requests;

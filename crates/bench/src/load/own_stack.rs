@@ -3,7 +3,8 @@
 //! All stacks have the same addresses, and they share out the ports as they go. To whose queue the
 //! segments of a connection come the card decides, or the other end; where they come to another
 //! thread's, its stack tells ours, and the port is tried no more by this thread, but may be by
-//! others. So no connection is slower for the others' being there.
+//! others. So no connection is slower for the others' being there. Ports from which datagrams are sent
+//! are shared out likewise ([`super::own_datagrams`]).
 //!
 //! # Concurrency
 //! While connections are being opened all threads go on turning until the last one is open: an
@@ -19,18 +20,21 @@ use std::time::{Duration, Instant};
 
 use coua::flags::{Driver, Net};
 use coua::server::userspace::{StackSizes, open_seats, traced};
-use coua_transport::sockets::{Events, Poller, Stream, Token};
+use coua_transport::sockets::{Events, Poller, Sender, Stream, Token};
 use coua_transport::userspace::af_xdp::Interface;
 use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
 use coua_transport::userspace::{Mac, Network, Seat};
 
 use super::engine::{Engine, Error};
+use super::own_datagrams::{OwnDatagrams, Ports};
 
 /// One thread's stack, before any of its connections is open.
 pub(super) struct OwnStack {
     seat: Seat,
     /// Whom frames go to, where the kernel keeps the answers to that question.
     neighbour: Option<(IpAddr, Mac)>,
+    /// Where connections may come from.
+    ports: RangeInclusive<u16>,
     opening: Arc<Opening>,
 }
 
@@ -49,6 +53,12 @@ const MEMORY: usize = 256 << 20;
 
 /// Connections that a thread is opening at a time.
 const OPENING_MAX: usize = 256;
+
+/// Nothing is told under it, for nothing listens.
+const NOBODY: Token = Token(Engine::TIMER);
+
+/// Ports that are tried in a turn for one that nobody has.
+const PORTS_TRIED: usize = 1 << 16;
 
 /// A turn while connections are opened takes as long at most.
 const TURN: Duration = Duration::from_millis(1);
@@ -83,7 +93,7 @@ impl OwnStack {
             connections: connections.div_ceil(threads) + OPENING_MAX,
             memory: MEMORY,
         };
-        let seats = open_seats(&net, threads, &sizes, Some(ports))
+        let seats = open_seats(&net, threads, &sizes, Some(ports.clone()))
             .map_err(|error| failed(error.to_string()))?;
         let opening = Arc::new(Opening {
             threads,
@@ -100,6 +110,7 @@ impl OwnStack {
             Ok(OwnStack {
                 seat,
                 neighbour,
+                ports: ports.clone(),
                 opening: opening.clone(),
             })
         });
@@ -120,13 +131,66 @@ impl OwnStack {
         opened
     }
 
+    /// As [`connect`](Self::connect), for connections that are ports from which datagrams are sent:
+    /// who takes them all, and the server as each of the ports has heard it.
+    pub(super) fn open_ports(
+        self,
+        to: SocketAddr,
+        connections: usize,
+    ) -> Result<(Poller, OwnDatagrams, Vec<Sender>), Error> {
+        let opening = self.opening.clone();
+        let opened = self.open_all_ports(to, connections);
+        if opened.is_err() {
+            opening.has_failed.store(true, Relaxed);
+        }
+        opened
+    }
+
+    fn open_all_ports(
+        self,
+        to: SocketAddr,
+        connections: usize,
+    ) -> Result<(Poller, OwnDatagrams, Vec<Sender>), Error> {
+        let opening = &*self.opening;
+        let mut poller = Poller::new()?;
+        poller.host(self.seat, NOBODY)?;
+        let mut events = Events::new();
+        let mut ports = Ports::new(&poller, to, connections).ok_or(Error::Silent)?;
+        let mut next = self.ports.cycle();
+        let mut heard_at = Instant::now();
+        let mut is_done = false;
+        while opening.done.load(Relaxed) < opening.threads {
+            drop(poller.wait(&mut events, TURN, || {})?);
+            let claim = || {
+                let is_free = |port: &u16| !opening.taken[usize::from(*port)].swap(true, Relaxed);
+                next.by_ref().take(PORTS_TRIED).find(is_free)
+            };
+            let release = |port| opening.taken[usize::from(port)].store(false, Relaxed);
+            if ports.turn(OPENING_MAX, claim, release)? {
+                heard_at = Instant::now();
+            }
+            if let Some((address, mac)) = self.neighbour {
+                poller.introduce(address, mac);
+            }
+            if ports.are_open() && !is_done {
+                is_done = true;
+                opening.done.fetch_add(1, Relaxed);
+            } else if !is_done && heard_at.elapsed() > Engine::PATIENCE {
+                return Err(opening.silence(ports.open_count()));
+            }
+            if opening.has_failed.load(Relaxed) {
+                return Err(Error::Stopped);
+            }
+        }
+        let (datagrams, servers) = ports.finish();
+        Ok((poller, datagrams, servers))
+    }
+
     fn connect_all(
         self,
         to: SocketAddr,
         connections: usize,
     ) -> Result<(Poller, Vec<Stream>), Error> {
-        /// Nothing is told under it, for nothing listens.
-        const NOBODY: Token = Token(Engine::TIMER);
         let opening = &*self.opening;
         let mut poller = Poller::new()?;
         poller.host(self.seat, NOBODY)?;

@@ -75,10 +75,6 @@ impl<'a> Contest<'a> {
             );
         }
         let links = recipes.iter().filter(|recipe| recipe.needs_link()).count();
-        ensure!(
-            team.dialect != Dialect::Udp || load_stack.is_none() && links == 0,
-            "the load's own stack speaks TCP only: --dialect text, meta or binary"
-        );
         for recipe in recipes {
             let queues = recipe.answering_queues();
             let queues = queues.filter(|_| load_stack.is_some() || recipe.needs_link());

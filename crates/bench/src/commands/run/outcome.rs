@@ -205,7 +205,10 @@ impl Outcome {
             "requests were due and found no free connection before the end; their wait until then \
              is in the latencies",
         );
-        doubt(self.sum(|sample| sample.lost), "datagrams were lost");
+        doubt(
+            self.sum(|sample| sample.lost),
+            "datagrams were lost; coua holds back replies beyond its --udp-reply-rate",
+        );
         doubt(
             self.sum(|sample| sample.errors),
             "requests were answered with an error",
