@@ -29,8 +29,8 @@ use coua::flags::FlagError;
 
 use commands::{
     agent, compare, echo as echo_command, figure, fill, guard as guard_command,
-    hits as hits_command, memory, net, net_echo, net_load, page, run, server, site as site_command,
-    soak as soak_command, stack, store, verify, workers, xdp,
+    hits as hits_command, memaslap, memory, net, net_echo, net_load, page, run, server,
+    site as site_command, soak as soak_command, stack, store, verify, workers, xdp,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -51,6 +51,7 @@ enum Command {
     Agent(agent::Flags),
     Echo(echo_command::Flags),
     Server(server::Flags),
+    Memaslap(memaslap::Flags),
     Memory(memory::Flags),
     Hits(hits_command::Flags),
     Net(net::Flags),
@@ -92,6 +93,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
         Command::Server(flags) => server::run(&flags),
+        Command::Memaslap(flags) => memaslap::run(&flags),
         Command::Memory(flags) => memory::run(&flags),
         Command::Hits(flags) => hits_command::run(&flags),
         Command::Net(flags) => net::run(&flags),

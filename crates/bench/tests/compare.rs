@@ -209,3 +209,30 @@ fn servers_end_with_a_comparison_that_is_killed() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn memaslap_sees_what_the_load_generator_sees_where_it_is() {
+    let program = coua();
+    let words =
+        "memaslap --rounds 1 --seconds 1 --connections 8 --server-core 0 --load-core 0 --json";
+    let mut arguments: Vec<&str> = words.split(' ').collect();
+    arguments.extend(["--memcached", program.to_str().unwrap()]);
+    let output = bench_of(&arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("libmemcached-tools") {
+        assert_eq!(output.status.code(), Some(1));
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for side in ["memaslap", "coua_bench"] {
+        let sample = &outcome[side][0];
+        let of = |name: &str| sample[name].as_f64().unwrap();
+        assert!(of("requests_per_second") > 0.0, "{sample}");
+        assert!(of("least_us") <= of("mean_us") && of("mean_us") <= of("longest_us"));
+    }
+    let wrong = bench("memaslap --seconds 0.5");
+    assert_eq!(wrong.status.code(), Some(2));
+    let wrong = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert_eq!(wrong.lines().count(), 1, "{wrong}");
+}

@@ -38,6 +38,8 @@ enum What {
     Memory,
     /// Whole servers on loopback: coua, memcached, and a bare echo
     Server,
+    /// The load generator beside memaslap, on one memcached
+    Memaslap,
     /// coua on its own TCP stack over shared memory, beside memcached on the kernel's
     Net,
     /// coua on AF_XDP, beside a bare echo of frames and beside the kernel's TCP (needs root)
@@ -59,6 +61,7 @@ impl What {
             What::Hits => "hits",
             What::Memory => "memory",
             What::Server => "server",
+            What::Memaslap => "memaslap",
             What::Net => "net",
             What::Xdp => "xdp",
             What::Compare => "compare",

@@ -8,6 +8,7 @@ pub(crate) mod fill;
 pub(crate) mod guard;
 pub(crate) mod hits;
 mod load_flags;
+pub(crate) mod memaslap;
 pub(crate) mod memory;
 pub(crate) mod net;
 pub(crate) mod net_echo;

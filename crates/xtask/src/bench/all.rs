@@ -52,6 +52,15 @@ const SECTIONS: &[Section] = &[
         quick: "--pairs 1 --seconds 0.1",
     },
     Section {
+        name: "memaslap",
+        title: "The load generator beside memaslap",
+        about: "Whether the load generator sees of a server what memaslap, of libmemcached, sees of it: the \
+                same load on one memcached, in turns.",
+        what: What::Memaslap,
+        words: "--rounds 5 --seconds 3",
+        quick: "--rounds 1 --seconds 1",
+    },
+    Section {
         name: "net",
         title: "On coua's own TCP stack",
         about: "The server on one core, the load on the other, shared memory (memif) between them; memcached \
