@@ -137,7 +137,7 @@ impl Connection {
                 Ok(Heard::Reply(bytes)) => {
                     at += bytes;
                     measured.reply(asked.op);
-                    run.count(asked.at_ns, now_ns, measured);
+                    run.count(asked.at_ns, now_ns, 1, measured);
                     self.asked.pop_front();
                 }
                 Err(_) => return Err(Error::unexpected(rest)),

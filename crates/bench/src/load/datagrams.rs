@@ -222,7 +222,7 @@ impl Datagrams {
         }
         let now_ns = clock.now_ns();
         let mut run = Run::default();
-        run.count(asked.at_ns, now_ns, measured);
+        run.count(asked.at_ns, now_ns, 1, measured);
         run.flush(now_ns, measured);
         measured.reply(asked.op);
         place.asked = None;

@@ -232,25 +232,25 @@ impl Measured {
 /// Latencies on their way into the histogram: those that are equal go in together, as all of a burst
 /// do.
 #[derive(Debug, Default)]
-pub(super) struct Run {
+pub(crate) struct Run {
     at_ns: u64,
     replies: u64,
 }
 
 impl Run {
-    /// A reply came now to a request of then.
+    /// So many replies came now to requests of then.
     #[inline]
-    pub(super) fn count(&mut self, at_ns: u64, now_ns: u64, measured: &mut Measured) {
+    pub(crate) fn count(&mut self, at_ns: u64, now_ns: u64, replies: u64, measured: &mut Measured) {
         if at_ns != self.at_ns {
             self.flush(now_ns, measured);
             self.at_ns = at_ns;
         }
-        self.replies += 1;
+        self.replies += replies;
     }
 
     /// Records what has gathered.
     #[inline]
-    pub(super) fn flush(&mut self, now_ns: u64, measured: &mut Measured) {
+    pub(crate) fn flush(&mut self, now_ns: u64, measured: &mut Measured) {
         if self.replies > 0 {
             measured.record(now_ns.saturating_sub(self.at_ns), self.replies);
             self.replies = 0;

@@ -33,7 +33,7 @@ mod team;
 pub(crate) use agents::Service as AgentService;
 pub(crate) use engine::{Engine, Error};
 pub(crate) use find_max::{Bound, Found, find_max};
-pub(crate) use measured::Measured;
+pub(crate) use measured::{Measured, Run};
 pub(crate) use plan::{Dialect, Plan};
 pub(crate) use requests::Requests;
 pub(crate) use schedule::{Arrivals, Pace};

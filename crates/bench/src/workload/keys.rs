@@ -12,6 +12,8 @@ pub(crate) struct KeyFormat {
 impl KeyFormat {
     /// Keys of ten bytes, for every number.
     pub(crate) const TEN: KeyFormat = KeyFormat { size: 10 };
+    /// What stands before the digits.
+    const FILLING: u8 = b'k';
     /// The longest key that a memcached takes.
     pub(crate) const SIZE_MAX: usize = 250;
 
@@ -28,21 +30,46 @@ impl KeyFormat {
 
     /// Fills `key`, which is [`size`](Self::size) bytes long.
     pub(crate) fn write(self, number: u32, key: &mut [u8]) {
+        key[..self.size.saturating_sub(8)].fill(Self::FILLING);
+        self.rewrite(number, key);
+    }
+
+    /// As [`write`](Self::write), over another key of this form.
+    #[inline]
+    pub(crate) fn rewrite(self, number: u32, key: &mut [u8]) {
         let digits = hexadecimal(number);
-        match self.size.checked_sub(8) {
-            Some(filling) => {
-                key[..filling].fill(b'k');
-                key[filling..].copy_from_slice(&digits);
-            }
+        match key.last_chunk_mut::<8>() {
+            Some(place) => *place = digits,
             None => key.copy_from_slice(&digits[8 - self.size..]),
         }
     }
 
+    /// Whether it is this number's key.
+    #[inline]
+    pub(crate) fn is(self, number: u32, key: &[u8]) -> bool {
+        let digits = hexadecimal(number);
+        match key.split_last_chunk::<8>() {
+            _ if key.len() != self.size => false,
+            Some((filling, end)) => {
+                *end == digits && filling.iter().all(|byte| *byte == Self::FILLING)
+            }
+            None => *key == digits[8 - self.size..],
+        }
+    }
+
     /// Appends the key to `out`.
+    #[inline]
     pub(crate) fn append(self, number: u32, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + self.size, b'k');
-        self.write(number, &mut out[start..]);
+        let digits = hexadecimal(number);
+        match self.size.checked_sub(8) {
+            Some(filling) => {
+                if filling > 0 {
+                    out.resize(out.len() + filling, Self::FILLING);
+                }
+                out.extend_from_slice(&digits);
+            }
+            None => out.extend_from_slice(&digits[8 - self.size..]),
+        }
     }
 }
 
@@ -88,6 +115,13 @@ impl Keys {
         KeyFormat { size }.append(number, out);
     }
 
+    /// Whether it is this number's key.
+    #[inline]
+    pub(crate) fn is(&self, number: u32, key: &[u8]) -> bool {
+        let size = self.sizes.of(number).max(self.least);
+        KeyFormat { size }.is(number, key)
+    }
+
     /// Bytes of a key, on average.
     pub(crate) fn size_mean(&self) -> f64 {
         self.sizes.mean().max(self.least as f64)
@@ -121,6 +155,7 @@ impl From<KeyFormat> for Keys {
 }
 
 /// Eight digits at once: nibbles are spread to bytes, and bytes above 9 are lifted to the letters.
+#[inline]
 fn hexadecimal(number: u32) -> [u8; 8] {
     let mut x = u64::from(number);
     x = (x | x << 16) & 0x0000_ffff_0000_ffff;
@@ -158,6 +193,7 @@ mod tests {
             let mut key = Vec::new();
             keys.append(number, &mut key);
             assert_eq!(keys.write(number, &mut [0; 250]), key);
+            assert!(keys.is(number, &key) && !keys.is(number ^ 1, &key));
             assert!((4..=12).contains(&key.len()) && seen.insert(key));
         }
         assert!(Keys::new(Sizes::Fixed(3), 4097).is_none());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::anyhow;
 
 use super::requests::{Kind, Requests};
 use crate::echo::canned_hit;
@@ -92,6 +92,15 @@ const MISS: &[u8] = b"END\r\n";
 /// The reply to a set.
 const STORED: &[u8] = b"STORED\r\n";
 
+/// What is said where other bytes came than must.
+#[cold]
+#[inline(never)]
+fn mistaken(ask: Ask, expected: &[u8], came: &[u8]) -> anyhow::Error {
+    let [expected, came] =
+        [expected, came].map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]));
+    anyhow!("{ask:?} is answered with {came:?} for {expected:?}")
+}
+
 impl Dialogue {
     /// Requests for one key each.
     pub(super) fn new(
@@ -136,6 +145,19 @@ impl Dialogue {
         self.requests.append(ask.kind(), ask.key(), out);
     }
 
+    /// Whether bytes are the reply to a request, all of it and nothing else, and whether that was a
+    /// miss. None where they are not.
+    #[inline]
+    pub(super) fn is_reply(&mut self, ask: Ask, bytes: &[u8]) -> Option<bool> {
+        let is_miss = self.may_miss(ask) && bytes.first() == MISS.first();
+        (self.expected(ask, is_miss) == bytes).then_some(is_miss)
+    }
+
+    #[inline]
+    fn may_miss(&self, ask: Ask) -> bool {
+        self.answers == Answers::FullCache && ask.kind() == Kind::Get
+    }
+
     /// Compares bytes with the reply to a request, of which some has come before.
     ///
     /// # Errors
@@ -148,15 +170,13 @@ impl Dialogue {
         bytes: &[u8],
     ) -> anyhow::Result<Step> {
         let done = usize::from(progress.len);
-        let may_miss = self.answers == Answers::FullCache && ask.kind() == Kind::Get;
-        let is_miss = progress.is_miss || may_miss && done == 0 && bytes.first() == MISS.first();
+        let is_miss =
+            progress.is_miss || self.may_miss(ask) && done == 0 && bytes.first() == MISS.first();
         let expected = self.expected(ask, is_miss);
         let rest = &expected[done..];
         let len = rest.len().min(bytes.len());
         if rest[..len] != bytes[..len] {
-            let [expected, came] =
-                [rest, bytes].map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]));
-            bail!("{ask:?} is answered with {came:?} for {expected:?}");
+            return Err(mistaken(ask, rest, bytes));
         }
         if len == rest.len() {
             return Ok(Step::Reply(len, is_miss));
@@ -182,8 +202,9 @@ impl Dialogue {
             (Kind::Get, _) => {
                 let (key_len, value) = (self.keys.size(), self.values.of(ask.key()));
                 let hit = &mut self.hit;
+                // The made-up key differs from others in its digits only.
                 self.keys
-                    .write(ask.key(), &mut hit[self.key_at..][..key_len]);
+                    .rewrite(ask.key(), &mut hit[self.key_at..][..key_len]);
                 hit[self.value_at..][..value.len()].copy_from_slice(value);
                 hit
             }

@@ -17,6 +17,7 @@
 mod connection;
 mod datagrams;
 mod dialogue;
+mod opening;
 mod pace;
 mod requests;
 #[cfg(test)]
@@ -40,7 +41,7 @@ pub(crate) use dialogue::{Answers, KEYS_MAX};
 pub(crate) use pace::Pace;
 pub(crate) use requests::Requests;
 
-use crate::load::Measured;
+use crate::load::{Measured, Run};
 use crate::workload::{KeyFormat, Values};
 use connection::{Connection, Stage};
 use dialogue::{Ask, Dialogue};
@@ -137,6 +138,10 @@ pub(crate) struct Clients {
     is_started: bool,
     last_was_idle: bool,
     stretch: Stretch,
+    /// Latencies of this turn that are not in it yet.
+    run: Run,
+    /// Batches that are about to begin, and when they were due.
+    picked: Vec<(u32, u64)>,
 }
 
 /// After how long something that is not acknowledged is sent again, in nanoseconds; doubled at each
@@ -220,6 +225,8 @@ impl Clients {
             is_started: false,
             last_was_idle: false,
             stretch: Stretch::new(),
+            run: Run::default(),
+            picked: Vec::new(),
         })
     }
 

@@ -25,11 +25,15 @@ pub(crate) struct Requests {
     /// Draws below this are sets; 2^32 makes all of them sets.
     set_below: u64,
     choice: Xoshiro256PlusPlus,
-    /// ` 0 0 <bytes>\r\n`, which follows the key of a set.
-    set_tail: Vec<u8>,
+    /// A get of some key, and the first line of a set.
+    get: Vec<u8>,
+    set: Vec<u8>,
 }
 
 impl Requests {
+    const GET: &[u8] = b"get ";
+    const SET: &[u8] = b"set ";
+
     /// Requests of which the fraction `sets` (0 to 1) store a value, and the others get one.
     #[expect(
         clippy::cast_possible_truncation,
@@ -41,7 +45,11 @@ impl Requests {
         sampler: Sampler,
         sets: f64,
     ) -> Requests {
-        let set_tail = format!(" 0 0 {}\r\n", values.size()).into_bytes();
+        let mut key = Vec::new();
+        keys.append(0, &mut key);
+        let get = [Self::GET, &key, b"\r\n"].concat();
+        let set_tail = format!(" 0 0 {}\r\n", values.size());
+        let set = [Self::SET, &key, set_tail.as_bytes()].concat();
         let set_below = (sets.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
         let choice = Xoshiro256PlusPlus::seed_from_u64(7);
         Requests {
@@ -50,14 +58,15 @@ impl Requests {
             sampler,
             set_below,
             choice,
-            set_tail,
+            get,
+            set,
         }
     }
 
     /// Bytes of the longest request for one key.
     pub(crate) fn len_max(&self) -> usize {
-        let set_len = b"set ".len() + self.set_tail.len() + self.values.size();
-        self.keys.size() + set_len.max(b"get ".len()) + b"\r\n".len()
+        let set_len = self.set.len() + self.values.size() + b"\r\n".len();
+        set_len.max(self.get.len())
     }
 
     /// What the next request is and its key, or its first; none when the keys are at their end.
@@ -71,22 +80,17 @@ impl Requests {
     /// Appends a request for one key.
     #[inline]
     pub(crate) fn append(&self, kind: Kind, key: u32, out: &mut Vec<u8>) {
-        match kind {
-            Kind::Get => self.append_get(key, out),
-            Kind::Set => {
-                out.extend_from_slice(b"set ");
-                self.keys.append(key, out);
-                out.extend_from_slice(&self.set_tail);
-                out.extend_from_slice(self.values.of(key));
-            }
+        let (line, word_len) = match kind {
+            Kind::Get => (&self.get, Self::GET.len()),
+            Kind::Set => (&self.set, Self::SET.len()),
+        };
+        let start = out.len();
+        out.extend_from_slice(line);
+        let place = &mut out[start + word_len..][..self.keys.size()];
+        self.keys.rewrite(key, place);
+        if kind == Kind::Set {
+            out.extend_from_slice(self.values.of(key));
+            out.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(b"\r\n");
-    }
-
-    /// Without the line's end.
-    #[inline]
-    fn append_get(&self, key: u32, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"get ");
-        self.keys.append(key, out);
     }
 }

@@ -3,20 +3,23 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use coua_tcp::nic::{Frame, Nic};
 use coua_tcp::wire::tcp::{Flags, Timestamps};
 
 use super::connection::{Connection, Stage};
 use super::dialogue::{Progress, Step};
 use super::requests::Kind;
-use super::wire::{Arrival, Incoming, Numbers, likely_client};
-use super::{ACK_DELAY, Clients, OPENING_MAX, SWEEP, TIMEOUT, TIMEOUTS_MAX};
+use super::wire::{Arrival, Incoming, likely_client};
+use super::{ACK_DELAY, Clients, SWEEP, TIMEOUT, TIMEOUTS_MAX};
 use crate::workload::below;
 
 /// Frames looked at, and batches begun, in one go: their connections are fetched from memory
 /// together.
 const GO: usize = 16;
+
+/// Connections that a core has at hand after it has looked at them once: 128 KiB.
+const AT_HAND: usize = 2048;
 
 /// Nanoseconds of the clients' clock in the timestamps option.
 const TICK: u64 = 1_000_000;
@@ -47,6 +50,7 @@ impl Clients {
             nic.flush();
         }
         if count > 0 {
+            self.run.flush(now, &mut self.stretch.measured);
             nic.release();
         }
         if let Some(question) = self.question.take() {
@@ -68,6 +72,12 @@ impl Clients {
 
     #[inline]
     fn take_frame(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
+        if let Some(incoming) = self.wire.read_plain(frame) {
+            return match self.take_ordinary(&incoming) {
+                true => Ok(()),
+                false => self.take(&incoming),
+            };
+        }
         match self.wire.read(frame) {
             Arrival::Segment(incoming) => self.take(&incoming)?,
             Arrival::Arp(packet) if !packet.is_reply => self.question = Some(packet),
@@ -77,9 +87,13 @@ impl Clients {
         Ok(())
     }
 
-    /// Has the connections of some frames fetched from memory, all at once.
+    /// Has the connections of some frames fetched from memory, all at once, where there are so many
+    /// that they are not at hand.
     #[inline]
     fn fetch(&self, nic: &impl Nic, from: usize, to: usize) {
+        if self.connections.len() <= AT_HAND {
+            return;
+        }
         let mut seen = 0;
         for at in from..to {
             let connection =
@@ -89,8 +103,51 @@ impl Clients {
         black_box(seen);
     }
 
-    /// Takes in a segment.
+    /// Takes in what nearly all segments are: the whole reply to all that a connection has asked, one
+    /// request, in its place, that acknowledges the request. False where it is anything else, of which
+    /// nothing has been taken in then.
     #[inline]
+    fn take_ordinary(&mut self, incoming: &Incoming<'_>) -> bool {
+        const ODD: Flags = Flags::SYN.and(Flags::RST).and(Flags::FIN);
+        let (client, payload) = (incoming.client, incoming.payload);
+        let Some(connection) = self.connections.get_mut(client) else {
+            return false;
+        };
+        let is_ordinary = connection.stage == Stage::Open
+            && !incoming.flags.has(ODD)
+            && connection.asked == 1
+            && connection.progress == Progress::default()
+            && incoming.seq == connection.theirs
+            && connection.told == connection.theirs
+            && incoming.ack == connection.end;
+        if !is_ordinary {
+            return false;
+        }
+        let ask = self.asks[client * self.depth];
+        let Some(is_miss) = self.dialogue.is_reply(ask, payload) else {
+            return false;
+        };
+        connection.acknowledged = connection.end;
+        connection.next = connection.end;
+        connection.window = u32::from(incoming.window) << self.shift;
+        connection.timeouts = 0;
+        connection.echo = incoming.clock.unwrap_or(connection.echo);
+        connection.heard_at = self.now;
+        connection.theirs += u32::try_from(payload.len()).expect("a segment is short");
+        connection.asked = 0;
+        self.batches -= 1;
+        self.idle.push(number(client));
+        let measured = &mut self.stretch.measured;
+        let is_get = ask.kind() == Kind::Get;
+        measured.gets += u64::from(is_get);
+        measured.hits += u64::from(is_get && !is_miss);
+        measured.replies += 1;
+        self.run.count(connection.due_at, self.now, 1, measured);
+        true
+    }
+
+    /// Takes in a segment.
+    #[inline(never)]
     fn take(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
         let (client, flags) = (incoming.client, incoming.flags);
         let Some(connection) = self.connections.get_mut(client) else {
@@ -177,119 +234,51 @@ impl Clients {
         let answered = connection.answered - before;
         if answered > 0 {
             let measured = &mut self.stretch.measured;
-            measured.record(self.now.saturating_sub(due_at), u64::from(answered));
+            self.run
+                .count(due_at, self.now, u64::from(answered), measured);
             measured.replies += u64::from(answered);
         }
         Ok(())
-    }
-
-    /// A segment for a connection that is not open, or one that is not of an open connection.
-    #[cold]
-    fn take_opening(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
-        let (client, flags) = (incoming.client, incoming.flags);
-        let connection = &mut self.connections[client];
-        match connection.stage {
-            Stage::Opening if flags.has(Flags::SYN) => {
-                connection.stage = Stage::Open;
-                for ours in [
-                    &mut connection.start,
-                    &mut connection.acknowledged,
-                    &mut connection.next,
-                    &mut connection.end,
-                ] {
-                    *ours = incoming.ack;
-                }
-                connection.theirs = incoming.seq + 1;
-                connection.told = incoming.seq + 1;
-                connection.echo = incoming.clock.unwrap_or(0);
-                connection.timeouts = 0;
-                self.shift = incoming.window_scale.unwrap_or(0);
-                connection.window = u32::from(incoming.window);
-                self.open += 1;
-                self.idle.push(number(client));
-                self.to_acknowledge.push((number(client), true));
-            }
-            // The server remembers a connection of a client that has died.
-            Stage::Opening if flags.has(Flags::ACK) && !flags.has(Flags::RST) => {
-                self.stale.push((number(client), incoming.ack));
-            }
-            // It has not heard that it is open.
-            Stage::Open if flags.has(Flags::SYN) => {
-                self.to_acknowledge.push((number(client), true));
-            }
-            Stage::Open => bail!("the server has reset connection {client}"),
-            Stage::New | Stage::Opening => {}
-        }
-        Ok(())
-    }
-
-    /// Opens connections, a few at a time.
-    #[inline]
-    fn open_some(&mut self, nic: &mut impl Nic) {
-        if self.are_open() {
-            return;
-        }
-        if !self.knows_server {
-            if self.asked_at == 0 || self.now - self.asked_at > TIMEOUT {
-                self.asked_at = self.now.max(1);
-                self.wire.send_question(nic);
-            }
-            return;
-        }
-        while let Some((client, ack)) = self.stale.pop() {
-            let numbers = Numbers {
-                seq: ack,
-                ..self.numbers(client as usize)
-            };
-            self.wire.send(nic, &numbers, Flags::RST, &[]);
-        }
-        while self.begun < self.connections.len() && self.begun - self.open < OPENING_MAX {
-            if !self.send_syn(nic, self.begun) {
-                return;
-            }
-            self.begun += 1;
-        }
-    }
-
-    fn send_syn(&mut self, nic: &mut impl Nic, client: usize) -> bool {
-        let is_sent = self.wire.send_syn(nic, &self.numbers(client));
-        if is_sent {
-            let connection = &mut self.connections[client];
-            connection.stage = Stage::Opening;
-            connection.sent_at = self.now;
-        }
-        is_sent
     }
 
     /// Begins the batches that are due; whether there were any.
     #[inline]
     fn begin_batches(&mut self, nic: &mut impl Nic) -> bool {
         let mut has_begun = false;
+        let mut picked = std::mem::take(&mut self.picked);
         loop {
-            let mut picked = [(0, 0); GO];
-            let mut count = 0;
+            picked.clear();
             let mut seen = 0;
-            while count < GO && self.batches < self.batches_max && !self.idle.is_empty() {
-                let Some(due) = self.pace.take(self.now) else {
-                    break;
-                };
-                let idle = u32::try_from(self.idle.len()).expect("at most 2^20 connections");
-                let place = below(idle, &mut self.dice) as usize;
-                let client = self.idle.swap_remove(place);
+            while picked.len() < GO
+                && let Some((client, due)) = self.pick()
+            {
                 seen ^= self.connections[client as usize].echo;
-                picked[count] = (client, due);
-                count += 1;
-                self.batches += 1;
+                picked.push((client, due));
             }
             black_box(seen);
-            for &(client, due) in &picked[..count] {
+            for &(client, due) in &picked {
                 self.begin_batch(nic, client as usize, due);
             }
-            has_begun |= count > 0;
-            if count < GO {
-                return has_begun;
+            has_begun |= !picked.is_empty();
+            if picked.len() < GO {
+                break;
             }
         }
+        self.picked = picked;
+        has_begun
+    }
+
+    /// One of the idle connections, where a batch is due, and since when.
+    #[inline]
+    fn pick(&mut self) -> Option<(u32, u64)> {
+        if self.batches == self.batches_max || self.idle.is_empty() {
+            return None;
+        }
+        let due = self.pace.take(self.now)?;
+        let idle = u32::try_from(self.idle.len()).expect("at most 2^20 connections");
+        let place = below(idle, &mut self.dice) as usize;
+        self.batches += 1;
+        Some((self.idle.swap_remove(place), due))
     }
 
     #[inline]
@@ -308,8 +297,22 @@ impl Clients {
         connection.due_at = due;
         connection.asked = asked;
         connection.start = connection.end;
-        connection.end += u32::try_from(self.batch.len()).expect("a batch is short");
-        self.send_batch(nic, client);
+        let len = u32::try_from(self.batch.len()).expect("a batch is short");
+        connection.end += len;
+        if connection.window < len || self.segment_len < len {
+            return self.send_batch(nic, client);
+        }
+        // Nothing else is under way, so that all of it leaves at once.
+        let numbers = self.numbers(client);
+        let flags = Flags::ACK.and(Flags::PSH);
+        if !self.wire.send(nic, &numbers, flags, &self.batch) {
+            self.to_send.push(number(client));
+            return;
+        }
+        let connection = &mut self.connections[client];
+        connection.next = connection.end;
+        connection.sent_at = self.now;
+        connection.told = connection.theirs;
     }
 
     /// Sends more of what connections have begun to send; whether there was any.
@@ -443,6 +446,6 @@ impl Clients {
 }
 
 #[inline]
-fn number(client: usize) -> u32 {
+pub(super) fn number(client: usize) -> u32 {
     u32::try_from(client).expect("at most 2^20 connections")
 }

@@ -12,6 +12,7 @@ use crate::segments::{address_of, number_of};
 
 const LINK_LEN: usize = 14;
 const NETWORK_LEN: usize = 20;
+const NETWORK_LEN_U16: u16 = 20;
 const TRANSPORT_AT: usize = LINK_LEN + NETWORK_LEN;
 const TRANSPORT_LEN: usize = tcp::HEADER_LEN + tcp::TIMESTAMPS_LEN;
 const TRANSPORT_LEN_U16: u16 = 32;
@@ -92,11 +93,25 @@ pub(super) struct Wire {
     server_mac: Mac,
     server: Address,
     server_port: u16,
-    /// A plain segment's headers, the changing fields zero.
+    /// A plain segment's headers, the numbers zero.
     headers: [u8; PAYLOAD_AT],
     /// The sum of what never changes in the IP header, and in the pseudo header and TCP's.
     network_sum: Sum,
     transport_sum: Sum,
+    /// What the headers are those of, where they have been sent; and the sum of the pseudo header and
+    /// TCP's, the numbers zero.
+    shape: Option<Shape>,
+    shape_sum: Sum,
+}
+
+/// What many segments have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    /// The address that they come from.
+    source: u32,
+    payload_len: u16,
+    /// The TCP header's length, and its flags.
+    word: u16,
 }
 
 impl Wire {
@@ -110,6 +125,8 @@ impl Wire {
             headers: [0; PAYLOAD_AT],
             network_sum: Sum::ZERO,
             transport_sum: Sum::ZERO,
+            shape: None,
+            shape_sum: Sum::ZERO,
         };
         wire.set_server_mac(Mac::BROADCAST);
         wire
@@ -139,12 +156,35 @@ impl Wire {
         self.transport_sum = Sum::pseudo_header(nobody, self.server, Protocol::TCP.0, 0)
             .with(&headers[TRANSPORT_AT..]);
         self.headers = headers;
+        self.shape = None;
+    }
+
+    /// Writes into the headers what has changed since the last segment.
+    #[inline(never)]
+    fn set_shape(&mut self, shape: Shape) {
+        let Shape {
+            source,
+            payload_len,
+            word,
+        } = shape;
+        let segment_len = TRANSPORT_LEN_U16 + payload_len;
+        let packet_len = NETWORK_LEN_U16 + segment_len;
+        let network = self.network_sum.with_u32(source).with_u16(packet_len);
+        let mut put =
+            |at: usize, bytes: &[u8]| self.headers[at..at + bytes.len()].copy_from_slice(bytes);
+        put(LINK_LEN + 2, &packet_len.to_be_bytes());
+        put(LINK_LEN + 10, &network.checksum().to_be_bytes());
+        put(LINK_LEN + 12, &source.to_be_bytes());
+        put(TRANSPORT_AT + 12, &word.to_be_bytes());
+        let sum = self.transport_sum.with_u32(source).with_u16(segment_len);
+        self.shape_sum = sum.with_u16(word);
+        self.shape = Some(shape);
     }
 
     /// Sends a segment; false where the card takes no more.
     #[inline]
     pub(super) fn send(
-        &self,
+        &mut self,
         nic: &mut impl Nic,
         numbers: &Numbers,
         flags: Flags,
@@ -156,36 +196,32 @@ impl Wire {
         let len = PAYLOAD_AT + payload.len();
         let frame = &mut slot[..len];
         let (address, port) = address_of(numbers.client);
-        let source = u32::from_be_bytes(address.v4_octets());
-        let [packet_len, segment_len] =
-            [NETWORK_LEN + TRANSPORT_LEN, TRANSPORT_LEN].map(|headers_len| {
-                u16::try_from(headers_len + payload.len()).expect("a slot holds a packet")
-            });
-        let word = OFFSET | u16::from(flags.0);
+        let shape = Shape {
+            source: u32::from_be_bytes(address.v4_octets()),
+            payload_len: u16::try_from(payload.len()).expect("a slot holds a packet"),
+            word: OFFSET | u16::from(flags.0),
+        };
+        if self.shape != Some(shape) {
+            self.set_shape(shape);
+        }
         let timestamps = numbers.timestamps;
-        let network = self.network_sum.with_u32(source).with_u16(packet_len);
         let transport = self
-            .transport_sum
-            .with_u32(source)
-            .with_u16(segment_len)
+            .shape_sum
             .with_u16(port)
             .with_u32(numbers.seq.0)
             .with_u32(numbers.ack.0)
-            .with_u16(word)
             .with_u32(timestamps.value)
             .with_u32(timestamps.echo)
             .with(payload);
-        let (headers, rest) = frame.split_at_mut(PAYLOAD_AT);
-        headers.copy_from_slice(&self.headers);
+        let Some((headers, rest)) = frame.split_first_chunk_mut::<PAYLOAD_AT>() else {
+            return false;
+        };
+        *headers = self.headers;
         let mut put =
             |at: usize, bytes: &[u8]| headers[at..at + bytes.len()].copy_from_slice(bytes);
-        put(LINK_LEN + 2, &packet_len.to_be_bytes());
-        put(LINK_LEN + 10, &network.checksum().to_be_bytes());
-        put(LINK_LEN + 12, &source.to_be_bytes());
         put(TRANSPORT_AT, &port.to_be_bytes());
         put(TRANSPORT_AT + 4, &numbers.seq.0.to_be_bytes());
         put(TRANSPORT_AT + 8, &numbers.ack.0.to_be_bytes());
-        put(TRANSPORT_AT + 12, &word.to_be_bytes());
         put(TRANSPORT_AT + 16, &transport.checksum().to_be_bytes());
         put(TRANSPORT_AT + 24, &timestamps.value.to_be_bytes());
         put(TRANSPORT_AT + 28, &timestamps.echo.to_be_bytes());
@@ -278,18 +314,18 @@ impl Wire {
         nic.commit(LINK_LEN + arp::LEN, Offload::None);
     }
 
-    /// Says what a frame is.
-    #[inline]
+    /// Says what a frame is that is not plain.
+    #[cold]
     pub(super) fn read<'f>(&self, frame: &Frame<'f>) -> Arrival<'f> {
-        match self.read_plain(frame).or_else(|| self.read_segment(frame)) {
+        match self.read_segment(frame) {
             Some(incoming) => Arrival::Segment(incoming),
             None => read_arp(frame.bytes).map_or(Arrival::Other, Arrival::Arp),
         }
     }
 
-    /// Reads a frame that is as nearly all are: no option but the timestamps.
+    /// Reads a frame that is plain, as nearly all are: no option but the timestamps.
     #[inline]
-    fn read_plain<'f>(&self, frame: &Frame<'f>) -> Option<Incoming<'f>> {
+    pub(super) fn read_plain<'f>(&self, frame: &Frame<'f>) -> Option<Incoming<'f>> {
         let head = frame.bytes.first_chunk::<PAYLOAD_AT>()?;
         let u16_at = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let u32_at =
@@ -311,8 +347,11 @@ impl Wire {
             return None;
         }
         if !frame.is_verified {
-            // The addresses, which are in the pseudo header too, stand before the segment.
-            let sum = Sum::of(&packet[12..]).with_u16(segment_len);
+            // The addresses, which are in the pseudo header too, stand before the segment. What comes
+            // before the payload has one length, which is no loop.
+            let sum = Sum::of(&head[LINK_LEN + 12..])
+                .with(&packet[NETWORK_LEN + TRANSPORT_LEN..])
+                .with_u16(segment_len);
             let is_right = sum.with_u16(u16::from(Protocol::TCP.0)).is_right()
                 && Sum::of(&head[LINK_LEN..TRANSPORT_AT]).is_right();
             if !is_right {
@@ -333,7 +372,6 @@ impl Wire {
     }
 
     /// Reads any segment.
-    #[cold]
     fn read_segment<'f>(&self, frame: &Frame<'f>) -> Option<Incoming<'f>> {
         let (link, at) = ethernet::Header::read(frame.bytes).ok()?;
         if link.ether_type != EtherType::IPV4 {

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use super::measured::Measured;
 use super::plan::{Dialect, Plan};
 use super::requests::Asked;
-use crate::workload::{KeyFormat, Op};
+use crate::workload::Op;
 
 /// Appends a request for these keys, which are one unless `op` reads.
 #[inline]
@@ -107,9 +107,7 @@ impl Front<'_> {
         key: &[u8],
         measured: &mut Measured,
     ) -> Result<u32, Unexpected> {
-        self.find(measured, |number| {
-            plan.canned || plan.keys.write(number, &mut [0; KeyFormat::SIZE_MAX]) == key
-        })
+        self.find(measured, |number| plan.canned || plan.keys.is(number, key))
     }
 
     /// The reply is at its end, and keys that are left were not found.
