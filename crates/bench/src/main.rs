@@ -27,6 +27,8 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use coua::flags::FlagError;
 
+use report::WrongFlags;
+
 use commands::{
     agent, compare, echo as echo_command, figure, fill, guard as guard_command,
     hits as hits_command, memaslap, memory, net, net_echo, net_load, page, run, server,
@@ -35,11 +37,22 @@ use commands::{
 
 /// Puts load on memcached-compatible caches and compares them
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  Fill a server that runs, put a load on it, and read everything back
+    coua-bench load --target 127.0.0.1:11211 --keys 1000000
+    coua-bench run --target 127.0.0.1:11211 --keys 1000000 --rate 50000
+    coua-bench verify --target 127.0.0.1:11211 --keys 1000000
+  Start two servers and compare them
+    coua-bench compare coua memcached --keys 1000000
+
+Each command has examples of its own: coua-bench run --help.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -75,7 +88,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report::progress(format_args!("{error:#}"));
-            match error.is::<FlagError>() {
+            match error.is::<FlagError>() || error.is::<WrongFlags>() {
                 true => ExitCode::from(WRONG_FLAG),
                 false => ExitCode::FAILURE,
             }
@@ -183,6 +196,29 @@ mod tests {
             for name in names {
                 assert!(line.contains(name), "{arguments}: {line}");
             }
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_are_right() {
+        let mut program = <Cli as clap::CommandFactory>::command();
+        program.build();
+        let commands = program.get_subcommands();
+        let taught = commands.filter(|command| !command.is_hide_set());
+        for command in taught.filter(|command| command.get_name() != "help") {
+            let name = command.get_name();
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let lines = help.lines().map(str::trim);
+            let examples = lines.filter(|line| line.starts_with("coua-bench "));
+            let mut is_named = false;
+            for example in examples {
+                is_named |= example.starts_with(&format!("coua-bench {name}"));
+                let words = shlex::split(example.trim_end_matches('&')).unwrap();
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+            assert!(is_named, "{name}");
         }
     }
 

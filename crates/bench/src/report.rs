@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use thiserror::Error as ThisError;
 
 /// A table in Markdown, its columns aligned.
 #[derive(Debug)]
@@ -103,6 +104,22 @@ pub(crate) fn show(report: &(impl Display + Serialize), json: bool) -> io::Resul
         false => print(report),
     }
 }
+
+/// Flags that have values which do not go together, or not here: one line that names them and says
+/// what they take.
+#[derive(Debug, ThisError)]
+#[error("{0}")]
+pub(crate) struct WrongFlags(pub(crate) String);
+
+/// Returns [`WrongFlags`] with a formatted line where something is not so.
+macro_rules! require {
+    ($is_so:expr, $($line:tt)+) => {
+        if !$is_so {
+            return Err($crate::report::WrongFlags(format!($($line)+)).into());
+        }
+    };
+}
+pub(crate) use require;
 
 /// Says on standard error what is being measured; nobody depends on its arrival.
 pub(crate) fn progress(text: impl Display) {

@@ -155,10 +155,10 @@ fn what_does_not_go_together_is_refused() {
         ),
         ("--net packet:eth0".to_owned(), 2, "--net needs --address"),
         (format!("{stack} --poll rarely"), 2, "--poll rarely"),
-        (format!("{stack} --target unix:/no"), 1, "HOST:PORT"),
+        (format!("{stack} --target unix:/no"), 2, "HOST:PORT"),
         (
             format!("{stack} --agents 127.0.0.1:1"),
-            1,
+            2,
             "--net is for this",
         ),
         (

@@ -9,6 +9,7 @@ use crate::echo::{Echo, Reply, canned_hit};
 
 /// Answers every request with bytes of the size that a cache would answer with
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:11311")]
@@ -19,6 +20,14 @@ pub(crate) struct Flags {
     #[command(flatten)]
     answer: Answer,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  What a service that knows no keys can do on kernel sockets, beside coua and memcached
+    coua-bench echo --listen 127.0.0.1:11311 --mirror
+    coua-bench run --target 127.0.0.1:11311 --dialect mirror --key-size 16
+  The same bytes a reply as a cache with values of 100 bytes sends
+    coua-bench echo --value-size 100";
 
 /// What is answered.
 #[derive(Args, Clone, Debug)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::load_flags::{ItemFlags, ServerFlags, gather};
 use crate::load::{Dialect, Measured, Order, Plan, Setup};
-use crate::report::{self, ProgressLine};
+use crate::report::{self, ProgressLine, require};
 use crate::workload::{Mix, Op};
 
 /// Stores every key of a workload, once; for --dialect udp, through TCP at the same port
@@ -53,7 +53,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, items) = (&flags.server, &flags.items);
     let setup = server.setup(flags.depth)?;
     let by_dpdk = matches!(&setup.net, Some(net) if matches!(net.driver, Driver::Dpdk { .. }));
-    ensure!(
+    require!(
         !(flags.counters && by_dpdk),
         "--counters takes a second team, and --net dpdk opens its port once: leave one of them out"
     );

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow};
 use clap::Args;
 use coua::flags::{Net, NetFlags};
 
 use crate::hits::trace;
 use crate::load::{Arrivals, Bound, Dialect, Error, Plan, Requests, Setup, Team};
+use crate::report::{WrongFlags, require};
 use crate::target::Target;
 use crate::workload::{
     Keys, Mix, Part, Popularity, Sampler, Sizes, Ttls, Values, WORKLOAD_NAMES, Workload, workload,
@@ -41,18 +42,19 @@ impl ServerFlags {
         };
         let far = self.agents.iter().find(|agent| !agent.ip().is_loopback());
         if let Some(agent) = far.filter(|_| local) {
-            bail!(
+            require!(
+                false,
                 "--target {} is another server to agent {agent}: give an address that it reaches",
                 self.target
             );
         }
         let net = Net::of_nobody(&self.net)?;
         if net.is_some() {
-            ensure!(
+            require!(
                 self.agents.is_empty(),
                 "--net is for this machine: agents use their kernels' sockets"
             );
-            ensure!(
+            require!(
                 matches!(self.target, Target::Tcp(_)),
                 "--net needs HOST:PORT as its --target"
             );
@@ -93,12 +95,12 @@ impl TeamFlags {
         depth: u32,
     ) -> anyhow::Result<Setup> {
         let threads = self.threads as usize * (1 + agents.len());
-        ensure!(
+        require!(
             threads <= self.connections as usize,
             "--threads {} needs {threads} --connections at least, one a thread on each machine",
             self.threads
         );
-        ensure!(
+        require!(
             self.dialect != Dialect::Udp || matches!(target, Target::Tcp(_)),
             "--dialect udp needs HOST:PORT as its --target"
         );
@@ -184,12 +186,12 @@ impl ItemFlags {
             .as_ref()
             .or(workload.map(|w| &w.value_sizes));
         let key_sizes = key_sizes.unwrap_or(&SIZE).clone();
-        let keys = Keys::new(key_sizes, self.keys).with_context(|| {
-            format!(
+        let keys = Keys::new(key_sizes, self.keys).ok_or_else(|| {
+            WrongFlags(format!(
                 "--key-size takes sizes up to {} in which the numbers of {} keys fit",
                 Keys::SIZE_MAX,
                 self.keys
-            )
+            ))
         })?;
         let ttls = self.ttl.as_ref().or(workload.map(|w| &w.ttls)).cloned();
         let default_mix = || workload.map_or_else(|| Mix::with_sets(0.0), |w| w.mix.clone());
@@ -225,7 +227,7 @@ impl ItemFlags {
             return Ok(Sampler::new(popularity, self.keys, self.seed));
         };
         let stream = trace::read(path).with_context(|| format!("--trace {}", path.display()))?;
-        ensure!(
+        require!(
             stream.keys <= self.keys,
             "--trace {} has {} keys, so --keys must be as many at least",
             path.display(),

@@ -20,6 +20,7 @@ use crate::workload::{KeyFormat, Sampler, Values};
 
 /// Measures the memory that an item takes in coua and in memcached
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The coua program; by default the one beside this program
     #[arg(long)]
@@ -55,6 +56,13 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  Bytes an item beside its key and value, for three sizes of values
+    coua-bench memory
+  Of coua alone, with values of 64 bytes
+    coua-bench memory --value-sizes 64 --no-memcached --steps 1";
 
 /// All that was filled.
 #[derive(Debug, Serialize)]

@@ -15,6 +15,7 @@ use crate::link::{Echo, End, Kind};
 /// Answers on a link of shared memory or a network interface, through coua's TCP stack, with bytes of the size
 /// that a cache would answer with
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The kind of link
     #[arg(long, value_enum, default_value = "memif")]
@@ -43,6 +44,14 @@ pub(crate) struct Flags {
     #[command(flatten)]
     answer: Answer,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  The bare service on one core, and a load on the other
+    coua-bench net-echo --socket /tmp/link --core 0
+    coua-bench net-load --socket /tmp/link --core 1 --answers same
+  On an interface, at an address of its own (needs root)
+    coua-bench net-echo --net packet:eth1 --address 10.0.0.1/24 --mirror";
 
 /// A network interface and how its frames are reached.
 #[derive(Clone, Debug)]

@@ -14,12 +14,13 @@ use crate::client::{Client, Stats};
 use crate::cpu;
 use crate::link::client::{Answers, KEYS_MAX, Requests, Settings, Stretch};
 use crate::link::{Driver, End, Kind, Plan};
-use crate::report::{self, Table};
+use crate::report::{self, Table, require};
 use crate::target::Target;
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
 /// Puts one load on one server at the other end of a link of shared memory
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The kind of link
     #[arg(long, value_enum, default_value = "memif")]
@@ -57,6 +58,13 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  coua on one core, and a load on the other
+    coua -m 1024 --net memif:/tmp/link --address 10.0.0.1/8 --poll busy
+    coua-bench net-load --socket /tmp/link --server 10.0.0.1:11211 --sets 1
+    coua-bench net-load --socket /tmp/link --server 10.0.0.1:11211 --rate 500000";
 
 /// The load.
 #[derive(Args, Clone, Debug)]
@@ -179,7 +187,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn plan(flags: &Flags) -> anyhow::Result<Plan> {
-    ensure!(
+    require!(
         flags.rate.is_none_or(|rate| rate > 0.0),
         "--rate 0 asks for nothing"
     );

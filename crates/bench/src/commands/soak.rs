@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
 use clap::Args;
 
-use crate::report::{self, Table};
+use crate::report::{self, Table, require};
 use crate::soak::{Plan, Row, soak};
 use crate::target::Target;
 
 /// Uses a server as web applications do for a long time: values of all sizes that expire and are
 /// evicted, connections that come and go. Ends at the first wrong answer.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// HOST:PORT or unix:PATH
     #[arg(long, default_value = "127.0.0.1:11211")]
@@ -36,11 +36,18 @@ pub(crate) struct Flags {
     json: bool,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  An hour on a server that runs, with its memory
+    coua-bench soak --target 127.0.0.1:11211 --pid 1234
+  A minute with many users
+    coua-bench soak --seconds 60 --interval 10 --users 100";
+
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(flags.users > 0, "--users takes 1 or more");
-    ensure!(flags.keys > 0, "--keys takes 1 or more");
-    ensure!(flags.interval > 0, "--interval takes 1 or more");
+    require!(flags.users > 0, "--users takes 1 or more");
+    require!(flags.keys > 0, "--keys takes 1 or more");
+    require!(flags.interval > 0, "--interval takes 1 or more");
     let plan = Plan {
         target: flags.target.clone(),
         pid: flags.pid,

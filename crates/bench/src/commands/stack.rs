@@ -6,7 +6,6 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant as Moment};
 
-use anyhow::ensure;
 use clap::Args;
 use coua_tcp::config::Config;
 use coua_tcp::nic::Nic;
@@ -16,11 +15,12 @@ use serde::Serialize;
 
 use crate::cpu;
 use crate::process;
-use crate::report::{self, Table};
+use crate::report::{self, Table, require};
 use crate::segments::{BURST_LEN, Clients};
 
 /// Measures the TCP stack alone, in process: requests of 16 bytes, echoed
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Connections, of which each burst takes some at random
     #[arg(long, value_delimiter = ',', default_value = "32,1024,16384,262144")]
@@ -39,6 +39,13 @@ pub(crate) struct Flags {
     json: bool,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  Nanoseconds a request, by the number of connections
+    coua-bench stack
+  For few connections, soon
+    coua-bench stack --connections 32 --rounds 1 --requests 100000";
+
 /// What was measured.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -53,8 +60,8 @@ struct Row {
 
 /// Runs the command.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(flags.rounds > 0, "--rounds takes 1 or more");
-    ensure!(flags.requests > 0, "--requests takes 1 or more");
+    require!(flags.rounds > 0, "--rounds takes 1 or more");
+    require!(flags.requests > 0, "--requests takes 1 or more");
     let rows = cpu::pinned(flags.core, || measure_all(flags))??;
     if flags.json {
         return Ok(report::print_json(&rows)?);
@@ -79,7 +86,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 fn measure_all(flags: &Flags) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for &connections in &flags.connections {
-        ensure!(
+        require!(
             (1..=1 << 20).contains(&connections),
             "--connections takes 1 to {}",
             1 << 20

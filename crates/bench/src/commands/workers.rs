@@ -21,12 +21,13 @@ use super::net_load::Shape;
 use crate::link::client::{Answers, Settings};
 use crate::link::{Control, Inside, Over};
 use crate::load::{Engine, Requests};
-use crate::report::{self, Table, median};
+use crate::report::{self, Table, median, require};
 use crate::target::Target;
 use crate::workload::Popularity;
 
 /// Measures whole workers in this process, clients included: what several reach beside one, and UDP beside TCP
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Numbers of workers; each is pinned to a core of its own, from core 0 on
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
@@ -67,6 +68,15 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  Two workers beside one, gets and 5 % sets
+    coua-bench workers --workers 1,2 --sets 0,0.05
+  UDP beside TCP
+    coua-bench workers --workers 1 --over tcp,udp --sets 0
+  A single worker for callgrind
+    coua-bench workers --workers 1 --rounds 1 --sets 0 --keys 1000 --memory 64";
 
 /// One number of workers in one case.
 #[derive(Debug, Serialize)]
@@ -215,7 +225,7 @@ fn measure(
 }
 
 fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags::Settings> {
-    ensure!(workers > 0, "--workers takes 1 or more");
+    require!(workers > 0, "--workers takes 1 or more");
     let cores = format!("0-{}", workers - 1);
     let (memory, threads) = (flags.memory.to_string(), workers.to_string());
     let words = [

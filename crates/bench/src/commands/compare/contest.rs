@@ -1,6 +1,6 @@
 //! Servers that are measured in turns.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde::Serialize;
 
 use super::ground::Ground;
@@ -12,7 +12,7 @@ use crate::commands::load_flags::{LoadFlags, TeamFlags};
 use crate::commands::run::{Bench, Outcome, Sample, Search};
 use crate::cpu;
 use crate::load::{Dialect, Measured, Setup};
-use crate::report;
+use crate::report::{self, require};
 use crate::target::Target;
 
 /// Servers that are started and filled, of which only the one runs that is being measured: others
@@ -68,7 +68,7 @@ impl<'a> Contest<'a> {
         load_stack: Option<LoadStack>,
     ) -> anyhow::Result<Contest<'a>> {
         for recipe in recipes {
-            ensure!(
+            require!(
                 recipe.is_echo() == (team.dialect == Dialect::Mirror),
                 "{}: echo takes --dialect mirror, and nobody else does",
                 recipe.name()
@@ -78,7 +78,7 @@ impl<'a> Contest<'a> {
         for recipe in recipes {
             let queues = recipe.answering_queues();
             let queues = queues.filter(|_| load_stack.is_some() || recipe.needs_link());
-            ensure!(
+            require!(
                 queues.is_none_or(|queues| queues >= team.threads as usize),
                 "{}: it answers on a queue for each of its threads, so that a load of {threads} \
                  --threads on a stack of its own needs -t {threads}",

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::ensure;
 use clap::Args;
 
 use crate::cpu;
+use crate::report::require;
 
 /// Programs, memory and cores, for whatever starts servers by their recipes.
 #[derive(Args, Clone, Debug)]
@@ -39,7 +39,7 @@ impl Ground {
             return Ok(all[..all.len().div_ceil(2)].to_vec());
         };
         let absent = cores.iter().find(|core| !all.contains(core));
-        ensure!(
+        require!(
             absent.is_none(),
             "--server-cores takes cores that there are: {all:?}"
         );

@@ -29,6 +29,7 @@ use crate::workload::Values;
 
 /// Compares miss ratios with LRU, S3-FIFO and memcached
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// A trace, or a folder of them; see the documentation of the formats in hits/trace.rs
     #[arg(long)]
@@ -70,6 +71,13 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  On synthetic streams, without memcached
+    coua-bench hits --synthetic --no-memcached
+  On traces in a folder, for caches of 1 and 10 % of the keys
+    coua-bench hits --traces ./traces --percents 1,10";
 
 /// Replays everything and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

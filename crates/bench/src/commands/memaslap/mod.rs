@@ -17,7 +17,7 @@ use super::load_flags::TimingFlags;
 use crate::cpu;
 use crate::load::{Engine, Requests};
 use crate::process::{self, Server};
-use crate::report;
+use crate::report::{self, require};
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
 /// Puts the same load on one memcached by memaslap (of libmemcached-tools) and by this program, in turns,
@@ -66,11 +66,11 @@ Examples:
 /// Measures both and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let timing = &flags.timing;
-    ensure!(
+    require!(
         timing.seconds.subsec_nanos() == 0,
         "--seconds takes whole seconds, as memaslap does"
     );
-    ensure!(
+    require!(
         (0.0..=1.0).contains(&flags.sets),
         "--sets takes a share from 0 to 1"
     );

@@ -24,6 +24,7 @@ use crate::report;
 
 /// Compares coua on its own TCP stack, over a link of shared memory, with memcached on the kernel's
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The kind of link
     #[arg(long, value_enum, default_value = "memif")]
@@ -66,6 +67,15 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  All cases: minutes
+    coua-bench net
+  One of them, and latencies at half of memcached's highest rate and at nine tenths of coua's
+    coua-bench net --cases get64 --rates 0.5m,0.9c
+  By DPDK's memif (built with --features dpdk)
+    coua-bench net --cases get64 --link memif-dpdk";
 
 /// Measures all cases and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

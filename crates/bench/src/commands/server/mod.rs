@@ -28,6 +28,7 @@ use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
 /// Compares coua with memcached and with a bare echo on loopback
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The coua program; by default the one beside this program
     #[arg(long)]
@@ -87,6 +88,15 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  All cases: minutes
+    coua-bench server
+  Gets with pipelines, on cores 2 and 3
+    coua-bench server --only get --depths 1,16 --server-core 2 --load-core 3
+  Both servers with a flag more
+    coua-bench server --server-flag -R --server-flag 100";
 
 /// Measures all cases and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

@@ -25,6 +25,7 @@ use crate::workload::{Popularity, Sampler, Values};
 
 /// Compares coua's store with maps and with segcache, in process
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Numbers of keys
     #[arg(
@@ -72,6 +73,15 @@ pub(crate) struct Flags {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  A million keys, one thread and two
+    coua-bench store --keys 1000000 --threads 1,2
+  coua beside segcache, gets in bursts
+    coua-bench store --stores coua,segcache --operations get --batches 32
+  The longest pause of a set while the table grows
+    coua-bench store --growth --keys 1000000";
 
 /// A store that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

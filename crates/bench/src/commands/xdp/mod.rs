@@ -17,20 +17,20 @@ mod stage;
 
 use std::path::PathBuf;
 
-use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::load_flags::TimingFlags;
 use super::net_load::Shape;
 use crate::cable::Cable;
-use crate::report;
+use crate::report::{self, require};
 use outcome::Outcome;
 use stage::Stage;
 
 /// Compares coua on AF_XDP with a bare echo of frames as long, and with the kernel's TCP, over cables
 /// between network namespaces (needs root)
 #[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Who is measured; ratios are to the first
     #[arg(
@@ -61,6 +61,13 @@ pub(crate) struct Flags {
     json: bool,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  All four sides: a minute
+    coua-bench xdp
+  coua on AF_XDP beside the bare echo of frames, with pipelines
+    coua-bench xdp --sides bare,coua --depth 8";
+
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -77,11 +84,11 @@ pub(crate) enum Side {
 
 /// Measures all sides in turns and prints what came of it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(
+    require!(
         flags.shape.sets == 0.0,
         "--sets takes 0 here: the bare echo knows gets only"
     );
-    ensure!(
+    require!(
         (1..=stage::CONNECTIONS_MAX).contains(&flags.shape.connections),
         "--connections takes 1 to {} here",
         stage::CONNECTIONS_MAX
