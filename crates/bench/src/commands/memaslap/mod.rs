@@ -85,8 +85,24 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let requests = fill(flags, &server)?;
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     for round in 1..=timing.rounds {
-        let seen = cpu::pinned(flags.load_core, || program::ask(flags, server.target()))??;
-        let own = cpu::pinned(flags.load_core, || ask(flags, &server, &requests))??;
+        let memaslap = || {
+            anyhow::Ok(cpu::pinned(flags.load_core, || {
+                program::ask(flags, server.target())
+            })??)
+        };
+        let coua_bench = || {
+            anyhow::Ok(cpu::pinned(flags.load_core, || {
+                ask(flags, &server, &requests)
+            })??)
+        };
+        // Each is the first in every second round, so that neither always follows the other.
+        let (seen, own) = match round % 2 {
+            1 => (memaslap()?, coua_bench()?),
+            _ => {
+                let own = coua_bench()?;
+                (memaslap()?, own)
+            }
+        };
         report::progress(format_args!(
             "{round} of {}: memaslap {:.0} requests/s, coua-bench {:.0}",
             timing.rounds, seen.requests_per_second, own.requests_per_second
