@@ -26,6 +26,8 @@ pub(super) struct Connection {
     numbers: VecDeque<u32>,
     replies: Replies,
     rest: Vec<u8>,
+    /// The server has ended the stream; what came before may not have been read yet.
+    has_ended: bool,
 }
 
 impl Connection {
@@ -42,7 +44,13 @@ impl Connection {
             asked: VecDeque::new(),
             numbers: VecDeque::new(),
             rest: Vec::new(),
+            has_ended: false,
         }
+    }
+
+    /// Notes that the server has ended the stream: nothing tells it again.
+    pub(super) fn note_end(&mut self) {
+        self.has_ended = true;
     }
 
     /// Requests without a reply.
@@ -112,7 +120,7 @@ impl Connection {
             let used = self.hear(&input[..filled], clock.now_ns(), measured)?;
             input.copy_within(used..filled, 0);
             filled -= used;
-            if bytes < space {
+            if bytes < space && !self.has_ended {
                 break;
             }
         }

@@ -227,7 +227,15 @@ impl Engine {
         let begun_ns = if is_awake { self.clock.now_ns() } else { 0 };
         let slept = self.poller.slept();
         let ready = self.poller.wait(&mut self.room, time, || {})?;
-        self.events.extend(ready.map(|ready| ready.token.0));
+        for event in ready {
+            let link = usize::try_from(event.token.0).map(|index| self.links.get_mut(index));
+            if let Ok(Some(link)) = link
+                && event.end_of_stream
+            {
+                link.note_end();
+            }
+            self.events.push(event.token.0);
+        }
         if self.datagrams.as_ref().is_some_and(|own| own.was_full()) {
             let links = self.links.iter().zip(0..);
             let unsent = links.filter(|(link, _)| link.has_unsent());

@@ -72,6 +72,13 @@ impl Link {
         }
     }
 
+    /// Notes that the server has ended a stream.
+    pub(super) fn note_end(&mut self) {
+        if let Link::Stream(connection) = self {
+            connection.note_end();
+        }
+    }
+
     /// Reads what is there.
     #[inline]
     pub(super) fn receive(

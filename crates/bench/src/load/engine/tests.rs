@@ -60,6 +60,35 @@ fn a_stretch_counts_what_came_back() {
 }
 
 #[test]
+fn a_server_that_leaves_behind_an_answer_ends_the_load() {
+    let (keys, values) = parts(10);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = Target::Tcp(listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        io::Read::read(&mut stream, &mut [0; 4096]).unwrap();
+        // The answer to the first of two, and the end right behind it.
+        io::Write::write_all(&mut stream, b"STORED\r\n").unwrap();
+    });
+    let filling = Requests::filling(keys, values, 0..2);
+    let mut engine = Engine::connect(&target, 1, 2, &filling).unwrap();
+    assert!(engine.links[0].ask(0) && engine.links[0].ask(0));
+    let mut measured = Measured::new();
+    engine.links[0].send(engine.clock, &mut measured).unwrap();
+    // Both are there when they are looked at.
+    server.join().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let mut outcome = Ok(());
+    while outcome.is_ok() {
+        outcome = engine.wait(Duration::from_secs(60));
+        assert!(!engine.events.is_empty(), "nothing tells of the end");
+        outcome = outcome.and_then(|()| engine.serve(&mut measured, |_, _, _| Ok(())));
+    }
+    assert!(matches!(outcome, Err(Error::Io(_))), "{outcome:?}");
+    assert_eq!(measured.replies, 1);
+}
+
+#[test]
 fn an_answer_out_of_step_ends_the_load() {
     let (keys, values) = parts(10);
     let mut plan = Requests::filling(keys, values, 0..500).plan().clone();
