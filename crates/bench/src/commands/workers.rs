@@ -228,6 +228,7 @@ fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags
     require!(workers > 0, "--workers takes 1 or more");
     let cores = format!("0-{}", workers - 1);
     let (memory, threads) = (flags.memory.to_string(), workers.to_string());
+    let connections = (flags.connections * workers + 16).to_string();
     let words = [
         "coua",
         "-l",
@@ -242,6 +243,8 @@ fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags
         &threads,
         "--cores",
         &cores,
+        "-c",
+        &connections,
     ];
     match server_flags::read(words.map(Into::into))? {
         Asked::Serve(settings) => Ok(*settings),

@@ -131,7 +131,8 @@ impl Scene {
         self.check_memory();
         self.witness.wait_for(WITNESS_MIN);
         let report = self.witness.stop();
-        if report.longest <= ANSWER_LIMIT + report.longest_echo {
+        // What kept the echo waiting may have met the server twice.
+        if report.longest <= ANSWER_LIMIT + 2 * report.longest_echo {
             return Ok(());
         }
         Err(format!(
