@@ -5,7 +5,7 @@ use super::queues::Queues;
 use super::{Queue, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs};
 use crate::index::slot::{GRANULE, Location, Slot};
-use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crate::memory::{Mapping, PageId, Pages, Purpose, Slice, prefetch_write_at};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
 const PLACE_BITS: u32 = 18;
+
+/// How far behind the end of an open segment memory is asked for lines to be written: a few large items.
+const AHEAD_LEN: usize = 4 << 10;
+
+/// Bytes of a line of the cache.
+const LINE_LEN: usize = 64;
 
 /// See the module.
 pub(crate) struct Log {
@@ -172,10 +178,26 @@ impl Log {
         }
         let segment = open.segment?;
         let location = Location::of_offset((segment as usize * self.segment_len) + open.used);
+        self.ask_ahead(location, len, self.segment_len - open.used);
         open.used += len;
         #[expect(unsafe_code, reason = "hands out segment memory")]
         // SAFETY: the segment is the worker's, and each byte of it is handed out once in its life.
         Some(unsafe { Space::new(&self.mapping, location, len) })
+    }
+
+    /// Has memory fetch the lines that are written [`AHEAD_LEN`] bytes behind an item of `len`: none of them
+    /// is in a cache, and a core that stores into many such lines waits for each. `room` are the bytes from the item
+    /// on that are the segment's.
+    #[inline]
+    fn ask_ahead(&self, item: Location, len: usize, room: usize) {
+        let from = item.offset();
+        let start = self.mapping.at(from).as_ptr();
+        let mut line = (from + AHEAD_LEN).next_multiple_of(LINE_LEN);
+        let end = from + (AHEAD_LEN + len.min(AHEAD_LEN)).min(room);
+        while line < end {
+            prefetch_write_at(start.wrapping_add(line - from));
+            line += LINE_LEN;
+        }
     }
 
     /// The least CAS that the next item appended will have by its place.
