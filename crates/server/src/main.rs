@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 
 use coua::flags::{self, Asked, Settings};
 use coua::log;
@@ -66,12 +67,16 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::drop_root(&settings)?;
     sockets.open_unix(&settings)?;
     sockets.trace(&settings)?;
+    // Whoever is told that the server listens finds it complete.
+    let (tell_signals, started) = channel();
+    stop_at_signal(signals, started)?;
     let server = Server::start(settings, sockets)?;
     if let Some(shortage) = shortage {
         tracing::warn!("{shortage}");
     }
     let shared = Arc::clone(server.shared());
-    stop_at_signal(signals, Arc::clone(&shared))?;
+    // The thread is there as long as this one is.
+    let _ = tell_signals.send(Arc::clone(&shared));
     let pid_file = shared.settings.pid_file.as_deref();
     let pid_file = pid_file.and_then(PidFile::write);
     if shared.settings.daemon {
@@ -83,10 +88,16 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stop_at_signal(mut signals: Signals, shared: Arc<Shared>) -> Result<(), ProcessError> {
+/// Stops the server that is `started` at a signal, on a thread of its own.
+fn stop_at_signal(
+    mut signals: Signals,
+    started: Receiver<Arc<Shared>>,
+) -> Result<(), ProcessError> {
     std::thread::Builder::new()
         .name("coua-signals".to_owned())
         .spawn(move || {
+            // None is where the server cannot start.
+            let Ok(shared) = started.recv() else { return };
             for signal in signals.forever() {
                 if signal == SIGHUP {
                     tracing::info!("signal {signal}: there is nothing to read again");
