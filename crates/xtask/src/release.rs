@@ -69,7 +69,7 @@ const LOADS: &[(&str, &[&str])] = &[
 
 /// What the benchmarks do in their own process.
 const INSIDE: &[&str] = &[
-    "workers --workers 1,2 --sets 0,0.1 --keys 1000 --value-size 8 --memory 64 --rounds 1",
+    "workers --workers 1,2 --over tcp,udp --sets 0,0.1 --keys 1000 --value-size 8 --memory 64 --rounds 1",
     "workers --workers 1 --sets 0.1 --keys 10000 --connections 4096 --memory 512 --rounds 1",
     "stack --connections 32,16384 --requests 1000000 --rounds 1",
 ];
