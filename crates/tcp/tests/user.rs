@@ -42,21 +42,25 @@ fn closed_while_nobody_answers() {
     assert_eq!(stack.buffers_in_use(), 0);
 }
 
+/// The stacks of 192.0.2.1 and 192.0.2.2.
+fn neighbours(cards: &[impl Nic; 2]) -> [Stack; 2] {
+    [1, 2].map(|host: u8| {
+        let address = format!("192.0.2.{host}/24").parse().expect("an address");
+        Stack::new(
+            Config::new(vec![address], [host; 32]),
+            cards[usize::from(host) - 1].features(),
+            Instant::default(),
+        )
+    })
+}
+
 /// A datagram that answers none leaves when the neighbour is known, and its answer comes back to the
 /// port from which it was sent.
 #[test]
 fn who_asks_by_datagram_is_answered() {
     let cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
     let (link, mut cards) = Link::new(1, cards, Faults::NONE);
-    let mut stacks = [1, 2].map(|host: u8| {
-        let address = format!("192.0.2.{host}/24").parse().expect("an address");
-        let features = cards[usize::from(host) - 1].features();
-        Stack::new(
-            Config::new(vec![address], [host; 32]),
-            features,
-            Instant::default(),
-        )
-    });
+    let mut stacks = neighbours(&cards);
     stacks[1].listen_for_datagrams(80);
     let to = "192.0.2.2:80".parse().expect("an address");
     let far = "198.51.100.1:80".parse().expect("an address");
@@ -96,15 +100,7 @@ fn a_card_that_cuts_segments_is_given_long_frames() {
     let mut cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
     cards[0].segmentation_len_max = 40_000;
     let (link, mut cards) = Link::new(1, cards, Faults::NONE);
-    let mut stacks = [1, 2].map(|host: u8| {
-        let address = format!("192.0.2.{host}/24").parse().expect("an address");
-        let features = cards[usize::from(host) - 1].features();
-        Stack::new(
-            Config::new(vec![address], [host; 32]),
-            features,
-            Instant::default(),
-        )
-    });
+    let mut stacks = neighbours(&cards);
     stacks[1].listen(80);
     let to = "192.0.2.2:80".parse().expect("an address");
     let bytes: Vec<u8> = (0..LEN)
