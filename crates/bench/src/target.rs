@@ -22,6 +22,10 @@ impl Target {
         match self {
             Target::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
+                if stream.local_addr()? == *address {
+                    // Nobody listens, and the kernel has chosen this very port for our end.
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }

@@ -32,7 +32,9 @@ impl Server {
         let port = free_port();
         let text = port.to_string();
         Self::start(&["-l", "127.0.0.1", "-p", &text, "-U", &text], |_| {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
+            // Where nobody listens yet, the kernel may choose this very port for our end.
+            TcpStream::connect(("127.0.0.1", port))
+                .is_ok_and(|stream| stream.local_addr().is_ok_and(|own| own.port() != port))
         })
         .with_port(port)
     }
