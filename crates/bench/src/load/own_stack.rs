@@ -124,11 +124,7 @@ impl OwnStack {
         connections: usize,
     ) -> Result<(Poller, Vec<Stream>), Error> {
         let opening = self.opening.clone();
-        let opened = self.connect_all(to, connections);
-        if opened.is_err() {
-            opening.has_failed.store(true, Relaxed);
-        }
-        opened
+        opening.note(self.connect_all(to, connections))
     }
 
     /// As [`connect`](Self::connect), for connections that are ports from which datagrams are sent:
@@ -139,11 +135,7 @@ impl OwnStack {
         connections: usize,
     ) -> Result<(Poller, OwnDatagrams, Vec<Sender>), Error> {
         let opening = self.opening.clone();
-        let opened = self.open_all_ports(to, connections);
-        if opened.is_err() {
-            opening.has_failed.store(true, Relaxed);
-        }
-        opened
+        opening.note(self.open_all_ports(to, connections))
     }
 
     fn open_all_ports(
@@ -151,39 +143,21 @@ impl OwnStack {
         to: SocketAddr,
         connections: usize,
     ) -> Result<(Poller, OwnDatagrams, Vec<Sender>), Error> {
-        let opening = &*self.opening;
-        let mut poller = Poller::new()?;
-        poller.host(self.seat, NOBODY)?;
-        let mut events = Events::new();
-        let mut ports = Ports::new(&poller, to, connections).ok_or(Error::Silent)?;
-        let mut next = self.ports.cycle();
-        let mut heard_at = Instant::now();
-        let mut is_done = false;
-        while opening.done.load(Relaxed) < opening.threads {
-            drop(poller.wait(&mut events, TURN, || {})?);
+        let mut next = self.ports.clone().cycle();
+        let mut turns = self.begin()?;
+        let opening = turns.opening.clone();
+        let mut ports = Ports::new(&turns.poller, to, connections).ok_or(Error::Silent)?;
+        while turns.next()? {
             let claim = || {
                 let is_free = |port: &u16| !opening.taken[usize::from(*port)].swap(true, Relaxed);
                 next.by_ref().take(PORTS_TRIED).find(is_free)
             };
             let release = |port| opening.taken[usize::from(port)].store(false, Relaxed);
-            if ports.turn(OPENING_MAX, claim, release)? {
-                heard_at = Instant::now();
-            }
-            if let Some((address, mac)) = self.neighbour {
-                poller.introduce(address, mac);
-            }
-            if ports.are_open() && !is_done {
-                is_done = true;
-                opening.done.fetch_add(1, Relaxed);
-            } else if !is_done && heard_at.elapsed() > Engine::PATIENCE {
-                return Err(opening.silence(ports.open_count()));
-            }
-            if opening.has_failed.load(Relaxed) {
-                return Err(Error::Stopped);
-            }
+            let is_heard = ports.turn(OPENING_MAX, claim, release)?;
+            turns.end(is_heard, ports.open_count(), ports.are_open())?;
         }
         let (datagrams, servers) = ports.finish();
-        Ok((poller, datagrams, servers))
+        Ok((turns.poller, datagrams, servers))
     }
 
     fn connect_all(
@@ -191,23 +165,19 @@ impl OwnStack {
         to: SocketAddr,
         connections: usize,
     ) -> Result<(Poller, Vec<Stream>), Error> {
-        let opening = &*self.opening;
-        let mut poller = Poller::new()?;
-        poller.host(self.seat, NOBODY)?;
-        let mut events = Events::new();
+        let mut turns = self.begin()?;
+        let opening = turns.opening.clone();
         let mut streams: Vec<Stream> = Vec::with_capacity(connections);
         // Places among the streams, with their ports.
         let mut pending: Vec<(usize, u16)> = Vec::with_capacity(OPENING_MAX);
-        let mut heard_at = Instant::now();
-        let mut is_done = false;
-        while opening.done.load(Relaxed) < opening.threads {
-            drop(poller.wait(&mut events, TURN, || {})?);
+        while turns.next()? {
+            let mut is_heard = false;
             for (place, port) in std::mem::take(&mut pending) {
                 match streams[place].is_open() {
-                    Ok(true) => heard_at = Instant::now(),
+                    Ok(true) => is_heard = true,
                     Ok(false) => pending.push((place, port)),
                     Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                        let (stream, next) = opening.begin(&poller, to)?;
+                        let (stream, next) = opening.begin(&turns.poller, to)?;
                         streams[place] = stream;
                         opening.taken[usize::from(port)].store(false, Relaxed);
                         pending.push((place, next));
@@ -216,33 +186,83 @@ impl OwnStack {
                 }
             }
             while pending.len() < OPENING_MAX && streams.len() < connections {
-                let (stream, port) = opening.begin(&poller, to)?;
+                let (stream, port) = opening.begin(&turns.poller, to)?;
                 pending.push((streams.len(), port));
                 streams.push(stream);
             }
-            if let Some((address, mac)) = self.neighbour {
-                poller.introduce(address, mac);
-            }
-            match pending.is_empty() {
-                true if !is_done => {
-                    is_done = true;
-                    opening.done.fetch_add(1, Relaxed);
-                }
-                true => {}
-                false if heard_at.elapsed() > Engine::PATIENCE => {
-                    return Err(opening.silence(streams.len() - pending.len()));
-                }
-                false => {}
-            }
-            if opening.has_failed.load(Relaxed) {
-                return Err(Error::Stopped);
-            }
+            turns.end(is_heard, streams.len() - pending.len(), pending.is_empty())?;
         }
-        Ok((poller, streams))
+        Ok((turns.poller, streams))
+    }
+
+    /// Puts the stack under a poller of its own.
+    fn begin(self) -> Result<Turns, Error> {
+        let mut poller = Poller::new()?;
+        poller.host(self.seat, NOBODY)?;
+        Ok(Turns {
+            poller,
+            events: Events::new(),
+            neighbour: self.neighbour,
+            opening: self.opening,
+            heard_at: Instant::now(),
+            is_done: false,
+        })
+    }
+}
+
+/// The turns of a thread's stack until the connections of all threads are open.
+struct Turns {
+    poller: Poller,
+    events: Events,
+    neighbour: Option<(IpAddr, Mac)>,
+    opening: Arc<Opening>,
+    /// When something was last heard of the server.
+    heard_at: Instant,
+    /// This thread has all of its own.
+    is_done: bool,
+}
+
+impl Turns {
+    /// Begins a turn; false where none is needed any more.
+    fn next(&mut self) -> Result<bool, Error> {
+        if self.opening.done.load(Relaxed) >= self.opening.threads {
+            return Ok(false);
+        }
+        drop(self.poller.wait(&mut self.events, TURN, || {})?);
+        Ok(true)
+    }
+
+    /// Ends a turn, in which the server may have been heard: so many of this thread's are open, and
+    /// maybe all.
+    fn end(&mut self, is_heard: bool, open: usize, are_all: bool) -> Result<(), Error> {
+        if is_heard {
+            self.heard_at = Instant::now();
+        }
+        if let Some((address, mac)) = self.neighbour {
+            self.poller.introduce(address, mac);
+        }
+        if are_all && !self.is_done {
+            self.is_done = true;
+            self.opening.done.fetch_add(1, Relaxed);
+        } else if !self.is_done && self.heard_at.elapsed() > Engine::PATIENCE {
+            return Err(self.opening.silence(open));
+        }
+        match self.opening.has_failed.load(Relaxed) {
+            true => Err(Error::Stopped),
+            false => Ok(()),
+        }
     }
 }
 
 impl Opening {
+    /// Tells the other threads where this one has failed.
+    fn note<T>(&self, opened: Result<T, Error>) -> Result<T, Error> {
+        if opened.is_err() {
+            self.has_failed.store(true, Relaxed);
+        }
+        opened
+    }
+
     /// Why nobody answers a thread that has so many connections.
     fn silence(&self, connections: usize) -> Error {
         match connections == 0 && self.threads > 1 && self.done.load(Relaxed) > 0 {

@@ -48,7 +48,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Bytes of its lists.
+    /// Bytes of the buffer, and of the list that may become long.
     pub(super) const MEMORY: usize = INPUT_LEN + PARKED_MAX * size_of::<Active>();
 
     pub(super) fn new() -> Input {
