@@ -15,8 +15,9 @@ const BETA: f32 = 0.7;
 
 /// The window of one connection.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct Congestion {
-    /// Bytes.
+    /// Bytes. It comes first: nothing else of this is needed for what is within the window.
     window: u32,
     /// Below this the window grows by what is acknowledged (slow start).
     threshold: u32,
@@ -42,6 +43,10 @@ struct Cubic {
 }
 
 impl Congestion {
+    /// Where the window stands.
+    #[cfg(test)]
+    pub(crate) const WINDOW_AT: usize = std::mem::offset_of!(Congestion, window);
+
     /// The window of a connection that begins.
     pub(crate) fn new(algorithm: Algorithm, mss: u32) -> Congestion {
         Congestion {

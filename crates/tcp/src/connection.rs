@@ -38,11 +38,10 @@ use crate::rtt::Rtt;
 use crate::seq::SeqNumber;
 use crate::table::{FourTuple, Hash};
 use crate::time::Instant;
-use crate::wire::tcp::SACK_BLOCKS_MAX;
 
 pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};
-use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
+use block::{Beyond, Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
 pub(crate) use block::{Path, Signs};
 pub(crate) use emit::seal;
 pub(crate) use shared::Shared;
@@ -88,28 +87,30 @@ pub enum Failure {
     Misdirected,
 }
 
-/// One connection. Its fields stand in this order, and it begins with a line of the cache, so that
-/// it is known how many lines it takes: see [`Connection::touch`].
+/// One connection. Its fields stand in this order, and it begins with a line of the cache: all that
+/// the usual exchange needs is in the first [`Connection::HOT_LINES`].
 #[repr(C, align(64))]
 pub(crate) struct Connection {
     pub(crate) tuple: FourTuple,
-    pub(crate) hash: Hash,
+    pub(crate) path: Path,
+    pub(crate) signs: Signs,
+    pub(crate) send: Sending,
     /// Tells one use of the same place from the next.
     pub(crate) generation: u32,
-    pub(crate) signs: Signs,
-    pub(crate) state: State,
-    pub(crate) failure: Option<Failure>,
-    /// What is kept of the headers of its ordinary segments; none where it is to be made.
-    template: Template,
     /// What is added to our clock in its timestamps.
     ts_offset: u32,
-    pub(crate) path: Path,
-    pub(crate) send: Sending,
-    pub(crate) timers: Timers,
-    pub(crate) recovery: Recovery,
-    pub(crate) rtt: Rtt,
     pub(crate) receive: Receiving,
+    /// What is kept of the headers of its ordinary segments; none where it is to be made.
+    template: Template,
+    pub(crate) state: State,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) timers: Timers,
+    pub(crate) rtt: Rtt,
+    /// Of which the window comes first.
     pub(crate) congestion: Congestion,
+    pub(crate) recovery: Recovery,
+    pub(crate) beyond: Beyond,
+    pub(crate) hash: Hash,
 }
 
 /// Bytes of a TCP header and an IPv4 or IPv6 header.
@@ -172,10 +173,6 @@ impl Connection {
                 fresh: NO_FRESH,
                 fresh_tail: NO_FRESH,
                 unread: 0,
-                beyond: BufferId::NONE,
-                last_beyond: [(SeqNumber(0), SeqNumber(0)); SACK_BLOCKS_MAX],
-                end: None,
-                twice: None,
                 unacknowledged: 0,
                 acked: SeqNumber(0),
                 shift: 0,
@@ -191,6 +188,7 @@ impl Connection {
                 lost: 0,
                 phase: Phase::Open,
                 until: iss,
+                stuck_since: Instant::NEVER,
                 rack_sent_at: Instant::from_micros(0),
                 rack_end: iss,
                 rack_rtt: 0,
@@ -209,12 +207,12 @@ impl Connection {
                 waiting: Waiting::None,
                 ack_at: Instant::NEVER,
                 state_at: Instant::NEVER,
-                stuck_since: Instant::NEVER,
                 probes: 0,
                 set_to: Instant::NEVER,
             },
             ts_offset: shared.secrets.timestamp_offset(&tuple),
             template: Template::NONE,
+            beyond: Beyond::NOTHING,
         }
     }
 
@@ -310,22 +308,24 @@ impl Connection {
         self.send.mss = self.send.peer_mss.min(path) - options;
     }
 
-    /// Has memory fetch all lines of the cache that it stands in, at once.
+    /// Lines of the cache that the usual exchange needs.
+    #[cfg(test)]
+    const HOT_LINES: usize = 4;
+
+    /// Has memory fetch those lines, at once.
     #[inline]
     pub(crate) fn touch(&self) {
-        black_box(self.tuple.remote_port);
-        black_box(self.path.mtu);
-        black_box(self.timers.send_at);
-        black_box(self.recovery.rack_sent_at);
+        black_box(self.signs);
+        black_box(self.generation);
+        black_box(self.state);
         black_box(self.rtt.smoothed);
-        black_box(self.receive.nxt);
-        black_box(self.congestion.window());
     }
 
     /// Notes where the peer is: whoever sends what counts is there.
     #[inline]
     pub(crate) fn note_path(&mut self, mac: Mac, vlan: u16) {
         if self.path.mac != Some(mac) || self.path.vlan != vlan {
+            self.stir();
             (self.path.mac, self.path.vlan) = (Some(mac), vlan);
         }
     }
@@ -365,7 +365,10 @@ impl Connection {
         }
         // Nothing goes any more into a window that is closed, and nothing is answered.
         let unsent_for = now.micros_since(self.send.last_at);
-        unsent_for.max(now.micros_since(self.timers.stuck_since))
+        match self.signs.has(Signs::CALM) {
+            true => unsent_for,
+            false => unsent_for.max(now.micros_since(self.recovery.stuck_since)),
+        }
     }
 
     /// Takes bytes to be sent, as many as there is room for.
@@ -427,6 +430,7 @@ impl Connection {
             State::SynReceived => State::SynReceived,
             _ => return true,
         };
+        self.stir();
         if !self.enqueue_mark(shared, Marks::FIN) {
             return false;
         }
@@ -446,6 +450,7 @@ impl Connection {
 
     /// It is over without anything to be sent.
     fn fail(&mut self, shared: &mut Shared, failure: Failure) {
+        self.stir();
         self.state = State::Closed;
         self.failure = Some(failure);
         self.forget_unsent(shared);
@@ -456,14 +461,15 @@ impl Connection {
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
         (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
-        shared.buffers.free_all(self.receive.beyond);
-        self.receive.beyond = BufferId::NONE;
+        shared.buffers.free_all(self.beyond.head);
+        self.beyond.head = BufferId::NONE;
         self.timers.send_at = Instant::NEVER;
         self.timers.waiting = Waiting::None;
     }
 
     /// Packets of more than `mtu` bytes do not arrive: what is on its way goes again.
     pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16) {
+        self.stir();
         self.path.mtu = mtu;
         self.settle_mss();
         self.mark_all_lost(shared);
@@ -503,19 +509,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_touched() {
+    fn each_hot_line_is_touched_once() {
         let touched = [
-            offset_of!(Connection, tuple) + offset_of!(FourTuple, remote_port),
-            offset_of!(Connection, path) + offset_of!(Path, mtu),
-            offset_of!(Connection, timers) + offset_of!(Timers, send_at),
-            offset_of!(Connection, recovery) + offset_of!(Recovery, rack_sent_at),
+            offset_of!(Connection, signs),
+            offset_of!(Connection, generation),
+            offset_of!(Connection, state),
             offset_of!(Connection, rtt) + offset_of!(Rtt, smoothed),
-            offset_of!(Connection, receive) + offset_of!(Receiving, nxt),
-            offset_of!(Connection, congestion),
         ];
-        let mut lines = touched.map(|offset| offset / 64);
-        lines.sort_unstable();
-        let all: Vec<usize> = (0..size_of::<Connection>() / 64).collect();
+        let lines = touched.map(|offset| offset / 64);
+        let all: Vec<usize> = (0..Connection::HOT_LINES).collect();
         assert_eq!(lines[..], all);
+        let window_at = offset_of!(Connection, congestion) + Congestion::WINDOW_AT;
+        assert!(window_at + 4 <= 64 * Connection::HOT_LINES);
+        assert!(offset_of!(Connection, recovery) >= 64 * Connection::HOT_LINES);
+        assert_eq!(size_of::<Connection>(), 448);
     }
 }

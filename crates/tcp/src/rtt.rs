@@ -3,6 +3,9 @@
 /// The timeout before anything was measured, in microseconds (RFC 6298, section 2.1).
 const RTO_INITIAL: u32 = 1_000_000;
 
+/// The same where the handshake had to be repeated (RFC 6298, section 5.7).
+const RTO_OPENED_LATE: u32 = 3_000_000;
+
 /// The longest timeout, in microseconds (RFC 6298, section 2.5).
 const RTO_MAX: u32 = 60_000_000;
 
@@ -16,8 +19,8 @@ pub(crate) struct Rtt {
     pub(crate) least: u32,
     /// Times in a row that the timeout expired.
     backoff: u8,
-    /// The timeout before anything was measured.
-    initial: u32,
+    /// The handshake had to be repeated, and nothing was measured since.
+    opened_late: bool,
 }
 
 impl Rtt {
@@ -27,7 +30,7 @@ impl Rtt {
             variation: 0,
             least: u32::MAX,
             backoff: 0,
-            initial: RTO_INITIAL,
+            opened_late: false,
         }
     }
 
@@ -71,7 +74,7 @@ impl Rtt {
     /// (RFC 6298, section 5.7).
     pub(crate) fn opens(&mut self) {
         if self.backoff > 0 {
-            (self.initial, self.backoff) = (3_000_000, 0);
+            (self.opened_late, self.backoff) = (true, 0);
         }
     }
 
@@ -85,7 +88,8 @@ impl Rtt {
     pub(crate) fn timeout(&self, least: u64) -> u64 {
         let least = u32::try_from(least).unwrap_or(RTO_MAX);
         let base = match self.smoothed {
-            0 => self.initial.max(least),
+            0 if self.opened_late => RTO_OPENED_LATE.max(least),
+            0 => RTO_INITIAL.max(least),
             smoothed => smoothed.saturating_add((4 * self.variation).max(least)),
         };
         (u64::from(base) << self.backoff).min(u64::from(RTO_MAX))

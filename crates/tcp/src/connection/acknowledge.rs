@@ -99,7 +99,7 @@ impl Connection {
             self.measure(shared, header, &confirmed, advances);
         }
         if advances {
-            self.timers.stuck_since = Instant::NEVER;
+            self.recovery.stuck_since = Instant::NEVER;
             self.recovery.duplicates = 0;
         } else if in_flight == 0 {
             let is_duplicate = len == 0 && self.send.window == window;
@@ -108,7 +108,7 @@ impl Connection {
         }
         if self.send.window == 0 && in_flight > 0 {
             // A peer that keeps its window closed and answers is alive (RFC 9293, section 3.8.6.1).
-            self.timers.stuck_since = shared.now;
+            self.recovery.stuck_since = shared.now;
         }
         let is_duplicate = !advances && len == 0 && self.send.window == window;
         let after_timeout = self.recovery.phase == Phase::Loss;

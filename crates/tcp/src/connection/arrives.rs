@@ -34,6 +34,7 @@ impl Connection {
         header: &Header,
         payload: Payload<'_>,
     ) -> Arrived {
+        self.stir();
         self.receive.is_vouched = false;
         if self.state == State::SynSent {
             return self.arrives_in_syn_sent(shared, nic, header, payload);
@@ -242,7 +243,7 @@ impl Connection {
         }
         if !is_reset {
             if len > 0 && header.seq + len <= nxt && len > u32::from(header.flags.has(Flags::SYN)) {
-                self.receive.twice = Some((header.seq, header.seq + len));
+                self.beyond.twice = Some((header.seq, header.seq + len));
             }
             self.signs.set(Signs::ACK_NOW);
             if self.state == State::TimeWait && header.flags.has(Flags::FIN) {
@@ -350,10 +351,10 @@ impl Connection {
             let end = header.seq + len;
             if end >= self.receive.nxt && end <= self.receive.edge {
                 // It counts when all before it has come.
-                self.receive.end = Some(end);
+                self.beyond.end = Some(end);
             }
         }
-        if self.receive.end != Some(self.receive.nxt) || self.signs.has(Signs::PEER_ENDED) {
+        if self.beyond.end != Some(self.receive.nxt) || self.signs.has(Signs::PEER_ENDED) {
             return;
         }
         self.receive.nxt += 1;

@@ -46,6 +46,8 @@ impl Signs {
     pub(crate) const UNLINKED: Signs = Signs(1 << 15);
     /// There is no connection in this place: lists may still name it.
     pub(crate) const VACANT: Signs = Signs(1 << 16);
+    /// Nothing is going on but the usual exchange: see [`ordinary`](super::ordinary).
+    pub(crate) const CALM: Signs = Signs(1 << 17);
 
     #[inline]
     pub(crate) const fn has(self, signs: Signs) -> bool {
@@ -131,15 +133,6 @@ pub(crate) struct Receiving {
     pub(super) fresh_tail: u16,
     /// Bytes of both.
     pub(crate) unread: u32,
-    /// Received beyond gaps, in order of their numbers.
-    pub(super) beyond: BufferId,
-    /// The segments that came beyond a gap last, the newest first: their blocks are told in this
-    /// order (RFC 2018).
-    pub(super) last_beyond: [SackBlock; SACK_BLOCKS_MAX],
-    /// Where the peer's FIN stands, once it has come.
-    pub(super) end: Option<SeqNumber>,
-    /// What came twice (RFC 2883).
-    pub(super) twice: Option<SackBlock>,
     /// Bytes since the last acknowledgment.
     pub(super) unacknowledged: u32,
     /// The acknowledgment sent last.
@@ -153,6 +146,35 @@ pub(crate) struct Receiving {
     pub(crate) last_at: Instant,
     /// The segment under way is the peer's: it is within the window, with the right numbers.
     pub(crate) is_vouched: bool,
+}
+
+/// What has come otherwise than in order, and the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beyond {
+    /// Received beyond gaps, in order of their numbers.
+    pub(super) head: BufferId,
+    /// The segments that came beyond a gap last, the newest first: their blocks are told in this
+    /// order (RFC 2018).
+    pub(super) last: [SackBlock; SACK_BLOCKS_MAX],
+    /// What came twice (RFC 2883).
+    pub(super) twice: Option<SackBlock>,
+    /// Where the peer's FIN stands, once it has come.
+    pub(super) end: Option<SeqNumber>,
+}
+
+impl Beyond {
+    pub(super) const NOTHING: Beyond = Beyond {
+        head: BufferId::NONE,
+        last: [(SeqNumber(0), SeqNumber(0)); SACK_BLOCKS_MAX],
+        twice: None,
+        end: None,
+    };
+
+    /// Whether the next acknowledgment has blocks to tell of.
+    #[inline]
+    pub(super) fn is_nothing(&self) -> bool {
+        self.head.is_none() && self.twice.is_none()
+    }
 }
 
 /// What is known of losses (RFC 8985, RFC 6675).
@@ -169,6 +191,8 @@ pub(crate) struct Recovery {
     /// What is going on, until `until` is acknowledged.
     pub(super) phase: Phase,
     pub(super) until: SeqNumber,
+    /// Since when nothing was acknowledged although something was to be; never where nothing is.
+    pub(super) stuck_since: Instant,
     /// Of what was acknowledged and sent last: when it was sent, and its end.
     pub(super) rack_sent_at: Instant,
     pub(super) rack_end: SeqNumber,
@@ -224,8 +248,6 @@ pub(crate) struct Timers {
     /// When the state itself ends (SYN-RECEIVED, FIN-WAIT-2 without a user, TIME-WAIT), or the
     /// peer is asked whether it is still there.
     pub(crate) state_at: Instant,
-    /// Since when nothing was acknowledged although something was to be; never where nothing is.
-    pub(super) stuck_since: Instant,
     /// Keep-alive probes without an answer.
     pub(super) probes: u8,
     /// What the wheel is set to.

@@ -37,6 +37,7 @@ impl Connection {
         if self.has_nothing_due() {
             return Ok(());
         }
+        self.stir();
         self.rest_if_idle(shared);
         while self.recovery.lost > 0 && self.may_send_more() {
             let Some(id) = self.first_lost(shared) else {
@@ -249,8 +250,7 @@ impl Connection {
     #[inline]
     pub(super) fn is_ordinary(&self, shared: &Shared) -> bool {
         self.signs.has(Signs::TIMESTAMPS)
-            && self.receive.beyond.is_none()
-            && self.receive.twice.is_none()
+            && self.beyond.is_nothing()
             && self.path.vlan == shared.skeletons.vlan()
     }
 

@@ -4,6 +4,14 @@
 //! That is nearly all that a cache's connections do. Both halves find out that a case is the usual
 //! one before they change anything, and leave all others to the steps of RFC 9293, which would do
 //! the same ("header prediction": Jacobson, 1990; RFC 7323, appendix A of its predecessor 1323).
+//!
+//! # What [`Signs::CALM`] says
+//! That a connection does this and nothing else, so that only its hot lines are looked at. While it
+//! is there, at most one segment is on its way, which was sent once, at `send.last_at`; and
+//! `recovery.pipe`, `recovery.fack` and `recovery.stuck_since`, which follow from that, are not kept.
+//! [`Connection::stir`] makes them right and takes the sign away: all that can end the calm, or
+//! reads these, begins with it. What RACK knows (RFC 8985) is left as it was: it compares segments
+//! with those that were on their way together with them, of which there were none.
 
 use super::emit::{NoSlot, Parts};
 use super::{Connection, Phase, Shared, Signs, State, Waiting};
@@ -14,11 +22,11 @@ use crate::time::Instant;
 use crate::wire::glance::Glance;
 use crate::wire::tcp::Flags;
 
-/// Of these signs, only that of timestamps is there when a segment is taken in in the usual way, and
-/// neither of those when one is sent.
-const TAKING: Signs = Signs::TIMESTAMPS.and(Signs::ORPHAN);
+/// Of these signs, only that of timestamps is there while all is calm.
+const CALM: Signs = Signs::TIMESTAMPS.and(Signs::ORPHAN).and(Signs::ENDED);
+
+/// Signs of a segment to be sent for other reasons than text.
 const DUE_OTHERWISE: Signs = Signs::MUST_SEND.and(Signs::PROBE);
-const SENDING: Signs = DUE_OTHERWISE.and(Signs::ENDED);
 
 /// Whatever of signs brings a segment about.
 const DUE: Signs = DUE_OTHERWISE
@@ -27,6 +35,53 @@ const DUE: Signs = DUE_OTHERWISE
     .and(Signs::RESET_DUE);
 
 impl Connection {
+    /// Whether nothing but the usual exchange is going on.
+    #[inline]
+    fn is_calm(&mut self, shared: &Shared) -> bool {
+        debug_assert!(!self.signs.has(Signs::CALM) || self.is_quiet(shared));
+        self.signs.has(Signs::CALM) || self.calms_down(shared)
+    }
+
+    /// Finds out whether it is, which can only begin while nothing is on its way.
+    #[inline(never)]
+    fn calms_down(&mut self, shared: &Shared) -> bool {
+        let is_calm = self.send.nxt == self.send.una && self.is_quiet(shared);
+        if is_calm {
+            self.signs.set(Signs::CALM);
+        }
+        is_calm
+    }
+
+    /// Whether it is established, nothing is missing, and nobody has ended it.
+    fn is_quiet(&self, shared: &Shared) -> bool {
+        let (recovery, beyond) = (&self.recovery, &self.beyond);
+        self.state == State::Established
+            && self.signs.are(CALM, Signs::TIMESTAMPS)
+            && self.path.mac.is_some()
+            && self.path.vlan == shared.skeletons.vlan()
+            && beyond.is_nothing()
+            && beyond.end.is_none()
+            && recovery.phase == Phase::Open
+            && recovery.probe.is_none()
+            && (recovery.sacked, recovery.lost, recovery.duplicates) == (0, 0, 0)
+            && self.timers.probes == 0
+    }
+
+    /// Something else than the usual exchange begins, or what is not kept meanwhile is to be read.
+    #[inline]
+    pub(super) fn stir(&mut self) {
+        if self.signs.has(Signs::CALM) {
+            self.signs.clear(Signs::CALM);
+            let (send, recovery) = (&self.send, &mut self.recovery);
+            recovery.pipe = send.nxt.since(send.una);
+            recovery.fack = send.una;
+            recovery.stuck_since = match recovery.pipe {
+                0 => Instant::NEVER,
+                _ => send.last_at,
+            };
+        }
+    }
+
     /// Takes a segment in that lies in the frame of number `frame`, where it is an ordinary one.
     /// False where it is not; nothing has changed then.
     #[inline]
@@ -38,19 +93,13 @@ impl Connection {
     ) -> bool {
         let len = u32::from(glance.len);
         let receive = &self.receive;
-        let is_next = self.state == State::Established
-            && glance.seq == receive.nxt
-            && len <= receive.edge.since(receive.nxt)
-            && receive.beyond.is_none()
-            && receive.twice.is_none()
-            && receive.end.is_none();
+        let is_next = glance.seq == receive.nxt && len <= receive.edge.since(receive.nxt);
         let is_newer = glance.timestamps.value.wrapping_sub(receive.ts_recent) < 1 << 31;
-        // Whoever agreed on timestamps has them in each segment; nobody else does.
-        let is_known = self.signs.are(TAKING, Signs::TIMESTAMPS)
-            && self.path.mac == Some(glance.mac)
-            && self.path.vlan == 0;
+        // What is seen at first sight has no VLAN tag.
+        let is_known = self.path.mac == Some(glance.mac) && shared.skeletons.vlan() == 0;
         let pieces = usize::from(glance.len) / Buffers::PIECE_LEN + 1;
-        if !is_next || !is_newer || !is_known || !shared.buffers.has_pieces(pieces) {
+        let has_room = shared.buffers.has_pieces(pieces);
+        if !is_next || !is_newer || !is_known || !has_room || !self.is_calm(shared) {
             return false;
         }
         let says_nothing_new = glance.ack == self.send.una;
@@ -60,7 +109,7 @@ impl Connection {
                 return false;
             }
             self.update_window(glance.seq, glance.ack, glance.window);
-        } else if !self.acknowledge_one(shared, glance.seq, glance.ack, glance.window) {
+        } else if !self.acknowledge_calmly(shared, glance) {
             return false;
         }
         let receive = &mut self.receive;
@@ -68,7 +117,6 @@ impl Connection {
             (receive.ts_recent, receive.ts_recent_at) = (glance.timestamps.value, shared.now);
         }
         receive.last_at = shared.now;
-        self.timers.probes = 0;
         if len > 0 {
             self.take_next(shared, frame, glance.start, glance.len);
         }
@@ -88,11 +136,8 @@ impl Connection {
             && id == self.send.head
             && id == self.send.tail
             && self.timers.waiting == Waiting::None
-            && matches!(self.state, State::Established | State::CloseWait)
-            && self.signs.are(DUE_OTHERWISE, Signs::default())
-            && self.recovery.phase == Phase::Open
-            && self.is_ordinary(shared);
-        if !is_alone {
+            && self.signs.are(DUE_OTHERWISE, Signs::default());
+        if !is_alone || !self.is_calm(shared) {
             return Ok(false);
         }
         let buffer = &shared.buffers[id];
@@ -122,15 +167,11 @@ impl Connection {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let is_alone = self.send.head.is_none()
             && self.timers.waiting == Waiting::None
-            && self.state == State::Established
-            && self.signs.are(SENDING, Signs::default())
-            && self.recovery.phase == Phase::Open
-            && self.path.mac.is_some()
-            && self.is_ordinary(shared);
+            && self.signs.are(DUE_OTHERWISE, Signs::default());
         let is_busy = shared.now.micros_since(self.send.last_at) < shared.rto_min_us;
         let most = u32::from(self.mss()).min(self.send.window);
         let fits = (1..=most.min(self.congestion.window())).contains(&len);
-        if !is_alone || !is_busy || !fits {
+        if !is_alone || !is_busy || !fits || !self.is_calm(shared) {
             return false;
         }
         let Some(id) = shared.buffers.store_tiny(self.send.end, bytes) else {
@@ -169,23 +210,56 @@ impl Connection {
         self.send.nxt += len;
         self.send.unsent = BufferId::NONE;
         self.send.last_at = shared.now;
-        self.recovery.pipe = len;
-        self.set_send_timer(shared);
+        self.wait_for_acknowledgment(shared, true, true);
         Ok(())
     }
 
     /// Whether there is nothing to be sent, not even an acknowledgment, and no timer to be set.
     #[inline]
-    pub(super) fn has_nothing_due(&self) -> bool {
+    pub(crate) fn has_nothing_due(&self) -> bool {
         let is_timed = self.timers.waiting != Waiting::None || self.send.nxt == self.send.una;
         self.send.unsent.is_none()
-            && self.recovery.lost == 0
             && is_timed
+            && (self.signs.has(Signs::CALM) || self.recovery.lost == 0)
             && self.signs.are(DUE, Signs::default())
     }
 
-    /// The oldest was sent once, nothing else was sent, and it has arrived whole.
+    /// The one segment that was on its way has arrived.
     #[inline]
+    fn acknowledge_calmly(&mut self, shared: &mut Shared, glance: &Glance) -> bool {
+        let send = &mut self.send;
+        let (id, ack) = (send.head, glance.ack);
+        if ack != send.nxt || id != send.tail || !send.unsent.is_none() {
+            return false;
+        }
+        let (sent_at, len) = (send.last_at, ack.since(send.una));
+        debug_assert_eq!(shared.buffers[id].marks, Marks::SENT);
+        debug_assert_eq!(
+            (shared.buffers[id].sent_at, shared.buffers[id].end()),
+            (sent_at, ack)
+        );
+        shared.buffers.free(id);
+        (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
+        send.una = ack;
+        self.rtt.measured(shared.now.micros_since(sent_at));
+        self.timers.waiting = Waiting::None;
+        self.timers.send_at = Instant::NEVER;
+        self.update_window(glance.seq, ack, glance.window);
+        self.grow_window(shared, len);
+        true
+    }
+
+    /// So many bytes that were on their way alone have arrived.
+    #[inline]
+    fn grow_window(&mut self, shared: &Shared, len: u32) {
+        let mss = u32::from(self.mss());
+        if len + mss >= self.congestion.window() {
+            let smoothed = self.rtt.smoothed;
+            self.congestion.acknowledged(len, mss, shared.now, smoothed);
+        }
+    }
+
+    /// The oldest was sent once, nothing else was sent, and it has arrived whole.
     pub(super) fn acknowledge_one(
         &mut self,
         shared: &mut Shared,
@@ -216,13 +290,9 @@ impl Connection {
         self.rtt.measured(rtt);
         self.timers.waiting = Waiting::None;
         self.timers.send_at = Instant::NEVER;
-        self.timers.stuck_since = Instant::NEVER;
+        recovery.stuck_since = Instant::NEVER;
         self.update_window(seq, ack, window);
-        let (mss, len) = (u32::from(self.mss()), buffer.seq_len());
-        if len + mss >= self.congestion.window() {
-            let smoothed = self.rtt.smoothed;
-            self.congestion.acknowledged(len, mss, shared.now, smoothed);
-        }
+        self.grow_window(shared, buffer.seq_len());
         true
     }
 }

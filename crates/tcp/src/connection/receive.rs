@@ -34,13 +34,13 @@ impl Connection {
         let end = seq + u32::try_from(payload.bytes.len()).expect("a frame's");
         if end <= receive.nxt {
             // All of it is here: the acknowledgment was lost, or it was sent needlessly.
-            receive.twice = Some((seq, end));
+            self.beyond.twice = Some((seq, end));
             self.signs.set(Signs::ACK_NOW);
             return false;
         }
         let skipped = receive.nxt.since(seq);
         if skipped > 0 {
-            receive.twice = Some((seq, receive.nxt));
+            self.beyond.twice = Some((seq, receive.nxt));
         }
         let past = end.since(receive.edge);
         let bytes = &payload.bytes[skipped as usize..payload.bytes.len() - past as usize];
@@ -62,7 +62,7 @@ impl Connection {
             return false;
         }
         let len = u32::try_from(bytes.len()).expect("a frame's");
-        if receive.beyond.is_none() {
+        if self.beyond.head.is_none() {
             let skipped = u16::try_from(skipped).expect("within a frame");
             let len = u16::try_from(bytes.len()).expect("a frame's");
             self.take_next(shared, payload.frame, payload.start + skipped, len);
@@ -73,7 +73,7 @@ impl Connection {
             receive.stash_bytes(&mut shared.buffers, bytes);
             receive.nxt += len;
             receive.unread += len;
-            receive.join_beyond(&mut shared.buffers);
+            receive.join(&mut self.beyond.head, &mut shared.buffers);
             self.receive.unacknowledged += len;
             self.signs.set(Signs::ACK_NOW);
         }
@@ -103,10 +103,10 @@ impl Connection {
     /// Keeps bytes beyond a gap.
     fn take_beyond(&mut self, shared: &mut Shared, seq: SeqNumber, bytes: &[u8]) {
         let buffers = &mut shared.buffers;
-        let receive = &mut self.receive;
+        let beyond = &mut self.beyond;
         let end = seq + u32::try_from(bytes.len()).expect("a frame's");
         // The place in the order of numbers.
-        let (mut before, mut id, mut count) = (BufferId::NONE, receive.beyond, 0);
+        let (mut before, mut id, mut count) = (BufferId::NONE, beyond.head, 0);
         while !id.is_none() && buffers[id].seq <= seq {
             (before, id) = (id, buffers[id].next);
             count += 1;
@@ -117,10 +117,10 @@ impl Connection {
         }
         if at > seq && at < end {
             // The front of it (RFC 2883, section 4.2.2).
-            receive.twice = Some((seq, at));
+            beyond.twice = Some((seq, at));
         }
         if at >= end || count >= BEYOND_MAX {
-            receive.twice = (at >= end).then_some((seq, end));
+            beyond.twice = (at >= end).then_some((seq, end));
             return;
         }
         // Those behind that it covers whole go; of one that it covers in part it leaves the rest.
@@ -130,7 +130,7 @@ impl Connection {
         if !before.is_none() {
             buffers[before].next = id;
         } else {
-            receive.beyond = id;
+            beyond.head = id;
         }
         let stop = match id.is_none() {
             true => end,
@@ -146,38 +146,37 @@ impl Connection {
             at += len;
             buffers[new].next = id;
             if before.is_none() {
-                receive.beyond = new;
+                beyond.head = new;
             } else {
                 buffers[before].next = new;
             }
             before = new;
         }
-        receive.last_beyond.rotate_right(1);
-        receive.last_beyond[0] = (seq, end);
+        beyond.last.rotate_right(1);
+        beyond.last[0] = (seq, end);
     }
 
     /// The SACK option of the next acknowledgment: what came twice first (RFC 2883), then the block
     /// of the last segment, then the others (RFC 2018, section 4).
     pub(super) fn sack(&mut self, buffers: &Buffers, max: usize) -> Sack {
         let mut sack = Sack::NONE;
-        let receive = &mut self.receive;
-        let has_none = receive.beyond.is_none() && receive.twice.is_none();
-        if !self.signs.has(Signs::SACK) || has_none || max == 0 {
+        let beyond = &mut self.beyond;
+        if !self.signs.has(Signs::SACK) || beyond.is_nothing() || max == 0 {
             return sack;
         }
         let max = max.min(SACK_BLOCKS_MAX);
-        let twice = receive.twice.take();
+        let twice = beyond.twice.take();
         if let Some(block) = twice {
             sack.push(block);
         }
         let blocks = Blocks {
             buffers,
-            id: receive.beyond,
+            id: beyond.head,
         };
         // What came twice beyond the acknowledgment is followed by the block that it is part of (RFC
         // 2883, section 4, point 5), and that by those that were told last, then by any others.
-        let twice_beyond = twice.filter(|block| block.0 >= receive.nxt);
-        let newest = twice_beyond.into_iter().chain(receive.last_beyond);
+        let twice_beyond = twice.filter(|block| block.0 >= self.receive.nxt);
+        let newest = twice_beyond.into_iter().chain(beyond.last);
         let around = newest.filter_map(|part| {
             let holds = |block: &SackBlock| block.0 <= part.0 && part.1 <= block.1;
             blocks.clone().find(holds)
@@ -354,10 +353,10 @@ impl Receiving {
     }
 
     /// Takes what was beyond the gap that is closed now.
-    fn join_beyond(&mut self, buffers: &mut Buffers) {
-        while !self.beyond.is_none() && buffers[self.beyond].seq <= self.nxt {
-            let id = self.beyond;
-            self.beyond = buffers[id].next;
+    fn join(&mut self, beyond: &mut BufferId, buffers: &mut Buffers) {
+        while !beyond.is_none() && buffers[*beyond].seq <= self.nxt {
+            let id = *beyond;
+            *beyond = buffers[id].next;
             let overlap = self.nxt.since(buffers[id].seq);
             if overlap >= buffers[id].len() {
                 buffers.free(id);

@@ -148,74 +148,14 @@ impl Skeletons {
         }
     }
 
-    /// Writes one to the beginning of a frame, which has room, and fills in whose it is and the numbers
-    /// of the segment. The packet ends at `end`.
+    /// That for a peer with such an address.
     #[inline]
-    fn write(&self, frame: &mut [u8], end: usize, whose: (&FourTuple, Mac), numbers: &Numbers) {
-        // Each with lengths that the compiler knows: no place is checked, nothing is called.
-        match (whose.0.remote.is_v4(), self.vlan) {
-            (true, 0) => {
-                write_headers::<LINK_LEN, { LINK_LEN + V4_LEN }, { LINK_LEN + V4_LEN + TCP_LEN }>(
-                    frame, &self.v4, end, whose, numbers,
-                );
-            }
-            (true, _) => {
-                write_headers::<
-                    TAGGED_LEN,
-                    { TAGGED_LEN + V4_LEN },
-                    { TAGGED_LEN + V4_LEN + TCP_LEN },
-                >(frame, &self.v4, end, whose, numbers);
-            }
-            (false, 0) => {
-                write_headers::<LINK_LEN, { LINK_LEN + V6_LEN }, { LINK_LEN + V6_LEN + TCP_LEN }>(
-                    frame, &self.v6, end, whose, numbers,
-                );
-            }
-            (false, _) => {
-                write_headers::<TAGGED_LEN, { TAGGED_LEN + V6_LEN }, LEN_MAX>(
-                    frame, &self.v6, end, whose, numbers,
-                );
-            }
+    fn of(&self, is_v4: bool) -> &[u8; LEN_MAX] {
+        match is_v4 {
+            true => &self.v4,
+            false => &self.v6,
         }
     }
-}
-
-#[inline]
-fn write_headers<const NETWORK_AT: usize, const TRANSPORT_AT: usize, const LEN: usize>(
-    frame: &mut [u8],
-    skeleton: &[u8; LEN_MAX],
-    end: usize,
-    (tuple, mac): (&FourTuple, Mac),
-    numbers: &Numbers,
-) {
-    let headers: &mut [u8; LEN] = frame.first_chunk_mut().expect("room for any frame");
-    headers.copy_from_slice(&skeleton[..LEN]);
-    put(headers, 0, &mac.0);
-    let len = |from: usize| u16::try_from(end.saturating_sub(from)).unwrap_or(u16::MAX);
-    if TRANSPORT_AT - NETWORK_AT == V4_LEN {
-        put(headers, NETWORK_AT + 2, &len(NETWORK_AT).to_be_bytes());
-        put(headers, NETWORK_AT + 12, &tuple.local.v4_octets());
-        put(headers, NETWORK_AT + 16, &tuple.remote.v4_octets());
-    } else {
-        put(headers, NETWORK_AT + 4, &len(TRANSPORT_AT).to_be_bytes());
-        put(headers, NETWORK_AT + 8, &tuple.local.octets());
-        put(headers, NETWORK_AT + 24, &tuple.remote.octets());
-    }
-    let Numbers {
-        seq,
-        ack,
-        flags,
-        window,
-        timestamps,
-    } = *numbers;
-    put(headers, TRANSPORT_AT, &tuple.local_port.to_be_bytes());
-    put(headers, TRANSPORT_AT + 2, &tuple.remote_port.to_be_bytes());
-    put(headers, TRANSPORT_AT + 4, &seq.0.to_be_bytes());
-    put(headers, TRANSPORT_AT + 8, &ack.0.to_be_bytes());
-    headers[TRANSPORT_AT + 13] = flags.0;
-    put(headers, TRANSPORT_AT + 14, &window.to_be_bytes());
-    put(headers, TRANSPORT_AT + 24, &timestamps.value.to_be_bytes());
-    put(headers, TRANSPORT_AT + 28, &timestamps.echo.to_be_bytes());
 }
 
 /// What is kept of a connection's headers: sums of what does not differ in its segments.
@@ -227,7 +167,6 @@ pub(super) struct Template {
     /// first.
     pseudo_sum: u16,
     header_sum: u16,
-    is_made: bool,
 }
 
 impl Template {
@@ -236,39 +175,31 @@ impl Template {
         network_sum: 0,
         pseudo_sum: 0,
         header_sum: 0,
-        is_made: false,
     };
 
     /// That of a connection.
     pub(super) fn new(skeletons: &Skeletons, tuple: &FourTuple) -> Template {
-        let mut bytes = [0; LEN_MAX];
+        let mut bytes = *skeletons.of(tuple.remote.is_v4());
         let network_at = skeletons.network_at();
         let payload_at = skeletons.payload_at(tuple.remote.is_v4());
-        // An IPv4 packet of no length.
-        skeletons.write(
-            &mut bytes,
-            network_at,
-            (tuple, Mac([0; 6])),
-            &Numbers::default(),
-        );
-        let (network, header) =
-            bytes[network_at..payload_at].split_at(payload_at - TCP_LEN - network_at);
+        let transport_at = payload_at - TCP_LEN;
+        put_tuple(&mut bytes, network_at, transport_at, tuple);
+        let (network, header) = bytes[network_at..payload_at].split_at(transport_at - network_at);
         Template {
             network_sum: Sum::of(network).folded(),
             pseudo_sum: Sum::pseudo_header(tuple.local, tuple.remote, Protocol::TCP.0, 0).folded(),
             header_sum: Sum::of(header).folded(),
-            is_made: true,
         }
     }
 
-    /// Whether it is one.
+    /// Whether it is none: a sum of what is not all zeros is never zero.
     #[inline]
     pub(super) fn is_none(&self) -> bool {
-        !self.is_made
+        self.header_sum == 0
     }
 
     /// Writes the headers before a payload that ends at `end`, with the checksums that the card does
-    /// not fill in.
+    /// not fill in. All must lie in the frame.
     #[inline]
     pub(super) fn write(
         &self,
@@ -279,31 +210,106 @@ impl Template {
         numbers: &Numbers,
         checks: Checks,
     ) {
-        skeletons.write(frame, end, whose, numbers);
+        const V4: [usize; 3] = places(LINK_LEN, V4_LEN);
+        const V6: [usize; 3] = places(LINK_LEN, V6_LEN);
+        const TAGGED_V4: [usize; 3] = places(TAGGED_LEN, V4_LEN);
+        const TAGGED_V6: [usize; 3] = places(TAGGED_LEN, V6_LEN);
         let is_v4 = whose.0.remote.is_v4();
-        let (network_at, payload_at) = (skeletons.network_at(), skeletons.payload_at(is_v4));
-        let transport_at = payload_at - TCP_LEN;
-        let len = |from: usize| u16::try_from(end - from).unwrap_or(u16::MAX);
-        if is_v4 && matches!(checks, Checks::Here | Checks::Nobody) {
-            let sum = Sum::ZERO
-                .with_u16(self.network_sum)
-                .with_u16(len(network_at));
-            put(frame, network_at + 10, &sum.checksum().to_be_bytes());
+        let (skeleton, frame) = (skeletons.of(is_v4), &mut frame[..end]);
+        // Each with places that the compiler knows: none is checked.
+        match (is_v4, skeletons.vlan) {
+            (true, 0) => {
+                self.write_at::<{ V4[0] }, { V4[1] }, { V4[2] }>(
+                    frame, skeleton, whose, numbers, checks,
+                );
+            }
+            (false, 0) => {
+                self.write_at::<{ V6[0] }, { V6[1] }, { V6[2] }>(
+                    frame, skeleton, whose, numbers, checks,
+                );
+            }
+            (true, _) => {
+                self.write_at::<{ TAGGED_V4[0] }, { TAGGED_V4[1] }, { TAGGED_V4[2] }>(
+                    frame, skeleton, whose, numbers, checks,
+                );
+            }
+            (false, _) => {
+                self.write_at::<{ TAGGED_V6[0] }, { TAGGED_V6[1] }, { TAGGED_V6[2] }>(
+                    frame, skeleton, whose, numbers, checks,
+                );
+            }
         }
+    }
+
+    /// As [`Template::write`], where the IP header, TCP's and the payload begin at such places.
+    #[inline]
+    fn write_at<const NETWORK: usize, const TRANSPORT: usize, const PAYLOAD: usize>(
+        &self,
+        frame: &mut [u8],
+        skeleton: &[u8; LEN_MAX],
+        (tuple, mac): (&FourTuple, Mac),
+        numbers: &Numbers,
+        checks: Checks,
+    ) {
+        let (headers, payload) = frame
+            .split_first_chunk_mut::<PAYLOAD>()
+            .expect("room for any frame");
+        headers.copy_from_slice(&skeleton[..PAYLOAD]);
+        put(headers, 0, &mac.0);
+        put_tuple(headers, NETWORK, TRANSPORT, tuple);
+        let len = |before: usize| u16::try_from(payload.len() + before).unwrap_or(u16::MAX);
+        let segment_len = len(TCP_LEN);
+        if TRANSPORT - NETWORK == V4_LEN {
+            let len = len(V4_LEN + TCP_LEN);
+            put(headers, NETWORK + 2, &len.to_be_bytes());
+            if matches!(checks, Checks::Here | Checks::Nobody) {
+                let sum = Sum::ZERO.with_u16(self.network_sum).with_u16(len);
+                put(headers, NETWORK + 10, &sum.checksum().to_be_bytes());
+            }
+        } else {
+            put(headers, NETWORK + 4, &segment_len.to_be_bytes());
+        }
+        let segment = &mut headers[TRANSPORT..];
+        put(segment, 4, &numbers.seq.0.to_be_bytes());
+        put(segment, 8, &numbers.ack.0.to_be_bytes());
+        segment[13] = numbers.flags.0;
+        put(segment, 14, &numbers.window.to_be_bytes());
+        put(segment, 24, &numbers.timestamps.value.to_be_bytes());
+        put(segment, 28, &numbers.timestamps.echo.to_be_bytes());
         let pseudo = Sum::ZERO.with_u16(self.pseudo_sum);
         let checksum = match checks {
             Checks::Nobody => return,
             Checks::Segments => pseudo.folded(),
-            Checks::Card => pseudo.with_u16(len(transport_at)).folded(),
+            Checks::Card => pseudo.with_u16(segment_len).folded(),
             Checks::Here => pseudo
-                .with_u16(len(transport_at))
+                .with_u16(segment_len)
                 .with_u16(self.header_sum)
                 .and(numbers.sum())
-                .with(&frame[payload_at..end])
+                .with(payload)
                 .checksum(),
         };
-        put(frame, transport_at + 16, &checksum.to_be_bytes());
+        put(segment, 16, &checksum.to_be_bytes());
     }
+}
+
+/// Where the IP header, TCP's and the payload begin.
+const fn places(link_len: usize, network_len: usize) -> [usize; 3] {
+    let transport_at = link_len + network_len;
+    [link_len, transport_at, transport_at + TCP_LEN]
+}
+
+/// Fills in whose headers they are.
+#[inline]
+fn put_tuple(headers: &mut [u8], network_at: usize, transport_at: usize, tuple: &FourTuple) {
+    if transport_at - network_at == V4_LEN {
+        put(headers, network_at + 12, &tuple.local.v4_octets());
+        put(headers, network_at + 16, &tuple.remote.v4_octets());
+    } else {
+        put(headers, network_at + 8, &tuple.local.octets());
+        put(headers, network_at + 24, &tuple.remote.octets());
+    }
+    put(headers, transport_at, &tuple.local_port.to_be_bytes());
+    put(headers, transport_at + 2, &tuple.remote_port.to_be_bytes());
 }
 
 #[cfg(test)]

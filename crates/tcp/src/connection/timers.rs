@@ -28,6 +28,7 @@ impl Connection {
 
     /// Sees to all whose time has come.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
+        self.stir();
         let now = shared.now;
         if self.timers.ack_at <= now {
             self.timers.ack_at = Instant::NEVER;
@@ -65,37 +66,43 @@ impl Connection {
         if self.send.nxt == self.send.una {
             self.timers.waiting = Waiting::None;
             self.timers.send_at = Instant::NEVER;
-            self.timers.stuck_since = Instant::NEVER;
+            self.recovery.stuck_since = Instant::NEVER;
             return;
         }
-        let now = shared.now;
-        self.timers.stuck_since = self.timers.stuck_since.min(now);
-        let rto = self.rtt.timeout(shared.rto_min_us);
-        if self.may_probe_tail() {
-            let mut wait = 2 * u64::from(self.rtt.smoothed);
-            if self.recovery.pipe <= u32::from(self.mss()) {
-                // The acknowledgment of a single segment may be delayed.
-                wait += shared.rto_min_us;
-            } else {
-                wait += 2000;
-            }
-            self.timers.waiting = Waiting::Tail;
-            self.timers.send_at = now.after(wait.min(rto));
-            return;
-        }
-        self.timers.waiting = Waiting::Acknowledgment;
-        self.timers.send_at = now.after(rto);
+        self.recovery.stuck_since = self.recovery.stuck_since.min(shared.now);
+        let recovery = &self.recovery;
+        let is_well = self.is_open()
+            && recovery.phase == Phase::Open
+            && recovery.sacked == 0
+            && recovery.probe.is_none();
+        self.wait_for_acknowledgment(shared, is_well, recovery.pipe <= u32::from(self.mss()));
     }
 
+    /// Sets the timer for sending while something is on its way: a single segment or more, and with
+    /// nothing known to be wrong, or not.
     #[inline]
-    fn may_probe_tail(&self) -> bool {
-        self.is_open()
+    pub(super) fn wait_for_acknowledgment(
+        &mut self,
+        shared: &Shared,
+        is_well: bool,
+        is_single: bool,
+    ) {
+        let rto = self.rtt.timeout(shared.rto_min_us);
+        let may_probe_tail = is_well
             && self.signs.has(Signs::SACK)
-            && self.recovery.phase == Phase::Open
-            && self.recovery.sacked == 0
-            && self.recovery.probe.is_none()
             && self.rtt.smoothed > 0
-            && self.rtt.backoffs() == 0
+            && self.rtt.backoffs() == 0;
+        let (waiting, wait) = match may_probe_tail {
+            true => {
+                // The acknowledgment of a single segment may be delayed.
+                let slack = if is_single { shared.rto_min_us } else { 2000 };
+                let wait = 2 * u64::from(self.rtt.smoothed) + slack;
+                (Waiting::Tail, wait.min(rto))
+            }
+            false => (Waiting::Acknowledgment, rto),
+        };
+        self.timers.waiting = waiting;
+        self.timers.send_at = shared.now.after(wait);
     }
 
     /// RFC 6298, section 5, and RFC 8985, section 6.3.
@@ -124,7 +131,7 @@ impl Connection {
 
     /// Whether nothing was acknowledged for too long. It is given up then.
     fn gives_up(&mut self, shared: &mut Shared) -> bool {
-        let stuck_for = shared.now.micros_since(self.timers.stuck_since);
+        let stuck_for = shared.now.micros_since(self.recovery.stuck_since);
         let limit = micros(shared.config.user_timeout);
         let is_opening = matches!(self.state, State::SynSent | State::SynReceived);
         let most = match self.signs.has(Signs::PASSIVE) {

@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use super::Stack;
-use super::frames::Before;
+use crate::connection::Signs;
 use crate::nic::{BURST_LEN, Frame, Nic};
 use crate::table::Hash;
 use crate::wire::glance::Glance;
@@ -26,22 +26,30 @@ pub(super) struct Sight {
 impl Stack {
     /// Takes the frames of a burst in, in their order.
     pub(super) fn take_burst(&mut self, nic: &impl Nic, count: usize) {
+        if self.connections.len() <= FEW {
+            for number in 0..count {
+                let sight = self.look_at(nic.frame(number));
+                self.take_seen(nic, number, sight.as_ref());
+            }
+            return;
+        }
         let mut sights = std::mem::take(&mut self.sights);
         sights.clear();
         sights.extend((0..count).map(|number| self.look_at(nic.frame(number))));
-        if self.connections.len() > FEW {
-            self.fetch(&sights);
-        }
+        self.fetch(&sights);
         for (number, sight) in sights.iter().enumerate() {
-            let is_taken = match sight {
-                Some(sight) => self.take_ordinary(number, sight),
-                None => false,
-            };
-            if !is_taken {
-                self.take_frame(nic, number);
-            }
+            self.take_seen(nic, number, sight.as_ref());
         }
         self.sights = sights;
+    }
+
+    /// Takes in a frame that was looked at.
+    #[inline]
+    fn take_seen(&mut self, nic: &impl Nic, number: usize, sight: Option<&Sight>) {
+        let is_taken = sight.is_some_and(|sight| self.take_ordinary(number, sight));
+        if !is_taken {
+            self.take_frame(nic, number);
+        }
     }
 
     #[inline]
@@ -95,16 +103,21 @@ impl Stack {
             return false;
         };
         let connection = &mut self.connections[index as usize];
-        let before = Before::of(connection, &self.shared);
         let frame = u16::try_from(number).expect("within a burst");
-        if !connection.arrives_ordinary(&mut self.shared, frame, glance) {
+        let had_fresh = connection.has_fresh();
+        if connection.signs.has(Signs::WANTS_ROOM)
+            || !connection.arrives_ordinary(&mut self.shared, frame, glance)
+        {
             return false;
         }
         let counters = &mut self.shared.counters;
         counters.frames_received += 1;
         counters.segments_received += 1;
-        if self.note_news(index, &before) {
+        if glance.len > 0 {
             self.list_ready(index);
+            if !had_fresh {
+                self.fresh.push(index);
+            }
         }
         self.list_to_emit(index);
         true

@@ -294,7 +294,14 @@ impl Stack {
             // It is gone.
             return true;
         }
-        if self.connections[index as usize].path.mac.is_none() && !self.find_mac(index) {
+        let connection = &mut self.connections[index as usize];
+        if connection.signs.has(Signs::CALM) && connection.has_nothing_due() {
+            // Its reply has left already.
+            connection.signs.clear(Signs::LISTED_TO_EMIT);
+            self.set_timer(index);
+            return true;
+        }
+        if connection.path.mac.is_none() && !self.find_mac(index) {
             return true;
         }
         let connection = &mut self.connections[index as usize];

@@ -71,13 +71,11 @@ impl Sum {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "folded to 16 bits")]
     pub fn folded(self) -> u16 {
-        let mut sum = self.0;
-        // At most 33 bits are left, then 18, 17 and 16.
-        sum = (sum >> 32) + (sum & 0xffff_ffff);
-        sum = (sum >> 16) + (sum & 0xffff);
-        sum = (sum >> 16) + (sum & 0xffff);
-        sum = (sum >> 16) + (sum & 0xffff);
-        u16::from_be(sum as u16)
+        // Half is added to half, and what that carries to the end.
+        let (sum, carries) = (self.0 as u32).overflowing_add((self.0 >> 32) as u32);
+        let sum = sum + u32::from(carries);
+        let both = sum.wrapping_add(sum.rotate_left(16));
+        u16::from_be((both >> 16) as u16)
     }
 
     /// What is written into a header: the sum inverted.
