@@ -380,7 +380,7 @@ impl Worker {
     /// Lists a session again whose request waits for memory.
     fn list_for_memory(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.sessions.get(id) {
-            session.waits_since_ms.get_or_insert(now.since_start_ms);
+            session.wait_for_memory(now.since_start_ms);
             if !session.is_listed {
                 session.is_listed_for_memory = true;
                 self.waiting_for_memory += 1;

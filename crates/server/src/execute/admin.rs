@@ -80,7 +80,7 @@ impl Answers<'_> {
                 Outcome::Done
             }
             Report::Dump(dump) => {
-                request.session.dump = Some(dump);
+                request.session.dump = Some(Box::new(dump));
                 stats::produce(
                     self.shared,
                     self.now,

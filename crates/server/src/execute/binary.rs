@@ -200,7 +200,7 @@ impl Answers<'_> {
             }
             Report::Dump(dump) if dump.is_of_items() => self.refuse(asked, Status::KeyNotFound),
             Report::Dump(dump) => {
-                request.session.dump = Some(dump.packed(asked));
+                request.session.dump = Some(Box::new(dump.packed(asked)));
                 stats::produce(
                     self.shared,
                     self.now,

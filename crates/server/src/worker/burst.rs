@@ -139,7 +139,7 @@ impl Worker {
                 pause: Pause::NeedsMore,
                 outcome: Outcome::Done,
                 gives_up: session
-                    .waits_since_ms
+                    .waits_since_ms()
                     .is_some_and(|since| now.since_start_ms - since >= WAIT_MS_MAX),
                 lets_others: false,
             };
@@ -286,7 +286,7 @@ impl Worker {
         session.is_active = false;
         if visit.executed > 0 {
             session.note_request(now.unix);
-            session.waits_since_ms = None;
+            session.wait_no_more();
         }
         let everything = visit.executed == visit.planned;
         if everything && visit.leaves_nothing() && session.awaits_input() {
@@ -393,7 +393,7 @@ impl Worker {
             return;
         };
         let input = Active { id, start, end };
-        session.waits_since_ms.get_or_insert(now.since_start_ms);
+        session.wait_for_memory(now.since_start_ms);
         session.stalled_since_ms = now.since_start_ms;
         if self.keep_in_block(input) {
             self.list_for_memory(id, now);
@@ -454,6 +454,7 @@ impl Worker {
         };
         self.pool.bytes_mut(&block)[..len].copy_from_slice(&self.input.bytes()[start..end]);
         if let Some(session) = self.sessions.get(id) {
+            let len = u32::try_from(len).expect("within the input buffer");
             session.leftover = Some(Leftover { block, len });
         } else {
             self.pool.give_back(block);

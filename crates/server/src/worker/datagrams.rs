@@ -174,7 +174,7 @@ impl Worker {
         };
         if goes_on {
             if outcome == Outcome::Wait {
-                session.waits_since_ms.get_or_insert(now.since_start_ms);
+                session.wait_for_memory(now.since_start_ms);
             }
             session.is_active = true;
             self.input.active.push_back(Active { id, start, end });
@@ -184,7 +184,7 @@ impl Worker {
         session.release(&mut self.pool);
         session.discards_value = false;
         session.skips_keys = false;
-        session.waits_since_ms = None;
+        session.wait_no_more();
         let Some(datagram) = session.datagram.as_deref_mut() else {
             return;
         };

@@ -119,7 +119,7 @@ impl Worker {
         }
         let mut len = 0;
         if let Some(leftover) = session.leftover.take() {
-            len = leftover.len;
+            len = leftover.len as usize;
             room[..len].copy_from_slice(&self.pool.bytes(&leftover.block)[..len]);
             self.pool.give_back(leftover.block);
         }
@@ -146,7 +146,7 @@ impl Worker {
             let shared = &self.shared;
             let is_usual = has_lane
                 && session.datagram.is_none()
-                && session.waits_since_ms.is_none()
+                && session.waits_since_ms().is_none()
                 && self.lane.take(
                     &mut session.parser,
                     input,
