@@ -64,6 +64,9 @@ const PLANNED_LEN: usize = size_of::<Planned>() + size_of::<Op>();
 /// Connections in a burst at most.
 const VISITS_MAX: usize = BURST_LEN;
 
+/// Sessions from which on they do not all stay in a core's own cache.
+const SESSIONS_MIN: usize = 256;
+
 /// The longest sleep: what happens once a second happens in time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -303,6 +306,12 @@ impl Worker {
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
         let timeout = self.timeout();
         let ready = self.poller.wait(events, timeout, || self.store.park())?;
+        if self.sessions.places() >= SESSIONS_MIN {
+            // They lie in none of the caches: memory fetches all at a time.
+            for event in ready.clone() {
+                self.sessions.touch(session_id(event.token));
+            }
+        }
         for event in ready {
             if event.token == WAKER_TOKEN {
                 self.shared.waker(self.index).drain();

@@ -8,19 +8,12 @@ use crate::clock::Now;
 use crate::connections::Activity;
 use crate::execute::Outcome;
 use crate::reply_queue::Drained;
-use crate::session::{Session, SessionId};
+use crate::session::SessionId;
 use crate::stats;
-
-/// Sessions that it is worthwhile to fetch together, and so many at most; and how many there are where
-/// they do not all stay in a core's own cache anyway.
-const FETCH_MIN: usize = 4;
-const FETCH_MAX: usize = 64;
-const SESSIONS_MIN: usize = 256;
 
 impl Worker {
     /// Looks after every session that is listed, as far as the input buffer has room.
     pub(super) fn receive(&mut self, now: Now) {
-        self.fetch_sessions();
         let has_lane = self.has_lane();
         for _ in 0..self.ready.len() {
             if self.input.room().is_none() {
@@ -41,17 +34,6 @@ impl Worker {
             }
             self.receive_from(id, has_lane);
         }
-    }
-
-    /// Has memory fetch the sessions that are served next, all at a time: with many connections they
-    /// lie in none of the caches.
-    fn fetch_sessions(&self) {
-        if self.ready.len() < FETCH_MIN || self.sessions.places() < SESSIONS_MIN {
-            return;
-        }
-        let next = self.ready.iter().take(FETCH_MAX);
-        let next = next.filter_map(|&id| self.sessions.at_place_of(id));
-        next.for_each(Session::touch);
     }
 
     /// Sends what has been waiting, if anything has. True where the session may go on.

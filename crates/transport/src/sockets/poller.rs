@@ -252,7 +252,10 @@ impl Poller {
         events: &'e mut Events,
         timeout: Duration,
         before_sleep: S,
-    ) -> io::Result<impl Iterator<Item = Readiness> + use<'e, S>> {
+    ) -> io::Result<impl Iterator<Item = Readiness> + Clone + use<'e, S>> {
+        events.userspace.clear();
+        #[cfg(feature = "simulated")]
+        events.simulated.clear();
         let ready: &[Event] = match (&self.set, &self.host) {
             (Set::Kernel(epoll), None) => {
                 if !timeout.is_zero() {
@@ -279,9 +282,9 @@ impl Poller {
         };
         let ready = ready.iter().map(readiness);
         let ready = ready.filter(|ready| ready.token != CARD_TOKEN);
-        let ready = ready.chain(events.userspace.drain(..));
+        let ready = ready.chain(events.userspace.iter().copied());
         #[cfg(feature = "simulated")]
-        let ready = ready.chain(events.simulated.drain(..));
+        let ready = ready.chain(events.simulated.iter().copied());
         Ok(ready)
     }
 }
