@@ -37,6 +37,20 @@ impl Sum {
         Sum(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
+    /// As [`Sum::with`], of so many bytes, a multiple of four, that no loop is needed.
+    #[inline(always)]
+    pub(super) fn with_array<const LEN: usize>(self, bytes: &[u8; LEN]) -> Sum {
+        const { assert!(LEN.is_multiple_of(4)) };
+        let mut sum = self.0;
+        let mut at = 0;
+        while at < LEN {
+            let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+            sum += u64::from(u32::from_ne_bytes(word));
+            at += 4;
+        }
+        Sum(sum)
+    }
+
     /// The sum with a number's.
     #[inline]
     pub fn with_u16(self, number: u16) -> Sum {
@@ -120,6 +134,12 @@ mod tests {
         #[test]
         fn it_is_as_defined(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(Sum::of(&bytes).folded(), defined(&bytes));
+        }
+
+        #[test]
+        fn arrays_count_as_their_bytes(bytes in any::<[u8; 20]>(), before in any::<u16>()) {
+            let before = Sum::ZERO.with_u16(before);
+            prop_assert_eq!(before.with_array(&bytes), before.with(&bytes));
         }
 
         #[test]

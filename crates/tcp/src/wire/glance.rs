@@ -54,18 +54,20 @@ impl Glance {
         }
         let (addresses, transport_at, end) = match EtherType(u16_at(head, 12)) {
             EtherType::IPV4 => {
-                let packet = &head[LINK_LEN..LINK_LEN + V4_LEN];
+                let packet: &[u8; V4_LEN] = head[LINK_LEN..].first_chunk()?;
                 let is_whole = u16_at(packet, 6) & 0xbfff == 0;
                 if packet[0] != V4_NO_OPTIONS || !is_whole || packet[9] != Protocol::TCP.0 {
                     return None;
                 }
-                if !is_verified && !Sum::of(packet).is_right() {
+                if !is_verified && !Sum::ZERO.with_array(packet).is_right() {
                     return None;
                 }
-                let source = Address::v4(u32_at(packet, 12).to_be_bytes());
-                let destination = Address::v4(u32_at(packet, 16).to_be_bytes());
+                let (source, destination) = (u32_at(packet, 12), u32_at(packet, 16));
+                let pseudo = Sum::ZERO.with_u32(source).with_u32(destination);
+                let source = Address::v4(source.to_be_bytes());
+                let destination = Address::v4(destination.to_be_bytes());
                 let end = LINK_LEN + usize::from(u16_at(packet, 2));
-                ((source, destination, &packet[12..]), LINK_LEN + V4_LEN, end)
+                ((source, destination, pseudo), LINK_LEN + V4_LEN, end)
             }
             EtherType::IPV6 => {
                 let packet: &[u8; V6_LEN] = bytes[LINK_LEN..].first_chunk()?;
@@ -79,13 +81,15 @@ impl Glance {
                     return None;
                 }
                 let end = LINK_LEN + V6_LEN + usize::from(u16_at(packet, 4));
-                ((source, destination, &packet[8..]), LINK_LEN + V6_LEN, end)
+                let octets: &[u8; 32] = packet[8..].first_chunk()?;
+                let pseudo = Sum::ZERO.with_array(octets);
+                ((source, destination, pseudo), LINK_LEN + V6_LEN, end)
             }
             _ => return None,
         };
-        let (source, destination, octets) = addresses;
+        let (source, destination, pseudo) = addresses;
         let segment = bytes.get(transport_at..end)?;
-        let header: &[u8; TCP_LEN] = segment.first_chunk()?;
+        let (header, payload) = segment.split_first_chunk::<TCP_LEN>()?;
         // The length of the header, no reserved bits, and of the flags none but these.
         let is_plain = usize::from(header[12]) == (TCP_LEN / 4) << 4
             && Flags(header[13] & !Flags::PSH.0) == Flags::ACK
@@ -95,8 +99,8 @@ impl Glance {
         }
         if !is_verified {
             let len = u16::try_from(segment.len()).ok()?;
-            let pseudo = Sum::of(octets).with_u16(u16::from(Protocol::TCP.0));
-            if !pseudo.with_u16(len).with(segment).is_right() {
+            let sum = pseudo.with_u16(u16::from(Protocol::TCP.0)).with_u16(len);
+            if !sum.with_array(header).with(payload).is_right() {
                 return None;
             }
         }
