@@ -138,11 +138,13 @@ impl Connection {
     }
 
     /// RFC 9293, section 3.10.7.4: from a segment that is not older than that of the last update,
-    /// and acknowledges nothing less than what is known to have arrived.
+    /// and acknowledges nothing less than what is known to have arrived. One that acknowledges more
+    /// than was known counts also where others have overtaken it: the window is to be counted from
+    /// what it acknowledges, so it is called before that is noted.
     #[inline]
     pub(super) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) {
         let send = &mut self.send;
-        let is_newer = send.wl1 < seq || send.wl1 == seq && send.wl2 <= ack;
+        let is_newer = ack > send.una || send.wl1 < seq || send.wl1 == seq && send.wl2 <= ack;
         if is_newer && ack >= send.una {
             let window = u32::from(window) << send.shift;
             if window > 0 && send.window == 0 && self.timers.waiting == Waiting::Window {
@@ -366,7 +368,11 @@ impl Connection {
         let mut id = self.send.head;
         while !id.is_none() && shared.buffers[id].marks.has(Marks::SENT) {
             self.recovery.change(&mut shared.buffers[id], |buffer| {
-                buffer.marks.clear(Marks::SACKED);
+                // When it arrived was measured: heard of again, it says nothing of the path.
+                if buffer.marks.has(Marks::SACKED) {
+                    buffer.marks.clear(Marks::SACKED);
+                    buffer.marks.set(Marks::RETRANSMITTED);
+                }
                 buffer.marks.set(Marks::LOST);
             });
             id = shared.buffers[id].next;

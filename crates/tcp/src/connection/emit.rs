@@ -59,7 +59,7 @@ impl Connection {
             self.signs.clear(Signs::PROBE);
         }
         if self.signs.has(Signs::ACK_NOW) {
-            self.send_segment(shared, nic, self.bare(self.send.nxt))?;
+            self.send_segment(shared, nic, self.bare(self.acceptable()))?;
         } else if self.signs.has(Signs::ACK_LATER) && self.timers.ack_at == Instant::NEVER {
             self.timers.ack_at = shared.now + shared.config.ack_delay;
         }
@@ -287,6 +287,18 @@ impl Connection {
             if had.0 == Waiting::Acknowledgment && self.timers.send_at > had.1 {
                 (self.timers.waiting, self.timers.send_at) = had;
             }
+        }
+    }
+
+    /// The number of a segment without text that the peer takes for one within its window: the next
+    /// to be sent. Where the peer has taken back part of a window that it had offered, and more than
+    /// what its scaling may cut off or a FIN takes, that is where the window ends, lest two sides
+    /// that have both sent too much refuse all that the other says.
+    fn acceptable(&self) -> SeqNumber {
+        let (nxt, edge) = (self.send.nxt, self.send.una + self.send.window);
+        match self.is_open() && nxt.since(edge) > 1 << self.send.shift {
+            true => edge,
+            false => nxt,
         }
     }
 

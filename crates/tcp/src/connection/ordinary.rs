@@ -240,11 +240,11 @@ impl Connection {
         );
         shared.buffers.free(id);
         (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
-        send.una = ack;
+        self.update_window(glance.seq, ack, glance.window);
+        self.send.una = ack;
         self.rtt.measured(shared.now.micros_since(sent_at));
         self.timers.waiting = Waiting::None;
         self.timers.send_at = Instant::NEVER;
-        self.update_window(glance.seq, ack, glance.window);
         self.grow_window(shared, len);
         true
     }
@@ -267,7 +267,7 @@ impl Connection {
         ack: SeqNumber,
         window: u16,
     ) -> bool {
-        let (send, recovery) = (&mut self.send, &mut self.recovery);
+        let (send, recovery) = (&self.send, &self.recovery);
         let id = send.head;
         let is_calm = recovery.phase == Phase::Open && recovery.probe.is_none();
         if ack != send.nxt || id.is_none() || id != send.tail || !send.unsent.is_none() || !is_calm
@@ -279,6 +279,8 @@ impl Connection {
             return false;
         }
         shared.buffers.free(id);
+        self.update_window(seq, ack, window);
+        let (send, recovery) = (&mut self.send, &mut self.recovery);
         (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
         send.una = ack;
         recovery.fack = ack;
@@ -291,7 +293,6 @@ impl Connection {
         self.timers.waiting = Waiting::None;
         self.timers.send_at = Instant::NEVER;
         recovery.stuck_since = Instant::NEVER;
-        self.update_window(seq, ack, window);
         self.grow_window(shared, buffer.seq_len());
         true
     }

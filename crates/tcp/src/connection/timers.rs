@@ -120,7 +120,8 @@ impl Connection {
         self.mark_all_lost(shared);
         self.rtt.back_off();
         // A path that swallows long packets without a word lets shorter ones pass (RFC 4821).
-        if matches!(self.rtt.backoffs(), 2 | 4) && self.is_open() {
+        let backoffs = self.rtt.backoffs();
+        if backoffs > 0 && backoffs.is_multiple_of(2) && self.is_open() {
             self.suspect_mtu(shared);
         }
         let in_flight = self.send.nxt.since(self.send.una);
