@@ -63,6 +63,9 @@ impl Stack {
         self.shared.counters.frames_received += 1;
         let Frame { bytes, is_verified } = nic.frame(number);
         let is_verified = is_verified || self.shared.config.trusts_link;
+        if self.take_usual_datagram(bytes, number, is_verified) {
+            return;
+        }
         if let Err(malformed) = self.try_frame(nic, bytes, number, is_verified) {
             let counters = &mut self.shared.counters;
             match malformed {
@@ -272,6 +275,37 @@ impl Stack {
         self.list_to_emit(index);
     }
 
+    /// Takes a datagram in that a glance shows and that is taken. False where it is something else;
+    /// nothing has changed then.
+    #[inline]
+    fn take_usual_datagram(&mut self, bytes: &[u8], number: usize, is_verified: bool) -> bool {
+        let (own, config) = (self.shared.features.mac, &self.shared.config);
+        let Some(glance) = udp::Glance::at(bytes, own, is_verified) else {
+            return false;
+        };
+        let udp::Glance {
+            mac,
+            tuple,
+            start,
+            len,
+        } = glance;
+        let is_taken = self.datagrams_at.contains(&tuple.local_port)
+            && tuple.remote_port != 0
+            && config.is_own(tuple.local)
+            && config.takes_from(tuple.remote);
+        if is_taken {
+            self.shared.counters.datagrams_received += 1;
+            self.datagrams.push_back(Datagram {
+                tuple,
+                link: Link { mac, vlan: 0 },
+                frame: u16::try_from(number).expect("within a burst"),
+                start,
+                len,
+            });
+        }
+        is_taken
+    }
+
     fn take_datagram(&mut self, packet: &Packet<'_>) -> Result<(), Malformed> {
         let header = udp::Header::read(packet.payload)?;
         let bytes = &packet.payload[..udp::HEADER_LEN + header.payload_len];
@@ -290,6 +324,8 @@ impl Stack {
             self.shared.counters.dropped_port += 1;
             return Ok(());
         }
+        let start = u16::try_from(packet.start + udp::HEADER_LEN).map_err(|_| Malformed::Length)?;
+        let len = u16::try_from(header.payload_len).map_err(|_| Malformed::Length)?;
         self.shared.counters.datagrams_received += 1;
         self.datagrams.push_back(Datagram {
             tuple: FourTuple {
@@ -299,9 +335,9 @@ impl Stack {
                 remote_port: header.source,
             },
             link: packet.link,
-            frame: packet.frame,
-            start: packet.start + udp::HEADER_LEN,
-            len: header.payload_len,
+            frame: u16::try_from(packet.frame).expect("within a burst"),
+            start,
+            len,
         });
         Ok(())
     }

@@ -136,8 +136,8 @@ impl Stack {
         }
     }
 
-    /// Writes a packet into a frame. `header_len` is that of TCP or UDP, whose checksum is filled
-    /// in; 0 where there is none of theirs.
+    /// Writes a packet into a frame. `header_len` is that of TCP, whose checksum is filled in; 0 where
+    /// there is none of its.
     pub(super) fn emit_packet(
         &mut self,
         nic: &mut impl Nic,
@@ -161,7 +161,7 @@ impl Stack {
             return false;
         };
         ethernet.write(frame);
-        // Of packets that are neither TCP nor UDP the card does not see to the checksums.
+        // Of packets that are not TCP's the card does not see to the checksums.
         let fills = self.shared.features.fills_checksums && header_len > 0;
         packet.write(&mut frame[network_at..], fills);
         write(&mut frame[transport_at..end]);
@@ -172,22 +172,19 @@ impl Stack {
                 transport: u8::try_from(transport_at).expect("58 at most"),
                 payload: u8::try_from(transport_at + header_len).expect("118 at most"),
                 is_ipv6: !is_v4,
-                is_udp: packet.protocol == Protocol::UDP,
+                is_udp: false,
             };
             offload = seal(packet, &mut frame[transport_at..end], &self.shared, layout);
         }
         nic.commit(end, offload);
         let counters = &mut self.shared.counters;
         counters.frames_sent += 1;
-        match packet.protocol {
-            Protocol::TCP => counters.segments_sent += 1,
-            Protocol::UDP => counters.datagrams_sent += 1,
-            _ => {}
-        }
+        counters.segments_sent += u64::from(packet.protocol == Protocol::TCP);
         true
     }
 
     /// Writes a datagram into a frame. `pieces` follow one another.
+    #[inline]
     pub(super) fn emit_datagram(
         &mut self,
         nic: &mut impl Nic,
@@ -195,26 +192,33 @@ impl Stack {
         tuple: &FourTuple,
         pieces: &[&[u8]],
     ) -> bool {
-        let payload_len = pieces.iter().map(|piece| piece.len()).sum();
-        let header = udp::Header {
-            source: tuple.local_port,
-            destination: tuple.remote_port,
-            payload_len,
-            checksum: 0,
+        let features = &self.shared.features;
+        let envelope = udp::Envelope {
+            source: features.mac,
+            destination: link.mac,
+            vlan: link.vlan,
+            tuple,
+            fills_checksums: features.fills_checksums,
+            trusts_link: self.shared.config.trusts_link,
         };
-        let len = udp::HEADER_LEN + payload_len;
-        let packet = ip::Header::new(tuple.local, tuple.remote, Protocol::UDP, len);
-        if packet.size() + len > usize::from(self.shared.features.mtu) {
+        let (network_at, mut at) = envelope.places();
+        let end = at + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        if end - network_at > usize::from(features.mtu) {
             return false;
         }
-        self.emit_packet(nic, link, &packet, udp::HEADER_LEN, |bytes| {
-            header.write(bytes);
-            let mut at = udp::HEADER_LEN;
-            for piece in pieces {
-                bytes[at..at + piece.len()].copy_from_slice(piece);
-                at += piece.len();
-            }
-        })
+        let Some(frame) = nic.slot().and_then(|slot| slot.get_mut(..end)) else {
+            self.shared.counters.dropped_no_slot += 1;
+            return false;
+        };
+        for piece in pieces {
+            frame[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        let offload = envelope.write(frame);
+        nic.commit(end, offload);
+        self.shared.counters.frames_sent += 1;
+        self.shared.counters.datagrams_sent += 1;
+        true
     }
 
     fn emit_control(&mut self, nic: &mut impl Nic, control: &Control) {

@@ -40,18 +40,23 @@ pub struct Readiness {
 pub struct Datagram {
     pub(super) tuple: FourTuple,
     pub(super) link: Link,
-    pub(super) frame: usize,
-    pub(super) start: usize,
-    pub(super) len: usize,
+    /// The frame's number in its burst.
+    pub(super) frame: u16,
+    /// Where in it the payload begins, and how many bytes it has.
+    pub(super) start: u16,
+    pub(super) len: u16,
 }
 
 impl Datagram {
     /// Its payload. Only before [`Stack::end`].
+    #[inline]
     pub fn bytes<'n>(&self, nic: &'n impl Nic) -> &'n [u8] {
-        &nic.frame(self.frame).bytes[self.start..][..self.len]
+        let (start, len) = (usize::from(self.start), usize::from(self.len));
+        &nic.frame(usize::from(self.frame)).bytes[start..][..len]
     }
 
     /// From where it came.
+    #[inline]
     pub fn source(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::from(self.tuple.remote), self.tuple.remote_port)
     }
@@ -132,6 +137,7 @@ impl Stack {
     }
 
     /// A datagram of this turn.
+    #[inline]
     pub fn next_datagram(&mut self) -> Option<Datagram> {
         self.datagrams.pop_front()
     }

@@ -1,9 +1,30 @@
 //! UDP datagrams (RFC 768).
+//!
+//! A frame that nothing unusual stands in has all fields at fixed places:
+//!
+//! ```text
+//! 0          14            34 (54)   42 (62)
+//! Ethernet   IPv4 (IPv6)   UDP       payload
+//! ```
+//! Such a frame is read at a [`Glance`], and frames are written as an [`Envelope`] and what is in it.
 
-use super::{Malformed, put, u16_at};
+use super::checksum::Sum;
+use super::ethernet::{self, EtherType};
+use super::ip::{self, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
+use super::{Address, Malformed, put, u16_at};
+use crate::nic::{Layout, Mac, Offload};
+use crate::table::FourTuple;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 8;
+
+/// Bytes of the Ethernet header without and with a VLAN tag.
+const LINK_LEN: usize = 14;
+const TAGGED_LEN: usize = 18;
+
+/// The first byte of an IPv4 header without options, and the upper half of that of IPv6.
+const V4_NO_OPTIONS: u8 = 0x45;
+const V6: u8 = 6;
 
 /// A datagram's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +41,7 @@ pub struct Header {
 
 impl Header {
     /// Reads the header of a datagram; the payload follows behind [`HEADER_LEN`] bytes.
+    #[inline]
     pub fn read(datagram: &[u8]) -> Result<Header, Malformed> {
         let head = datagram
             .first_chunk::<HEADER_LEN>()
@@ -37,6 +59,7 @@ impl Header {
     }
 
     /// Writes it to the beginning of a datagram.
+    #[inline]
     pub fn write(&self, datagram: &mut [u8]) {
         let len = u16::try_from(HEADER_LEN + self.payload_len).unwrap_or(u16::MAX);
         put(datagram, 0, &self.source.to_be_bytes());
@@ -46,24 +69,208 @@ impl Header {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A datagram at first sight: in a frame without VLAN tag, options and extension headers. What is no
+/// such frame, or has anything wrong with it, is left to the readers of each header, which find out
+/// what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glance {
+    /// From where it came.
+    pub(crate) mac: Mac,
+    pub(crate) tuple: FourTuple,
+    /// Where in the frame its payload begins, and how many bytes it has.
+    pub(crate) start: u16,
+    pub(crate) len: u16,
+}
 
-    #[test]
-    fn headers_are_read_as_they_were_written() {
-        let header = Header {
-            source: 1000,
-            destination: 11211,
-            payload_len: 3,
-            checksum: 7,
-        };
-        let mut bytes = [0; 12];
-        header.write(&mut bytes);
-        assert_eq!(Header::read(&bytes), Ok(header));
-        assert_eq!(Header::read(&bytes[..10]), Err(Malformed::Length));
-        bytes[5] = 7;
-        assert_eq!(Header::read(&bytes), Err(Malformed::Length));
-        assert_eq!(Header::read(&bytes[..7]), Err(Malformed::Length));
+impl Glance {
+    /// Looks at a frame. `None` where it is something else, is for somebody else, is broken or has
+    /// wrong checksums, of which `is_verified` says that they need not be looked at.
+    #[inline]
+    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<Glance> {
+        let head: &[u8; LINK_LEN + V4_HEADER_LEN] = bytes.first_chunk()?;
+        let mac = Mac([head[6], head[7], head[8], head[9], head[10], head[11]]);
+        if head[..6] != own.0 || mac.is_group() {
+            return None;
+        }
+        let packet = &bytes[LINK_LEN..];
+        match EtherType(u16_at(head, 12)) {
+            EtherType::IPV4 => {
+                let head: &[u8; V4_HEADER_LEN] = packet.first_chunk()?;
+                let is_whole = u16_at(head, 6) & 0x3fff == 0;
+                if head[0] != V4_NO_OPTIONS || !is_whole || head[9] != Protocol::UDP.0 {
+                    return None;
+                }
+                if !is_verified && !Sum::of(head).is_right() {
+                    return None;
+                }
+                let addresses = [
+                    Address::v4(*head[12..].first_chunk()?),
+                    Address::v4(*head[16..].first_chunk()?),
+                ];
+                let datagram = packet.get(V4_HEADER_LEN..usize::from(u16_at(head, 2)))?;
+                let sum = (!is_verified).then(|| Sum::of(&head[12..]));
+                Glance::behind::<{ LINK_LEN + V4_HEADER_LEN }>(datagram, mac, addresses, sum)
+            }
+            EtherType::IPV6 => {
+                let head: &[u8; V6_HEADER_LEN] = packet.first_chunk()?;
+                if head[0] >> 4 != V6 || head[6] != Protocol::UDP.0 {
+                    return None;
+                }
+                let addresses = [
+                    Address::v6(*head[8..].first_chunk()?),
+                    Address::v6(*head[24..].first_chunk()?),
+                ];
+                // None that are IPv4's may come in an IPv6 packet.
+                if addresses.into_iter().any(Address::is_v4) {
+                    return None;
+                }
+                let end = V6_HEADER_LEN + usize::from(u16_at(head, 4));
+                let datagram = packet.get(V6_HEADER_LEN..end)?;
+                let sum = (!is_verified).then(|| Sum::of(&head[8..]));
+                Glance::behind::<{ LINK_LEN + V6_HEADER_LEN }>(datagram, mac, addresses, sum)
+            }
+            _ => None,
+        }
+    }
+
+    /// Goes on with what stands behind IP's header, at byte `AT` of the frame. `sum` is that of the
+    /// addresses, where the checksum is to be looked at.
+    #[inline]
+    fn behind<const AT: usize>(
+        datagram: &[u8],
+        mac: Mac,
+        [remote, local]: [Address; 2],
+        sum: Option<Sum>,
+    ) -> Option<Glance> {
+        let header = Header::read(datagram).ok()?;
+        let len = HEADER_LEN + header.payload_len;
+        if let Some(sum) = sum
+            // IPv6 wants a checksum (RFC 8200, section 8.1), IPv4 allows to leave it out.
+            && (header.checksum != 0 || !remote.is_v4())
+        {
+            let sum = sum.with_u16(u16::from(Protocol::UDP.0));
+            let sum = sum.with_u16(u16::try_from(len).ok()?);
+            if !sum.with(&datagram[..len]).is_right() {
+                return None;
+            }
+        }
+        Some(Glance {
+            mac,
+            tuple: FourTuple {
+                local,
+                remote,
+                local_port: header.destination,
+                remote_port: header.source,
+            },
+            start: u16::try_from(AT + HEADER_LEN).ok()?,
+            len: u16::try_from(header.payload_len).ok()?,
+        })
     }
 }
+
+/// What stands in a frame before the payload of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Envelope<'t> {
+    /// Our MAC address, and that of the next station.
+    pub(crate) source: Mac,
+    pub(crate) destination: Mac,
+    /// 0 where there is no tag.
+    pub(crate) vlan: u16,
+    /// From the local end to the remote one.
+    pub(crate) tuple: &'t FourTuple,
+    /// The card fills in checksums.
+    pub(crate) fills_checksums: bool,
+    /// Nobody looks at that of UDP.
+    pub(crate) trusts_link: bool,
+}
+
+impl Envelope<'_> {
+    /// Where the IP header begins, and where the payload does.
+    #[inline]
+    pub(crate) fn places(&self) -> (usize, usize) {
+        let network_at = match self.vlan {
+            0 => LINK_LEN,
+            _ => TAGGED_LEN,
+        };
+        let network_len = match self.tuple.local.is_v4() {
+            true => V4_HEADER_LEN,
+            false => V6_HEADER_LEN,
+        };
+        (network_at, network_at + network_len + HEADER_LEN)
+    }
+
+    /// Writes it to the beginning of a frame in which the payload stands already, up to its end. Says
+    /// what is left to the card.
+    #[inline]
+    pub(crate) fn write(&self, frame: &mut [u8]) -> Offload {
+        // Each with lengths that the compiler knows: no place is checked, nothing is called.
+        match (self.tuple.local.is_v4(), self.vlan) {
+            (true, 0) => self.write_at::<14, 42>(frame),
+            (true, _) => self.write_at::<18, 46>(frame),
+            (false, 0) => self.write_at::<14, 62>(frame),
+            (false, _) => self.write_at::<18, 66>(frame),
+        }
+    }
+
+    #[inline]
+    fn write_at<const NETWORK_AT: usize, const PAYLOAD_AT: usize>(
+        &self,
+        frame: &mut [u8],
+    ) -> Offload {
+        let (head, payload) = frame
+            .split_first_chunk_mut::<PAYLOAD_AT>()
+            .expect("room for the headers");
+        let FourTuple {
+            local,
+            remote,
+            local_port,
+            remote_port,
+        } = *self.tuple;
+        let link = ethernet::Header {
+            destination: self.destination,
+            source: self.source,
+            vlan: self.vlan,
+            ether_type: EtherType::of(local),
+        };
+        link.write(head);
+        let len = HEADER_LEN + payload.len();
+        let packet = ip::Header::new(local, remote, Protocol::UDP, len);
+        packet.write(&mut head[NETWORK_AT..], self.fills_checksums);
+        let transport_at = PAYLOAD_AT - HEADER_LEN;
+        let header = Header {
+            source: local_port,
+            destination: remote_port,
+            payload_len: payload.len(),
+            checksum: 0,
+        };
+        header.write(&mut head[transport_at..]);
+        if self.trusts_link {
+            return Offload::None;
+        }
+        let sum = Sum::pseudo_header(local, remote, Protocol::UDP.0, len);
+        let (checksum, offload) = if self.fills_checksums {
+            let short = |at: usize| u8::try_from(at).expect("66 at most");
+            let layout = Layout {
+                network: short(NETWORK_AT),
+                transport: short(transport_at),
+                payload: short(PAYLOAD_AT),
+                is_ipv6: !local.is_v4(),
+                is_udp: true,
+            };
+            (sum.folded(), Offload::Checksum(layout))
+        } else {
+            let sum = sum.with(&head[transport_at..]).with(payload);
+            // Zero would mean that there is none.
+            let checksum = match sum.checksum() {
+                0 => 0xffff,
+                checksum => checksum,
+            };
+            (checksum, Offload::None)
+        };
+        put(head, transport_at + 6, &checksum.to_be_bytes());
+        offload
+    }
+}
+
+#[cfg(test)]
+mod tests;
