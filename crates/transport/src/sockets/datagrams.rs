@@ -36,29 +36,30 @@ enum End {
 
 /// Who sent a datagram, or says so, and the way back to there.
 #[derive(Clone, Copy, Debug)]
-pub struct Sender {
-    address: SocketAddr,
-    way: Way,
-}
+pub struct Sender(Way);
 
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// The kernel finds it.
-    Kernel,
+    Kernel(SocketAddr),
     /// The one that the datagram came.
     Userspace(Datagram),
 }
 
 impl Sender {
     /// The address from which the datagram came.
+    #[inline]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        match &self.0 {
+            Way::Kernel(address) => *address,
+            Way::Userspace(datagram) => datagram.source(),
+        }
     }
 
     /// The port at which the datagram came, where that is a stack's in user space.
     pub fn port(&self) -> Option<u16> {
-        match &self.way {
-            Way::Kernel => None,
+        match &self.0 {
+            Way::Kernel(_) => None,
             Way::Userspace(datagram) => Some(datagram.destination().port()),
         }
     }
@@ -66,19 +67,14 @@ impl Sender {
 
 impl From<SocketAddr> for Sender {
     fn from(address: SocketAddr) -> Sender {
-        Sender {
-            address,
-            way: Way::Kernel,
-        }
+        Sender(Way::Kernel(address))
     }
 }
 
 impl From<Datagram> for Sender {
+    #[inline]
     fn from(datagram: Datagram) -> Sender {
-        Sender {
-            address: datagram.source(),
-            way: Way::Userspace(datagram),
-        }
+        Sender(Way::Userspace(datagram))
     }
 }
 
@@ -160,6 +156,7 @@ impl Datagrams {
     }
 
     /// Receives a datagram into `room`.
+    #[inline]
     pub fn receive(&self, room: &mut [u8]) -> Arrived {
         match &self.end {
             End::Kernel(fd) => receive_from(fd, room),
@@ -178,11 +175,12 @@ impl Datagrams {
 
     /// Sends one datagram, made of `pieces`, to where another came from that was received here. What
     /// is not taken at the moment is lost, as a datagram may be anywhere.
+    #[inline]
     pub fn send(&self, pieces: [&[u8]; 2], to: &Sender) -> bool {
-        match (&self.end, &to.way) {
-            (End::Kernel(fd), _) => send_to(fd, pieces, to.address),
+        match (&self.end, &to.0) {
+            (End::Kernel(fd), _) => send_to(fd, pieces, to.address()),
             (End::Userspace(end), Way::Userspace(datagram)) => end.answer(datagram, pieces),
-            (End::Userspace(_), Way::Kernel) => false,
+            (End::Userspace(_), Way::Kernel(_)) => false,
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use coua_tcp::nic::{Features, Frame, Nic, Offload};
-use coua_tcp::stack::{ConnectionId, Failure, Received, Stack};
+use coua_tcp::stack::{ConnectionId, Datagram, Failure, Received, Stack};
 use coua_tcp::time::Instant;
 
 use super::af_xdp::XdpNic;
@@ -133,6 +133,17 @@ impl Card {
         bytes: &[u8],
     ) -> Result<usize, Failure> {
         whichever!(self, card => stack.send_now(card, id, bytes))
+    }
+
+    /// As [`Stack::answer`]. A long reply fills the card's queue; what has left makes room.
+    #[inline]
+    pub(super) fn answer(&mut self, stack: &mut Stack, to: &Datagram, pieces: [&[u8]; 2]) -> bool {
+        whichever!(self, card => {
+            if card.slot().is_none() {
+                card.flush();
+            }
+            stack.answer(card, to, &pieces)
+        })
     }
 
     /// As [`Stack::end`].

@@ -32,6 +32,7 @@ impl DatagramEnd {
     }
 
     /// Takes the next datagram of this turn into `room`.
+    #[inline]
     pub(crate) fn receive(&self, room: &mut [u8]) -> Arrived {
         let Host { stack, card, .. } = &mut *self.host.borrow_mut();
         let Some(datagram) = stack.next_datagram() else {
@@ -47,13 +48,10 @@ impl DatagramEnd {
     }
 
     /// Answers a datagram, also one of an earlier turn, with one made of `pieces`.
+    #[inline]
     pub(crate) fn answer(&self, to: &Datagram, pieces: [&[u8]; 2]) -> bool {
         let Host { stack, card, .. } = &mut *self.host.borrow_mut();
-        if card.slot().is_none() {
-            // A long reply fills the card's queue; what has left makes room.
-            card.flush();
-        }
-        stack.answer(card, to, &pieces)
+        card.answer(stack, to, pieces)
     }
 
     /// Sends a datagram that answers none, from a port at which datagrams are taken from then on.
