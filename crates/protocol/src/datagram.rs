@@ -17,6 +17,18 @@ pub const FRAME_LEN: usize = 8;
 /// has it, 1400, which fit Ethernet's.
 pub const PART_LEN: usize = 1400 - FRAME_LEN;
 
+/// How many datagrams a reply of `len` bytes takes, each with `part_len` bytes of it at most, which is
+/// not 0.
+#[inline]
+#[must_use]
+pub const fn parts(len: usize, part_len: usize) -> usize {
+    // Nearly all take one, which needs no division.
+    match len <= part_len {
+        true => (len > 0) as usize,
+        false => len.div_ceil(part_len),
+    }
+}
+
 /// A request's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -27,6 +39,7 @@ pub struct Frame {
 impl Frame {
     /// Reads a datagram: the frame, and what stands behind it, which is not empty. `None` where
     /// it is no request that is whole; such datagrams are not answered.
+    #[inline]
     #[must_use]
     pub fn read(datagram: &[u8]) -> Option<(Frame, &[u8])> {
         let (frame, request) = datagram.split_first_chunk::<FRAME_LEN>()?;
@@ -39,20 +52,22 @@ impl Frame {
 
     /// The reply's datagrams, each with `part_len` bytes of it at most, which is not 0: the frame and
     /// the part of each. What is beyond the 65535th is not in them.
+    #[inline]
     pub fn parts(
         self,
         reply: &[u8],
         part_len: usize,
     ) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
-        let count = u16::try_from(reply.len().div_ceil(part_len)).unwrap_or(u16::MAX);
+        let count = u16::try_from(parts(reply.len(), part_len)).unwrap_or(u16::MAX);
         let [i0, i1] = self.request_id.to_be_bytes();
         let [c0, c1] = count.to_be_bytes();
-        (0..count)
-            .zip(reply.chunks(part_len))
-            .map(move |(number, part)| {
-                let [n0, n1] = number.to_be_bytes();
-                ([i0, i1, n0, n1, c0, c1, 0, 0], part)
-            })
+        let mut rest = reply;
+        (0..count).map(move |number| {
+            let [n0, n1] = number.to_be_bytes();
+            let part;
+            (part, rest) = rest.split_at(rest.len().min(part_len));
+            ([i0, i1, n0, n1, c0, c1, 0, 0], part)
+        })
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use coua_protocol::datagram::{FRAME_LEN, Frame};
+use coua_protocol::datagram::{FRAME_LEN, Frame, parts};
 use coua_transport::sockets::Sender;
 
 /// Bytes of a reply at most. A longer one is not sent.
@@ -58,6 +58,7 @@ impl Datagram {
 
     /// Begins with what came from somebody. The request stands behind the bytes that are
     /// returned; `None` where it is none, or not one that is answered.
+    #[inline]
     pub fn begin(&mut self, bytes: &[u8], from: Sender, own_port: u16) -> Option<usize> {
         let (frame, request) = Frame::read(bytes)?;
         let port = from.address().port();
@@ -86,20 +87,34 @@ impl Datagram {
         true
     }
 
+    /// The reply as far as it has been gathered.
+    pub fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
     /// Where the reply goes.
-    pub fn from(&self) -> Sender {
-        self.from
+    #[inline]
+    pub fn from(&self) -> &Sender {
+        &self.from
     }
 
-    /// What sending the reply costs of an allowance, in bytes.
-    pub fn cost(&self) -> u64 {
-        let parts = self.reply.len().div_ceil(self.part_len) as u64;
-        self.reply.len() as u64 + parts * (FRAME_LEN as u64 + HEADERS_LEN)
+    /// One of 64 bits for whoever sent it: the same whenever he sends, and seldom another's.
+    pub fn sender_bit(&self) -> u64 {
+        let from = self.from.address();
+        let hash = hash(from.ip()).wrapping_add(u64::from(from.port()).wrapping_mul(SPREADING));
+        1 << (hash >> 58)
     }
 
-    /// The reply's datagrams: frame and part of each.
-    pub fn parts(&self) -> impl Iterator<Item = ([u8; FRAME_LEN], &[u8])> {
-        self.frame.parts(&self.reply, self.part_len)
+    /// What sending a reply of `len` bytes costs of an allowance, in bytes.
+    #[inline]
+    pub fn cost(&self, len: usize) -> u64 {
+        len as u64 + parts(len, self.part_len) as u64 * (FRAME_LEN as u64 + HEADERS_LEN)
+    }
+
+    /// The datagrams of a reply: frame and part of each.
+    #[inline]
+    pub fn parts<'r>(&self, reply: &'r [u8]) -> impl Iterator<Item = ([u8; FRAME_LEN], &'r [u8])> {
+        self.frame.parts(reply, self.part_len)
     }
 
     /// Makes room for the next datagram, and gives back what its reply took of the worker's `room`.
@@ -163,14 +178,22 @@ impl Allowances {
     }
 
     fn place(&mut self, address: IpAddr) -> &mut Allowance {
-        // Neighbours spread; who chooses addresses to collide harms those that he chose.
-        let hash = match address {
-            IpAddr::V4(address) => u64::from(address.to_bits()),
-            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
-        }
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &mut self.places[(hash >> 52) as usize]
+        // Who chooses addresses to collide harms those that he chose.
+        &mut self.places[(hash(address) >> 52) as usize]
     }
+}
+
+/// What numbers are multiplied with so that neighbours spread over the upper bits.
+const SPREADING: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A hash of an address, of IPv6 that of its network, whose upper bits are good.
+#[inline]
+fn hash(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    }
+    .wrapping_mul(SPREADING)
 }
 
 #[cfg(test)]
@@ -206,20 +229,28 @@ mod tests {
         let mut room = all;
         assert!(datagram.gather([&reply[..100], &reply[100..]].into_iter(), &mut room));
         assert_eq!(room, all - 3000);
+        assert_eq!(datagram.reply(), &reply[..]);
         assert_eq!(
-            datagram.parts().map(|part| part.1.len()).sum::<usize>(),
+            datagram
+                .parts(&reply)
+                .map(|part| part.1.len())
+                .sum::<usize>(),
             3000
         );
-        assert_eq!(datagram.cost(), 3000 + 3 * 36);
+        assert_eq!(datagram.cost(3000), 3000 + 3 * 36);
+        assert_eq!((datagram.cost(0), datagram.cost(1392)), (0, 1392 + 36));
         datagram.part_len = 1000;
-        assert_eq!((datagram.parts().count(), datagram.cost()), (3, 3 * 1036));
+        assert_eq!(
+            (datagram.parts(&reply).count(), datagram.cost(3000)),
+            (3, 3 * 1036)
+        );
         datagram.part_len = 999;
-        assert_eq!(datagram.parts().count(), 4);
+        assert_eq!(datagram.parts(&reply).count(), 4);
         datagram.clear(&mut room);
-        assert_eq!((datagram.parts().count(), room), (0, all));
+        assert_eq!((datagram.reply().len(), room), (0, all));
         assert!(!datagram.gather(std::iter::repeat_n(&reply[..], 1000), &mut room));
         assert!(!datagram.gather([&b"more"[..]].into_iter(), &mut room));
-        assert_eq!((datagram.parts().count(), room), (0, all));
+        assert_eq!((datagram.reply().len(), room), (0, all));
     }
 
     #[test]

@@ -261,9 +261,9 @@ impl Worker {
         self.accept(now);
         self.close_idle(now);
         self.unpark(now);
-        self.receive_datagrams_of_stack(now);
+        self.receive_datagrams_of_stack();
         self.receive(now);
-        self.receive_datagrams(now);
+        self.receive_datagrams();
         self.run_burst(now);
         self.poller.end_turn();
         self.tell_net_counters(now);

@@ -1,8 +1,9 @@
 //! Requests that come in UDP datagrams, and their replies.
 //!
 //! A datagram is served as a connection would be that says nothing else: it takes one of the
-//! worker's few sessions for datagrams, whose parser begins anew, and whose replies are gathered
-//! until the last of its requests has been executed.
+//! worker's few sessions for datagrams, whose parser begins anew, and whose replies leave together
+//! when the last of its requests has been executed. In the lane that is in one visit, and they leave
+//! from where they were written; else they are gathered.
 //!
 //! It comes by a socket, which keeps what is not received, or by the worker's own stack, which keeps
 //! nothing beyond a turn: what that has is received first, and what finds no room is given up.
@@ -19,6 +20,7 @@ use super::input::Active;
 use super::{Worker, listener_token};
 use crate::clock::Now;
 use crate::connections::Connection;
+use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
 use crate::execute::Outcome;
 use crate::server::Shared;
@@ -84,18 +86,45 @@ impl DatagramSockets {
     pub(super) fn note_readable(&mut self, number: usize) {
         self.readable.push(number);
     }
+
+    /// Sends the reply to a datagram, where its sender may be sent as much, and has its session serve
+    /// another.
+    #[inline]
+    pub(super) fn answer(
+        &mut self,
+        id: SessionId,
+        datagram: &Datagram,
+        reply: &[u8],
+        counters: &Counters,
+        now: Now,
+    ) {
+        self.vacant[datagram.socket].push(id);
+        if reply.is_empty() {
+            return;
+        }
+        let to = datagram.from();
+        let may = self.allowances.as_mut().is_none_or(|allowances| {
+            let cost = datagram.cost(reply.len());
+            allowances.take(to.address().ip(), cost, now.since_start_ms)
+        });
+        let socket = &self.sockets[datagram.socket];
+        let mut parts = datagram.parts(reply);
+        if !may || !parts.all(|(frame, part)| socket.send([&frame, part], to)) {
+            counters.udp_replies_dropped.add(1);
+        }
+    }
 }
 
 impl Worker {
     /// Receives datagrams as far as there is room and sessions are vacant.
-    pub(super) fn receive_datagrams(&mut self, now: Now) {
+    pub(super) fn receive_datagrams(&mut self) {
         while let Some(number) = self.datagrams.readable.pop() {
-            self.receive_from_socket(number, now);
+            self.receive_from_socket(number);
         }
     }
 
     /// Receives what the worker's own stack has: before connections take the room for input.
-    pub(super) fn receive_datagrams_of_stack(&mut self, now: Now) {
+    pub(super) fn receive_datagrams_of_stack(&mut self) {
         let DatagramSockets {
             sockets, readable, ..
         } = &mut self.datagrams;
@@ -103,44 +132,41 @@ impl Worker {
             return;
         };
         let number = readable.swap_remove(at);
-        self.receive_from_socket(number, now);
+        self.receive_from_socket(number);
         let lost = self.datagrams.sockets[number].discard();
         self.counters().udp_dropped.add(lost);
     }
 
-    fn receive_from_socket(&mut self, number: usize, now: Now) {
-        while let Some(id) = self.datagrams.vacant[number].pop() {
-            if !self.receive_datagram(number, id, now) {
-                self.datagrams.vacant[number].push(id);
-                break;
-            }
-        }
-    }
-
-    /// Receives one datagram for a vacant session. False where there is none, or no room.
-    fn receive_datagram(&mut self, number: usize, id: SessionId, now: Now) -> bool {
-        let socket = &self.datagrams.sockets[number];
-        let counters = self.shared.counters(self.index);
-        let Some(session) = self.sessions.get(id) else {
-            return false;
-        };
-        let Some(datagram) = session.datagram.as_deref_mut() else {
-            return false;
-        };
-        loop {
-            let Some(room) = self.input.datagram_room() else {
-                return false;
+    /// Receives datagrams for vacant sessions, for the lane where that takes them.
+    fn receive_from_socket(&mut self, number: usize) {
+        let has_lane = self.has_lane();
+        let shared = &*self.shared;
+        let counters = shared.counters(self.index);
+        let own_port = shared.udp_port();
+        let DatagramSockets {
+            sockets,
+            vacant,
+            allowances,
+            ..
+        } = &mut self.datagrams;
+        let (socket, vacant) = (&sockets[number], &mut vacant[number]);
+        while let Some(&id) = vacant.last() {
+            let (Some(session), Some(room)) = (self.sessions.get(id), self.input.datagram_room())
+            else {
+                return;
+            };
+            let Some(datagram) = session.datagram.as_deref_mut() else {
+                return;
             };
             let (len, from) = match socket.receive(room) {
                 Arrived::Datagram { len, from } => (len, from),
                 Arrived::Useless => continue,
-                Arrived::Nothing => return false,
+                Arrived::Nothing => return,
             };
             counters.bytes_read.add(len as u64);
-            if let Some(allowances) = &mut self.datagrams.allowances {
+            if let Some(allowances) = allowances {
                 allowances.credit(from.address().ip(), len);
             }
-            let own_port = self.shared.udp_port();
             // What fills the room may be the front of something longer.
             let request = match len < room.len() {
                 true => datagram.begin(&room[..len], from, own_port),
@@ -151,12 +177,17 @@ impl Worker {
                 continue;
             };
             counters.udp_requests.add(1);
-            let dialect = self.shared.settings.dialect;
-            session.parser = Parser::at_start_of(dialect, &room[start..len]);
-            session.is_active = true;
-            session.note_request(now.unix);
-            self.input.activate(id, start, len);
-            return true;
+            vacant.pop();
+            session.parser = Parser::at_start_of(shared.settings.dialect, &room[start..len]);
+            let input = self.input.occupy(id, start, len);
+            let bytes = self.input.bytes();
+            let is_in_lane = has_lane
+                && (self.lane.take(&mut session.parser, input, bytes, shared)
+                    || self.lane.pass(input));
+            if !is_in_lane {
+                session.is_active = true;
+                self.input.active.push_back(input);
+            }
         }
     }
 
@@ -190,25 +221,14 @@ impl Worker {
         };
         let counters = self.shared.counters(self.index);
         let is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
-        let cost = datagram.cost();
-        let to = datagram.from();
-        let may =
-            self.datagrams.allowances.as_mut().is_none_or(|allowances| {
-                allowances.take(to.address().ip(), cost, now.since_start_ms)
-            });
-        if is_answered && may {
-            let socket = &self.datagrams.sockets[datagram.socket];
-            for (frame, part) in datagram.parts() {
-                if !socket.send([&frame, part], &to) {
-                    counters.udp_replies_dropped.add(1);
-                    break;
-                }
+        let reply = match is_answered {
+            true => datagram.reply(),
+            false => {
+                counters.udp_replies_dropped.add(1);
+                &[]
             }
-        } else {
-            counters.udp_replies_dropped.add(1);
-        }
+        };
+        self.datagrams.answer(id, datagram, reply, counters, now);
         datagram.clear(&mut self.output.datagram_room);
-        let number = datagram.socket;
-        self.datagrams.vacant[number].push(id);
     }
 }

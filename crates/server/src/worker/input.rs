@@ -78,13 +78,7 @@ impl Input {
             .get_mut(self.filled..self.filled + DATAGRAM_INPUT_LEN)
     }
 
-    /// Makes bytes `from..len` of the room the input of a connection.
-    pub(super) fn activate(&mut self, id: SessionId, from: usize, len: usize) {
-        let input = self.occupy(id, from, len);
-        self.active.push_back(input);
-    }
-
-    /// As [`Input::activate`], for input that somebody else sees to.
+    /// Makes bytes `from..len` of the room the input of a connection, or datagram.
     #[inline]
     pub(super) fn occupy(&mut self, id: SessionId, from: usize, len: usize) -> Active {
         let start = self.filled + from;

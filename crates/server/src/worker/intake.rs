@@ -125,18 +125,10 @@ impl Worker {
         }
         if len > 0 {
             let input = self.input.occupy(id, 0, len);
-            let shared = &self.shared;
+            let bytes = self.input.bytes();
             let is_usual = has_lane
-                && session.datagram.is_none()
                 && session.waits_since_ms().is_none()
-                && self.lane.take(
-                    &mut session.parser,
-                    input,
-                    self.input.bytes(),
-                    &shared.store,
-                    &shared.settings.limits,
-                    shared.settings.requests_per_turn,
-                );
+                && (self.lane).take(&mut session.parser, input, bytes, &self.shared);
             if !is_usual {
                 session.is_active = true;
                 self.input.active.push_back(input);

@@ -1,11 +1,15 @@
 //! The usual visit, on a path of its own: a connection has sent nothing but whole `get`s and plain
-//! sets, and their replies are short.
+//! sets, or a datagram holds nothing else, and their replies are short.
 //!
 //! That is most of what a cache is asked, and it needs little of what a burst knows how to do. What
 //! comes is taken in here where it is found to be such, and looked up some keys at a time, so that
 //! the waiting times for memory overlap. A visit that turns out to be an unusual one when it is
 //! executed (a large value, no room for the reply, no memory for an item) goes the way of all others
 //! from that key on; what follows from a refusal is said there alone.
+//!
+//! Connections are independent of each other, and of one no more than one visit is under way. Of
+//! whoever sends datagrams there may be several, which are executed in the order in which they came:
+//! once one goes the long way, those behind it follow it there.
 
 use coua_protocol::{Dialect, GetKey, Limits, Op, Parser, PlainSet, Span, Step};
 use coua_store::{Ahead, Burst, Intent, Key, KeyHash, Store};
@@ -16,6 +20,7 @@ use super::{BURST_LEN_MAX, Worker};
 use crate::clock::Now;
 use crate::execute::{Answers, Executor, Outcome};
 use crate::output::Flushed;
+use crate::server::Shared;
 
 /// Keys that are looked up together.
 const GROUP: usize = 32;
@@ -60,12 +65,12 @@ enum Asked {
     Set(u16),
 }
 
-/// What a connection has asked.
+/// What a connection, or a datagram, has asked.
 #[derive(Clone, Copy)]
 struct LaneVisit {
     /// Its input.
     input: Active,
-    /// Behind its last key.
+    /// Behind its last key. A datagram that the lane has not taken has none.
     keys_end: usize,
 }
 
@@ -73,7 +78,7 @@ struct LaneVisit {
 #[derive(Clone, Copy)]
 struct Unusual {
     input: Active,
-    /// Keys that have been executed; all where that is `None`.
+    /// Keys that have been executed; everything where that is `None`.
     executed: Option<usize>,
     /// What sending their replies came to.
     flushed: Flushed,
@@ -104,24 +109,25 @@ impl Lane {
         }
     }
 
-    /// Takes what a connection has sent, `input` in the buffer `bytes`, where it is nothing but
-    /// whole `get`s and plain sets, with `keys_max` keys at most. False where it is not; nothing has
-    /// changed then.
+    /// Takes what a connection or a datagram has sent, `input` in the buffer `bytes`, where it is
+    /// nothing but whole `get`s and plain sets, with as many keys as `-R` allows at most. False where it
+    /// is not; nothing has changed then.
     #[inline]
     pub(super) fn take(
         &mut self,
         parser: &mut Parser,
         input: Active,
         bytes: &[u8],
-        store: &Store,
-        limits: &Limits,
-        keys_max: usize,
+        shared: &Shared,
     ) -> bool {
-        if !parser.is_between_requests() || parser.dialect() != Dialect::Text {
+        let is_full = self.visits.len() == KEYS_MAX;
+        if is_full || !parser.is_between_requests() || parser.dialect() != Dialect::Text {
             return false;
         }
+        let (store, limits) = (&*shared.store, &shared.settings.limits);
+        let keys_max = shared.settings.requests_per_turn.min(VISIT_KEYS_MAX);
         let first = (self.keys.len(), self.sets.len());
-        let end = KEYS_MAX.min(first.0 + keys_max.min(VISIT_KEYS_MAX));
+        let end = KEYS_MAX.min(first.0 + keys_max);
         let mut at = input.start;
         while at < input.end {
             let rest = &bytes[at..input.end];
@@ -148,6 +154,18 @@ impl Lane {
         let keys_end = self.keys.len();
         self.visits.push(LaneVisit { input, keys_end });
         true
+    }
+
+    /// Notes a datagram that takes the long way, so that those before it come before it and those
+    /// behind it behind it. False where there are too many.
+    #[inline]
+    pub(super) fn pass(&mut self, input: Active) -> bool {
+        let is_noted = self.visits.len() < KEYS_MAX;
+        if is_noted {
+            let keys_end = self.keys.len();
+            self.visits.push(LaneVisit { input, keys_end });
+        }
+        is_noted
     }
 
     /// Takes a key to be looked up from the front of `rest`, which begins at byte `base` of the input
@@ -275,13 +293,19 @@ impl Worker {
         let mut counted = Counted::default();
         let (keys, sets) = (&mut self.lane.keys[..], &self.lane.sets[..]);
         let (mut looked_to, mut at) = (0, 0);
+        // Bits of those of whom a datagram has gone the long way.
+        let mut astray = 0;
         for visit in &self.lane.visits {
             let first = std::mem::replace(&mut at, visit.keys_end);
             let Some(session) = self.sessions.get(visit.input.id) else {
                 continue;
             };
+            let datagram = session.datagram.as_deref();
+            let follows =
+                astray != 0 && datagram.is_some_and(|datagram| datagram.sender_bit() & astray != 0);
+            let end = if follows { first } else { at };
             let mut executed = first;
-            while executed < at {
+            while executed < end {
                 if looked_to <= executed {
                     looked_to = keys.len().min(executed + GROUP);
                     look_ahead(&executor.burst, &mut keys[executed..looked_to]);
@@ -295,14 +319,23 @@ impl Worker {
             if executed > first {
                 session.note_request(now.unix);
             }
-            let flushed = executor
-                .answers
-                .output
-                .flush(session, executor.answers.pool);
-            if flushed != Flushed::All || executed < at || session.readable {
+            let is_whole = first < executed && executed == at;
+            let (output, pool) = (&mut *executor.answers.output, &mut *executor.answers.pool);
+            if let Some(datagram) = session.datagram.as_deref() {
+                if is_whole {
+                    let (id, reply) = (visit.input.id, output.written_from(0));
+                    self.datagrams.answer(id, datagram, reply, counters, now);
+                    output.bytes_sent += reply.len() as u64;
+                    output.truncate(0);
+                    continue;
+                }
+                astray |= datagram.sender_bit();
+            }
+            let flushed = output.flush(session, pool);
+            if flushed != Flushed::All || !is_whole || session.readable {
                 self.lane.unusual.push(Unusual {
                     input: visit.input,
-                    executed: (executed < at).then(|| executed - first),
+                    executed: (!is_whole).then(|| executed - first),
                     flushed,
                 });
             }
@@ -339,19 +372,27 @@ impl Worker {
             ..visit.input
         };
         if let Some(executed) = visit.executed {
-            let input = &self.input.bytes()[start..end];
-            let limits = &self.shared.settings.limits;
-            let (parser, used) = replay(Parser::of(Dialect::Text), input, executed, limits);
-            session.parser = parser;
-            rest.start = start + used;
+            rest.start = start;
+            // Where nothing has been executed the parser stands at the front.
+            if executed > 0 {
+                let input = &self.input.bytes()[start..end];
+                let limits = &self.shared.settings.limits;
+                let (parser, used) = replay(Parser::of(Dialect::Text), input, executed, limits);
+                session.parser = parser;
+                rest.start += used;
+            }
             if visit.flushed == Flushed::All {
                 session.is_active = true;
                 self.input.active.push_back(rest);
                 return;
             }
         }
-        let outcome = Outcome::from(visit.flushed);
-        self.leave(id, outcome, (rest.start, rest.end), now);
+        let is_datagrams = session.datagram.is_some();
+        let (outcome, rest) = (Outcome::from(visit.flushed), (rest.start, rest.end));
+        match is_datagrams {
+            true => self.settle_datagram(id, rest, outcome, false, now),
+            false => self.leave(id, outcome, rest, now),
+        }
     }
 }
 
