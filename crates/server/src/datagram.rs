@@ -51,7 +51,8 @@ impl Datagram {
             part_len,
             from: SocketAddr::from(([0, 0, 0, 0], 0)).into(),
             frame: Frame { request_id: 0 },
-            reply: Vec::new(),
+            // Few replies take more than one datagram.
+            reply: Vec::with_capacity(part_len),
             is_too_long: false,
         }
     }
