@@ -151,6 +151,8 @@ pub(crate) fn conversation(value_len_max: usize) -> Vec<Vec<u8>> {
     let mut binary_get = vec![0x80, 0x0c, 0, 5, 0, 0, 0, 0, 0, 0, 0, 5, 1, 2, 3, 4];
     binary_get.extend([0; 8]);
     binary_get.extend(b"none\xff");
+    let longest = "k".repeat(250);
+    let get_longest = format!("get {longest}\r\n");
     let large = set("large", value_len_max.min(5000));
     let huge = set("huge", value_len_max);
     let cases: &[&[u8]] = &[
@@ -168,6 +170,12 @@ pub(crate) fn conversation(value_len_max: usize) -> Vec<Vec<u8>> {
         b"ms m 2 T0\r\nhi\r\n",
         b"delete m\r\n",
         b"touch n 0\r\n",
+        b"set a 0 0 2 noreply\r\nhi\r\n",
+        b"get a\r\n",
+        b"set a 0 0 0\r\n\r\n",
+        b"get a\r\n",
+        &set(&longest, 3),
+        get_longest.as_bytes(),
         &large,
         b"get large\r\n",
         &huge,
