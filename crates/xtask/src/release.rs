@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::commands::{cargo, program, read, run as run_command, succeeds, target};
-use crate::server::Server;
+use crate::server::{Server, free_port};
 
 /// How to build
 #[derive(Debug, Args)]
@@ -51,6 +51,7 @@ const LOADS: &[(&str, &[&str])] = &[
             "--keys-per-get 100 --connections 8",
             "--dialect meta --mix get=8,set=1,delete=1",
             "--dialect binary --mix get=9,set=1",
+            "--dialect udp --mix get=9,set=1",
         ],
     ),
     (
@@ -143,15 +144,22 @@ fn train(programs: &Path, seconds: f64) -> Result<()> {
         let socket = env::temp_dir().join(name);
         let link = format!("memif:{}", socket.display());
         let net = ["--net", &link, "--address", "10.0.0.1/8"];
-        let flags = [&["-m", memory, "-t", "1"], &net[..]].concat();
+        let udp_port = free_port()?;
+        let udp = ["-U", &udp_port.to_string(), "--udp-reply-rate", "0"];
+        let flags = [&["-m", memory, "-t", "1"], &net[..], &udp[..]].concat();
         let server = Server::start(&programs.join("coua"), &flags)?;
-        let port = server.port;
-        let near = format!("--target 127.0.0.1:{port}");
-        let far = format!("--target 10.0.0.1:{port} --net {link},role=client --address 10.0.0.2/8");
+        let near = |port| format!("--target 127.0.0.1:{port}");
+        let far = |port| {
+            format!("--target 10.0.0.1:{port} --net {link},role=client --address 10.0.0.2/8")
+        };
         for (items, requests) in LOADS {
-            bench(&format!("load {near} {items}"))?;
+            bench(&format!("load {} {items}", near(server.port)))?;
             for words in *requests {
-                for way in [&near, &far] {
+                let port = match words.contains("--dialect udp") {
+                    true => udp_port,
+                    false => server.port,
+                };
+                for way in [near(port), far(port)] {
                     bench(&format!("run {way} {items} {words} {seconds}"))?;
                 }
             }
