@@ -50,9 +50,16 @@ impl Frame {
         (!request.is_empty()).then_some((Frame { request_id }, request))
     }
 
+    /// The frame of a reply that one datagram takes.
+    #[inline]
+    #[must_use]
+    pub const fn alone(self) -> [u8; FRAME_LEN] {
+        let [i0, i1] = self.request_id.to_be_bytes();
+        [i0, i1, 0, 0, 0, 1, 0, 0]
+    }
+
     /// The reply's datagrams, each with `part_len` bytes of it at most, which is not 0: the frame and
     /// the part of each. What is beyond the 65535th is not in them.
-    #[inline]
     pub fn parts(
         self,
         reply: &[u8],
@@ -61,13 +68,12 @@ impl Frame {
         let count = u16::try_from(parts(reply.len(), part_len)).unwrap_or(u16::MAX);
         let [i0, i1] = self.request_id.to_be_bytes();
         let [c0, c1] = count.to_be_bytes();
-        let mut rest = reply;
-        (0..count).map(move |number| {
-            let [n0, n1] = number.to_be_bytes();
-            let part;
-            (part, rest) = rest.split_at(rest.len().min(part_len));
-            ([i0, i1, n0, n1, c0, c1, 0, 0], part)
-        })
+        (0..count)
+            .zip(reply.chunks(part_len))
+            .map(move |(number, part)| {
+                let [n0, n1] = number.to_be_bytes();
+                ([i0, i1, n0, n1, c0, c1, 0, 0], part)
+            })
     }
 }
 
@@ -106,7 +112,9 @@ mod tests {
         let joined: Vec<u8> = parts.iter().flat_map(|part| part.1).copied().collect();
         assert_eq!(joined, reply);
         assert_eq!(frame.parts(b"", PART_LEN).count(), 0);
-        assert_eq!(frame.parts(&reply[..1392], PART_LEN).count(), 1);
+        let mut parts = frame.parts(&reply[..1392], PART_LEN);
+        assert_eq!(parts.next(), Some((frame.alone(), &reply[..1392])));
+        assert_eq!(parts.next(), None);
         assert_eq!(frame.parts(&reply, 1000).count(), 3);
         assert!(
             frame

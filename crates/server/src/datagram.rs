@@ -112,8 +112,13 @@ impl Datagram {
         len as u64 + parts(len, self.part_len) as u64 * (FRAME_LEN as u64 + HEADERS_LEN)
     }
 
-    /// The datagrams of a reply: frame and part of each.
+    /// The frame of a reply of `len` bytes that one datagram takes; `None` where it takes more.
     #[inline]
+    pub fn alone(&self, len: usize) -> Option<[u8; FRAME_LEN]> {
+        (len <= self.part_len).then(|| self.frame.alone())
+    }
+
+    /// The datagrams of a reply: frame and part of each.
     pub fn parts<'r>(&self, reply: &'r [u8]) -> impl Iterator<Item = ([u8; FRAME_LEN], &'r [u8])> {
         self.frame.parts(reply, self.part_len)
     }
@@ -240,6 +245,8 @@ mod tests {
         );
         assert_eq!(datagram.cost(3000), 3000 + 3 * 36);
         assert_eq!((datagram.cost(0), datagram.cost(1392)), (0, 1392 + 36));
+        assert!(datagram.alone(1393).is_none());
+        assert_eq!(datagram.alone(1392), Some(*b"\x12\x34\0\0\0\x01\0\0"));
         datagram.part_len = 1000;
         assert_eq!(
             (datagram.parts(&reply).count(), datagram.cost(3000)),

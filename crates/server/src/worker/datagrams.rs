@@ -108,8 +108,14 @@ impl DatagramSockets {
             allowances.take(to.address().ip(), cost, now.since_start_ms)
         });
         let socket = &self.sockets[datagram.socket];
-        let mut parts = datagram.parts(reply);
-        if !may || !parts.all(|(frame, part)| socket.send([&frame, part], to)) {
+        let is_sent = may
+            && match datagram.alone(reply.len()) {
+                Some(frame) => socket.send([&frame, reply], to),
+                None => datagram
+                    .parts(reply)
+                    .all(|(frame, part)| socket.send([&frame, part], to)),
+            };
+        if !is_sent {
             counters.udp_replies_dropped.add(1);
         }
     }

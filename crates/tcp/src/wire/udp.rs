@@ -135,7 +135,7 @@ impl Glance {
 
     /// Goes on with what stands behind IP's header, at byte `AT` of the frame. `sum` is that of the
     /// addresses, where the checksum is to be looked at.
-    #[inline]
+    #[inline(always)]
     fn behind<const AT: usize>(
         datagram: &[u8],
         mac: Mac,
