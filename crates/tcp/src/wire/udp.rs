@@ -100,7 +100,7 @@ impl Glance {
                 if head[0] != V4_NO_OPTIONS || !is_whole || head[9] != Protocol::UDP.0 {
                     return None;
                 }
-                if !is_verified && !Sum::of(head).is_right() {
+                if !is_verified && !Sum::ZERO.with_array(head).is_right() {
                     return None;
                 }
                 let addresses = [
@@ -108,7 +108,8 @@ impl Glance {
                     Address::v4(*head[16..].first_chunk()?),
                 ];
                 let datagram = packet.get(V4_HEADER_LEN..usize::from(u16_at(head, 2)))?;
-                let sum = (!is_verified).then(|| Sum::of(&head[12..]));
+                let octets: &[u8; 8] = head[12..].first_chunk()?;
+                let sum = (!is_verified).then(|| Sum::ZERO.with_array(octets));
                 Glance::behind::<{ LINK_LEN + V4_HEADER_LEN }>(datagram, mac, addresses, sum)
             }
             EtherType::IPV6 => {
@@ -126,7 +127,8 @@ impl Glance {
                 }
                 let end = V6_HEADER_LEN + usize::from(u16_at(head, 4));
                 let datagram = packet.get(V6_HEADER_LEN..end)?;
-                let sum = (!is_verified).then(|| Sum::of(&head[8..]));
+                let octets: &[u8; 32] = head[8..].first_chunk()?;
+                let sum = (!is_verified).then(|| Sum::ZERO.with_array(octets));
                 Glance::behind::<{ LINK_LEN + V6_HEADER_LEN }>(datagram, mac, addresses, sum)
             }
             _ => None,
@@ -259,7 +261,9 @@ impl Envelope<'_> {
             };
             (sum.folded(), Offload::Checksum(layout))
         } else {
-            let sum = sum.with(&head[transport_at..]).with(payload);
+            let header: &[u8; HEADER_LEN] =
+                head[transport_at..].first_chunk().expect("it is there");
+            let sum = sum.with_array(header).with(payload);
             // Zero would mean that there is none.
             let checksum = match sum.checksum() {
                 0 => 0xffff,
