@@ -502,17 +502,17 @@ fn write_payload(mut room: &mut [u8], buffers: &Buffers, parts: &Parts) {
     }
 }
 
-/// Fills the checksum of a TCP segment or UDP datagram in, or has the card do so.
+/// Fills the checksum of a TCP segment in, or has the card do so.
 pub(crate) fn seal(
     packet: &ip::Header,
     bytes: &mut [u8],
     shared: &Shared,
     layout: Layout,
 ) -> Offload {
+    const AT: usize = 16;
     if shared.config.trusts_link {
         return Offload::None;
     }
-    let at = if layout.is_udp { 6 } else { 16 };
     let sum = Sum::pseudo_header(
         packet.source,
         packet.destination,
@@ -520,14 +520,10 @@ pub(crate) fn seal(
         bytes.len(),
     );
     if shared.features.fills_checksums {
-        bytes[at..at + 2].copy_from_slice(&sum.folded().to_be_bytes());
+        bytes[AT..AT + 2].copy_from_slice(&sum.folded().to_be_bytes());
         return Offload::Checksum(layout);
     }
-    let mut checksum = sum.with(bytes).checksum();
-    if checksum == 0 && layout.is_udp {
-        // Zero would mean that there is none (RFC 768).
-        checksum = 0xffff;
-    }
-    bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    let checksum = sum.with(bytes).checksum();
+    bytes[AT..AT + 2].copy_from_slice(&checksum.to_be_bytes());
     Offload::None
 }
