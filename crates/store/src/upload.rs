@@ -10,8 +10,9 @@ use crate::key::{Key, KeyHash};
 use crate::operations::{Body, KEY_MAX, Pen};
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::Queue;
-use crate::segment::item::Space;
+
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, mark, piece_len};
+use crate::segment::space::Space;
 use crate::store::Store;
 use crate::worker::{Ahead, Burst};
 use std::sync::Arc;

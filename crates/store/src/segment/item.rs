@@ -1,18 +1,19 @@
-//! The bytes of an item.
+//! An item as it lies in segment memory.
 //!
-//! [`layout`](super::layout) says where its parts lie.
+//! [`layout`](super::layout) says where its parts lie, [`space`](super::space) writes them.
 //!
 //! # Concurrency
 //! Once published an item does not change, but for its expiry, its access word and a head's chunk
 //! locations, which are atomics. They change under the lock bit of the bucket that the item's slot
 //! stands in, and the cleaner copies them under it; the access time and "fetched" are the exception:
 //! readers set them by compare-and-swap, and may lose the race with a copy.
-#![allow(unsafe_code, reason = "reads and writes items in segment memory")]
+#![allow(unsafe_code, reason = "reads items in segment memory")]
 
 use super::layout::{
     CAS, CLIENT_FLAGS, Draft, HEAD, HEADER_LEN, KEY_IS_BINARY, LONG, Layout, PIECE,
     PIECE_HEADER_LEN, mark, optional_len, piece_len,
 };
+use super::space::Space;
 use crate::index::slot::Location;
 use crate::key::is_same;
 use crate::memory::Mapping;
@@ -20,125 +21,6 @@ use crate::time::{Expiry, UnixSeconds};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
-/// or gives it up. Not for longer than the burst in which it was taken, unless the segment is held.
-pub(crate) struct Space<'m> {
-    at: NonNull<u8>,
-    pub(crate) location: Location,
-    pub(crate) len: usize,
-    memory: PhantomData<&'m Mapping>,
-}
-
-impl<'m> Space<'m> {
-    /// `len` bytes at `location`.
-    ///
-    /// # Safety
-    /// Nobody else reads or writes the bytes while the value lives.
-    #[inline]
-    pub(crate) unsafe fn new(memory: &'m Mapping, location: Location, len: usize) -> Space<'m> {
-        assert!(location.offset() + len <= memory.len());
-        Space {
-            at: memory.at(location.offset()),
-            location,
-            len,
-            memory: PhantomData,
-        }
-    }
-
-    #[inline]
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes that are ours alone.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
-    }
-
-    /// Writes an item's header and key. Returns the body: the value's bytes, to be filled.
-    #[inline]
-    pub(crate) fn write_item(&mut self, draft: &Draft<'_>) -> &mut [u8] {
-        let layout = draft.layout();
-        assert!(layout.total <= self.len, "an item larger than its space");
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the parser bounds keys, Layout values"
-        )]
-        let (key_len, short_len) = (draft.key.len() as u8, draft.value_len as u16);
-        let short = if layout.fields & LONG != 0 {
-            0
-        } else {
-            short_len
-        };
-        let bytes = self.bytes();
-        let mut header = [0; HEADER_LEN];
-        header[0] = key_len;
-        header[1] = layout.fields;
-        header[2..4].copy_from_slice(&short.to_ne_bytes());
-        header[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
-        header[8..12].copy_from_slice(&draft.access.to_ne_bytes());
-        bytes[..HEADER_LEN].copy_from_slice(&header);
-        let mut at = HEADER_LEN;
-        let mut put = |field: &[u8]| {
-            bytes[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        };
-        if layout.fields & CLIENT_FLAGS != 0 {
-            put(&draft.client_flags.to_ne_bytes());
-        }
-        if layout.fields & LONG != 0 {
-            #[expect(clippy::cast_possible_truncation, reason = "values are at most 1 GiB")]
-            put(&(draft.value_len as u32).to_ne_bytes());
-        }
-        if let Some(chunks) = draft.chunks {
-            put(&chunks.to_ne_bytes());
-        }
-        if let Some(cas) = draft.cas {
-            put(&cas.to_ne_bytes());
-        }
-        put(draft.key);
-        &mut bytes[layout.body_at..layout.body_at + draft.body_len()]
-    }
-
-    /// Writes a piece's header. Returns its data, to be filled.
-    pub(crate) fn write_piece(&mut self, hash: u64, index: u32, data_len: usize) -> &mut [u8] {
-        let bytes = self.bytes();
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a piece is smaller than a segment"
-        )]
-        let len = data_len as u32;
-        bytes[..PIECE_HEADER_LEN].fill(0);
-        bytes[1] = PIECE;
-        bytes[4..8].copy_from_slice(&len.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&index.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&hash.to_ne_bytes());
-        &mut bytes[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
-    }
-
-    /// As [`Space::write_item`]; the body outlives this value.
-    #[inline]
-    pub(crate) fn into_item(mut self, draft: &Draft<'_>) -> &'m mut [u8] {
-        let body = self.write_item(draft);
-        let (start, len) = (body.as_ptr(), body.len());
-        // SAFETY: `start` points into this space.
-        let offset = unsafe { start.offset_from_unsigned(self.at.as_ptr()) };
-        self.detach(offset, len)
-    }
-
-    /// As [`Space::write_piece`]; the data outlives this value.
-    pub(crate) fn into_piece(mut self, hash: u64, index: u32, data_len: usize) -> &'m mut [u8] {
-        self.write_piece(hash, index, data_len);
-        self.detach(PIECE_HEADER_LEN, data_len)
-    }
-
-    /// `len` bytes from `start` on, in exchange for the space.
-    #[inline]
-    pub(crate) fn detach(self, start: usize, len: usize) -> &'m mut [u8] {
-        assert!(start + len <= self.len);
-        // SAFETY: inside the space, which is ours alone and is given up here.
-        let first = unsafe { self.at.add(start) };
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), len) }
-    }
-}
 
 /// An item or piece in segment memory.
 #[derive(Clone, Copy)]
@@ -429,108 +311,4 @@ impl<'m> RawItem<'m> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_read() {
-        let memory = Mapping::reserve(2 << 20).unwrap();
-        let key = [b'k'; 250];
-        for flags in [0, 7] {
-            for cas in [None, Some(0x0123_4567_89ab_cdef)] {
-                for value_len in [0, 1, 65_535, 65_536, 70_001] {
-                    let draft = Draft {
-                        client_flags: flags,
-                        cas,
-                        key_is_binary: flags == 7,
-                        expiry: Expiry::at(UnixSeconds(77)),
-                        access: mark::WON | 5,
-                        ..Draft::plain(&key, value_len)
-                    };
-                    let location = Location::of_offset(4096);
-                    let total = draft.layout().total;
-                    // SAFETY: the memory is this test's alone.
-                    let mut space = unsafe { Space::new(&memory, location, total) };
-                    space.write_item(&draft).fill(b'v');
-                    // SAFETY: just written, used for nothing else.
-                    let item = unsafe { RawItem::new(&memory, location) };
-                    assert_eq!(item.key(), key);
-                    assert_eq!(item.value(), vec![b'v'; value_len]);
-                    assert_eq!(item.client_flags(), flags);
-                    assert_eq!(item.explicit_cas(), cas);
-                    assert_eq!(item.key_is_binary(), flags == 7);
-                    assert_eq!(item.expiry(), Expiry::at(UnixSeconds(77)));
-                    assert_eq!(item.access(), mark::WON | 5);
-                    assert_eq!(item.total_len(), total);
-                    // A copy that carries another CAS is else the same.
-                    let to = Location::of_offset(1 << 20);
-                    let len = item.len_with_cas(true);
-                    // SAFETY: as above.
-                    let mut space = unsafe { Space::new(&memory, to, len) };
-                    item.copy_to(&mut space, Some(9));
-                    // SAFETY: as above.
-                    let copy = unsafe { RawItem::new(&memory, to) };
-                    item.copy_changing(copy);
-                    assert_eq!((copy.explicit_cas(), copy.total_len()), (Some(9), len));
-                    assert_eq!((copy.key(), copy.value()), (item.key(), item.value()));
-                    assert_eq!(
-                        (copy.access(), copy.expiry()),
-                        (item.access(), item.expiry())
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn heads_and_pieces_are_read_as_written() {
-        let memory = Mapping::reserve(2 << 20).unwrap();
-        let head = Draft {
-            chunks: Some(3),
-            ..Draft::plain(b"large", 200_000)
-        };
-        // SAFETY: the memory is this test's alone.
-        let mut space =
-            unsafe { Space::new(&memory, Location::of_offset(64), head.layout().total) };
-        let table = space.write_item(&head);
-        for (i, entry) in table.chunks_exact_mut(8).enumerate() {
-            entry.copy_from_slice(&(i as u64 + 5).to_ne_bytes());
-        }
-        // SAFETY: just written.
-        let item = unsafe { RawItem::new(&memory, Location::of_offset(64)) };
-        let chunks: Vec<_> = item
-            .chunks()
-            .iter()
-            .map(|c| c.load(Ordering::Relaxed))
-            .collect();
-        assert_eq!(chunks, [5, 6, 7]);
-        assert_eq!(item.value_len(), 200_000);
-
-        // SAFETY: as above.
-        let mut space = unsafe { Space::new(&memory, Location::of_offset(8192), piece_len(100)) };
-        space.write_piece(42, 2, 100).fill(b'p');
-        // SAFETY: just written.
-        let piece = unsafe { RawItem::new(&memory, Location::of_offset(8192)) };
-        assert!(piece.is_piece());
-        assert_eq!(
-            (
-                piece.piece_hash(),
-                piece.piece_index(),
-                piece.piece_data_len()
-            ),
-            (42, 2, 100)
-        );
-        assert_eq!(piece.piece_data(), [b'p'; 100]);
-        assert_eq!(piece.total_len(), piece_len(100));
-        let to = Location::of_offset(16384);
-        // SAFETY: as above.
-        let mut space = unsafe { Space::new(&memory, to, piece_len(100)) };
-        piece.copy_to(&mut space, None);
-        // SAFETY: just written.
-        let copy = unsafe { RawItem::new(&memory, to) };
-        assert_eq!(
-            (copy.piece_index(), copy.piece_data()),
-            (2, piece.piece_data())
-        );
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
 //! All segments together: appending to them, and what follows from a place in them.
 
-use super::item::{RawItem, Space};
+use super::item::RawItem;
 use super::queues::Queues;
+use super::space::Space;
 use super::{Queue, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs};
 use crate::index::slot::{GRANULE, Location, Slot};

@@ -19,6 +19,7 @@ pub(crate) mod item;
 pub(crate) mod layout;
 pub(crate) mod log;
 pub(crate) mod queues;
+pub(crate) mod space;
 
 pub(crate) use log::{Log, OpenSegment};
 pub(crate) use queues::Queue;

@@ -1,0 +1,128 @@
+//! Room in segment memory that is still its writer's alone, and how items and pieces are written into
+//! it.
+#![allow(unsafe_code, reason = "writes items into segment memory")]
+
+use super::layout::{CLIENT_FLAGS, Draft, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN};
+use crate::index::slot::Location;
+use crate::memory::Mapping;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
+/// or gives it up. Not for longer than the burst in which it was taken, unless the segment is held.
+pub(crate) struct Space<'m> {
+    at: NonNull<u8>,
+    pub(crate) location: Location,
+    pub(crate) len: usize,
+    memory: PhantomData<&'m Mapping>,
+}
+
+impl<'m> Space<'m> {
+    /// `len` bytes at `location`.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the bytes while the value lives.
+    #[inline]
+    pub(crate) unsafe fn new(memory: &'m Mapping, location: Location, len: usize) -> Space<'m> {
+        assert!(location.offset() + len <= memory.len());
+        Space {
+            at: memory.at(location.offset()),
+            location,
+            len,
+            memory: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `len` bytes that are ours alone.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    /// Writes an item's header and key. Returns the body: the value's bytes, to be filled.
+    #[inline]
+    pub(crate) fn write_item(&mut self, draft: &Draft<'_>) -> &mut [u8] {
+        let layout = draft.layout();
+        assert!(layout.total <= self.len, "an item larger than its space");
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the parser bounds keys, Layout values"
+        )]
+        let (key_len, short_len) = (draft.key.len() as u8, draft.value_len as u16);
+        let short = if layout.fields & LONG != 0 {
+            0
+        } else {
+            short_len
+        };
+        let bytes = self.bytes();
+        let mut header = [0; HEADER_LEN];
+        header[0] = key_len;
+        header[1] = layout.fields;
+        header[2..4].copy_from_slice(&short.to_ne_bytes());
+        header[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
+        header[8..12].copy_from_slice(&draft.access.to_ne_bytes());
+        bytes[..HEADER_LEN].copy_from_slice(&header);
+        let mut at = HEADER_LEN;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        if layout.fields & CLIENT_FLAGS != 0 {
+            put(&draft.client_flags.to_ne_bytes());
+        }
+        if layout.fields & LONG != 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "values are at most 1 GiB")]
+            put(&(draft.value_len as u32).to_ne_bytes());
+        }
+        if let Some(chunks) = draft.chunks {
+            put(&chunks.to_ne_bytes());
+        }
+        if let Some(cas) = draft.cas {
+            put(&cas.to_ne_bytes());
+        }
+        put(draft.key);
+        &mut bytes[layout.body_at..layout.body_at + draft.body_len()]
+    }
+
+    /// Writes a piece's header. Returns its data, to be filled.
+    pub(crate) fn write_piece(&mut self, hash: u64, index: u32, data_len: usize) -> &mut [u8] {
+        let bytes = self.bytes();
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a piece is smaller than a segment"
+        )]
+        let len = data_len as u32;
+        bytes[..PIECE_HEADER_LEN].fill(0);
+        bytes[1] = PIECE;
+        bytes[4..8].copy_from_slice(&len.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&index.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&hash.to_ne_bytes());
+        &mut bytes[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
+    }
+
+    /// As [`Space::write_item`]; the body outlives this value.
+    #[inline]
+    pub(crate) fn into_item(mut self, draft: &Draft<'_>) -> &'m mut [u8] {
+        let body = self.write_item(draft);
+        let (start, len) = (body.as_ptr(), body.len());
+        // SAFETY: `start` points into this space.
+        let offset = unsafe { start.offset_from_unsigned(self.at.as_ptr()) };
+        self.detach(offset, len)
+    }
+
+    /// As [`Space::write_piece`]; the data outlives this value.
+    pub(crate) fn into_piece(mut self, hash: u64, index: u32, data_len: usize) -> &'m mut [u8] {
+        self.write_piece(hash, index, data_len);
+        self.detach(PIECE_HEADER_LEN, data_len)
+    }
+
+    /// `len` bytes from `start` on, in exchange for the space.
+    #[inline]
+    pub(crate) fn detach(self, start: usize, len: usize) -> &'m mut [u8] {
+        assert!(start + len <= self.len);
+        // SAFETY: inside the space, which is ours alone and is given up here.
+        let first = unsafe { self.at.add(start) };
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), len) }
+    }
+}
