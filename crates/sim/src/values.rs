@@ -53,12 +53,12 @@ pub(crate) fn check(key: &[u8], bytes: &[u8]) -> Result<u32, String> {
     }
 }
 
-/// FNV-1a, folded.
+/// FNV-1a, folded. The first byte is no character, so that no value begins as a number does.
 fn hash(bytes: &[u8]) -> u32 {
     let long = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let [a, b, c, d, rest @ ..] = (long ^ long >> 32).to_le_bytes();
     let _ = rest;
-    u32::from_le_bytes([a, b, c, d])
+    u32::from_le_bytes([a | 0x80, b, c, d])
 }
