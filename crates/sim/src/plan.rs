@@ -54,9 +54,11 @@ impl Plan {
             true => (dice.pick(&[16, 32]), 64),
             false => (8, dice.pick(&[4, 64, 256, 1024, 2048])),
         };
-        let clients = match dice.one_in(3) {
-            true => dice.within(1, 20),
-            false => dice.within(1, 6),
+        let clients = match dice.below(6) {
+            // So many that what they wait for takes all memory, and some are closed for that.
+            0 if !is_roomy => dice.within(20, 60),
+            0 | 1 => dice.within(1, 20),
+            _ => dice.within(1, 6),
         };
         let mut words = format!("coua -m {megabytes} -I {item_kib}k");
         let mut flag = |given: bool, text: &str| {
@@ -96,6 +98,8 @@ impl Plan {
         let value_len_max = (item_kib << 10) - ITEM_HEAD_MAX;
         let value_len = match is_roomy {
             true => dice.size(64, 32 << 10),
+            // They are held until they are read.
+            false if clients > 20 => dice.within(20 << 10, 400 << 10).min(value_len_max),
             false if dice.one_in(3) => value_len_max.min(200 << 10),
             false => dice.size(64, value_len_max),
         };
