@@ -4,7 +4,7 @@
 
 use coua_store::{
     Access, Arithmetic, Burst, Config, Counted, Delete, Deleted, Expiry, Item, Mode, Put, Refused,
-    Store, Stored, UnixSeconds, Upload, Worker,
+    Store, Stored, UnixSeconds, Untouched, Upload, Worker,
 };
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
@@ -240,11 +240,13 @@ impl Run {
                 expected.check(&item);
             }
             (Ok(_), None) => panic!("an item rose again"),
-            (Err(_), Some(_)) => {
+            (Err(Untouched::Miss(_)), Some(_)) => {
                 assert!(self.evicts, "an item is lost");
                 self.items.remove(&name);
             }
-            (Err(_), None) => {}
+            // It stays as it was.
+            (Err(Untouched::Refused(Refused::Wait | Refused::OutOfMemory)), _) => {}
+            (Err(_), _) => {}
         }
     }
 

@@ -5,12 +5,14 @@ use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::item::Item;
 use crate::key::Key;
+use crate::memory::Purpose;
 use crate::observer::{Gone, Seen};
 use crate::request::{Access, Miss};
+use crate::segment::OpenSegment;
 use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
-use crate::time::UnixSeconds;
+use crate::time::{Expiry, UnixSeconds};
 use crate::worker::{Ahead, Step};
 use std::sync::atomic::Ordering;
 
@@ -19,6 +21,26 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Hand<'s> {
     pub(crate) store: &'s Store,
     pub(crate) id: usize,
+}
+
+/// How an item is written anew.
+pub(crate) struct Rewrite {
+    /// Whose memory it may take.
+    pub(crate) purpose: Purpose,
+    /// Its slot's frequency then; `None` where that stays.
+    pub(crate) frequency: Option<u64>,
+    /// Room for an expiry is added where there is none.
+    pub(crate) adds_expiry: bool,
+}
+
+/// What an attempt to write an item anew came to.
+pub(crate) enum Rewritten {
+    /// It stands elsewhere, and takes so many bytes there.
+    Done(usize),
+    /// No segment to write it to.
+    NoRoom,
+    /// It was no longer where it had been found.
+    Raced,
 }
 
 impl<'s> Hand<'s> {
@@ -99,6 +121,59 @@ impl<'s> Hand<'s> {
     pub(crate) fn cas_at(self, location: Location, item: RawItem<'_>) -> u64 {
         item.explicit_cas()
             .unwrap_or_else(|| self.store.log.cas_of(location))
+    }
+
+    /// Writes the item at `place`, which is no piece, anew at the end of `open`. It remains the same
+    /// item: with what changes as it is at the moment of the replacement, and the CAS that a client may
+    /// have been shown.
+    pub(crate) fn rewrite(
+        self,
+        open: &mut OpenSegment,
+        place: Place<'_>,
+        item: RawItem<'_>,
+        how: &Rewrite,
+    ) -> Rewritten {
+        let log = &self.store.log;
+        let old_location = place.slot.location();
+        let old_cas = self.cas_at(old_location, item);
+        let mut draft = item.draft();
+        if how.adds_expiry {
+            draft.expiry.get_or_insert(Expiry::NEVER);
+        }
+        // A CAS that a client has seen must stay; any other must at least not fall.
+        let mut carries_cas = item.explicit_cas().is_some()
+            || item.access() & mark::CAS_KNOWN != 0
+            || log.next_cas(open) <= old_cas;
+        loop {
+            draft.cas = carries_cas.then_some(old_cas);
+            let len = draft.layout().total;
+            let Some(mut space) = log.append(open, len, how.purpose) else {
+                return Rewritten::NoRoom;
+            };
+            let location = space.location;
+            item.copy_to(&mut space, &draft);
+            let copy = log.item(location);
+            let lock = place.lock();
+            // Whoever shows a CAS marks the item under the same lock.
+            let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
+            let is_parted = log.are_parted(old_location, location);
+            let Some(mut lock) = lock.filter(|_| !is_late && !is_parted) else {
+                log.note_dead(self.id, location, len);
+                if is_late {
+                    carries_cas = true;
+                    continue;
+                }
+                return Rewritten::Raced;
+            };
+            item.copy_changing(copy);
+            log.entry_of(location).note_expiry(item.expiry());
+            let slot = Slot::item(lock.slot.tag(), location, len);
+            let frequency = how.frequency.unwrap_or(lock.slot.frequency());
+            lock.replace(slot.with_frequency(frequency));
+            drop(lock);
+            log.note_dead(self.id, old_location, item.total_len());
+            return Rewritten::Done(len);
+        }
     }
 
     #[inline]

@@ -81,7 +81,7 @@ pub use {
     operations::{Pinned, Pinning},
     request::{
         Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Mode, Put,
-        Refused, Stored,
+        Refused, Stored, Untouched,
     },
     scan::ScanPosition,
     store::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Stats, Store, StoreError, WORKERS_MAX},

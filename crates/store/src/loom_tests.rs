@@ -343,16 +343,18 @@ fn not_counting_moves_is_wrong() {
     displaced_by_hand(None);
 }
 
-/// An item's changing words, old and new, and the slot that says which is meant: each step as in
-/// `clean/moves.rs`, `operations/touch.rs` and `operations/meta.rs`, under the bucket's real lock,
-/// with loom's atomics in place of the items' words.
+/// An item's changing words at the places that it may come to, and the slot that says which is meant:
+/// each step as in `Hand::rewrite`, `operations/touch.rs` and `operations/meta.rs`, under the bucket's
+/// real lock, with loom's atomics in place of the items' words.
 struct Moving {
     index: Index,
-    expiry: [AtomicU64; 2],
-    marks: [AtomicU64; 2],
+    expiry: [AtomicU64; 3],
+    marks: [AtomicU64; 3],
 }
 
-const MOVED: usize = 1 << 20;
+/// Where the cleaner moves the item, and where a touch writes it anew.
+const CLEANED: usize = 1;
+const TOUCHED: usize = 2;
 
 impl Moving {
     fn key() -> KeyHash {
@@ -370,28 +372,40 @@ impl Moving {
         })
     }
 
+    /// Where the copy is that a slot means.
+    fn at(slot: Slot) -> usize {
+        let places = [CLEANED, TOUCHED].into_iter();
+        let is_it = |at: &usize| slot.location() == Moving::location(*at);
+        places.filter(is_it).sum()
+    }
+
+    fn location(at: usize) -> Location {
+        Location::of_offset(at << 20)
+    }
+
     /// Which copy of the item is the current one, while `f` runs.
     fn locked<R>(&self, f: impl FnOnce(usize) -> R) -> R {
         loop {
             let place = self.index.find(Moving::key(), |_| true).unwrap();
             if let Some(lock) = place.lock() {
-                return f(usize::from(
-                    lock.slot.location() == Location::of_offset(MOVED),
-                ));
+                return f(Moving::at(lock.slot));
             }
         }
     }
 
-    fn clean(&self) {
+    /// Writes the item anew at `to`. False where it is no longer where it was found.
+    fn rewrite(&self, to: usize) -> bool {
         let place = self.index.find(Moving::key(), |_| true).unwrap();
-        let mut lock = place.lock().unwrap();
-        self.expiry[1].store(self.expiry[0].load(Ordering::Relaxed), Ordering::Relaxed);
-        self.marks[1].store(self.marks[0].load(Ordering::Relaxed), Ordering::Relaxed);
-        lock.replace(Slot::item(
-            Moving::key().tag(),
-            Location::of_offset(MOVED),
-            64,
-        ));
+        let Some(mut lock) = place.lock() else {
+            return false;
+        };
+        let from = Moving::at(lock.slot);
+        for words in [&self.expiry, &self.marks] {
+            words[to].store(words[from].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let tag = Moving::key().tag();
+        lock.replace(Slot::item(tag, Moving::location(to), 64));
+        true
     }
 
     fn win(&self) -> bool {
@@ -409,11 +423,36 @@ fn a_touch_is_not_lost_to_the_cleaner() {
         let moving = Moving::new();
         let cleaner = {
             let moving = Arc::clone(&moving);
-            thread::spawn(move || moving.clean())
+            thread::spawn(move || assert!(moving.rewrite(CLEANED)))
         };
         moving.locked(|at| moving.expiry[at].store(77, Ordering::Relaxed));
         cleaner.join().unwrap();
-        assert_eq!(moving.expiry[1].load(Ordering::Relaxed), 77);
+        assert_eq!(moving.expiry[CLEANED].load(Ordering::Relaxed), 77);
+    });
+}
+
+/// A touch that has the item written anew first, while the cleaner moves it and another wins.
+#[test]
+fn a_first_expiry_is_not_lost_and_loses_nothing() {
+    check(1, || {
+        let moving = Moving::new();
+        let others = [false, true].map(|cleans| {
+            let moving = Arc::clone(&moving);
+            thread::spawn(move || match cleans {
+                // It has been written anew meanwhile: then it is not in the cleaner's segment any more.
+                true => _ = moving.rewrite(CLEANED),
+                false => assert!(moving.win()),
+            })
+        });
+        let _ = moving.rewrite(TOUCHED);
+        moving.locked(|at| moving.expiry[at].store(77, Ordering::Relaxed));
+        for other in others {
+            other.join().unwrap();
+        }
+        let now = moving.locked(|at| {
+            [&moving.expiry, &moving.marks].map(|words| words[at].load(Ordering::Relaxed))
+        });
+        assert_eq!(now, [77, 1]);
     });
 }
 
@@ -426,7 +465,7 @@ fn exactly_one_wins_whatever_the_cleaner_does() {
                 let moving = Arc::clone(&moving);
                 thread::spawn(move || {
                     if cleans {
-                        moving.clean();
+                        assert!(moving.rewrite(CLEANED));
                         return false;
                     }
                     moving.win()

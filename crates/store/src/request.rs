@@ -249,4 +249,15 @@ pub enum MetaMiss {
     Miss(Miss),
     /// None could be made: no memory.
     Refused(Refused),
+    /// There is one, but no memory to write it anew with the expiry of [`MetaGet::touch`].
+    Untouched(Refused),
+}
+
+/// Why touch has nothing to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Untouched {
+    /// No such item.
+    Miss(Miss),
+    /// There is one, but no memory to write it anew with its first expiry.
+    Refused(Refused),
 }

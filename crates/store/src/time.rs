@@ -33,6 +33,11 @@ impl Expiry {
         self.0 != 0 && self.0 <= now.0
     }
 
+    /// Itself, or `None` for [`Expiry::NEVER`]: what an item needs room for.
+    pub(crate) const fn given(self) -> Option<Expiry> {
+        if self.0 == 0 { None } else { Some(self) }
+    }
+
     pub(crate) const fn raw(self) -> u32 {
         self.0
     }

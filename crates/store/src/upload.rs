@@ -200,7 +200,7 @@ impl Upload {
             key_is_binary: self.put.key_is_binary,
             client_flags: self.put.client_flags,
             cas: self.put.cas,
-            expiry: self.put.expiry,
+            expiry: self.put.expiry.given(),
             access: access | known,
             value_len: self.value_len,
             chunks: None,
@@ -277,7 +277,6 @@ impl Pen<'_> {
         let log = &self.hand.store.log;
         let new = match upload.whole {
             Some(part) => {
-                let item = log.item(part.location);
                 let cas_fits = draft.cas.is_some() || log.cas_of(part.location) > cas_above;
                 // What was flushed since it began to arrive must not die by that.
                 let is_as_wanted = cas_fits
@@ -293,7 +292,8 @@ impl Pen<'_> {
                         cas_above,
                     );
                 }
-                item.set_expiry(draft.expiry);
+                // Only with `Mode::Cas` it may be another than the upload began with.
+                debug_assert_eq!(draft.expiry, upload.put.expiry.given());
                 Slot::item(upload.hash.tag(), part.location, part.total)
             }
             None if upload.adopted.get() => {

@@ -26,12 +26,14 @@ enum Step {
         key: u8,
         compare: Option<Compare>,
         what: What,
+        touch: Option<u8>,
     },
     Count {
         key: u8,
         delta: u64,
         decrement: bool,
         vivify: bool,
+        touch: Option<u8>,
     },
     Touch {
         key: u8,
@@ -123,10 +125,12 @@ fn step() -> impl Strategy<Value = Step> {
         6 => key.clone().prop_map(|key| Step::Get { key }),
         8 => (key.clone(), mode, compare.clone(), len.clone(), 0..6u8)
             .prop_map(|(key, mode, compare, len, ttl)| Step::Put { key, mode, compare, len, ttl }),
-        3 => (key.clone(), proptest::option::of(compare), what)
-            .prop_map(|(key, compare, what)| Step::Delete { key, compare, what }),
-        3 => (key.clone(), any::<u64>(), any::<bool>(), any::<bool>())
-            .prop_map(|(key, delta, decrement, vivify)| Step::Count { key, delta, decrement, vivify }),
+        3 => (key.clone(), proptest::option::of(compare), what, proptest::option::of(0..6u8))
+            .prop_map(|(key, compare, what, touch)| Step::Delete { key, compare, what, touch }),
+        3 => (key.clone(), any::<u64>(), any::<bool>(), any::<bool>(), proptest::option::of(0..6u8))
+            .prop_map(|(key, delta, decrement, vivify, touch)| Step::Count {
+                key, delta, decrement, vivify, touch
+            }),
         2 => (key.clone(), 0..6u8).prop_map(|(key, ttl)| Step::Touch { key, ttl }),
         3 => (
             key.clone(),
@@ -217,14 +221,20 @@ impl World {
                 len,
                 ttl,
             } => self.put(key, mode, compare, len, ttl),
-            Step::Delete { key, compare, what } => self.delete(key, compare, what),
+            Step::Delete {
+                key,
+                compare,
+                what,
+                touch,
+            } => self.delete(key, compare, what, touch),
             Step::Count {
                 key,
                 delta,
                 decrement,
                 vivify,
+                touch,
             } => {
-                self.count(key, delta, decrement, vivify);
+                self.count(key, delta, decrement, vivify, touch);
             }
             Step::Touch { key, ttl } => {
                 let until = expiry(now, ttl);
@@ -277,7 +287,7 @@ impl World {
         let (value, compare) = (self.value(len), self.compare(id, compare));
         let fresh = Expected {
             value: value.clone(),
-            flags: u32::from(ttl) * 1000,
+            flags: len as u32 % 3 * 1000,
             expiry: expiry(self.now, ttl),
             stale: false,
             won: false,
@@ -347,7 +357,7 @@ impl World {
         }
     }
 
-    fn delete(&mut self, id: u8, compare: Option<Compare>, what: What) {
+    fn delete(&mut self, id: u8, compare: Option<Compare>, what: What, touch: Option<u8>) {
         let compare = compare
             .map(|compare| self.compare(id, compare))
             .filter(|&cas| cas != 0);
@@ -355,6 +365,7 @@ impl World {
             compare,
             clear_value: matches!(what, What::Clear).then_some((7, Expiry::NEVER)),
             mark_stale: matches!(what, What::MarkStale),
+            expiry: touch.map(|ttl| at(expiry(self.now, ttl))),
             ..Delete::default()
         };
         let name = [b'k', id];
@@ -375,11 +386,14 @@ impl World {
                 item.value.clear();
                 (item.flags, item.expiry, item.stale, item.won) = (7, 0, false, false);
             }
-            What::MarkStale => (item.stale, item.won, item.cas) = (true, false, 0),
+            What::MarkStale => {
+                (item.stale, item.won, item.cas) = (true, false, 0);
+                item.expiry = request.expiry.map_or(item.expiry, raw);
+            }
         }
     }
 
-    fn count(&mut self, id: u8, delta: u64, decrement: bool, vivify: bool) {
+    fn count(&mut self, id: u8, delta: u64, decrement: bool, vivify: bool, touch: Option<u8>) {
         let request = Arithmetic {
             delta,
             decrement,
@@ -387,7 +401,7 @@ impl World {
             cas: None,
             return_cas: false,
             vivify: vivify.then_some((5, Expiry::NEVER)),
-            touch: None,
+            touch: touch.map(|ttl| at(expiry(self.now, ttl))),
         };
         let name = [b'k', id];
         let mut burst = self.worker.burst(UnixSeconds(self.now));
@@ -440,6 +454,7 @@ impl World {
             (item.stale, item.won) = (false, false);
         }
         item.value = format!("{digits:<width$}", width = item.value.len()).into_bytes();
+        item.expiry = request.touch.map_or(item.expiry, raw);
         item.cas = 0;
     }
 

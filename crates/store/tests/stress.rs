@@ -132,15 +132,26 @@ fn nothing_is_missed_and_nothing_is_wrong() {
                 let mut random = Random(reader as u64);
                 let mut scratch = (Vec::new(), Vec::new());
                 while !stop.load(Ordering::Relaxed) {
-                    let burst = worker.burst(clock());
+                    let mut burst = worker.burst(clock());
                     for _ in 0..16 {
                         // A later version may be found than the one that was surely written.
                         let id = random.below(STABLE);
                         let least = versions[id as usize].load(Ordering::Acquire);
                         let name = id.to_le_bytes();
                         let cas = random.below(8) == 0;
-                        let found = burst.get(&burst.key(&name), Access { bump: true, cas });
-                        let item = found.unwrap_or_else(|miss| panic!("{id} is missed: {miss:?}"));
+                        let (key, access) = (burst.key(&name), Access { bump: true, cas });
+                        let touched = match random.below(8) {
+                            // Its first expiry, far off, moves the item under the others' eyes.
+                            0 => burst.touch(&key, Expiry::at(UnixSeconds(u32::MAX)), access),
+                            1 => burst.touch(&key, Expiry::NEVER, access),
+                            _ => Err(Untouched::Refused(Refused::Wait)),
+                        };
+                        let item = match touched {
+                            Err(Untouched::Refused(_)) => burst.get(&key, access),
+                            Err(Untouched::Miss(miss)) => Err(miss),
+                            Ok(item) => Ok(item),
+                        };
+                        let item = item.unwrap_or_else(|miss| panic!("{id} is missed: {miss:?}"));
                         let version = check(id, &item, &mut scratch);
                         assert!(
                             version >= least,

@@ -4,7 +4,9 @@ use coua_protocol::reply::Line;
 use coua_protocol::{
     Arithmetic, ErrorLine, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
-use coua_store::{Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored};
+use coua_store::{
+    Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
+};
 
 use super::{Answers, Executor, Outcome, Request, To, stored_key};
 use crate::stats::PrefixEvent;
@@ -154,23 +156,26 @@ impl Executor<'_, '_> {
         exptime: i32,
         noreply: bool,
     ) -> Outcome {
+        let to = To::line_unless(noreply);
         let key = self.key(key.of(request.input), request.hash);
-        self.answers.counters.cmd_touch.add(1);
-        let line = match self
-            .burst
-            .touch(&key, self.answers.expiry(exptime), Access::default())
-        {
+        let expiry = self.answers.expiry(exptime);
+        let line = match self.burst.touch(&key, expiry, Access::default()) {
             Ok(_) => {
                 self.answers.counters.touch_hits.add(1);
                 Line::Touched
             }
-            Err(miss) => {
+            Err(Untouched::Miss(miss)) => {
                 self.answers.counters.touch_misses.add(1);
                 self.answers.count_miss(miss);
                 Line::NotFound
             }
+            Err(Untouched::Refused(Refused::Wait)) if !request.gives_up => return Outcome::Wait,
+            Err(Untouched::Refused(_)) => {
+                return self.answers.error(ErrorLine::OutOfMemoryStoring, to);
+            }
         };
-        self.answers.line(To::line_unless(noreply), line)
+        self.answers.counters.cmd_touch.add(1);
+        self.answers.line(to, line)
     }
 }
 

@@ -69,7 +69,14 @@ impl Executor<'_, '_> {
                 }
                 known
             }
-            Err(MetaMiss::Refused(Refused::Wait)) if !request.gives_up => return Outcome::Wait,
+            Err(MetaMiss::Refused(Refused::Wait) | MetaMiss::Untouched(Refused::Wait))
+                if !request.gives_up =>
+            {
+                return Outcome::Wait;
+            }
+            Err(MetaMiss::Untouched(_)) => {
+                return self.answers.error(ErrorLine::OutOfMemoryStoring, To::Line);
+            }
             Err(miss) => return self.answers.meta_miss(meta, flags, key.bytes, miss),
         };
         // Another worker may have replaced or deleted it since: the answer is of one item.

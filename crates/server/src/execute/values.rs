@@ -3,12 +3,12 @@
 //! A small value is copied into the reply. A large one is sent from where it lies, and pinned there
 //! while the client does not take it.
 
-use coua_protocol::Span;
 use coua_protocol::reply::Line;
-use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Pinning};
+use coua_protocol::{ErrorLine, Span};
+use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Pinning, Refused, Untouched};
 
 use super::binary::ItemForm;
-use super::{Answers, Executor, Outcome, Request};
+use super::{Answers, Executor, Outcome, Request, To};
 use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
 use crate::session::Session;
 use crate::stats::PrefixEvent;
@@ -119,21 +119,24 @@ impl Executor<'_, '_> {
         }
         let expiry = self.answers.expiry(exptime);
         let access = form.access(true);
-        self.answers.counters.cmd_touch.add(1);
         // An item that ends here is answered once more, so it is looked at before it is touched.
         let found = match expiry.is_past(self.answers.now.unix) {
-            true => self.burst.get(&key, access),
+            true => self.burst.get(&key, access).map_err(Untouched::Miss),
             false => self.burst.touch(&key, expiry, access),
         };
         let item = match found {
             Ok(item) => item,
-            Err(miss) => {
+            Err(Untouched::Refused(Refused::Wait)) if !request.gives_up => return Outcome::Wait,
+            Err(Untouched::Refused(_)) => return self.answers.refuse_touch(request.session, form),
+            Err(Untouched::Miss(miss)) => {
+                self.answers.counters.cmd_touch.add(1);
                 self.answers.counters.touch_misses.add(1);
                 self.answers.count_miss(miss);
                 self.answers.count_prefix(sent, PrefixEvent::Miss);
                 return self.answers.no_value(sent, form);
             }
         };
+        self.answers.counters.cmd_touch.add(1);
         self.answers.counters.touch_hits.add(1);
         self.answers.count_prefix(sent, PrefixEvent::Hit);
         let outcome = if form.is_copied(&item) {
@@ -227,6 +230,19 @@ impl Answers<'_> {
         for chunk in item.value() {
             self.output.reply(|reply| reply.bytes(chunk));
         }
+    }
+
+    /// Answers that there is no memory for an item's first expiry. Nothing has been done then.
+    fn refuse_touch(&mut self, session: &mut Session, form: ItemForm) -> Outcome {
+        let to = match form {
+            ItemForm::Classic { last, .. } => {
+                // As where a value is refused, the error line ends the answer.
+                session.skips_keys = !last;
+                To::Line
+            }
+            ItemForm::Binary(binary) => To::Binary(binary.asked),
+        };
+        self.error(ErrorLine::OutOfMemoryStoring, to)
     }
 
     /// Answers that there is no item.

@@ -162,7 +162,7 @@ impl Laxity {
             // The others have none or many keys.
             _ => {}
         }
-        if self.refuses && matches!(request, Request::Count { .. }) {
+        if self.refuses && matches!(request, Request::Count { .. } | Request::Touch { .. }) {
             outcomes.push((Answer::NoMemory, same()));
         }
         outcomes

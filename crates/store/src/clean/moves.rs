@@ -2,13 +2,12 @@
 
 use super::Cleaner;
 use super::job::{Kind, Victim};
-use crate::hand::Hand;
+use crate::hand::{Hand, Rewrite, Rewritten};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
 use crate::segment::Queue;
 use crate::segment::item::RawItem;
-use crate::segment::layout::mark;
 use crate::time::UnixSeconds;
 use std::sync::atomic::Ordering;
 
@@ -62,7 +61,7 @@ impl Cleaner {
                     let moved = if item.is_piece() {
                         self.move_piece(hand, victim, place, item, owner, queue)
                     } else {
-                        self.move_item(hand, victim, place, item, queue, frequency)
+                        self.move_item(hand, place, item, queue, frequency)
                     };
                     match moved {
                         Done::NoRoom if hand.store.evict => self
@@ -148,48 +147,20 @@ impl Cleaner {
     fn move_item(
         &mut self,
         hand: Hand<'_>,
-        victim: Victim,
         place: Place<'_>,
         item: RawItem<'_>,
         queue: Queue,
         frequency: u64,
     ) -> Done {
-        let store = hand.store;
-        let log = &store.log;
-        let old_cas = item
-            .explicit_cas()
-            .unwrap_or_else(|| log.cas_of(victim.location));
-        let open = &mut self.open[queue as usize];
-        // A CAS that a client has seen must stay; any other must at least not fall.
-        let mut carries_cas = item.explicit_cas().is_some()
-            || item.access() & mark::CAS_KNOWN != 0
-            || log.next_cas(open) <= old_cas;
-        loop {
-            let len = item.len_with_cas(carries_cas);
-            let Some(mut space) = log.append(open, len, Purpose::Cleaning) else {
-                return Done::NoRoom;
-            };
-            let location = space.location;
-            item.copy_to(&mut space, carries_cas.then_some(old_cas));
-            let copy = log.item(location);
-            let lock = place.lock();
-            // Whoever shows a CAS marks the item under the same lock.
-            let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
-            let is_parted = log.are_parted(victim.location, location);
-            let Some(mut lock) = lock.filter(|_| !is_late && !is_parted) else {
-                log.note_dead(hand.id, location, len);
-                if is_late {
-                    carries_cas = true;
-                    continue;
-                }
-                return Done::Raced;
-            };
-            item.copy_changing(copy);
-            log.entry_of(location).note_expiry(item.expiry());
-            lock.replace(Slot::item(lock.slot.tag(), location, len).with_frequency(frequency));
-            drop(lock);
-            log.note_dead(hand.id, victim.location, victim.len);
-            return Done::Moved(len);
+        let how = Rewrite {
+            purpose: Purpose::Cleaning,
+            frequency: Some(frequency),
+            adds_expiry: false,
+        };
+        match hand.rewrite(&mut self.open[queue as usize], place, item, &how) {
+            Rewritten::Done(bytes) => Done::Moved(bytes),
+            Rewritten::NoRoom => Done::NoRoom,
+            Rewritten::Raced => Done::Raced,
         }
     }
 
@@ -209,7 +180,7 @@ impl Cleaner {
             return Done::NoRoom;
         };
         let location = space.location;
-        piece.copy_to(&mut space, None);
+        piece.copy_piece_to(&mut space);
         log.entry_of(location).set_has_pieces();
         let lock = place.lock();
         let entry = head.chunks().get(piece.piece_index());

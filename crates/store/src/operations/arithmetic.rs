@@ -70,7 +70,10 @@ impl<'p> Pen<'p> {
             key_is_binary: in_place && item.key_is_binary(),
             client_flags: item.client_flags(),
             cas: request.cas,
-            expiry: request.touch.unwrap_or_else(|| item.expiry()),
+            expiry: match request.touch {
+                Some(expiry) => expiry.given(),
+                None => item.expiry_field(),
+            },
             access: self.access_word(0),
             value_len,
             chunks: None,
@@ -129,7 +132,7 @@ impl<'p> Pen<'p> {
             key_is_binary: false,
             client_flags: 0,
             cas: request.cas,
-            expiry,
+            expiry: expiry.given(),
             access: self.access_word(if request.return_cas {
                 mark::CAS_KNOWN
             } else {

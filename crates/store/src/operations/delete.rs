@@ -72,7 +72,7 @@ impl Pen<'_> {
             key_is_binary: false,
             client_flags,
             cas: delete.cas.or(new_cas),
-            expiry,
+            expiry: expiry.given(),
             access: self.access_word(marks),
             value_len: 0,
             chunks: None,
@@ -98,13 +98,18 @@ impl Pen<'_> {
         let log = &self.hand.store.log;
         let location = place.slot.location();
         let open = &mut self.open[log.entry_of(location).queue() as usize];
-        let new_cas = delete.cas.or_else(|| log.cas_after(open, cas));
-        let len = item.len_with_cas(new_cas.is_some());
+        let new_expiry = delete.expiry.and_then(Expiry::given);
+        let draft = Draft {
+            cas: delete.cas.or_else(|| log.cas_after(open, cas)),
+            expiry: new_expiry.or(item.expiry_field()),
+            ..item.draft()
+        };
+        let len = draft.layout().total;
         let Some(mut space) = log.append(open, len, Purpose::Items) else {
             return Err(self.refused());
         };
         *self.appended += len;
-        item.copy_to(&mut space, new_cas);
+        item.copy_to(&mut space, &draft);
         let new = Slot::item(place.slot.tag(), space.location, len);
         let done = self.replace(place, new, |new_item| {
             item.copy_changing(new_item);

@@ -22,7 +22,7 @@ impl<'p> Pen<'p> {
     ) -> Result<MetaHit<'p>, MetaMiss> {
         loop {
             let hit = match self.hand.find_live(key, self.now) {
-                Ok((place, item)) => Ok(self.hit(get, place, item)),
+                Ok((place, item)) => self.hit(get, place, item),
                 Err(miss) => match get.vivify {
                     None => return Err(MetaMiss::Miss(miss)),
                     Some(expiry) => self.vivify(key, get, expiry),
@@ -35,7 +35,22 @@ impl<'p> Pen<'p> {
     }
 
     /// `None` where the item changed meanwhile.
-    fn hit(&self, get: &MetaGet, place: Place<'p>, item: RawItem<'p>) -> Option<MetaHit<'p>> {
+    fn hit(
+        &mut self,
+        get: &MetaGet,
+        place: Place<'p>,
+        item: RawItem<'p>,
+    ) -> Result<Option<MetaHit<'p>>, MetaMiss> {
+        if get.touch.is_some_and(|expiry| !item.takes_expiry(expiry)) {
+            // Nothing has been decided yet: it is found once more, with room.
+            let added = self.add_expiry(place, item);
+            return added.map(|()| None).map_err(MetaMiss::Untouched);
+        }
+        Ok(self.show_hit(get, place, item))
+    }
+
+    /// As [`Pen::hit`], of an item that takes the new expiry, if there is one.
+    fn show_hit(&self, get: &MetaGet, place: Place<'p>, item: RawItem<'p>) -> Option<MetaHit<'p>> {
         let store = self.hand.store;
         let mut marks = item.access();
         let mut expiry_before = item.expiry();
@@ -90,7 +105,7 @@ impl<'p> Pen<'p> {
             key_is_binary: false,
             client_flags: 0,
             cas: get.vivify_cas,
-            expiry,
+            expiry: expiry.given(),
             access: self.access_word(mark::WON | known | fetched),
             value_len: 0,
             chunks: None,

@@ -22,7 +22,8 @@ pub(crate) use pen::{Body, KEY_MAX, Pen};
 pub use pin::{Pinned, Pinning};
 
 use crate::request::{
-    Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Put, Stored,
+    Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,
+    Untouched,
 };
 use crate::time::{Expiry, UnixSeconds};
 use crate::worker::{Ahead, Burst};
@@ -44,13 +45,14 @@ impl Burst<'_> {
         self.pen().put(key, ahead, put, Body::Bytes(value))
     }
 
-    /// Gives the item another expiry and shows it: touch, gat.
+    /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had
+    /// one.
     pub fn touch(
         &mut self,
         key: &Key<'_>,
         expiry: Expiry,
         access: Access,
-    ) -> Result<Item<'_>, Miss> {
+    ) -> Result<Item<'_>, Untouched> {
         self.pen().touch(key, expiry, access)
     }
 

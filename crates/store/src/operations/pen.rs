@@ -10,7 +10,7 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::space::Space;
 use crate::segment::{OpenSegment, Queue};
-use crate::time::UnixSeconds;
+use crate::time::{Expiry, UnixSeconds};
 use crate::upload::Upload;
 use crate::worker::Worker;
 use std::sync::atomic::Ordering;
@@ -185,7 +185,8 @@ impl<'p> Pen<'p> {
         *self.appended += total;
         self.hand.counters().bytes_appended.add(total as u64);
         let log = &self.hand.store.log;
-        log.entry_of(location).note_expiry(draft.expiry);
+        log.entry_of(location)
+            .note_expiry(draft.expiry.unwrap_or(Expiry::NEVER));
         let slot = Slot::item(hash.tag(), location, total);
         (slot, space.into_item(draft))
     }

@@ -27,7 +27,8 @@ enum Join {
 struct Plan {
     join: Join,
     client_flags: u32,
-    expiry: Expiry,
+    /// As in [`Draft`].
+    expiry: Option<Expiry>,
     key_is_binary: bool,
     marks: u32,
     over_newer: bool,
@@ -67,7 +68,7 @@ impl<'p> Pen<'p> {
             key_is_binary: put.key_is_binary,
             client_flags: put.client_flags,
             cas: put.cas.or_else(|| log.cas_after(open, cas_above)),
-            expiry: put.expiry,
+            expiry: put.expiry.given(),
             access: hand.store.access_time(self.now) | known_mark(put),
             value_len: value.len(),
             chunks: None,
@@ -160,7 +161,7 @@ impl<'p> Pen<'p> {
         let fresh = Plan {
             join: Join::Replace,
             client_flags: put.client_flags,
-            expiry: put.expiry,
+            expiry: put.expiry.given(),
             key_is_binary: put.key_is_binary,
             marks: known,
             over_newer: false,
@@ -185,7 +186,7 @@ impl<'p> Pen<'p> {
                 } else if put.compare != 0 && put.allow_stale && put.compare < cas {
                     let won = item.access() & mark::WON;
                     Ok(Plan {
-                        expiry: item.expiry(),
+                        expiry: item.expiry_field(),
                         marks: known | mark::STALE | won,
                         over_newer: true,
                         ..fresh
@@ -203,7 +204,7 @@ impl<'p> Pen<'p> {
         Ok(Plan {
             join,
             client_flags: item.client_flags(),
-            expiry: item.expiry(),
+            expiry: item.expiry_field(),
             // As in memcached, an item made of two forgets how the key came.
             key_is_binary: false,
             ..fresh

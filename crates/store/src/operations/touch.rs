@@ -1,10 +1,12 @@
 //! touch and gat.
 
 use super::pen::Pen;
+use crate::hand::{Rewrite, Rewritten};
 use crate::index::Place;
 use crate::item::Item;
 use crate::key::Key;
-use crate::request::{Access, Miss};
+use crate::memory::Purpose;
+use crate::request::{Access, Miss, Refused, Untouched};
 use crate::segment::item::RawItem;
 use crate::time::Expiry;
 
@@ -15,9 +17,25 @@ impl<'p> Pen<'p> {
         key: &Key<'_>,
         expiry: Expiry,
         access: Access,
-    ) -> Result<Item<'p>, Miss> {
+    ) -> Result<Item<'p>, Untouched> {
         loop {
-            let (place, item) = self.hand.find_live(key, self.now)?;
+            let found = self.hand.find_live(key, self.now);
+            let (place, item) = found.map_err(Untouched::Miss)?;
+            if !item.takes_expiry(expiry) {
+                match self.add_expiry(place, item) {
+                    // It is found elsewhere now.
+                    Ok(()) => continue,
+                    // To die takes no memory.
+                    Err(_) if expiry.is_past(self.now) => {
+                        let shown = self.hand.show(place, item, access, self.now);
+                        match shown.filter(|_| self.hand.bury(place, item, Miss::Expired)) {
+                            Some(item) => return Ok(item),
+                            None => continue,
+                        }
+                    }
+                    Err(refused) => return Err(Untouched::Refused(refused)),
+                }
+            }
             {
                 let Some(_lock) = place.lock() else { continue };
                 self.extend(place, item, expiry);
@@ -28,7 +46,7 @@ impl<'p> Pen<'p> {
         }
     }
 
-    /// Changes an item's expiry; under the lock bit of its bucket.
+    /// Changes the expiry of an item that has room for it; under the lock bit of its bucket.
     pub(crate) fn extend(&self, place: Place<'_>, item: RawItem<'_>, expiry: Expiry) {
         // The segment must not be freed for its age before the item's new one.
         self.hand
@@ -37,5 +55,34 @@ impl<'p> Pen<'p> {
             .entry_of(place.slot.location())
             .note_expiry(expiry);
         item.set_expiry(expiry);
+    }
+
+    /// Writes an item that has no room for an expiry anew, with room. Clients see nothing of that. What
+    /// the caller has found is then out of date, whether or not another was faster.
+    #[cold]
+    pub(crate) fn add_expiry(
+        &mut self,
+        place: Place<'_>,
+        item: RawItem<'_>,
+    ) -> Result<(), Refused> {
+        let log = &self.hand.store.log;
+        let queue = log.entry_of(place.slot.location()).queue();
+        let how = Rewrite {
+            purpose: Purpose::Items,
+            frequency: None,
+            adds_expiry: true,
+        };
+        match self
+            .hand
+            .rewrite(&mut self.open[queue as usize], place, item, &how)
+        {
+            Rewritten::Done(len) => {
+                *self.appended += len;
+                self.hand.counters().bytes_appended.add(len as u64);
+            }
+            Rewritten::NoRoom => return Err(self.refused()),
+            Rewritten::Raced => {}
+        }
+        Ok(())
     }
 }

@@ -3,15 +3,15 @@
 //! [`layout`](super::layout) says where its parts lie, [`space`](super::space) writes them.
 //!
 //! # Concurrency
-//! Once published an item does not change, but for its expiry, its access word and a head's chunk
-//! locations, which are atomics. They change under the lock bit of the bucket that the item's slot
-//! stands in, and the cleaner copies them under it; the access time and "fetched" are the exception:
-//! readers set them by compare-and-swap, and may lose the race with a copy.
+//! Once published an item does not change, but for its access word, its expiry, if it has room for
+//! one, and a head's chunk locations, which are atomics. They change under the lock bit of the bucket
+//! that the item's slot stands in, and are copied under it; the access time and "fetched" are the
+//! exception: readers set them by compare-and-swap, and may lose the race with a copy.
 #![allow(unsafe_code, reason = "reads items in segment memory")]
 
 use super::layout::{
-    CAS, CLIENT_FLAGS, Draft, HEAD, HEADER_LEN, KEY_IS_BINARY, LONG, Layout, PIECE,
-    PIECE_HEADER_LEN, mark, optional_len, piece_len,
+    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, HEAD, KEY_IS_BINARY, LONG, Layout,
+    PIECE, PIECE_HEADER_LEN, field_at, key_at, mark, piece_len,
 };
 use super::space::Space;
 use crate::index::slot::Location;
@@ -60,10 +60,21 @@ impl<'m> RawItem<'m> {
     }
 
     #[inline]
-    fn cell(self, offset: usize) -> &'m AtomicU32 {
-        // SAFETY: the item is 8-aligned, `offset` is 4 or 8, inside every header; the words are
-        // only accessed as atomics once the item is published.
-        unsafe { self.byte(offset).cast::<AtomicU32>().as_ref() }
+    fn access_cell(self) -> &'m AtomicU32 {
+        // SAFETY: the item is 8-aligned and the word inside every header; it is only accessed as an
+        // atomic once the item is published.
+        unsafe { self.byte(ACCESS_AT).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// The expiry's word, where there is one.
+    #[inline]
+    fn expiry_cell(self) -> Option<&'m AtomicU32> {
+        if self.fields() & EXPIRY == 0 {
+            return None;
+        }
+        // SAFETY: the item is 8-aligned and has the field; it is only accessed as an atomic once the
+        // item is published.
+        Some(unsafe { self.byte(EXPIRY_AT).cast::<AtomicU32>().as_ref() })
     }
 
     #[inline]
@@ -84,7 +95,7 @@ impl<'m> RawItem<'m> {
 
     #[inline]
     pub(crate) fn key(self) -> &'m [u8] {
-        let at = HEADER_LEN + optional_len(self.fields());
+        let at = key_at(self.fields());
         // SAFETY: the key lies behind the optional fields and does not change.
         unsafe { std::slice::from_raw_parts(self.byte(at).as_ptr(), self.key_len()) }
     }
@@ -95,8 +106,7 @@ impl<'m> RawItem<'m> {
         if fields & LONG == 0 {
             return usize::from(u16::from_ne_bytes(self.read(2)));
         }
-        let at = HEADER_LEN + if fields & CLIENT_FLAGS != 0 { 4 } else { 0 };
-        u32::from_ne_bytes(self.read(at)) as usize
+        u32::from_ne_bytes(self.read(field_at(fields, LONG))) as usize
     }
 
     #[inline]
@@ -105,8 +115,7 @@ impl<'m> RawItem<'m> {
         if fields & HEAD == 0 {
             return 0;
         }
-        let at = HEADER_LEN + optional_len(fields & (CLIENT_FLAGS | LONG));
-        u32::from_ne_bytes(self.read(at)) as usize
+        u32::from_ne_bytes(self.read(field_at(fields, HEAD))) as usize
     }
 
     #[inline]
@@ -131,10 +140,11 @@ impl<'m> RawItem<'m> {
     }
 
     pub(crate) fn client_flags(self) -> u32 {
-        if self.fields() & CLIENT_FLAGS == 0 {
+        let fields = self.fields();
+        if fields & CLIENT_FLAGS == 0 {
             0
         } else {
-            u32::from_ne_bytes(self.read(HEADER_LEN))
+            u32::from_ne_bytes(self.read(field_at(fields, CLIENT_FLAGS)))
         }
     }
 
@@ -142,10 +152,7 @@ impl<'m> RawItem<'m> {
     #[inline]
     pub(crate) fn explicit_cas(self) -> Option<u64> {
         let fields = self.fields();
-        (fields & CAS != 0).then(|| {
-            let at = HEADER_LEN + optional_len(fields & (CLIENT_FLAGS | LONG | HEAD));
-            u64::from_ne_bytes(self.read(at))
-        })
+        (fields & CAS != 0).then(|| u64::from_ne_bytes(self.read(field_at(fields, CAS))))
     }
 
     pub(crate) fn key_is_binary(self) -> bool {
@@ -166,7 +173,7 @@ impl<'m> RawItem<'m> {
     #[inline]
     pub(crate) fn value(self) -> &'m [u8] {
         debug_assert!(!self.is_head());
-        let body_at = HEADER_LEN + optional_len(self.fields()) + self.key_len();
+        let body_at = key_at(self.fields()) + self.key_len();
         // SAFETY: the value of an item that is no head follows its key, and does not change.
         unsafe { std::slice::from_raw_parts(self.byte(body_at).as_ptr(), self.value_len()) }
     }
@@ -203,25 +210,44 @@ impl<'m> RawItem<'m> {
         }
     }
 
+    /// When the item dies.
     #[inline]
     pub(crate) fn expiry(self) -> Expiry {
-        Expiry::from_raw(self.cell(4).load(Ordering::Relaxed))
+        self.expiry_field().unwrap_or(Expiry::NEVER)
+    }
+
+    /// The expiry of an item that has room for one.
+    #[inline]
+    pub(crate) fn expiry_field(self) -> Option<Expiry> {
+        let cell = self.expiry_cell()?;
+        Some(Expiry::from_raw(cell.load(Ordering::Relaxed)))
+    }
+
+    /// Whether [`RawItem::set_expiry`] can be called with `expiry`.
+    pub(crate) fn takes_expiry(self, expiry: Expiry) -> bool {
+        expiry == Expiry::NEVER || self.expiry_cell().is_some()
     }
 
     /// Changes the expiry; under the lock bit of the item's bucket.
+    ///
+    /// # Panics
+    /// Where the item has no room for it.
     pub(crate) fn set_expiry(self, expiry: Expiry) {
-        self.cell(4).store(expiry.raw(), Ordering::Relaxed);
+        match self.expiry_cell() {
+            Some(cell) => cell.store(expiry.raw(), Ordering::Relaxed),
+            None => assert!(self.takes_expiry(expiry), "no room for an expiry"),
+        }
     }
 
     /// The access word: marks and time.
     #[inline]
     pub(crate) fn access(self) -> u32 {
-        self.cell(8).load(Ordering::Relaxed)
+        self.access_cell().load(Ordering::Relaxed)
     }
 
     /// Sets and clears marks; under the lock bit of the item's bucket.
     pub(crate) fn change_marks(self, set: u32, clear: u32) {
-        let cell = self.cell(8);
+        let cell = self.access_cell();
         let mut word = cell.load(Ordering::Relaxed);
         // Readers set the time without the lock.
         while let Err(now) = cell.compare_exchange_weak(
@@ -237,7 +263,7 @@ impl<'m> RawItem<'m> {
     /// Notes an access at `time`, in seconds of the store. Writes at most once a second.
     #[inline]
     pub(crate) fn note_access(self, time: u32) {
-        let cell = self.cell(8);
+        let cell = self.access_cell();
         let word = cell.load(Ordering::Relaxed);
         let new = (word & !mark::TIME) | mark::FETCHED | (time & mark::TIME);
         if new != word {
@@ -245,59 +271,44 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// All bytes of a copy that carries its CAS, or does not.
-    pub(crate) fn len_with_cas(self, carries: bool) -> usize {
-        if self.is_piece() {
-            return self.total_len();
-        }
-        let fields = if carries {
-            self.fields() | CAS
-        } else {
-            self.fields() & !CAS
-        };
-        let body_len = if self.is_head() {
-            self.chunk_count() * 8
-        } else {
-            self.value_len()
-        };
-        Layout::of(fields, self.key_len(), body_len).total
-    }
-
-    /// Copies everything that does not change to `space`, but for the CAS, which the copy carries
-    /// as `cas` says. The rest follows by [`RawItem::copy_changing`].
-    pub(crate) fn copy_to(self, space: &mut Space<'_>, cas: Option<u64>) {
-        if self.is_piece() {
-            let data = space.write_piece(
-                self.piece_hash(),
-                u32::from_ne_bytes(self.read(8)),
-                self.piece_data_len(),
-            );
-            data.copy_from_slice(self.piece_data());
-            return;
-        }
-        let is_head = self.is_head();
+    /// What the item is made from, for a copy of it.
+    pub(crate) fn draft(self) -> Draft<'m> {
+        debug_assert!(!self.is_piece());
         #[expect(clippy::cast_possible_truncation, reason = "it came from a u32")]
-        let body = space.write_item(&Draft {
+        let chunks = self.is_head().then_some(self.chunk_count() as u32);
+        Draft {
             key: self.key(),
             key_is_binary: self.key_is_binary(),
             client_flags: self.client_flags(),
-            cas,
-            expiry: Expiry::NEVER,
-            access: 0,
+            cas: self.explicit_cas(),
+            expiry: self.expiry_field(),
+            access: self.access(),
             value_len: self.value_len(),
-            chunks: is_head.then_some(self.chunk_count() as u32),
-        });
-        if !is_head {
+            chunks,
+        }
+    }
+
+    /// Writes to `space` an item of `draft`, which is this item's but for its CAS and its room for an
+    /// expiry, with the same value. What changes follows by [`RawItem::copy_changing`].
+    pub(crate) fn copy_to(self, space: &mut Space<'_>, draft: &Draft<'_>) {
+        let body = space.write_item(draft);
+        if !self.is_head() {
             body.copy_from_slice(self.value());
         }
+    }
+
+    /// Copies a piece to `space`.
+    pub(crate) fn copy_piece_to(self, space: &mut Space<'_>) {
+        let index = u32::from_ne_bytes(self.read(8));
+        let data = space.write_piece(self.piece_hash(), index, self.piece_data_len());
+        data.copy_from_slice(self.piece_data());
     }
 
     /// Copies what changes to `copy`, which nobody else can reach yet; under the lock bit of this
     /// item's bucket.
     pub(crate) fn copy_changing(self, copy: RawItem<'_>) {
-        copy.cell(4)
-            .store(self.cell(4).load(Ordering::Relaxed), Ordering::Relaxed);
-        copy.cell(8).store(self.access(), Ordering::Relaxed);
+        copy.set_expiry(self.expiry());
+        copy.access_cell().store(self.access(), Ordering::Relaxed);
         for (to, from) in copy.chunks().iter().zip(self.chunks()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }

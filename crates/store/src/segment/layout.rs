@@ -1,14 +1,20 @@
 //! Where the parts of an item lie.
 //!
 //! ```text
-//! byte 0        1        2                 4                 8                 12
-//!      +--------+--------+-----------------+-----------------+-----------------+
-//!      | key    | fields | value length    |     expiry      |     access      |
-//!      | length |        | below 64 KiB    |     seconds     |  time and marks |
-//!      +--------+--------+-----------------+-----------------+-----------------+
-//!      [client flags 4] [long value length 4] [chunk count 4] [CAS 8]  as `fields` says
+//! byte 0        1        2                 4                 8
+//!      +--------+--------+-----------------+-----------------+
+//!      | key    | fields | value length    |     access      |
+//!      | length |        | below 64 KiB    |  time and marks |
+//!      +--------+--------+-----------------+-----------------+
+//!      [expiry 4] [client flags 4] [long value length 4] [chunk count 4] [CAS 8]  as `fields` says
 //!      key
 //!      value, or, in a head, at the next multiple of 8: one location a chunk
+//!
+//! fields  7       6        5       4       3       2       1        0
+//!      +------+-------+--------+-------+-------+-------+--------+--------+
+//!      | free | piece | key is |  CAS  | chunk | long  | client | expiry |
+//!      |      |       | binary |       | count | length| flags  |        |
+//!      +------+-------+--------+-------+-------+-------+--------+--------+
 //!
 //! access 31      30       29    28     27                                      0
 //!        +-------+--------+-----+------+---------------------------------------+
@@ -16,6 +22,10 @@
 //!        | known | ed     |     |      |  was made                             |
 //!        +-------+--------+-----+------+---------------------------------------+
 //! ```
+//! The expiry is a second since the epoch, 0 for never. An item that is stored without one has no
+//! room for one either: it is written anew when it is given one. Values of 64 KiB and more always have
+//! the room, and so have heads, so that no great value is copied for that.
+//!
 //! A value too large for one item is a head and chunks ("pieces" here, since they may lie in
 //! different segments):
 //!
@@ -25,21 +35,29 @@
 //!      |   0    | PIECE  |   0   | data length |  index  |   0   | key's hash  | data
 //!      +--------+--------+-------+-------------+---------+-------+-------------+------
 //! ```
-//! Items begin at multiples of 8. The field bits 64 and 128 are free, for milliseconds of the
-//! expiry and for a namespace's generation.
+//! Items begin at multiples of 8. One field bit is free, for milliseconds of the expiry or for a
+//! namespace's generation.
 
 use crate::time::Expiry;
 
-pub(super) const HEADER_LEN: usize = 12;
+/// Bytes that every item has before its optional fields.
+pub(super) const HEADER_LEN: usize = 8;
+/// Where the access word is.
+pub(super) const ACCESS_AT: usize = 4;
+/// Where the expiry is in an item that has one: the first of the optional fields, at a fixed place, since
+/// every lookup asks for it.
+pub(super) const EXPIRY_AT: usize = HEADER_LEN;
 /// Where a piece's data begins.
 pub(crate) const PIECE_HEADER_LEN: usize = 24;
 
-pub(super) const CLIENT_FLAGS: u8 = 1;
-pub(super) const LONG: u8 = 2;
-pub(super) const CAS: u8 = 4;
-pub(super) const KEY_IS_BINARY: u8 = 8;
-pub(super) const HEAD: u8 = 16;
-pub(super) const PIECE: u8 = 32;
+// The bits of the optional fields are in the order in which the fields lie.
+pub(super) const EXPIRY: u8 = 1;
+pub(super) const CLIENT_FLAGS: u8 = 2;
+pub(super) const LONG: u8 = 4;
+pub(super) const HEAD: u8 = 8;
+pub(super) const CAS: u8 = 16;
+pub(super) const KEY_IS_BINARY: u8 = 32;
+pub(super) const PIECE: u8 = 64;
 
 /// Values from this length on need the long length field.
 const LONG_FROM: usize = 1 << 16;
@@ -62,7 +80,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) client_flags: u32,
     /// A CAS that does not follow from the item's place.
     pub(crate) cas: Option<u64>,
-    pub(crate) expiry: Expiry,
+    /// `None` for an item without room for one, which therefore never expires.
+    pub(crate) expiry: Option<Expiry>,
     /// Marks and time of the access word.
     pub(crate) access: u32,
     pub(crate) value_len: usize,
@@ -84,11 +103,14 @@ impl Draft<'_> {
     #[inline]
     pub(crate) fn layout(&self) -> Layout {
         let mut fields = 0;
+        if self.expiry.is_some() {
+            fields |= EXPIRY;
+        }
         if self.client_flags != 0 {
             fields |= CLIENT_FLAGS;
         }
         if self.value_len >= LONG_FROM {
-            fields |= LONG;
+            fields |= LONG | EXPIRY;
         }
         if self.cas.is_some() {
             fields |= CAS;
@@ -97,7 +119,7 @@ impl Draft<'_> {
             fields |= KEY_IS_BINARY;
         }
         if self.chunks.is_some() {
-            fields |= HEAD;
+            fields |= HEAD | EXPIRY;
         }
         Layout::of(fields, self.key.len(), self.body_len())
     }
@@ -119,7 +141,7 @@ impl<'a> Draft<'a> {
             key_is_binary: false,
             client_flags: 0,
             cas: None,
-            expiry: Expiry::NEVER,
+            expiry: None,
             access: 0,
             value_len,
             chunks: None,
@@ -130,7 +152,7 @@ impl<'a> Draft<'a> {
 impl Layout {
     #[inline]
     pub(super) fn of(fields: u8, key_len: usize, body_len: usize) -> Layout {
-        let key_at = HEADER_LEN + optional_len(fields);
+        let key_at = key_at(fields);
         let mut body_at = key_at + key_len;
         if fields & HEAD != 0 {
             body_at = body_at.next_multiple_of(8);
@@ -144,9 +166,16 @@ impl Layout {
     }
 }
 
+/// Where the key begins, behind the optional fields.
 #[inline]
-pub(super) fn optional_len(fields: u8) -> usize {
-    usize::from(OPTIONAL_LEN[usize::from(fields)])
+pub(super) fn key_at(fields: u8) -> usize {
+    HEADER_LEN + usize::from(OPTIONAL_LEN[usize::from(fields)])
+}
+
+/// Where the optional field `field` begins, behind those before it.
+#[inline]
+pub(super) fn field_at(fields: u8, field: u8) -> usize {
+    key_at(fields & (field - 1))
 }
 
 /// Bytes of the optional fields, for each value of the field bits: every lookup asks.
@@ -156,7 +185,8 @@ const OPTIONAL_LEN: [u8; 256] = {
     while fields < 256 {
         #[expect(clippy::cast_possible_truncation, reason = "below 256")]
         let bits = fields as u8;
-        let words = (bits & CLIENT_FLAGS != 0) as u8
+        let words = (bits & EXPIRY != 0) as u8
+            + (bits & CLIENT_FLAGS != 0) as u8
             + (bits & LONG != 0) as u8
             + (bits & HEAD != 0) as u8
             + 2 * (bits & CAS != 0) as u8;
@@ -180,9 +210,58 @@ mod tests {
     }
 
     #[test]
-    fn a_small_item_costs_its_bytes_and_twelve() {
+    fn a_small_item_costs_its_bytes_and_eight() {
         assert_eq!(total(b"0123456789", 10), 32);
-        assert_eq!(total(b"0123456789", 100), 128);
+        assert_eq!(total(b"0123456789", 100), 120);
         assert_eq!(total(b"k", 0), 16);
+    }
+
+    #[test]
+    fn an_expiry_and_client_flags_cost_four_bytes_each() {
+        let plain = Draft::plain(b"0123456789", 102);
+        let mortal = Draft {
+            expiry: Some(Expiry::NEVER),
+            ..plain
+        };
+        let flagged = Draft {
+            client_flags: 1,
+            ..mortal
+        };
+        let bodies = [plain, mortal, flagged].map(|draft| draft.layout().body_at);
+        assert_eq!(bodies, [18, 22, 26]);
+    }
+
+    #[test]
+    fn great_values_always_have_room_for_an_expiry() {
+        let plain = Draft::plain(b"k", LONG_FROM - 1);
+        let long = Draft::plain(b"k", LONG_FROM);
+        let head = Draft {
+            chunks: Some(1),
+            ..plain
+        };
+        let rooms = [plain, long, head].map(|draft| draft.layout().fields & EXPIRY != 0);
+        assert_eq!(rooms, [false, true, true]);
+    }
+
+    /// The order of bits is the order of fields: none begins before another ends.
+    #[test]
+    fn optional_fields_follow_one_another() {
+        let lens = [
+            (EXPIRY, 4),
+            (CLIENT_FLAGS, 4),
+            (LONG, 4),
+            (HEAD, 4),
+            (CAS, 8),
+        ];
+        for fields in 0..=u8::MAX {
+            let mut at = HEADER_LEN;
+            for (field, len) in lens {
+                if fields & field != 0 {
+                    assert_eq!(field_at(fields, field), at, "{fields:#b}");
+                    at += len;
+                }
+            }
+            assert_eq!(key_at(fields), at);
+        }
     }
 }

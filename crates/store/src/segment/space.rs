@@ -2,9 +2,12 @@
 //! it.
 #![allow(unsafe_code, reason = "writes items into segment memory")]
 
-use super::layout::{CLIENT_FLAGS, Draft, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN};
+use super::layout::{
+    ACCESS_AT, CLIENT_FLAGS, Draft, EXPIRY, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN,
+};
 use crate::index::slot::Location;
 use crate::memory::Mapping;
+use crate::time::Expiry;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -59,14 +62,16 @@ impl<'m> Space<'m> {
         header[0] = key_len;
         header[1] = layout.fields;
         header[2..4].copy_from_slice(&short.to_ne_bytes());
-        header[4..8].copy_from_slice(&draft.expiry.raw().to_ne_bytes());
-        header[8..12].copy_from_slice(&draft.access.to_ne_bytes());
+        header[ACCESS_AT..].copy_from_slice(&draft.access.to_ne_bytes());
         bytes[..HEADER_LEN].copy_from_slice(&header);
         let mut at = HEADER_LEN;
         let mut put = |field: &[u8]| {
             bytes[at..at + field.len()].copy_from_slice(field);
             at += field.len();
         };
+        if layout.fields & EXPIRY != 0 {
+            put(&draft.expiry.unwrap_or(Expiry::NEVER).raw().to_ne_bytes());
+        }
         if layout.fields & CLIENT_FLAGS != 0 {
             put(&draft.client_flags.to_ne_bytes());
         }
