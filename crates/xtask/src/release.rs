@@ -52,6 +52,7 @@ const LOADS: &[(&str, &[&str])] = &[
             "--dialect meta --mix get=8,set=1,delete=1",
             "--dialect binary --mix get=9,set=1",
             "--dialect udp --mix get=9,set=1",
+            "--mix get=19,set=1 --connections 4096",
         ],
     ),
     (
@@ -146,7 +147,7 @@ fn train(programs: &Path, seconds: f64) -> Result<()> {
         let net = ["--net", &link, "--address", "10.0.0.1/8"];
         let udp_port = free_port()?;
         let udp = ["-U", &udp_port.to_string(), "--udp-reply-rate", "0"];
-        let flags = [&["-m", memory, "-t", "1"], &net[..], &udp[..]].concat();
+        let flags = [&["-m", memory, "-t", "1", "-c", "8192"], &net[..], &udp[..]].concat();
         let server = Server::start(&programs.join("coua"), &flags)?;
         let near = |port| format!("--target 127.0.0.1:{port}");
         let far = |port| {

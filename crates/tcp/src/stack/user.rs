@@ -102,6 +102,11 @@ impl Stack {
         !self.accepted.is_empty()
     }
 
+    /// The places of the connections that [`Stack::next_ready`] is going to name, and perhaps of others.
+    pub fn ready_places(&self) -> impl Iterator<Item = usize> {
+        self.ready.iter().map(|&index| index as usize)
+    }
+
     /// A connection with news, and which. It is not named again before there are others.
     pub fn next_ready(&mut self) -> Option<(ConnectionId, Readiness)> {
         loop {

@@ -186,6 +186,12 @@ impl Ring {
         prefetch_for_write(std::ptr::from_ref(self.own()).cast());
     }
 
+    /// Asks for the line that says whether events are wanted.
+    #[inline]
+    pub(super) fn prefetch_flags(&self) {
+        prefetch(std::ptr::from_ref(&self.words().flags).cast());
+    }
+
     /// Asks for the lines of `count` entries from number `first` on.
     #[inline]
     pub(super) fn prefetch(&self, first: u16, count: u16, for_write: bool) {

@@ -85,10 +85,12 @@ impl Producer {
         self.ahead = self.next.wrapping_add(count);
     }
 
-    /// Asks for the first lines of the buffers of the entries that [`Producer::ask_ahead`] was about.
+    /// Asks for the first lines of the buffers of the entries that [`Producer::ask_ahead`] was about, and
+    /// for what [`Producer::send`] needs of the ring.
     #[inline]
     pub(super) fn look_ahead(&self) {
         self.ring.prefetch_own_index();
+        self.ring.prefetch_flags();
         let mut number = self.next;
         while number != self.ahead {
             if let Some((_, room)) = self.room(number) {
