@@ -333,6 +333,7 @@ impl Sessions {
         })
     }
 }
+
 #[cfg(test)]
 mod tests {
     use std::mem::offset_of;
@@ -341,6 +342,10 @@ mod tests {
 
     #[test]
     fn a_request_needs_two_lines_which_are_touched() {
+        // A simulated stream is longer.
+        if size_of::<Stream>() > 16 {
+            return;
+        }
         let at = |offset: usize| offset_of!(Place, session) + offset;
         assert_eq!(offset_of!(Place, generation) / 64, 0);
         assert_eq!(at(offset_of!(Session, noted)) / 64, 1);

@@ -13,7 +13,7 @@
 //! reads these, begins with it. What RACK knows (RFC 8985) is left as it was: it compares segments
 //! with those that were on their way together with them, of which there were none.
 
-use super::emit::{NoSlot, Parts};
+use super::segment::{NoSlot, Parts};
 use super::{Connection, Phase, Shared, Signs, State, Waiting};
 use crate::buffers::{BufferId, Buffers, Marks};
 use crate::nic::Nic;
