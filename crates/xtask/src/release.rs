@@ -68,8 +68,8 @@ const LOADS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A load of more connections than a process may have sockets everywhere: over the link alone.
-const CROWD: &str = "--keys 1000 --mix get=19,set=1 --connections 4096";
+/// Items, and a load of more connections than a process may have sockets everywhere: over the link alone.
+const CROWD: (&str, &str) = ("--keys 1000", "--mix get=19,set=1 --connections 4096");
 
 /// What the benchmarks do in their own process.
 const INSIDE: &[&str] = &[
@@ -167,7 +167,12 @@ fn train(programs: &Path, seconds: f64) -> Result<()> {
                 }
             }
         }
-        bench(&format!("run {} {CROWD} {seconds}", far(server.port)))?;
+        let (items, words) = CROWD;
+        bench(&format!("load {} {items}", near(server.port)))?;
+        bench(&format!(
+            "run {} {items} {words} {seconds}",
+            far(server.port)
+        ))?;
         server.stop()?;
         let _ = fs::remove_file(&socket);
     }
