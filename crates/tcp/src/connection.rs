@@ -89,7 +89,7 @@ pub enum Failure {
 }
 
 /// One connection. Its fields stand in this order, and it begins with a line of the cache: all that
-/// the usual exchange needs is in the first [`Connection::HOT_LINES`].
+/// the usual exchange needs is in the first four.
 #[repr(C, align(64))]
 pub(crate) struct Connection {
     pub(crate) tuple: FourTuple,

@@ -22,9 +22,6 @@ use crate::time::Instant;
 use crate::wire::glance::Glance;
 use crate::wire::tcp::Flags;
 
-/// Of these signs, only that of timestamps is there while all is calm.
-const CALM: Signs = Signs::TIMESTAMPS.and(Signs::ORPHAN).and(Signs::ENDED);
-
 /// Signs of a segment to be sent for other reasons than text.
 const DUE_OTHERWISE: Signs = Signs::MUST_SEND.and(Signs::PROBE);
 
@@ -56,10 +53,9 @@ impl Connection {
     fn is_quiet(&self, shared: &Shared) -> bool {
         let (recovery, beyond) = (&self.recovery, &self.beyond);
         self.state == State::Established
-            && self.signs.are(CALM, Signs::TIMESTAMPS)
+            && self.is_ordinary(shared)
+            && !self.signs.has(Signs::ORPHAN.and(Signs::ENDED))
             && self.path.mac.is_some()
-            && self.path.vlan == shared.skeletons.vlan()
-            && beyond.is_nothing()
             && beyond.end.is_none()
             && recovery.phase == Phase::Open
             && recovery.probe.is_none()
@@ -227,31 +223,39 @@ impl Connection {
     /// The one segment that was on its way has arrived.
     #[inline]
     fn acknowledge_calmly(&mut self, shared: &mut Shared, glance: &Glance) -> bool {
-        let send = &mut self.send;
+        let send = &self.send;
         let (id, ack) = (send.head, glance.ack);
         if ack != send.nxt || id != send.tail || !send.unsent.is_none() {
             return false;
         }
-        let (sent_at, len) = (send.last_at, ack.since(send.una));
+        let sent_at = send.last_at;
         debug_assert_eq!(shared.buffers[id].marks, Marks::SENT);
         debug_assert_eq!(
             (shared.buffers[id].sent_at, shared.buffers[id].end()),
             (sent_at, ack)
         );
-        shared.buffers.free(id);
-        (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
-        self.update_window(glance.seq, ack, glance.window);
-        self.send.una = ack;
-        self.rtt.measured(shared.now.micros_since(sent_at));
-        self.timers.waiting = Waiting::None;
-        self.timers.send_at = Instant::NEVER;
-        self.grow_window(shared, len);
+        self.has_arrived(shared, (glance.seq, ack, glance.window), sent_at);
         true
     }
 
-    /// So many bytes that were on their way alone have arrived.
+    /// All that was on its way has arrived, which is one buffer, sent once, at `sent_at`. So says a
+    /// segment with such numbers: its own, what it acknowledges, and the window.
     #[inline]
-    fn grow_window(&mut self, shared: &Shared, len: u32) {
+    fn has_arrived(
+        &mut self,
+        shared: &mut Shared,
+        (seq, ack, window): (SeqNumber, SeqNumber, u16),
+        sent_at: Instant,
+    ) {
+        self.update_window(seq, ack, window);
+        let send = &mut self.send;
+        let len = ack.since(send.una);
+        shared.buffers.free(send.head);
+        (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
+        send.una = ack;
+        self.rtt.measured(shared.now.micros_since(sent_at));
+        self.timers.waiting = Waiting::None;
+        self.timers.send_at = Instant::NEVER;
         let mss = u32::from(self.mss());
         if len + mss >= self.congestion.window() {
             let smoothed = self.rtt.smoothed;
@@ -278,22 +282,15 @@ impl Connection {
         if buffer.marks != Marks::SENT || buffer.end() != ack {
             return false;
         }
-        shared.buffers.free(id);
-        self.update_window(seq, ack, window);
-        let (send, recovery) = (&mut self.send, &mut self.recovery);
-        (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
-        send.una = ack;
+        let recovery = &mut self.recovery;
         recovery.fack = ack;
         recovery.pipe = 0;
         recovery.duplicates = 0;
         let rtt = shared.now.micros_since(buffer.sent_at);
         recovery.rack_rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
         (recovery.rack_sent_at, recovery.rack_end) = (buffer.sent_at, ack);
-        self.rtt.measured(rtt);
-        self.timers.waiting = Waiting::None;
-        self.timers.send_at = Instant::NEVER;
         recovery.stuck_since = Instant::NEVER;
-        self.grow_window(shared, buffer.seq_len());
+        self.has_arrived(shared, (seq, ack, window), buffer.sent_at);
         true
     }
 }

@@ -121,7 +121,7 @@ impl Connection {
         self.rtt.back_off();
         // A path that swallows long packets without a word lets shorter ones pass (RFC 4821).
         let backoffs = self.rtt.backoffs();
-        if backoffs > 0 && backoffs.is_multiple_of(2) && self.is_open() {
+        if backoffs.is_multiple_of(2) && self.is_open() {
             self.suspect_mtu(shared);
         }
         let in_flight = self.send.nxt.since(self.send.una);
