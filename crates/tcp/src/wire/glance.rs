@@ -28,6 +28,83 @@ const V6: u8 = 6;
 /// timestamps of ten bytes.
 const ONLY_TIMESTAMPS: u32 = 0x0101_080a;
 
+/// What stands in a frame before the header of TCP or UDP, where nothing unusual does: no VLAN tag, no
+/// options, no extension headers. What is no such frame, or has anything wrong with it, is left to the
+/// readers of each header, which find out what it is.
+pub(super) struct Front {
+    /// From where it came.
+    pub(super) mac: Mac,
+    pub(super) source: Address,
+    pub(super) destination: Address,
+    /// The sum of both addresses.
+    pub(super) sum: Sum,
+    /// Where in the frame the packet's payload begins, and where it ends.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Front {
+    /// Looks at a frame. `None` where it is another protocol's, is for somebody else, comes from nobody
+    /// in particular, or has a wrong checksum, of which `is_verified` says that it need not be looked
+    /// at.
+    #[inline(always)]
+    pub(super) fn at(
+        bytes: &[u8],
+        own: Mac,
+        protocol: Protocol,
+        is_verified: bool,
+    ) -> Option<Front> {
+        let head: &[u8; LINK_LEN + V4_LEN] = bytes.first_chunk()?;
+        let mac = Mac([head[6], head[7], head[8], head[9], head[10], head[11]]);
+        if head[..6] != own.0 || mac.is_group() {
+            return None;
+        }
+        match EtherType(u16_at(head, 12)) {
+            EtherType::IPV4 => {
+                let packet: &[u8; V4_LEN] = head[LINK_LEN..].first_chunk()?;
+                let is_whole = u16_at(packet, 6) & 0xbfff == 0;
+                if packet[0] != V4_NO_OPTIONS || !is_whole || packet[9] != protocol.0 {
+                    return None;
+                }
+                if !is_verified && !Sum::ZERO.with_array(packet).is_right() {
+                    return None;
+                }
+                let (source, destination) = (u32_at(packet, 12), u32_at(packet, 16));
+                Some(Front {
+                    mac,
+                    source: Address::v4(source.to_be_bytes()),
+                    destination: Address::v4(destination.to_be_bytes()),
+                    sum: Sum::ZERO.with_u32(source).with_u32(destination),
+                    start: LINK_LEN + V4_LEN,
+                    end: LINK_LEN + usize::from(u16_at(packet, 2)),
+                })
+            }
+            EtherType::IPV6 => {
+                let packet: &[u8; V6_LEN] = bytes[LINK_LEN..].first_chunk()?;
+                if packet[0] >> 4 != V6 || packet[6] != protocol.0 {
+                    return None;
+                }
+                let source = Address::v6(*packet[8..].first_chunk()?);
+                let destination = Address::v6(*packet[24..].first_chunk()?);
+                // None that are IPv4's may come in an IPv6 packet.
+                if source.is_v4() || destination.is_v4() {
+                    return None;
+                }
+                let octets: &[u8; 32] = packet[8..].first_chunk()?;
+                Some(Front {
+                    mac,
+                    source,
+                    destination,
+                    sum: Sum::ZERO.with_array(octets),
+                    start: LINK_LEN + V6_LEN,
+                    end: LINK_LEN + V6_LEN + usize::from(u16_at(packet, 4)),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A segment with an acknowledgment and timestamps and nothing that asks for more than taking in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glance {
@@ -48,47 +125,8 @@ impl Glance {
     /// wrong checksums, of which `is_verified` says that they need not be looked at.
     #[inline]
     pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<Glance> {
-        let head: &[u8; LINK_LEN + V4_LEN + TCP_LEN] = bytes.first_chunk()?;
-        if head[..6] != own.0 {
-            return None;
-        }
-        let (addresses, transport_at, end) = match EtherType(u16_at(head, 12)) {
-            EtherType::IPV4 => {
-                let packet: &[u8; V4_LEN] = head[LINK_LEN..].first_chunk()?;
-                let is_whole = u16_at(packet, 6) & 0xbfff == 0;
-                if packet[0] != V4_NO_OPTIONS || !is_whole || packet[9] != Protocol::TCP.0 {
-                    return None;
-                }
-                if !is_verified && !Sum::ZERO.with_array(packet).is_right() {
-                    return None;
-                }
-                let (source, destination) = (u32_at(packet, 12), u32_at(packet, 16));
-                let pseudo = Sum::ZERO.with_u32(source).with_u32(destination);
-                let source = Address::v4(source.to_be_bytes());
-                let destination = Address::v4(destination.to_be_bytes());
-                let end = LINK_LEN + usize::from(u16_at(packet, 2));
-                ((source, destination, pseudo), LINK_LEN + V4_LEN, end)
-            }
-            EtherType::IPV6 => {
-                let packet: &[u8; V6_LEN] = bytes[LINK_LEN..].first_chunk()?;
-                if packet[0] >> 4 != V6 || packet[6] != Protocol::TCP.0 {
-                    return None;
-                }
-                let source = Address::v6(*packet[8..].first_chunk()?);
-                let destination = Address::v6(*packet[24..].first_chunk()?);
-                // None that are IPv4's may come in an IPv6 packet.
-                if source.is_v4() || destination.is_v4() {
-                    return None;
-                }
-                let end = LINK_LEN + V6_LEN + usize::from(u16_at(packet, 4));
-                let octets: &[u8; 32] = packet[8..].first_chunk()?;
-                let pseudo = Sum::ZERO.with_array(octets);
-                ((source, destination, pseudo), LINK_LEN + V6_LEN, end)
-            }
-            _ => return None,
-        };
-        let (source, destination, pseudo) = addresses;
-        let segment = bytes.get(transport_at..end)?;
+        let front = Front::at(bytes, own, Protocol::TCP, is_verified)?;
+        let segment = bytes.get(front.start..front.end)?;
         let (header, payload) = segment.split_first_chunk::<TCP_LEN>()?;
         // The length of the header, no reserved bits, and of the flags none but these.
         let is_plain = usize::from(header[12]) == (TCP_LEN / 4) << 4
@@ -99,17 +137,18 @@ impl Glance {
         }
         if !is_verified {
             let len = u16::try_from(segment.len()).ok()?;
-            let sum = pseudo.with_u16(u16::from(Protocol::TCP.0)).with_u16(len);
+            let protocol = u16::from(Protocol::TCP.0);
+            let sum = front.sum.with_u16(protocol).with_u16(len);
             if !sum.with_array(header).with(payload).is_right() {
                 return None;
             }
         }
-        let start = transport_at + TCP_LEN;
+        let start = front.start + TCP_LEN;
         Some(Glance {
-            mac: Mac([head[6], head[7], head[8], head[9], head[10], head[11]]),
+            mac: front.mac,
             tuple: FourTuple {
-                local: destination,
-                remote: source,
+                local: front.destination,
+                remote: front.source,
                 local_port: u16_at(header, 2),
                 remote_port: u16_at(header, 0),
             },
@@ -121,7 +160,7 @@ impl Glance {
                 echo: u32_at(header, 28),
             },
             start: u16::try_from(start).ok()?,
-            len: u16::try_from(end - start).ok()?,
+            len: u16::try_from(front.end - start).ok()?,
         })
     }
 }

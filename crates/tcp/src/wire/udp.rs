@@ -10,8 +10,9 @@
 
 use super::checksum::Sum;
 use super::ethernet::{self, EtherType};
+use super::glance::Front;
 use super::ip::{self, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
-use super::{Address, Malformed, put, u16_at};
+use super::{Malformed, put, u16_at};
 use crate::nic::{Layout, Mac, Offload};
 use crate::table::FourTuple;
 
@@ -21,10 +22,6 @@ pub const HEADER_LEN: usize = 8;
 /// Bytes of the Ethernet header without and with a VLAN tag.
 const LINK_LEN: usize = 14;
 const TAGGED_LEN: usize = 18;
-
-/// The first byte of an IPv4 header without options, and the upper half of that of IPv6.
-const V4_NO_OPTIONS: u8 = 0x45;
-const V6: u8 = 6;
 
 /// A datagram's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +66,7 @@ impl Header {
     }
 }
 
-/// A datagram at first sight: in a frame without VLAN tag, options and extension headers. What is no
-/// such frame, or has anything wrong with it, is left to the readers of each header, which find out
-/// what it is.
+/// A datagram at first sight, behind a [`Front`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glance {
     /// From where it came.
@@ -87,84 +82,27 @@ impl Glance {
     /// wrong checksums, of which `is_verified` says that they need not be looked at.
     #[inline]
     pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<Glance> {
-        let head: &[u8; LINK_LEN + V4_HEADER_LEN] = bytes.first_chunk()?;
-        let mac = Mac([head[6], head[7], head[8], head[9], head[10], head[11]]);
-        if head[..6] != own.0 || mac.is_group() {
-            return None;
-        }
-        let packet = &bytes[LINK_LEN..];
-        match EtherType(u16_at(head, 12)) {
-            EtherType::IPV4 => {
-                let head: &[u8; V4_HEADER_LEN] = packet.first_chunk()?;
-                let is_whole = u16_at(head, 6) & 0x3fff == 0;
-                if head[0] != V4_NO_OPTIONS || !is_whole || head[9] != Protocol::UDP.0 {
-                    return None;
-                }
-                if !is_verified && !Sum::ZERO.with_array(head).is_right() {
-                    return None;
-                }
-                let addresses = [
-                    Address::v4(*head[12..].first_chunk()?),
-                    Address::v4(*head[16..].first_chunk()?),
-                ];
-                let datagram = packet.get(V4_HEADER_LEN..usize::from(u16_at(head, 2)))?;
-                let octets: &[u8; 8] = head[12..].first_chunk()?;
-                let sum = (!is_verified).then(|| Sum::ZERO.with_array(octets));
-                Glance::behind::<{ LINK_LEN + V4_HEADER_LEN }>(datagram, mac, addresses, sum)
-            }
-            EtherType::IPV6 => {
-                let head: &[u8; V6_HEADER_LEN] = packet.first_chunk()?;
-                if head[0] >> 4 != V6 || head[6] != Protocol::UDP.0 {
-                    return None;
-                }
-                let addresses = [
-                    Address::v6(*head[8..].first_chunk()?),
-                    Address::v6(*head[24..].first_chunk()?),
-                ];
-                // None that are IPv4's may come in an IPv6 packet.
-                if addresses.into_iter().any(Address::is_v4) {
-                    return None;
-                }
-                let end = V6_HEADER_LEN + usize::from(u16_at(head, 4));
-                let datagram = packet.get(V6_HEADER_LEN..end)?;
-                let octets: &[u8; 32] = head[8..].first_chunk()?;
-                let sum = (!is_verified).then(|| Sum::ZERO.with_array(octets));
-                Glance::behind::<{ LINK_LEN + V6_HEADER_LEN }>(datagram, mac, addresses, sum)
-            }
-            _ => None,
-        }
-    }
-
-    /// Goes on with what stands behind IP's header, at byte `AT` of the frame. `sum` is that of the
-    /// addresses, where the checksum is to be looked at.
-    #[inline(always)]
-    fn behind<const AT: usize>(
-        datagram: &[u8],
-        mac: Mac,
-        [remote, local]: [Address; 2],
-        sum: Option<Sum>,
-    ) -> Option<Glance> {
+        let front = Front::at(bytes, own, Protocol::UDP, is_verified)?;
+        let datagram = bytes.get(front.start..front.end)?;
         let header = Header::read(datagram).ok()?;
         let len = HEADER_LEN + header.payload_len;
-        if let Some(sum) = sum
-            // IPv6 wants a checksum (RFC 8200, section 8.1), IPv4 allows to leave it out.
-            && (header.checksum != 0 || !remote.is_v4())
-        {
-            let sum = sum.with_u16(u16::from(Protocol::UDP.0));
+        // IPv6 wants a checksum (RFC 8200, section 8.1), IPv4 allows to leave it out.
+        if !is_verified && (header.checksum != 0 || !front.source.is_v4()) {
+            let sum = front.sum.with_u16(u16::from(Protocol::UDP.0));
             let sum = sum.with_u16(u16::try_from(len).ok()?);
             if !sum.with(&datagram[..len]).is_right() {
                 return None;
             }
         }
         Some(Glance {
-            mac,
+            mac: front.mac,
             tuple: FourTuple {
-                local,
-                remote,
+                local: front.destination,
+                remote: front.source,
                 local_port: header.destination,
                 remote_port: header.source,
             },
-            start: u16::try_from(AT + HEADER_LEN).ok()?,
+            start: u16::try_from(front.start + HEADER_LEN).ok()?,
             len: u16::try_from(header.payload_len).ok()?,
         })
     }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::Address;
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
