@@ -69,11 +69,11 @@ impl Table {
         Hash(hash as u32)
     }
 
-    /// The number of the connection that stands first where one with this hash is looked for; it
-    /// may be another one's, or none's.
+    /// The number of a connection with this hash: nearly always the one that is meant, as hashes have
+    /// 32 bits.
     #[inline]
-    pub(crate) fn guess(&self, hash: Hash) -> u32 {
-        entry_number(self.entries[hash.0 as usize & self.mask])
+    pub(crate) fn guess(&self, hash: Hash) -> Option<u32> {
+        self.find(hash, |_| true)
     }
 
     /// The number of a connection with this hash that `is_it`.

@@ -66,7 +66,8 @@ impl Stack {
         let mut guesses = [0; BURST_LEN];
         let guesses = &mut guesses[..sights.len()];
         for (guess, sight) in guesses.iter_mut().zip(sights) {
-            *guess = sight.map_or(u32::MAX, |sight| self.table.guess(sight.hash));
+            let number = sight.and_then(|sight| self.table.guess(sight.hash));
+            *guess = number.unwrap_or(u32::MAX);
         }
         for &guess in &*guesses {
             self.fetch_connection(guess);
