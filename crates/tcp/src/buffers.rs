@@ -145,7 +145,9 @@ impl Buffer {
     }
 }
 
+/// Begins with a line of the cache, in which lie what is known and the first bytes.
 #[derive(Clone)]
+#[repr(C, align(64))]
 struct Node<const LEN: usize> {
     buffer: Buffer,
     bytes: [u8; LEN],
@@ -159,6 +161,8 @@ struct Class<const LEN: usize> {
 }
 
 impl<const LEN: usize> Class<LEN> {
+    const FILLS_ITS_LINES: () = assert!(size_of::<Node<LEN>>() == size_of::<Buffer>() + LEN);
+
     /// A power of two, so that finding a node takes no division.
     const NODES: usize = (CHUNK_LEN / size_of::<Node<LEN>>()).next_power_of_two();
     const CHUNK_LEN: usize = Class::<LEN>::NODES * size_of::<Node<LEN>>();
@@ -184,6 +188,7 @@ impl<const LEN: usize> Class<LEN> {
     /// Adds a chunk, if the budget has it.
     #[cold]
     fn grow(&mut self, class: u32, budget: &mut usize) -> bool {
+        let () = Self::FILLS_ITS_LINES;
         let first = self.chunks.len() * Self::NODES;
         if *budget < Self::CHUNK_LEN || first + Self::NODES >= 1 << PLACE_BITS {
             return false;
