@@ -3,7 +3,8 @@
 use crate::index::slot::Slot;
 use crate::index::{Cell, STRIDE};
 use crate::item::Item;
-use crate::memory::prefetch_at;
+use coua_prefetch::prefetch_at;
+
 use crate::worker::Burst;
 
 /// Items that are fetched from memory together.

@@ -5,7 +5,8 @@ use crate::hand::Hand;
 use crate::index::{Hint, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
-use crate::memory::{prefetch, prefetch_at, prefetch_for_write};
+use coua_prefetch::{prefetch, prefetch_at, prefetch_for_write};
+
 use crate::operations::MIGRATIONS_MAX;
 use crate::request::{Access, Miss};
 use crate::segment::{OpenSegment, Queue};

@@ -47,7 +47,6 @@ pub use crate::table::FourTuple;
 pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
 
-use ordinary::Sight;
 use outgoing::{Control, Echo, Reply};
 
 /// Names a connection. It is never that of another one that later takes the place.
@@ -129,8 +128,6 @@ pub struct Stack {
     /// Those with bytes in frames of this burst.
     fresh: Vec<u32>,
     datagrams: VecDeque<Datagram>,
-    /// What the frames of a burst look like.
-    sights: Vec<Option<Sight>>,
     replies: Vec<Reply>,
     controls: Vec<Control>,
     echoes: Vec<Echo>,
@@ -164,7 +161,6 @@ impl Stack {
             ready: VecDeque::with_capacity(capacity),
             fresh: Vec::with_capacity(crate::nic::BURST_LEN),
             datagrams: VecDeque::with_capacity(crate::nic::BURST_LEN),
-            sights: Vec::with_capacity(crate::nic::BURST_LEN),
             replies: Vec::with_capacity(outgoing::REPLIES_MAX),
             controls: Vec::with_capacity(outgoing::REPLIES_MAX),
             echoes: Vec::with_capacity(outgoing::ECHOES_MAX),

@@ -69,6 +69,12 @@ impl Table {
         Hash(hash as u32)
     }
 
+    /// Where it begins to look for a hash.
+    #[inline]
+    pub(crate) fn home(&self, hash: Hash) -> &u64 {
+        &self.entries[hash.0 as usize & self.mask]
+    }
+
     /// The number of a connection with this hash: nearly always the one that is meant, as hashes have
     /// 32 bits.
     #[inline]

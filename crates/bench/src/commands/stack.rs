@@ -11,6 +11,7 @@ use coua_tcp::config::Config;
 use coua_tcp::nic::Nic;
 use coua_tcp::stack::{Received, Stack};
 use coua_tcp::time::Instant;
+use coua_transport::huge_pages;
 use serde::Serialize;
 
 use crate::cpu;
@@ -139,6 +140,9 @@ fn measure(connections: usize, requests: u64, trusts_link: bool) -> anyhow::Resu
     let resident_kib = || process::resident_kib(std::process::id());
     let before_kib = resident_kib();
     let mut stack = Stack::new(config, clients.features(), Instant::default());
+    for table in stack.tables() {
+        huge_pages::ask_for(table);
+    }
     stack.listen(Clients::PORT);
     let mut now_us = 0;
     while clients.open_some() {

@@ -6,7 +6,9 @@ use super::space::Space;
 use super::{Queue, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs};
 use crate::index::slot::{GRANULE, Location, Slot};
-use crate::memory::{Mapping, PageId, Pages, Purpose, Slice, prefetch_write_at};
+use coua_prefetch::prefetch_write_at;
+
+use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -5,7 +5,7 @@
 //! connections and of buffers is then read for all frames, in loops so short that memory fetches many
 //! of them at a time.
 
-use std::hint::black_box;
+use coua_prefetch::prefetch;
 
 use super::Stack;
 use crate::connection::Signs;
@@ -16,11 +16,16 @@ use crate::wire::glance::Glance;
 /// Connections that stay in the caches anyway: for so few nothing is fetched ahead.
 const FEW: usize = 256;
 
+/// Frames by which each step of fetching is ahead of the next.
+const AHEAD: usize = 6;
+
 /// What a frame looks like.
 #[derive(Clone, Copy)]
 pub(super) struct Sight {
     glance: Glance,
     hash: Hash,
+    /// The connection that it is probably for.
+    guess: Option<u32>,
 }
 
 impl Stack {
@@ -33,14 +38,30 @@ impl Stack {
             }
             return;
         }
-        let mut sights = std::mem::take(&mut self.sights);
-        sights.clear();
-        sights.extend((0..count).map(|number| self.look_at(nic.frame(number))));
-        self.fetch(&sights);
-        for (number, sight) in sights.iter().enumerate() {
-            self.take_seen(nic, number, sight.as_ref());
+        let mut sights = [const { None }; BURST_LEN];
+        for step in 0..count + 3 * AHEAD {
+            let of_burst = |behind: usize| step.checked_sub(behind).filter(|at| *at < count);
+            if let Some(number) = of_burst(0) {
+                let sight = self.look_at(nic.frame(number));
+                if let Some(sight) = &sight {
+                    prefetch(self.table.home(sight.hash));
+                }
+                sights[number] = sight;
+            }
+            if let Some(number) = of_burst(AHEAD)
+                && let Some(sight) = &mut sights[number]
+            {
+                sight.guess = self.prefetch_connection(sight.hash);
+            }
+            if let Some(number) = of_burst(2 * AHEAD)
+                && let Some(sight) = &sights[number]
+            {
+                self.prefetch_buffer(sight.guess);
+            }
+            if let Some(number) = of_burst(3 * AHEAD) {
+                self.take_seen(nic, number, sights[number].as_ref());
+            }
         }
-        self.sights = sights;
     }
 
     /// Takes in a frame that was looked at.
@@ -57,41 +78,28 @@ impl Stack {
         let is_verified = frame.is_verified || self.shared.config.trusts_link;
         let glance = Glance::at(frame.bytes, self.shared.features.mac, is_verified)?;
         let hash = self.table.hash(&glance.tuple);
-        Some(Sight { glance, hash })
+        Some(Sight {
+            glance,
+            hash,
+            guess: None,
+        })
     }
 
-    /// Has memory fetch what the segments of a burst need.
-    fn fetch(&self, sights: &[Option<Sight>]) {
-        // The connection that is most likely meant.
-        let mut guesses = [0; BURST_LEN];
-        let guesses = &mut guesses[..sights.len()];
-        for (guess, sight) in guesses.iter_mut().zip(sights) {
-            let number = sight.and_then(|sight| self.table.guess(sight.hash));
-            *guess = number.unwrap_or(u32::MAX);
-        }
-        for &guess in &*guesses {
-            self.fetch_connection(guess);
-        }
-        for &guess in &*guesses {
-            self.fetch_buffer(guess);
-        }
-    }
-
-    /// Has memory fetch what of a connection every segment needs.
+    /// Has memory fetch what every segment needs of its connection, which is named.
     #[inline]
-    fn fetch_connection(&self, index: u32) {
-        if let Some(connection) = self.connections.get(index as usize) {
-            connection.touch();
-        }
+    fn prefetch_connection(&self, hash: Hash) -> Option<u32> {
+        let guess = self.table.guess(hash)?;
+        self.connections.get(guess as usize)?.prefetch();
+        Some(guess)
     }
 
     /// Has memory fetch the buffer that a segment probably acknowledges.
     #[inline]
-    fn fetch_buffer(&self, index: u32) {
-        if let Some(connection) = self.connections.get(index as usize)
+    fn prefetch_buffer(&self, guess: Option<u32>) {
+        if let Some(connection) = guess.and_then(|guess| self.connections.get(guess as usize))
             && !connection.send.head.is_none()
         {
-            black_box(self.shared.buffers[connection.send.head].len());
+            prefetch(&self.shared.buffers[connection.send.head]);
         }
     }
 
