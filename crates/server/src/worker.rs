@@ -309,7 +309,7 @@ impl Worker {
         if self.sessions.places() >= SESSIONS_MIN {
             // They lie in none of the caches: memory fetches all at a time.
             for event in ready.clone() {
-                self.sessions.touch(session_id(event.token));
+                self.sessions.prefetch(session_id(event.token));
             }
         }
         for event in ready {

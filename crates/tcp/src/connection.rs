@@ -37,6 +37,7 @@ use crate::congestion::Congestion;
 use crate::nic::Mac;
 use crate::rtt::Rtt;
 use crate::seq::SeqNumber;
+use crate::stack::Stack;
 use crate::table::{FourTuple, Hash};
 use crate::time::Instant;
 
@@ -93,6 +94,8 @@ pub enum Failure {
 #[repr(C, align(64))]
 pub(crate) struct Connection {
     pub(crate) tuple: FourTuple,
+    /// What the user calls it.
+    pub(crate) tag: u64,
     pub(crate) path: Path,
     pub(crate) signs: Signs,
     pub(crate) send: Sending,
@@ -144,6 +147,7 @@ impl Connection {
         let mss = default_mss(is_v4);
         Connection {
             tuple,
+            tag: Stack::NO_TAG,
             hash,
             generation: 0,
             state: State::Closed,

@@ -28,7 +28,8 @@ mod outgoing;
 mod user;
 
 use std::collections::VecDeque;
-use std::hint::black_box;
+
+use coua_prefetch::prefetch;
 
 use crate::buffers::Buffers;
 use crate::config::Config;
@@ -346,7 +347,7 @@ impl Stack {
             }
             // With many connections their timers lie in none of the caches: memory fetches them together.
             for &index in &due[..count] {
-                black_box(self.connections[index as usize].deadline());
+                prefetch(&self.connections[index as usize].timers);
             }
             for &index in &due[..count] {
                 self.expire_one(index);

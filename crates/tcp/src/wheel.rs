@@ -4,6 +4,11 @@
 //! next 64 ticks, level 1 for each of the next 64 times 64, and so on. A timer goes to the level of
 //! the highest digit in which its tick differs from now's, and comes down a level when that digit
 //! is reached. Setting, cancelling and firing cost the same however many there are.
+//!
+//! The timers of a slot stand in chunks of a line of the cache each, so that memory fetches what is
+//! needed of all that fire together: links from one to the next would have it fetch them in turn.
+
+use coua_prefetch::prefetch;
 
 use crate::time::Instant;
 
@@ -18,41 +23,57 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// With six levels the farthest timer is two years away.
 const LEVELS: usize = 6;
 
+/// One for each slot, level by level, and one for timers that have fired and were not yet told.
+const LISTS: usize = LEVELS * SLOTS + 1;
+
+const DUE: u16 = (LISTS - 1) as u16;
+
+/// The list of what is not set.
+const NOWHERE: u16 = u16::MAX;
+
 const NONE: u32 = u32::MAX;
 
+/// Timers of a chunk.
+const CHUNK_LEN: usize = 14;
+
 /// One timer for each of a number of things that are numbered from 0.
+///
+/// # Invariants
+/// - `timers[id]` says where in a chunk `id` stands, and in which list that is.
+/// - All chunks of a list but the first are full, and none is empty.
 pub(crate) struct Wheel {
     now: u64,
     /// For each level, a bit for each slot with timers.
     occupied: [u64; LEVELS],
-    heads: [[u32; SLOTS]; LEVELS],
-    links: Vec<Link>,
-    /// Timers that have fired and were not yet told.
-    due: u32,
+    /// The first chunk of each list.
+    lists: [u32; LISTS],
+    chunks: Vec<Chunk>,
+    free_chunk: u32,
+    timers: Vec<Timer>,
 }
 
 #[derive(Clone, Copy)]
-struct Link {
+#[repr(C, align(64))]
+struct Chunk {
+    ids: [u32; CHUNK_LEN],
+    len: u32,
     next: u32,
-    prev: u32,
-    /// The tick in which it fires.
-    tick: u64,
-    place: Place,
 }
 
-/// Where a timer is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Nowhere,
-    Slot { level: u8, slot: u8 },
-    Due,
+#[derive(Clone, Copy)]
+struct Timer {
+    /// In which it fires.
+    tick: u64,
+    chunk: u32,
+    list: u16,
+    at: u16,
 }
 
 impl Wheel {
-    /// Where the links of all timers lie.
+    /// Where what is known of each timer lies.
     pub(crate) fn memory(&self) -> *const [u8] {
-        let len = self.links.capacity() * size_of::<Link>();
-        std::ptr::slice_from_raw_parts(self.links.as_ptr().cast(), len)
+        let len = self.timers.capacity() * size_of::<Timer>();
+        std::ptr::slice_from_raw_parts(self.timers.as_ptr().cast(), len)
     }
 
     /// A wheel that begins to turn at `now`, with room for `capacity` timers without another
@@ -61,55 +82,61 @@ impl Wheel {
         Wheel {
             now: now.micros() >> TICK_BITS,
             occupied: [0; LEVELS],
-            heads: [[NONE; SLOTS]; LEVELS],
-            links: Vec::with_capacity(capacity),
-            due: NONE,
+            lists: [NONE; LISTS],
+            // Each list has one that is not full at most.
+            chunks: Vec::with_capacity(capacity / CHUNK_LEN + LISTS),
+            free_chunk: NONE,
+            timers: Vec::with_capacity(capacity),
         }
     }
 
     /// Has the timer of `id` fire at the end of the tick in which `at` is, and not before.
     pub(crate) fn set(&mut self, id: u32, at: Instant) {
         let index = id as usize;
-        if self.links.len() <= index {
-            let link = Link {
-                next: NONE,
-                prev: NONE,
+        if self.timers.len() <= index {
+            let timer = Timer {
                 tick: 0,
-                place: Place::Nowhere,
+                chunk: NONE,
+                list: NOWHERE,
+                at: 0,
             };
-            self.links.resize(index + 1, link);
+            self.timers.resize(index + 1, timer);
         }
         self.cancel(id);
         let farthest = self.now + (1 << (SLOT_BITS * 6 - 1));
-        self.links[index].tick = ((at.micros() >> TICK_BITS) + 1).clamp(self.now + 1, farthest);
+        self.timers[index].tick = ((at.micros() >> TICK_BITS) + 1).clamp(self.now + 1, farthest);
         self.insert(id);
     }
 
     /// Takes the timer of `id` back.
     pub(crate) fn cancel(&mut self, id: u32) {
-        let Some(&Link {
-            next, prev, place, ..
-        }) = self.links.get(id as usize)
+        let Some(&Timer {
+            chunk, list, at, ..
+        }) = self.timers.get(id as usize)
         else {
             return;
         };
-        if place == Place::Nowhere {
+        if list == NOWHERE {
             return;
         }
-        if next != NONE {
-            self.links[next as usize].prev = prev;
+        self.timers[id as usize].list = NOWHERE;
+        // The last of the first chunk takes its place.
+        let first = self.lists[usize::from(list)];
+        let Chunk { ids, len, next } = &mut self.chunks[first as usize];
+        *len -= 1;
+        let (last, is_empty, next) = (ids[*len as usize], *len == 0, *next);
+        if last != id {
+            self.chunks[chunk as usize].ids[usize::from(at)] = last;
+            let moved = &mut self.timers[last as usize];
+            (moved.chunk, moved.at) = (chunk, at);
         }
-        if prev != NONE {
-            self.links[prev as usize].next = next;
-        } else {
-            *self.head(place) = next;
-            if let Place::Slot { level, slot } = place
-                && next == NONE
-            {
-                self.occupied[usize::from(level)] &= !(1 << slot);
+        if is_empty {
+            self.give_chunk(first);
+            self.lists[usize::from(list)] = next;
+            if next == NONE && list != DUE {
+                self.occupied[usize::from(list) / SLOTS] &= !(1 << (usize::from(list) % SLOTS));
             }
         }
-        self.links[id as usize].place = Place::Nowhere;
     }
 
     /// Turns the wheel to `now`; [`Wheel::pop_due`] tells what has fired.
@@ -119,20 +146,26 @@ impl Wheel {
             && tick <= target
         {
             self.now = tick;
-            let place = Place::Slot {
-                level: u8::try_from(level).expect("few levels"),
-                slot: u8::try_from(slot).expect("few slots"),
-            };
-            let mut id = std::mem::replace(self.head(place), NONE);
+            let list = &mut self.lists[level * SLOTS + slot];
+            let mut number = std::mem::replace(list, NONE);
             self.occupied[level] &= !(1 << slot);
-            while id != NONE {
-                let next = self.links[id as usize].next;
-                if self.links[id as usize].tick <= tick {
-                    self.push(id, Place::Due);
-                } else {
-                    self.insert(id);
+            while number != NONE {
+                let chunk = self.chunks[number as usize];
+                self.give_chunk(number);
+                number = chunk.next;
+                if let Some(next) = self.chunks.get(number as usize) {
+                    prefetch(next);
                 }
-                id = next;
+                let ids = &chunk.ids[..chunk.len as usize];
+                for &id in ids {
+                    prefetch(&self.timers[id as usize]);
+                }
+                for &id in ids {
+                    match self.timers[id as usize].tick <= tick {
+                        true => self.push(id, DUE),
+                        false => self.insert(id),
+                    }
+                }
             }
         }
         self.now = self.now.max(target);
@@ -141,17 +174,15 @@ impl Wheel {
     /// One whose timer has fired; it is set no more.
     #[inline]
     pub(crate) fn pop_due(&mut self) -> Option<u32> {
-        let id = self.due;
-        if id == NONE {
-            return None;
-        }
+        let chunk = self.chunks.get(self.lists[usize::from(DUE)] as usize)?;
+        let id = chunk.ids[chunk.len as usize - 1];
         self.cancel(id);
         Some(id)
     }
 
     /// When the wheel must be turned next: not after the first timer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        if self.due != NONE {
+        if self.lists[usize::from(DUE)] != NONE {
             return Some(Instant::from_micros(self.now << TICK_BITS));
         }
         let (_, _, tick) = self.next_slot()?;
@@ -169,32 +200,49 @@ impl Wheel {
     }
 
     fn insert(&mut self, id: u32) {
-        let tick = self.links[id as usize].tick;
+        let tick = self.timers[id as usize].tick;
         let differs = (tick ^ self.now) | 1;
         let level = (63 - differs.leading_zeros()) / SLOT_BITS;
         let slot = (tick >> (SLOT_BITS * level)) & (SLOTS as u64 - 1);
         self.occupied[level as usize] |= 1 << slot;
-        let place = Place::Slot {
-            level: u8::try_from(level).expect("the farthest is in reach"),
-            slot: u8::try_from(slot).expect("few slots"),
+        let list = u64::from(level) * SLOTS as u64 + slot;
+        self.push(id, u16::try_from(list).expect("the farthest is in reach"));
+    }
+
+    fn push(&mut self, id: u32, list: u16) {
+        let first = self.lists[usize::from(list)];
+        let number = match self.chunks.get(first as usize) {
+            Some(chunk) if (chunk.len as usize) < CHUNK_LEN => first,
+            _ => self.take_chunk(first),
         };
-        self.push(id, place);
+        self.lists[usize::from(list)] = number;
+        let chunk = &mut self.chunks[number as usize];
+        let at = u16::try_from(chunk.len).expect("few to a chunk");
+        chunk.ids[usize::from(at)] = id;
+        chunk.len += 1;
+        let timer = &mut self.timers[id as usize];
+        (timer.chunk, timer.list, timer.at) = (number, list, at);
     }
 
-    fn push(&mut self, id: u32, place: Place) {
-        let head = std::mem::replace(self.head(place), id);
-        if head != NONE {
-            self.links[head as usize].prev = id;
+    /// An empty chunk before another one.
+    fn take_chunk(&mut self, next: u32) -> u32 {
+        let empty = Chunk {
+            ids: [NONE; CHUNK_LEN],
+            len: 0,
+            next,
+        };
+        let number = self.free_chunk;
+        if let Some(chunk) = self.chunks.get_mut(number as usize) {
+            self.free_chunk = std::mem::replace(chunk, empty).next;
+            return number;
         }
-        let link = &mut self.links[id as usize];
-        (link.next, link.prev, link.place) = (head, NONE, place);
+        self.chunks.push(empty);
+        u32::try_from(self.chunks.len() - 1).expect("fewer than timers")
     }
 
-    fn head(&mut self, place: Place) -> &mut u32 {
-        match place {
-            Place::Slot { level, slot } => &mut self.heads[usize::from(level)][usize::from(slot)],
-            Place::Due | Place::Nowhere => &mut self.due,
-        }
+    fn give_chunk(&mut self, number: u32) {
+        self.chunks[number as usize].next = self.free_chunk;
+        self.free_chunk = number;
     }
 }
 

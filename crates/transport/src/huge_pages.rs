@@ -14,16 +14,17 @@ const LEN_MIN: usize = 2 << 20;
 /// Bytes that an address given to the system must be a multiple of.
 const PAGE_LEN: usize = 4096;
 
-/// Asks the system for huge pages in `area` as far as it has not been touched, where it is long enough.
+/// Asks the system for huge pages in `area` as far as it has not been touched, where it is long enough:
+/// in all pages of it, since what the allocator has before it must not cost the first huge page.
 /// Whether there are any is the system's affair; nothing else changes.
 pub fn ask_for(area: *const [u8]) {
     let start = area.cast::<u8>();
-    let before = start.align_offset(PAGE_LEN);
-    let len = area.len().saturating_sub(before) / PAGE_LEN * PAGE_LEN;
-    if len < LEN_MIN {
+    if area.len() < LEN_MIN {
         return;
     }
-    let start = start.wrapping_add(before).cast_mut();
+    let before = start.addr() % PAGE_LEN;
+    let len = (before + area.len()).next_multiple_of(PAGE_LEN);
+    let start = start.wrapping_sub(before).cast_mut();
     // SAFETY: the advice changes no contents and no rights of any page, whosever it is, and the kernel
     // refuses it where there is none.
     let _ = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };

@@ -25,6 +25,8 @@ pub enum Received {
 /// What has become of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
+    /// What the user calls it: see [`Stack::set_tag`].
+    pub tag: u64,
     /// There is something to read, or the end.
     pub readable: bool,
     /// There is room to send.
@@ -102,9 +104,14 @@ impl Stack {
         !self.accepted.is_empty()
     }
 
-    /// The places of the connections that [`Stack::next_ready`] is going to name, and perhaps of others.
-    pub fn ready_places(&self) -> impl Iterator<Item = usize> {
-        self.ready.iter().map(|&index| index as usize)
+    /// What a connection is called whose user has not called it otherwise.
+    pub const NO_TAG: u64 = u64::MAX;
+
+    /// Has a connection called by `tag` from now on.
+    pub fn set_tag(&mut self, id: ConnectionId, tag: u64) {
+        if let Some(index) = self.index_of(id) {
+            self.connections[index].tag = tag;
+        }
     }
 
     /// A connection with news, and which. It is not named again before there are others.
@@ -127,6 +134,7 @@ impl Stack {
     fn readiness_at(&self, index: usize) -> Readiness {
         let connection = &self.connections[index];
         Readiness {
+            tag: connection.tag,
             readable: connection.is_readable(),
             // Nobody who does not wait for room asks how much there is.
             writable: !connection.signs.has(Signs::WANTS_ROOM)
@@ -297,6 +305,7 @@ impl Stack {
 
     fn forsake(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
+        connection.tag = Stack::NO_TAG;
         connection.signs.set(Signs::ORPHAN);
         connection.signs.clear(Signs::LISTED_READY);
         connection.forget_unread(&mut self.shared);

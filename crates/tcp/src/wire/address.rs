@@ -6,50 +6,63 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// An IP address. IPv4 is held as an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2), so that
 /// two of them compare in one step; no IPv6 packet may carry such an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Address(u128);
+pub struct Address {
+    high: u64,
+    low: u64,
+}
 
 /// What stands before an IPv4 address.
 const MAPPED: u128 = 0xffff << 32;
 
 impl Address {
     /// `::`, no address.
-    pub const UNSPECIFIED: Address = Address(0);
+    pub const UNSPECIFIED: Address = Address::from_bits(0);
 
     /// From the four bytes of a packet.
     #[inline]
     pub const fn v4(octets: [u8; 4]) -> Address {
-        Address(MAPPED | u32::from_be_bytes(octets) as u128)
+        Address::from_bits(MAPPED | u32::from_be_bytes(octets) as u128)
     }
 
     /// From the sixteen bytes of a packet.
     #[inline]
     pub const fn v6(octets: [u8; 16]) -> Address {
-        Address(u128::from_be_bytes(octets))
+        Address::from_bits(u128::from_be_bytes(octets))
     }
 
     /// Whether it is one of IPv4.
     #[inline]
     pub const fn is_v4(self) -> bool {
-        self.0 >> 32 == MAPPED >> 32
+        self.bits() >> 32 == MAPPED >> 32
     }
 
     /// All bits.
     #[inline]
     pub const fn bits(self) -> u128 {
-        self.0
+        (self.high as u128) << 64 | self.low as u128
+    }
+
+    /// From [`Address::bits`], in halves: an address is aligned as these are.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "halves are taken")]
+    const fn from_bits(bits: u128) -> Address {
+        Address {
+            high: (bits >> 64) as u64,
+            low: bits as u64,
+        }
     }
 
     /// Its four bytes, where it is one of IPv4.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
     pub const fn v4_octets(self) -> [u8; 4] {
-        (self.0 as u32).to_be_bytes()
+        (self.low as u32).to_be_bytes()
     }
 
     /// All sixteen bytes.
     #[inline]
     pub const fn octets(self) -> [u8; 16] {
-        self.0.to_be_bytes()
+        self.bits().to_be_bytes()
     }
 
     /// Whether a packet may come from it, or go to it as to one station: not multicast, not
@@ -65,7 +78,7 @@ impl Address {
                     && !ip.is_unspecified()
                     && !ip.is_loopback()
                     // Mapped and compatible ones must not travel.
-                    && self.0 >> 32 != 0
+                    && self.bits() >> 32 != 0
             }
         }
     }
@@ -73,12 +86,12 @@ impl Address {
     /// The multicast group in which the neighbours of IPv6 look for it (RFC 4291, section 2.7.1).
     #[must_use]
     pub const fn solicited_node(self) -> Address {
-        Address(0xff02_0000_0000_0000_0000_0001_ff00_0000 | self.0 & 0xff_ffff)
+        Address::from_bits(0xff02_0000_0000_0000_0000_0001_ff00_0000 | self.bits() & 0xff_ffff)
     }
 
     /// Whether it is link-local (RFC 4291, section 2.5.6).
     pub const fn is_link_local(self) -> bool {
-        self.0 >> 118 == 0xfe80 >> 6
+        self.bits() >> 118 == 0xfe80 >> 6
     }
 }
 
@@ -95,7 +108,7 @@ impl From<Address> for IpAddr {
     fn from(address: Address) -> IpAddr {
         match address.is_v4() {
             true => Ipv4Addr::from(address.v4_octets()).into(),
-            false => Ipv6Addr::from(address.0).into(),
+            false => Ipv6Addr::from(address.bits()).into(),
         }
     }
 }
@@ -142,7 +155,7 @@ impl Network {
     /// Whether `other` is one of them.
     #[inline]
     pub fn contains(self, other: Address) -> bool {
-        let differs = self.address.0 ^ other.0;
+        let differs = self.address.bits() ^ other.bits();
         // A network of all IPv6 addresses does not mean those of IPv4.
         differs & self.mask() == 0 && self.address.is_v4() == other.is_v4()
     }
@@ -150,7 +163,7 @@ impl Network {
     /// The address by which all of an IPv4 network are meant; `None` where there is none.
     pub fn broadcast(self) -> Option<Address> {
         let has_one = self.address.is_v4() && self.prefix_len < 127;
-        has_one.then(|| Address(self.address.0 | !self.mask()))
+        has_one.then(|| Address::from_bits(self.address.bits() | !self.mask()))
     }
 
     fn mask(self) -> u128 {

@@ -8,7 +8,6 @@
 //! A host, its poller and its streams stay on the thread that made them.
 
 use std::cell::RefCell;
-use std::hint::black_box;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -29,9 +28,6 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// For how long a worker sleeps at most whose card cannot wake it.
 const NAP: Duration = Duration::from_micros(50);
-
-/// Connections whose tokens stay in a core's own caches anyway.
-const FEW_TOKENS: usize = 1024;
 
 /// Turns in a row with frames in which the worker does not ask the kernel for its sockets: a
 /// fraction of a millisecond.
@@ -82,8 +78,6 @@ pub(crate) struct Host {
     turns_without_sockets: u8,
     polling: Polling,
     exchange: Exchange,
-    /// Under what each connection was registered, by its place in the stack.
-    tokens: Vec<Option<Token>>,
     listener: Option<Token>,
     takes_datagrams: bool,
     datagrams: Option<Token>,
@@ -143,7 +137,6 @@ impl Host {
             turns_without_sockets: 0,
             polling: seat.polling,
             exchange: seat.exchange,
-            tokens: Vec::new(),
             listener: None,
             takes_datagrams: seat.datagram_port.is_some(),
             datagrams: None,
@@ -169,11 +162,7 @@ impl Host {
 
     /// Has what happens to a connection reported under `token`.
     pub(crate) fn register(&mut self, id: ConnectionId, token: Token) {
-        let place = place(id);
-        if self.tokens.len() <= place {
-            self.tokens.resize(place + 1, None);
-        }
-        self.tokens[place] = Some(token);
+        self.stack.set_tag(id, token.0);
         // Its end may have come already, and is not told by itself again.
         let stands = self.stack.readiness(id);
         self.news.push(Readiness {
@@ -216,17 +205,11 @@ impl Host {
         if !self.is_turn_idle {
             self.busy_at = moment;
         }
-        if self.tokens.len() > FEW_TOKENS {
-            // They lie in none of the caches: memory fetches all at a time.
-            for place in self.stack.ready_places() {
-                black_box(self.tokens.get(place));
-            }
-        }
-        while let Some((id, news)) = self.stack.next_ready() {
+        while let Some((_, news)) = self.stack.next_ready() {
             // One that nobody has registered yet is reported when it is accepted.
-            if let Some(&Some(token)) = self.tokens.get(place(id)) {
+            if news.tag != Stack::NO_TAG {
                 ready.push(Readiness {
-                    token,
+                    token: Token(news.tag),
                     readable: news.readable || news.failure.is_some(),
                     writable: news.writable || news.failure.is_some(),
                     end_of_stream: news.failure.is_some() || news.ended,
@@ -468,9 +451,6 @@ impl StreamEnd {
 impl Drop for StreamEnd {
     fn drop(&mut self) {
         let host = &mut *self.host.borrow_mut();
-        if let Some(token) = host.tokens.get_mut(place(self.id)) {
-            *token = None;
-        }
         host.stack.close(self.id);
     }
 }
