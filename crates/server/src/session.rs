@@ -248,8 +248,10 @@ pub struct SessionId {
     pub generation: u32,
 }
 
+/// Sessions for which there is room from the beginning, at most.
+const CAPACITY_MAX: usize = 1 << 18;
+
 /// A worker's sessions.
-#[derive(Default)]
 pub struct Sessions {
     places: Vec<Place>,
     free: Vec<u32>,
@@ -262,6 +264,23 @@ struct Place {
 }
 
 impl Sessions {
+    /// With room for `capacity` or less. Memory is taken as it is used, in huge pages where there are
+    /// any: those of a table that has grown stay small.
+    pub fn new(capacity: usize) -> Sessions {
+        let sessions = Sessions {
+            places: Vec::with_capacity(capacity.min(CAPACITY_MAX)),
+            free: Vec::new(),
+        };
+        sessions.ask_for_huge_pages();
+        sessions
+    }
+
+    fn ask_for_huge_pages(&self) {
+        let len = self.places.capacity() * size_of::<Place>();
+        let first = self.places.as_ptr().cast();
+        huge_pages::ask_for(std::ptr::slice_from_raw_parts(first, len));
+    }
+
     /// Gives a session a place and a name.
     ///
     /// # Panics
@@ -274,9 +293,7 @@ impl Sessions {
                 session: None,
             });
             if self.places.capacity() != before {
-                let len = self.places.capacity() * size_of::<Place>();
-                let first = self.places.as_ptr().cast();
-                huge_pages::ask_for(std::ptr::slice_from_raw_parts(first, len));
+                self.ask_for_huge_pages();
             }
             u32::try_from(self.places.len() - 1).expect("fewer sessions than 2^32")
         });

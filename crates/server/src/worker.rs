@@ -188,7 +188,7 @@ impl Worker {
         for (number, listener) in listeners.iter().enumerate() {
             poller.add_source(listener, listener_token(number), !listener.is_tcp())?;
         }
-        let mut sessions = Sessions::default();
+        let mut sessions = Sessions::new(shared.settings.connections_max);
         let datagrams = datagrams.into_iter().map(Datagrams::from);
         let datagrams = datagrams.chain(poller.datagrams()).collect();
         let datagrams =
