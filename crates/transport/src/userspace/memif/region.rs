@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use coua_prefetch::{prefetch_at, prefetch_write_at};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -217,13 +218,13 @@ impl Span<'_> {
     /// Asks for the first `len` of them to be read.
     #[inline]
     pub(super) fn prefetch(&self, len: usize) {
-        self.each_line(len, prefetch);
+        self.each_line(len, prefetch_at);
     }
 
     /// Asks for the first `len` of them to be written.
     #[inline]
     pub(super) fn prefetch_for_write(&self, len: usize) {
-        self.each_line(len, prefetch_for_write);
+        self.each_line(len, prefetch_write_at);
     }
 
     #[inline]
@@ -275,41 +276,6 @@ unsafe fn copy_by<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
         let piece = from.add(last).cast::<T>().read_unaligned();
         to.add(last).cast::<T>().write_unaligned(piece);
     }
-}
-
-/// Asks the processor to fetch a line; changes nothing else. Any address will do.
-#[inline(always)]
-pub(super) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching reads nothing and faults on no address.
-    unsafe {
-        std::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: prefetching reads nothing and faults on no address.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
-}
-
-/// As [`prefetch`], so that it can be written to without asking the other core.
-#[inline(always)]
-pub(super) fn prefetch_for_write(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching reads nothing and faults on no address. PREFETCHW is a no-op where the
-    // processor lacks it.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: prefetching reads nothing and faults on no address.
-    unsafe {
-        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
 }
 
 #[cfg(test)]

@@ -34,8 +34,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use coua_prefetch::{prefetch, prefetch_at, prefetch_for_write, prefetch_write_at};
+
 use super::Role;
-use super::region::{Memory, prefetch, prefetch_for_write};
+use super::region::Memory;
 
 /// What each ring begins with.
 const COOKIE: u32 = 0x03e3_1f20;
@@ -183,13 +185,13 @@ impl Ring {
     /// Asks for the line of this side's index, to be written.
     #[inline]
     pub(super) fn prefetch_own_index(&self) {
-        prefetch_for_write(std::ptr::from_ref(self.own()).cast());
+        prefetch_for_write(self.own());
     }
 
     /// Asks for the line that says whether events are wanted.
     #[inline]
     pub(super) fn prefetch_flags(&self) {
-        prefetch(std::ptr::from_ref(&self.words().flags).cast());
+        prefetch(&self.words().flags);
     }
 
     /// Asks for the lines of `count` entries from number `first` on.
@@ -200,8 +202,8 @@ impl Ring {
         while end.wrapping_sub(at).cast_signed() > 0 {
             let line = std::ptr::from_ref(self.entry(at)).cast();
             match for_write {
-                true => prefetch_for_write(line),
-                false => prefetch(line),
+                true => prefetch_write_at(line),
+                false => prefetch_at(line),
             }
             at = at.wrapping_add(ENTRIES_PER_LINE);
         }
