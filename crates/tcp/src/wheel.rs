@@ -23,10 +23,13 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// With six levels the farthest timer is two years away.
 const LEVELS: usize = 6;
 
-/// One for each slot, level by level, and one for timers that have fired and were not yet told.
+/// One for each slot, level by level,
 const LISTS: usize = LEVELS * SLOTS + 1;
 
-const DUE: u16 = (LISTS - 1) as u16;
+/// and one for timers that have fired and were not yet told.
+const DUE: u16 = 6 << SLOT_BITS;
+
+const _: () = assert!(DUE as usize == LISTS - 1);
 
 /// The list of what is not set.
 const NOWHERE: u16 = u16::MAX;
