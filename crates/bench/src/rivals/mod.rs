@@ -50,7 +50,13 @@ mod tests {
             Box::new(CouaRival::filled(KEYS, sizes, &values, memory, 2).unwrap()),
             Box::new(HashbrownRival::filled(KEYS, sizes, &values)),
             Box::new(DashMapRival::filled(KEYS, sizes, &values)),
-            Box::new(SegcacheRival::filled(KEYS, sizes, &values, memory)),
+            Box::new(SegcacheRival::filled(
+                KEYS,
+                sizes,
+                &values,
+                memory,
+                SegcacheRival::LOAD,
+            )),
         ];
         let mut sampler = Sampler::new(Popularity::Uniform, KEYS, 1);
         let load = Load {

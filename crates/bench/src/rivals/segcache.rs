@@ -13,16 +13,20 @@ pub(crate) struct SegcacheRival(Segcache);
 impl SegcacheRival {
     const SEGMENT: i32 = 1 << 20;
 
-    /// Holds the keys below `keys`, in `memory` bytes of segments and an index beside them.
+    /// How full its index is at most, where nothing else is asked for: keys whose bucket is full are
+    /// refused, and with half of the slots in use it is one key in a thousand.
+    pub(crate) const LOAD: f64 = 0.4;
+
+    /// Holds the keys below `keys`, in `memory` bytes of segments and beside them an index of which
+    /// `load` of the slots are used at most.
     pub(crate) fn filled(
         keys: u32,
         sizes: KeySizes,
         values: &Values,
         memory: usize,
+        load: f64,
     ) -> SegcacheRival {
-        // An index of 2^power slots, two fifths full at most: keys whose bucket is full are
-        // refused, and with half of the slots in use it is one key in a thousand.
-        let power = (f64::from(keys) / 0.4).log2().ceil().max(10.0);
+        let power = (f64::from(keys) / load).log2().ceil().max(10.0);
         let cache = Segcache::builder()
             .heap_size(memory.next_multiple_of(1 << 20))
             .segment_size(Self::SEGMENT)

@@ -66,6 +66,9 @@ pub(crate) struct Flags {
     /// Seconds of each measurement
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
+    /// How full segcache's index is at most, 0.05 to 1: a fuller one is slower, and refuses keys
+    #[arg(long, default_value_t = SegcacheRival::LOAD)]
+    segcache_load: f64,
     /// Measure instead the longest pause of a single set while coua's store grows from empty
     #[arg(long)]
     growth: bool,
@@ -109,6 +112,10 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         KeySizes::MIN,
         KeySizes::MAX
     );
+    ensure!(
+        (0.05..=1.0).contains(&flags.segcache_load),
+        "--segcache-load takes 0.05 to 1"
+    );
     let cores = cpu::allowed()?;
     let threads_valid = flags
         .threads
@@ -123,6 +130,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     keys,
                     sizes: KeySizes { most },
                     values: Values::new(value_size),
+                    segcache_load: flags.segcache_load,
                 };
                 if flags.growth {
                     let growth = grow(
@@ -147,6 +155,7 @@ struct Setting {
     keys: u32,
     sizes: KeySizes,
     values: Values,
+    segcache_load: f64,
 }
 
 impl Setting {
@@ -176,7 +185,13 @@ impl Setting {
             )?),
             Kind::Hashbrown => Box::new(HashbrownRival::filled(keys, sizes, values)),
             Kind::Dashmap => Box::new(DashMapRival::filled(keys, sizes, values)),
-            Kind::Segcache => Box::new(SegcacheRival::filled(keys, sizes, values, self.memory()?)),
+            Kind::Segcache => Box::new(SegcacheRival::filled(
+                keys,
+                sizes,
+                values,
+                self.memory()?,
+                self.segcache_load,
+            )),
         })
     }
 
