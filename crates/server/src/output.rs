@@ -6,7 +6,7 @@
 
 use coua_protocol::reply::{Full, Reply};
 use coua_protocol::{Asked, ErrorLine};
-use coua_store::{Burst, Item, Pinned, Pinning};
+use coua_store::{Burst, Item, Pinned};
 use coua_transport::sockets::Sent;
 
 use crate::buffers::Pool;
@@ -198,8 +198,7 @@ impl Output {
     }
 
     /// Sends everything, then `value` from where it lies in the store. A long value that cannot be
-    /// pinned at the moment is refused; one that is too long to be pinned ever is sent, and lost with
-    /// the connection where that does not take it at once.
+    /// pinned at the moment is refused.
     pub fn flush_with_value(
         &mut self,
         value: &InPlace<'_>,
@@ -225,7 +224,6 @@ impl Output {
             false => None,
             true => match burst.pin(value.item) {
                 Some(pinned) => Some(pinned),
-                None if burst.pinning(value.item) == Pinning::Never => None,
                 None => {
                     self.truncate(value.reply_start);
                     self.reply(|reply| value.question.refuse(reply));

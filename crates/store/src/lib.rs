@@ -78,7 +78,7 @@ pub use {
     item::{Chunks, Item},
     memory::{HugePages, Page},
     observer::{Gone, Observer, Seen},
-    operations::{Pinned, Pinning},
+    operations::Pinned,
     request::{
         Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss, Mode, Put,
         Refused, Stored, Untouched,

@@ -211,7 +211,7 @@ impl Upload {
     fn reserve(&mut self, bytes: usize) -> Result<(), Refused> {
         let before = self.store.upload_bytes.fetch_add(bytes, Ordering::Relaxed);
         // A few bytes hold a whole segment.
-        let holds_too_many = self.store.log.held_count() >= 2 * self.store.held_max;
+        let holds_too_many = self.store.held_count() >= 2 * self.store.held_max;
         // One that is alone may be as large as an item may be.
         let is_alone = before == self.held;
         if !is_alone && (before + bytes > self.store.upload_bytes_max || holds_too_many) {

@@ -5,7 +5,7 @@
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Span};
-use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Pinning, Refused, Untouched};
+use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Refused, Untouched};
 
 use super::binary::ItemForm;
 use super::{Answers, Executor, Outcome, Request, To};
@@ -89,7 +89,7 @@ impl Executor<'_, '_> {
 
     /// Whether a value that is sent from where it lies must wait until connections hold less memory.
     fn waits_for_pin(&self, item: &Item<'_>, gives_up: bool) -> bool {
-        !gives_up && item.value_len() > COPIED_LEN_MAX && self.burst.pinning(item) == Pinning::Later
+        !gives_up && item.value_len() > COPIED_LEN_MAX && !self.burst.can_pin(item)
     }
 
     /// The same for a request that does more than look at an item, before it does anything.

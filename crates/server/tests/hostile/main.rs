@@ -10,6 +10,7 @@
 mod dialects;
 mod readers;
 mod scene;
+mod unfinished;
 mod witness;
 
 #[path = "../support/resident.rs"]

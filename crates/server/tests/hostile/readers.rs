@@ -1,6 +1,7 @@
 //! Clients that read late: what they get is whole.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
@@ -49,17 +50,7 @@ fn no_value_ends_in_the_middle() {
     let whole = vec![b'x'; VALUE_LEN];
     let mut arrived = 0;
     for (number, client) in clients.iter_mut().enumerate() {
-        let mut answer = Vec::new();
-        let mut room = vec![0; 1 << 16];
-        while !answer.ends_with(b"MN\r\n") {
-            let count = client.read(&mut room).expect("an answer");
-            assert!(
-                count > 0,
-                "client {number}: the end behind {} bytes",
-                answer.len()
-            );
-            answer.extend_from_slice(&room[..count]);
-        }
+        let answer = answer(client);
         let (head, tail) = match number % 3 {
             2 => (format!("VA {VALUE_LEN}\r\n"), "\r\nMN\r\n"),
             _ => {
@@ -81,5 +72,52 @@ fn no_value_ends_in_the_middle() {
     }
     assert!(arrived > 0, "nobody got anything");
     drop(clients);
+    scene.close();
+}
+
+/// All that comes up to the answer of `mn`.
+fn answer(client: &mut TcpStream) -> Vec<u8> {
+    let mut answer = Vec::new();
+    let mut room = vec![0; 1 << 16];
+    while !answer.ends_with(b"MN\r\n") {
+        let count = client.read(&mut room).expect("an answer");
+        assert!(count > 0, "the end behind {} bytes", answer.len());
+        answer.extend_from_slice(&room[..count]);
+    }
+    answer
+}
+
+/// A value that alone takes more than may be held for all who read late is read by several of them at
+/// once; long values of usual size are served meanwhile.
+#[test]
+fn the_longest_values_are_whole_too() {
+    const GIANT_LEN: usize = 100 << 20;
+    let scene = Scene::open(&["-m", "256", "-I", "120m", "-t", "2"]);
+    scene.store("giant", GIANT_LEN);
+    scene.store("usual", VALUE_LEN);
+    let ask = |key: &str| {
+        let mut client = scene.connect();
+        let limit = Some(Duration::from_secs(20));
+        client.set_read_timeout(limit).expect("a timeout");
+        let question = format!("get {key}\r\nmn\r\n");
+        client
+            .write_all(question.as_bytes())
+            .expect("the server reads");
+        client
+    };
+    let is_whole = |mut client: TcpStream, key: &str, len: usize| {
+        let head = format!("VALUE {key} 0 {len}\r\n");
+        let expected = [head.as_bytes(), &vec![b'x'; len], b"\r\nEND\r\nMN\r\n"].concat();
+        let answer = answer(&mut client);
+        assert!(answer == expected, "{} bytes of {key}", answer.len());
+    };
+    for _ in 0..2 {
+        let late: Vec<TcpStream> = (0..3).map(|_| ask("giant")).collect();
+        thread::sleep(Duration::from_millis(200));
+        is_whole(ask("usual"), "usual", VALUE_LEN);
+        for client in late {
+            is_whole(client, "giant", GIANT_LEN);
+        }
+    }
     scene.close();
 }

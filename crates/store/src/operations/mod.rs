@@ -19,7 +19,8 @@ mod tests;
 
 pub(crate) use link::MIGRATIONS_MAX;
 pub(crate) use pen::{Body, KEY_MAX, Pen};
-pub use pin::{Pinned, Pinning};
+pub(crate) use pin::Giant;
+pub use pin::Pinned;
 
 use crate::request::{
     Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,

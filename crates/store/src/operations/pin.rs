@@ -4,8 +4,8 @@ use crate::index::slot::Location;
 use crate::item::Item;
 use crate::store::Store;
 use crate::worker::Burst;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A value that stays readable after its burst, whatever happens to its item. It keeps its segments
 /// from being used again, so it should not be held for long.
@@ -15,22 +15,85 @@ pub struct Pinned {
     /// A large value's pieces, as they were when it was pinned.
     pieces: Box<[Location]>,
     value_len: usize,
+    is_giant: bool,
 }
 
-/// What becomes of an attempt to pin a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pinning {
-    /// It is pinned.
-    Now,
-    /// Not before others are let go.
-    Later,
-    /// It alone holds more than pins may.
-    Never,
+/// The one value at a time that is pinned although it alone takes more than all others may together.
+#[derive(Default)]
+pub(crate) struct Giant {
+    readers: Mutex<usize>,
+    segments: AtomicUsize,
+}
+
+/// What a value takes.
+struct Extent {
+    segments: usize,
+    /// Of these, those that nobody holds yet.
+    free: usize,
+}
+
+impl Giant {
+    /// Segments that it holds.
+    pub(crate) fn segments(&self) -> usize {
+        self.segments.load(Ordering::Relaxed)
+    }
+
+    /// Takes its place, or joins those who read the same; or only says whether that can be done.
+    fn enter(&self, extent: &Extent, only_asks: bool) -> bool {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_enter = *readers == 0 || extent.free == 0;
+        if may_enter && !only_asks {
+            *readers += 1;
+            self.segments.store(extent.segments, Ordering::Relaxed);
+        }
+        may_enter
+    }
+
+    fn leave(&self) {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        *readers -= 1;
+        if *readers == 0 {
+            self.segments.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Store {
+    /// Segments that pins and uploads hold, but for those of a [`Giant`].
+    pub(crate) fn held_count(&self) -> usize {
+        let held = self.log.held_count();
+        held.saturating_sub(self.giant.segments())
+    }
+
+    fn may_hold(&self, extent: &Extent, only_asks: bool) -> bool {
+        match extent.segments > self.held_max {
+            true => self.giant.enter(extent, only_asks),
+            false => self.held_count() + extent.free <= self.held_max,
+        }
+    }
+
+    fn extent(&self, item: &Item<'_>) -> Extent {
+        // Neighbouring pieces mostly lie in one segment.
+        let mut last = None;
+        let mut extent = Extent {
+            segments: 0,
+            free: 0,
+        };
+        for location in std::iter::once(item.location).chain(pieces(item)) {
+            let segment = self.log.segment_of(location);
+            if last.replace(segment) != Some(segment) {
+                extent.segments += 1;
+                extent.free += usize::from(!self.log.entry(segment).is_held());
+            }
+        }
+        extent
+    }
 }
 
 impl Burst<'_> {
-    /// Pins the value of `item`, which this burst has found. `None` where [`Burst::pinning`] does not
-    /// say [`Pinning::Now`].
+    /// Pins the value of `item`, which this burst has found. `None` where others have to be let go
+    /// before: pins and uploads hold an eighth of memory at most, and beside that one value that alone
+    /// takes more.
     ///
     /// # Panics
     /// If the item is another store's.
@@ -40,7 +103,9 @@ impl Burst<'_> {
             std::ptr::eq(item.store, &raw const **store),
             "an item of another store"
         );
-        if self.pinning(item) != Pinning::Now {
+        let extent = store.extent(item);
+        let is_giant = extent.segments > store.held_max;
+        if !store.may_hold(&extent, false) {
             return None;
         }
         let pieces: Box<[Location]> = pieces(item).collect();
@@ -53,31 +118,19 @@ impl Burst<'_> {
             item: item.location,
             pieces,
             value_len: item.value_len(),
+            is_giant,
         })
+    }
+
+    /// Whether [`Burst::pin`] could pin a value now.
+    pub fn can_pin(&self, item: &Item<'_>) -> bool {
+        let store = &self.worker.store;
+        store.may_hold(&store.extent(item), true)
     }
 
     /// Whether pins or uploads hold memory at this moment.
     pub fn holds_memory(&self) -> bool {
         self.worker.store.log.held_count() > 0
-    }
-
-    /// Whether a value can be pinned. Pins and uploads hold an eighth of memory at most.
-    pub fn pinning(&self, item: &Item<'_>) -> Pinning {
-        let store = &self.worker.store;
-        // Neighbouring pieces mostly lie in one segment.
-        let mut last = None;
-        let new = pieces(item).filter(|&piece| {
-            let segment = store.log.segment_of(piece);
-            last.replace(segment) != Some(segment)
-        });
-        let new = 1 + new.count();
-        if new > store.held_max {
-            Pinning::Never
-        } else if store.log.held_count() + new > store.held_max {
-            Pinning::Later
-        } else {
-            Pinning::Now
-        }
     }
 }
 
@@ -114,6 +167,9 @@ impl Drop for Pinned {
         self.store.log.release(self.item);
         for &piece in &self.pieces {
             self.store.log.release(piece);
+        }
+        if self.is_giant {
+            self.store.giant.leave();
         }
     }
 }
