@@ -158,7 +158,8 @@ fn walk(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
             if !skipped {
                 walk(&entry.path(), paths)?;
             }
-        } else if kind.is_file() {
+        } else if kind.is_file() && name != ".git" {
+            // That file is where a further working tree says whose it is.
             paths.push(entry.path());
         }
     }

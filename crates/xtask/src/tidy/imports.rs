@@ -10,14 +10,19 @@ use crate::commands::{cargo, read};
 
 /// Crate, and what of ours it may import (`dev-` where only its tests may).
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("coua-prefetch", &[]),
     ("coua-protocol", &[]),
-    ("coua-store", &[]),
+    ("coua-store", &["coua-prefetch"]),
     ("coua-dpdk-sys", &[]),
-    ("coua-tcp", &[]),
-    ("coua-transport", &["coua-dpdk-sys", "coua-tcp"]),
+    ("coua-tcp", &["coua-prefetch"]),
+    (
+        "coua-transport",
+        &["coua-prefetch", "coua-dpdk-sys", "coua-tcp"],
+    ),
     (
         "coua",
         &[
+            "coua-prefetch",
             "coua-protocol",
             "coua-store",
             "coua-transport",
