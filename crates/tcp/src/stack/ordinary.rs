@@ -1,9 +1,8 @@
 //! A burst of frames, of which nearly all are ordinary segments of connections under way.
 //!
-//! All frames of a burst are looked at before the first is taken in. With a hundred thousand
-//! connections most of the time goes into waiting for memory; so what is read of the table, of
-//! connections and of buffers is then read for all frames, in loops so short that memory fetches many
-//! of them at a time.
+//! With a hundred thousand connections most of the time goes into waiting for memory. So a frame is
+//! looked at some frames before it is taken in, and what it needs is asked for step by step: the line
+//! of the table, then the connection, then the buffer that it acknowledges.
 
 use coua_prefetch::prefetch;
 
