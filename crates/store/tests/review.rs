@@ -169,20 +169,29 @@ fn slow_uploads_cannot_hold_all_segments() {
 }
 
 #[test]
-fn a_pin_holds_no_more_than_pins_may() {
+fn one_value_at_a_time_may_hold_more_than_pins_may() {
     let store = store(1, true);
     let mut worker = store.worker(0);
     set(&mut worker, b"large", &[7; 2_000_000]);
+    set(&mut worker, b"other", &[8; 2_000_000]);
     set(&mut worker, b"small", &[7; 2_000]);
     let burst = worker.burst(NOW);
-    let large = burst
-        .get(&burst.key(b"large"), Access::default())
-        .map(|item| burst.pin(&item));
-    assert!(large.unwrap().is_none());
-    let small = burst
-        .get(&burst.key(b"small"), Access::default())
-        .map(|item| burst.pin(&item));
-    assert!(small.unwrap().is_some());
+    let pin = |key: &[u8]| {
+        let item = burst.get(&burst.key(key), Access::default()).unwrap();
+        let pinned = burst.can_pin(&item).then(|| burst.pin(&item).unwrap());
+        assert!(pinned.is_some() || burst.pin(&item).is_none());
+        pinned
+    };
+    let first = pin(b"large");
+    assert!(first.is_some());
+    assert!(pin(b"other").is_none());
+    assert!(pin(b"small").is_some());
+    let second = pin(b"large");
+    assert!(second.is_some());
+    drop(first);
+    assert!(pin(b"other").is_none());
+    drop(second);
+    assert!(pin(b"other").is_some());
 }
 
 #[test]
