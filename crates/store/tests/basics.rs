@@ -4,10 +4,11 @@
     reason = "patterns and small numbers"
 )]
 
+mod support;
+
 use coua_store::*;
 use std::sync::Arc;
-
-const NOW: UnixSeconds = UnixSeconds(1_000_000);
+use support::{NOW, cas_of, put, value_of};
 
 fn store(memory: usize) -> Arc<Store> {
     let config = Config {
@@ -18,10 +19,6 @@ fn store(memory: usize) -> Arc<Store> {
     Store::new(config, NOW).unwrap()
 }
 
-fn value_of(item: &Item<'_>) -> Vec<u8> {
-    item.value().collect::<Vec<_>>().concat()
-}
-
 fn get(worker: &mut Worker, key: &[u8], now: UnixSeconds) -> Result<Vec<u8>, Miss> {
     let burst = worker.burst(now);
     let key = burst.key(key);
@@ -30,33 +27,9 @@ fn get(worker: &mut Worker, key: &[u8], now: UnixSeconds) -> Result<Vec<u8>, Mis
         .map(|item| value_of(&item))
 }
 
-fn put(worker: &mut Worker, key: &[u8], put: &Put, value: &[u8]) -> Stored {
-    let mut burst = worker.burst(NOW);
-    let key = burst.key(key);
-    let stored = burst.store(&key, put, value);
-    burst.close();
-    worker.end(NOW);
-    stored
-}
-
 fn set(worker: &mut Worker, key: &[u8], value: &[u8]) {
     let stored = put(worker, key, &Put::set(0, Expiry::NEVER), value);
     assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
-}
-
-fn cas_of(worker: &mut Worker, key: &[u8]) -> u64 {
-    let burst = worker.burst(NOW);
-    let key = burst.key(key);
-    burst
-        .get(
-            &key,
-            Access {
-                bump: false,
-                cas: true,
-            },
-        )
-        .unwrap()
-        .cas()
 }
 
 #[test]

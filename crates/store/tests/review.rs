@@ -4,14 +4,15 @@
     reason = "patterns and small numbers"
 )]
 
+mod support;
+
 use coua_store::*;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-const NOW: UnixSeconds = UnixSeconds(1_000_000);
+use support::{NOW, cas_of, put, value_of};
 
 /// How long a race is tried for.
 const RACE: Duration = Duration::from_millis(if cfg!(miri) { 20 } else { 500 });
@@ -29,12 +30,7 @@ fn store(workers: usize, evict: bool) -> Arc<Store> {
 }
 
 fn try_set(worker: &mut Worker, key: &[u8], value: &[u8]) -> Stored {
-    let mut burst = worker.burst(NOW);
-    let key = burst.key(key);
-    let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), value);
-    burst.close();
-    worker.end(NOW);
-    stored
+    put(worker, key, &Put::set(0, Expiry::NEVER), value)
 }
 
 fn set(worker: &mut Worker, key: &[u8], value: &[u8]) {
@@ -52,17 +48,7 @@ fn get(worker: &mut Worker, key: &[u8]) -> Option<Vec<u8>> {
     let burst = worker.burst(NOW);
     let key = burst.key(key);
     let item = burst.get(&key, Access::default()).ok()?;
-    Some(item.value().collect::<Vec<_>>().concat())
-}
-
-fn cas_of(worker: &mut Worker, key: &[u8]) -> u64 {
-    let burst = worker.burst(NOW);
-    let key = burst.key(key);
-    let access = Access {
-        bump: false,
-        cas: true,
-    };
-    burst.get(&key, access).unwrap().cas()
+    Some(value_of(&item))
 }
 
 fn delete(worker: &mut Worker, key: &[u8]) {

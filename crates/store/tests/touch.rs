@@ -5,10 +5,11 @@
     reason = "patterns and small numbers"
 )]
 
+mod support;
+
 use coua_store::*;
 use std::sync::Arc;
-
-const NOW: UnixSeconds = UnixSeconds(1_000_000);
+use support::{NOW, put, value_of};
 
 const LATER: Expiry = Expiry::at(UnixSeconds(NOW.0 + 100));
 
@@ -28,15 +29,6 @@ fn store(evict: bool) -> Arc<Store> {
     Store::new(config, NOW).unwrap()
 }
 
-fn put(worker: &mut Worker, key: &[u8], put: &Put, value: &[u8]) -> Stored {
-    let mut burst = worker.burst(NOW);
-    let key = burst.key(key);
-    let stored = burst.store(&key, put, value);
-    burst.close();
-    worker.end(NOW);
-    stored
-}
-
 fn set(worker: &mut Worker, key: &[u8], expiry: Expiry, value: &[u8]) {
     for _ in 0..100_000 {
         match put(worker, key, &Put::set(0, expiry), value) {
@@ -53,13 +45,13 @@ fn touch(worker: &mut Worker, key: &[u8], expiry: Expiry) -> Result<Vec<u8>, Unt
     let key = burst.key(key);
     let item = burst.touch(&key, expiry, PEEK)?;
     assert!(item.expiry() == expiry || expiry.is_past(NOW));
-    Ok(item.value().collect::<Vec<_>>().concat())
+    Ok(value_of(&item))
 }
 
 fn get(worker: &mut Worker, key: &[u8], now: UnixSeconds) -> Result<Vec<u8>, Miss> {
     let burst = worker.burst(now);
     let item = burst.get(&burst.key(key), PEEK)?;
-    Ok(item.value().collect::<Vec<_>>().concat())
+    Ok(value_of(&item))
 }
 
 fn expiry_of(worker: &mut Worker, key: &[u8]) -> Expiry {
@@ -102,7 +94,7 @@ fn sight(worker: &mut Worker, shows_cas: bool) -> Sight {
     };
     let hit = burst.meta_get(&burst.key(b"k"), &question).ok().unwrap();
     Sight {
-        value: hit.item.value().collect::<Vec<_>>().concat(),
+        value: value_of(&hit.item),
         client_flags: hit.item.client_flags(),
         cas: hit.item.cas(),
         key_is_binary: hit.item.key_is_binary(),
