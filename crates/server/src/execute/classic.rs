@@ -55,7 +55,7 @@ impl Executor<'_, '_> {
             return false;
         }
         let put = Put::set(set.client_flags, self.answers.expiry(set.exptime));
-        let stored = self.burst.store_ahead(key, ahead, &put, value);
+        let stored = self.burst.try_store_ahead(key, ahead, &put, value);
         if !matches!(stored, Stored::Stored { .. }) {
             return false;
         }

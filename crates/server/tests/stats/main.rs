@@ -9,6 +9,7 @@ mod memcached;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -148,4 +149,31 @@ fn the_version_is_new_enough_for_clients() {
         version.starts_with(&stats["version"]) || stats["version"].starts_with(version),
         "{version}"
     );
+}
+
+#[test]
+fn a_set_that_finds_no_memory_is_counted_once() {
+    let server = Server::coua(&["-m", "64", "-t", "1", "-M"]);
+    let mut stream = server.connect();
+    let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
+    let value = "x".repeat(8000);
+    let (mut refused, mut answer) = (0, String::new());
+    for number in 0..100_000 {
+        // Whole and alone, so that it is tried on the short way first.
+        let request = format!("set key{number} 0 0 8000\r\n{value}\r\n");
+        stream
+            .write_all(request.as_bytes())
+            .expect("the server reads");
+        answer.clear();
+        answers.read_line(&mut answer).expect("an answer");
+        refused += u64::from(answer == "SERVER_ERROR out of memory storing object\r\n");
+        assert!(refused > 0 || answer == "STORED\r\n", "{answer}");
+        if refused == 10 {
+            break;
+        }
+    }
+    assert_eq!(refused, 10, "64 MB hold 800 MB");
+    let stats = ask(&server, "stats");
+    assert_eq!(number(&stats, "store_no_memory"), refused);
+    assert_eq!(number(&stats, "coua_memory_waits"), refused);
 }

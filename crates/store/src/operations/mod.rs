@@ -40,10 +40,37 @@ impl Burst<'_> {
     /// As [`Burst::store`], beginning where the look-ahead saw the item.
     #[inline]
     pub fn store_ahead(&mut self, key: &Key<'_>, ahead: Ahead, put: &Put, value: &[u8]) -> Stored {
+        self.store_counting(key, ahead, put, value, true)
+    }
+
+    /// As [`Burst::store_ahead`], for a caller that stores by that where this is refused. It counts as an
+    /// operation without memory there, and not here.
+    #[inline]
+    pub fn try_store_ahead(
+        &mut self,
+        key: &Key<'_>,
+        ahead: Ahead,
+        put: &Put,
+        value: &[u8],
+    ) -> Stored {
+        self.store_counting(key, ahead, put, value, false)
+    }
+
+    #[inline]
+    fn store_counting(
+        &mut self,
+        key: &Key<'_>,
+        ahead: Ahead,
+        put: &Put,
+        value: &[u8],
+        counts_waits: bool,
+    ) -> Stored {
         if let Some(stored) = self.pen().set_over(key, ahead, put, value) {
             return stored;
         }
-        self.pen().put(key, ahead, put, Body::Bytes(value))
+        let mut pen = self.pen();
+        pen.counts_waits = counts_waits;
+        pen.put(key, ahead, put, Body::Bytes(value))
     }
 
     /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had

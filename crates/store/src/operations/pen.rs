@@ -22,6 +22,8 @@ pub(crate) struct Pen<'p> {
     pub(crate) migrations: &'p mut Vec<Migration>,
     pub(crate) appended: &'p mut usize,
     pub(crate) now: UnixSeconds,
+    /// Whether it is counted that there is no memory.
+    pub(crate) counts_waits: bool,
     /// Pieces that this operation has written. It holds their segments.
     unlinked: Vec<Location>,
 }
@@ -87,6 +89,7 @@ impl Worker {
             migrations: &mut self.migrations,
             appended: &mut self.appended,
             now,
+            counts_waits: true,
             unlinked: Vec::new(),
         }
     }
@@ -330,7 +333,9 @@ impl<'p> Pen<'p> {
     }
 
     pub(crate) fn refused(&self) -> Refused {
-        self.hand.counters().waits.add(1);
+        if self.counts_waits {
+            self.hand.counters().waits.add(1);
+        }
         if self.hand.store.evict {
             Refused::Wait
         } else {
