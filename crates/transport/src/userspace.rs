@@ -21,7 +21,7 @@ pub mod packet;
 pub mod pcap;
 
 pub use card::Card;
-pub use coua_tcp::config::Config;
+pub use coua_tcp::config::{Algorithm, Config};
 pub use coua_tcp::counters::Counters;
 pub use coua_tcp::nic::{BURST_LEN, Mac};
 pub use coua_tcp::wire::address::Network;

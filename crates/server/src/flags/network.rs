@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use coua_transport::userspace::memif;
-use coua_transport::userspace::{Network, Polling};
+use coua_transport::userspace::{Algorithm, Network, Polling};
 
 use super::FlagError;
 
@@ -49,6 +49,11 @@ pub struct NetFlags {
     #[arg(long = "poll", value_name = "HOW", help_heading = NETWORK)]
     pub poll: Option<String>,
 
+    /// How that stack finds out what a path carries: cubic (RFC 9438) or newreno (RFC 5681, RFC 6582).
+    /// cubic unless given.
+    #[arg(long = "congestion", value_name = "HOW", help_heading = NETWORK)]
+    pub congestion: Option<String>,
+
     /// Write every frame of that stack to a file that Wireshark and tcpdump read, with all that is
     /// sent and received. With several threads each has its own: FILE.0, FILE.1 and so on
     /// (mergecap joins them). It grows without end, and slows the program down.
@@ -89,6 +94,8 @@ pub struct Net {
     pub allow: Vec<Network>,
     /// How it waits for frames.
     pub polling: Polling,
+    /// How the congestion windows of its connections grow and shrink.
+    pub congestion: Algorithm,
     /// The file to which its frames are written.
     pub trace: Option<PathBuf>,
     /// The TCP port; 0 where connections are only opened.
@@ -148,6 +155,7 @@ impl Net {
                 ("--gateway", !raw.gateway.is_empty()),
                 ("--allow", !raw.allow.is_empty()),
                 ("--poll", raw.poll.is_some()),
+                ("--congestion", raw.congestion.is_some()),
                 ("--dpdk-args", raw.dpdk_args.is_some()),
                 ("--pcap", raw.pcap.is_some()),
             ];
@@ -175,12 +183,21 @@ impl Net {
                 return Err(FlagError::new(why));
             }
         };
+        let congestion = match raw.congestion.as_deref() {
+            None | Some("cubic") => Algorithm::Cubic,
+            Some("newreno") => Algorithm::NewReno,
+            Some(text) => {
+                let why = format!("--congestion {text}: give cubic or newreno");
+                return Err(FlagError::new(why));
+            }
+        };
         Ok(Some(Net {
             driver,
             addresses,
             gateways: gateways.collect::<Result<_, _>>()?,
             allow: networks("--allow", &raw.allow)?,
             polling,
+            congestion,
             trace: raw.pcap.clone(),
             port: 0,
             udp_port: None,

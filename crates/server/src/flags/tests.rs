@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use coua_transport::userspace::Algorithm;
 use coua_transport::userspace::memif::Role;
 
 use super::{Asked, Driver, FlagError, Settings, extended, help, read};
@@ -79,6 +80,23 @@ fn a_stack_of_its_own_has_the_ports() {
     );
     assert_eq!(line("--allow 10.0.0.0/8"), "--allow needs --net");
     assert_eq!(line("--pcap frames"), "--pcap needs --net");
+}
+
+#[test]
+fn a_stack_has_the_congestion_control_that_is_named() {
+    let net = "--net packet:eth1 --address 192.0.2.7/24";
+    let chosen = |words: &str| {
+        let given = settings(&format!("{net} {words}")).expect("good flags");
+        given.net.expect("a stack").congestion
+    };
+    assert_eq!(chosen(""), Algorithm::Cubic);
+    assert_eq!(chosen("--congestion cubic"), Algorithm::Cubic);
+    assert_eq!(chosen("--congestion newreno"), Algorithm::NewReno);
+    assert_eq!(
+        line(&format!("{net} --congestion bbr")),
+        "--congestion bbr: give cubic or newreno"
+    );
+    assert_eq!(line("--congestion cubic"), "--congestion needs --net");
 }
 
 #[test]

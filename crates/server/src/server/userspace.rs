@@ -81,6 +81,7 @@ pub fn open_seats(
                 connections_max: sizes.connections,
                 half_open_max: 1024,
                 memory_max: sizes.memory,
+                algorithm: net.congestion,
                 ephemeral_ports: ports.unwrap_or(usual.ephemeral_ports),
                 ..usual
             },

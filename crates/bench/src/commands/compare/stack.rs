@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use coua::flags::{Driver, Net};
 use coua_transport::userspace::memif::{Options, Role};
-use coua_transport::userspace::{Network, Polling};
+use coua_transport::userspace::{Algorithm, Network, Polling};
 
 use crate::cable::{DEVICE, Holder, SERVER_NETWORK};
 use crate::process::Folder;
@@ -144,6 +144,7 @@ fn net(driver: Driver, addresses: Vec<Network>) -> Net {
         gateways: Vec::new(),
         allow: Vec::new(),
         polling: Polling::Busy,
+        congestion: Algorithm::default(),
         trace: None,
         port: 0,
         udp_port: None,
