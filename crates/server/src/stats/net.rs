@@ -1,7 +1,8 @@
 //! `stats net`: what the stacks of the server's own have counted (`--net`). Nothing without one.
 //!
 //! All counts are told as sums over the workers; of each worker's, those that show whether the card
-//! spreads connections evenly, which worker has trouble, and how much of its time it is waiting.
+//! spreads connections evenly, which worker has trouble and of what kind (all drops, by their
+//! reasons), and how much of its time it is waiting.
 
 use std::time::Duration;
 
@@ -27,23 +28,28 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     }
     for (number, worker) in workers.iter().take(WORKERS_MAX) {
         let turns = &worker.turns;
-        for (name, count) in [
-            ("frames_received", worker.stack.frames_received),
-            ("frames_sent", worker.stack.frames_sent),
-            (
-                "segments_retransmitted",
-                worker.stack.segments_retransmitted,
-            ),
-            ("dropped_no_slot", worker.stack.dropped_no_slot),
+        let of_stack = worker.stack.all();
+        let counts = of_stack.into_iter().filter(|(name, _)| is_of_worker(name));
+        let of_turns = [
             ("turns", turns.all),
             ("turns_idle", turns.idle),
+            ("bursts", turns.all - turns.idle),
             ("idle_us", micros(turns.idle_time)),
             ("busy_us", micros(turns.busy_time)),
-        ] {
+        ];
+        for (name, count) in counts.chain(of_turns) {
             stats.add(&format!("worker:{number}:{name}"), count);
         }
     }
     stats.end();
+}
+
+/// Whether a count of the stack's is told of each worker.
+fn is_of_worker(name: &str) -> bool {
+    matches!(
+        name,
+        "frames_received" | "frames_sent" | "segments_retransmitted"
+    ) || name.starts_with("dropped_")
 }
 
 fn micros(time: Duration) -> u64 {

@@ -158,7 +158,9 @@ fn statistics(scene: &Scene) {
             "segments_received",
             "segments_sent",
             "worker:0:frames_received",
+            "worker:0:frames_sent",
             "worker:0:turns_idle",
+            "worker:0:bursts",
             "worker:0:idle_us",
             "worker:0:busy_us",
         ];
@@ -169,6 +171,16 @@ fn statistics(scene: &Scene) {
         .expect("what has gone over the cable is counted");
     drop(answers);
     assert_eq!(count(&text, "dropped_checksum"), 0, "{text}");
+    // Each worker tells by reasons what it drops.
+    let drops = |of: &str| {
+        let names = text.lines().filter_map(|line| line.split(' ').nth(1));
+        let reasons = names.filter_map(|name| name.strip_prefix(of)?.strip_prefix("dropped_"));
+        reasons.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(
+        drops("").len() > 5 && drops("") == drops("worker:0:"),
+        "{text}"
+    );
     let own = client.local_addr().expect("it is open");
     let text = ask(&mut client, "stats conns");
     assert!(text.contains(&format!(":addr tcp:{own}\r\n")), "{text}");
