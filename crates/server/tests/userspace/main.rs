@@ -103,8 +103,11 @@ fn a_thousand_connections(scene: &Scene) {
         let set = format!("set k{number} 0 0 {}\r\n{text}\r\n", text.len());
         client.write_all(set.as_bytes()).expect("it is open");
     }
-    for (number, client) in clients.iter_mut().enumerate() {
+    for client in &mut clients {
         exchange(client, b"", b"STORED\r\n");
+    }
+    // All are stored, also those whose segments a full ring has dropped once.
+    for (number, client) in clients.iter_mut().enumerate() {
         let (key, text) = (
             number.wrapping_mul(7) % 1000,
             (number * 7 % 1000).to_string(),
@@ -232,6 +235,16 @@ fn on_a_memif_link_without_sleeping() {
     let scene = Scene::open("memif", &["--poll", "busy"]);
     conversations(&scene);
     large_values(&scene);
+}
+
+/// DPDK's driver of a packet socket.
+#[cfg(feature = "dpdk")]
+#[test]
+fn on_dpdk_over_a_packet_socket() {
+    let _pages = huge_pages::HugePages::for_two();
+    let (common, device) = (links::COMMON, netns::DEVICE);
+    let arguments = format!("{common} --vdev=net_af_packet0,iface={device}");
+    everything(&Scene::open("dpdk", &["--dpdk-args", &arguments]));
 }
 
 #[test]

@@ -77,6 +77,8 @@ impl Scene {
             .map(|meeting| Bridge::between(meeting, &pair));
         let net = match &meeting {
             Some(meeting) => meeting.net(),
+            // Its device is one of DPDK's arguments, which are among the flags.
+            None if driver == "dpdk" => driver.to_owned(),
             None => format!("{driver}:{DEVICE}"),
         };
         let mut all = vec!["-c", "2000", "--net", &net];

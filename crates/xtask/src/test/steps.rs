@@ -89,7 +89,7 @@ fn dpdk(_: &Context) -> Result<Outcome> {
         .args(["--lib", "--test", "dpdk"]))?;
     run(cargo()
         .args(["test", "-p", "coua", "--features", "dpdk"])
-        .args(["--test", "userspace", "--", "queues::"]))?;
+        .args(["--test", "userspace", "--", "dpdk"]))?;
     Ok(Outcome::Passed)
 }
 
