@@ -3,109 +3,24 @@
 //! those that count, since others are dropped at the door.
 #![no_main]
 
+#[path = "tcp/card.rs"]
+mod card;
+#[path = "tcp/input.rs"]
+mod input;
+
 use std::time::Duration;
 
+use card::{Card, OUR_MAC};
 use coua_tcp::config::Config;
-use coua_tcp::nic::{Features, Frame, Mac, Nic, Offload};
+use coua_tcp::nic::Nic;
 use coua_tcp::seq::SeqNumber;
 use coua_tcp::stack::{ConnectionId, Received, Stack};
 use coua_tcp::time::Instant;
-use coua_tcp::wire::Address;
-use coua_tcp::wire::ethernet::{self, EtherType};
-use coua_tcp::wire::ip::{self, Protocol};
 use coua_tcp::wire::tcp::{Flags, Header, Options, Timestamps};
+use input::Input;
 use libfuzzer_sys::fuzz_target;
 
-const OURS: Address = Address::v4([192, 0, 2, 1]);
-const PEER: Address = Address::v4([192, 0, 2, 2]);
-const OUR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const PORT: u16 = 11211;
-
-/// Frames in a burst at most, and out of one.
-const OUT_MAX: usize = 8;
-
-/// A card without a cable: what is put into it comes, and what leaves is looked at.
-struct Card {
-    inbox: Vec<Vec<u8>>,
-    slot: Vec<u8>,
-    out: usize,
-    /// What the stack said last: where it is, and what it has.
-    last: Option<Header>,
-}
-
-impl Nic for Card {
-    fn features(&self) -> Features {
-        Features {
-            mac: OUR_MAC,
-            mtu: 1500,
-            fills_checksums: false,
-            segmentation_len_max: 0,
-        }
-    }
-
-    fn receive(&mut self) -> usize {
-        self.out = 0;
-        self.inbox.len()
-    }
-
-    fn frame(&self, at: usize) -> Frame<'_> {
-        Frame {
-            bytes: &self.inbox[at],
-            is_verified: true,
-        }
-    }
-
-    fn release(&mut self) {
-        self.inbox.clear();
-    }
-
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        (self.out < OUT_MAX).then_some(&mut self.slot[..])
-    }
-
-    fn commit(&mut self, len: usize, _: Offload) {
-        self.out += 1;
-        assert!(len <= 1518, "a frame of {len} bytes");
-        // What leaves must be readable.
-        let (link, at) = ethernet::Header::read(&self.slot[..len]).expect("a frame");
-        if link.ether_type == EtherType::IPV4 {
-            let (packet, header_len) =
-                ip::Header::read_v4(&self.slot[at..len], false).expect("a packet");
-            if packet.protocol == Protocol::TCP {
-                let at = at + header_len;
-                self.last = Some(Header::read(&self.slot[at..len]).expect("a segment").0);
-            }
-        }
-    }
-
-    fn flush(&mut self) {}
-}
-
-/// Takes numbers from the input; zeros at its end.
-struct Input<'d>(&'d [u8]);
-
-impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        match self.0.split_first() {
-            Some((&first, rest)) => {
-                self.0 = rest;
-                first
-            }
-            None => 0,
-        }
-    }
-
-    fn word(&mut self) -> u16 {
-        u16::from_be_bytes([self.byte(), self.byte()])
-    }
-
-    fn bytes(&mut self, len: usize) -> &[u8] {
-        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
-        self.0 = rest;
-        taken
-    }
-}
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
@@ -117,12 +32,7 @@ fuzz_target!(|data: &[u8]| {
     config.send_len_max = 20_000;
     config.keep_alive = Some(Duration::from_secs(10));
     config.trusts_link = true;
-    let mut card = Card {
-        inbox: Vec::new(),
-        slot: vec![0; 1518],
-        out: 0,
-        last: None,
-    };
+    let mut card = Card::new();
     let mut stack = Stack::new(config, card.features(), Instant::default());
     stack.listen(PORT);
     stack.listen_for_datagrams(PORT);
@@ -134,7 +44,9 @@ fuzz_target!(|data: &[u8]| {
             0 => now_us += u64::from(input.word()) * u64::from(input.word()),
             1 => {
                 let len = usize::from(input.word() % 1600);
-                let mut frame = input.bytes(len).to_vec();
+                let (frame, rest) = input.0.split_at(len.min(input.0.len()));
+                let mut frame = frame.to_vec();
+                input.0 = rest;
                 // For us, so that it is looked at.
                 if let Some(destination) = frame.first_chunk_mut::<6>() {
                     *destination = OUR_MAC.0;
@@ -164,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
     // Every timer fires sooner or later.
     for _ in 0..64 {
         now_us += 60_000_000;
-        card.out = 0;
+        card.clear();
         turn(&mut stack, &mut card, now_us, &mut ids, 0x80);
     }
     assert_eq!((stack.connections(), stack.buffers_in_use()), (0, 0));
@@ -234,20 +146,7 @@ fn segment(input: &mut Input<'_>, last: Option<Header>) -> Vec<u8> {
         window: input.word(),
         options,
     };
-    let payload = vec![b'x'; len];
-    let link = ethernet::Header {
-        destination: OUR_MAC,
-        source: PEER_MAC,
-        vlan: 0,
-        ether_type: EtherType::IPV4,
-    };
-    let packet = ip::Header::new(PEER, OURS, Protocol::TCP, header.size() + len);
-    let mut frame = vec![0; 34 + header.size()];
-    link.write(&mut frame);
-    packet.write(&mut frame[14..], false);
-    header.write(&mut frame[34..]);
-    frame.extend(payload);
-    frame
+    card::frame(&header, &vec![b'x'; len])
 }
 
 /// A turn of a user who reads, writes and closes as the input has it.
