@@ -104,13 +104,34 @@ const SECTIONS: &[Section] = &[
                 --value-size 1000000 --mix get=1 --repetitions 1 --seconds 0.2",
     },
     Section {
+        name: "large-sets",
+        title: "SETs of 100 KB",
+        about: "Eight connections over such a cable.",
+        what: What::Compare,
+        words: "memcached coua 'coua --net xdp' --veth --connections 8 --threads 1 --keys 1000 \
+                --value-size 100000 --mix set=1 --repetitions 3 --seconds 1",
+        quick: "memcached coua 'coua --net xdp' --veth --connections 8 --threads 1 --keys 100 \
+                --value-size 100000 --mix set=1 --repetitions 1 --seconds 0.2",
+    },
+    Section {
+        name: "idle",
+        title: "Idle",
+        about: "One connection over such a cable that asks four times a second: the latency is that of the \
+                first request after a pause, and `server's cores` what an idle server takes.",
+        what: What::Compare,
+        words: "'coua --net xdp' 'busy=coua --net xdp --poll busy' coua memcached --veth --connections 1 \
+                --threads 1 --keys 1000 --value-size 8 --mix get=1 --rate 4 --repetitions 3 --seconds 20",
+        quick: "'coua --net xdp' coua --veth --connections 1 --threads 1 --keys 10 --value-size 8 \
+                --mix get=1 --rate 4 --repetitions 1 --seconds 1",
+    },
+    Section {
         name: "workers",
         title: "Two workers, and UDP beside TCP",
         about: "Whole workers in one process, each with its clients on its own thread: nothing but what \
                 the workers share can hold them back. The aims: 1.9 x one worker for gets, 1.7 x with 5 % \
-                sets, UDP no slower than TCP.",
+                sets, UDP no slower than TCP for gets and sets.",
         what: What::Workers,
-        words: "--over tcp,udp --rounds 3 --seconds 0.7",
+        words: "--over tcp,udp --sets 0,0.05,1 --rounds 3 --seconds 0.7",
         quick: "--over tcp,udp --rounds 1 --seconds 0.1 --keys 1000 --memory 64",
     },
     Section {
