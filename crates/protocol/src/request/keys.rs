@@ -152,8 +152,9 @@ mod tests {
 
     #[test]
     fn long_words_are_found_wherever_they_stand() {
+        let step = if cfg!(miri) { 17 } else { 1 };
         for len in [KEY_LEN_MAX, KEY_LEN_MAX + 1] {
-            for before in 0..2 * KEY_LEN_MAX {
+            for before in (0..2 * KEY_LEN_MAX).step_by(step) {
                 for after in [0, 1, 2, 600] {
                     let text = [
                         &b"a ".repeat(before.div_ceil(2))[before % 2..],

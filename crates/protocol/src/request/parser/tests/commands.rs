@@ -214,10 +214,11 @@ fn keys_come_one_by_one() {
         ]
     );
     // A line may have any number of keys, but each of them is bounded.
-    let many = format!("get {}\r\n", "0123456789 ".repeat(10_000));
+    let count = if cfg!(miri) { 300 } else { 10_000 };
+    let many = format!("get {}\r\n", "0123456789 ".repeat(count));
     let found = lookups(&many);
-    assert_eq!(found.len(), 10_000);
-    assert!(found.iter().rev().skip(1).all(|(_, _, last, _)| !last) && found[9_999].2);
+    assert_eq!(found.len(), count);
+    assert!(found.iter().rev().skip(1).all(|(_, _, last, _)| !last) && found[count - 1].2);
 }
 
 fn store(text: &str) -> (Store, Vec<Vec<u8>>) {
