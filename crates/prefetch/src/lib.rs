@@ -4,6 +4,40 @@
 //! lines ahead, does something else meanwhile, and memory fetches many of them at a time. A hint
 //! changes nothing but the time that later reads and writes take; where there is no such
 //! instruction it does nothing.
+#![allow(
+    clippy::pointers_in_nomem_asm_block,
+    reason = "the instructions read nothing"
+)]
+#![cfg_attr(
+    all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)),
+    expect(
+        unsafe_code,
+        reason = "the instructions have no safe form on every supported compiler"
+    )
+)]
+
+/// Bytes of a line.
+const LINE_LEN: usize = 64;
+
+/// One instruction on an address, by processor.
+macro_rules! hint {
+    ($address:expr, $x86:literal, $aarch64:literal) => {{
+        let address: *const u8 = $address;
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: prefetching reads nothing and faults on no address. PREFETCHW is a no-op where the
+        // processor lacks it.
+        unsafe {
+            std::arch::asm!($x86, in(reg) address, options(nostack, nomem, preserves_flags));
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: prefetching reads nothing and faults on no address.
+        unsafe {
+            std::arch::asm!($aarch64, in(reg) address, options(nostack, nomem, preserves_flags));
+        }
+        #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+        let _ = address;
+    }};
+}
 
 /// Asks for the line in which `target` begins.
 #[inline(always)]
@@ -19,57 +53,20 @@ pub fn prefetch_for_write<T>(target: &T) {
 
 /// As [`prefetch`], by address. Any address will do.
 #[inline(always)]
-#[allow(
-    clippy::pointers_in_nomem_asm_block,
-    reason = "the instructions read nothing"
-)]
-#[cfg_attr(
-    all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)),
-    expect(
-        unsafe_code,
-        reason = "the instruction has no safe form on every supported compiler"
-    )
-)]
 pub fn prefetch_at(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: prefetching reads nothing and faults on no address.
-    unsafe {
-        std::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, nomem, preserves_flags));
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: prefetching reads nothing and faults on no address.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, nomem, preserves_flags));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = address;
+    hint!(address, "prefetcht0 [{}]", "prfm pldl1keep, [{}]");
 }
 
 /// As [`prefetch_for_write`], by address. Any address will do.
 #[inline(always)]
-#[allow(
-    clippy::pointers_in_nomem_asm_block,
-    reason = "the instructions read nothing"
-)]
-#[cfg_attr(
-    all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)),
-    expect(
-        unsafe_code,
-        reason = "the instruction has no safe form on every supported compiler"
-    )
-)]
 pub fn prefetch_write_at(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: prefetching reads nothing and faults on no address. PREFETCHW is a no-op where the
-    // processor lacks it.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, nomem, preserves_flags));
+    hint!(address, "prefetchw [{}]", "prfm pstl1keep, [{}]");
+}
+
+/// As [`prefetch_at`], for so many lines from the address on.
+#[inline(always)]
+pub fn prefetch_lines(address: *const u8, lines: usize) {
+    for line in 0..lines {
+        prefetch_at(address.wrapping_add(line * LINE_LEN));
     }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: prefetching reads nothing and faults on no address.
-    unsafe {
-        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, nomem, preserves_flags));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = address;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coua_prefetch::prefetch_at;
+use coua_prefetch::prefetch_lines;
 use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
 use coua_transport::huge_pages;
@@ -117,10 +117,7 @@ impl Place {
     /// Has memory fetch those lines.
     #[inline]
     fn prefetch(&self) {
-        let first: *const u8 = std::ptr::from_ref(self).cast();
-        for line in 0..Self::HOT_LINES {
-            prefetch_at(first.wrapping_add(64 * line));
-        }
+        prefetch_lines(std::ptr::from_ref(self).cast(), Self::HOT_LINES);
     }
 }
 

@@ -3,9 +3,8 @@
 use crate::index::slot::Slot;
 use crate::index::{Cell, STRIDE};
 use crate::item::Item;
-use coua_prefetch::prefetch_at;
-
 use crate::worker::Burst;
+use coua_prefetch::prefetch_lines;
 
 /// Items that are fetched from memory together.
 const FETCHED: usize = 32;
@@ -65,9 +64,7 @@ impl Burst<'_> {
     fn fetch(&self, slot: Slot) {
         let mapping = self.worker.store.log.mapping();
         let start = mapping.at(slot.location().offset()).as_ptr();
-        for line in 0..slot.lines().min(FETCHED_LINES) {
-            prefetch_at(start.wrapping_add(line * 64));
-        }
+        prefetch_lines(start, slot.lines().min(FETCHED_LINES));
     }
 
     /// Items stay readable for the whole burst in which their slots were found.

@@ -5,13 +5,12 @@ use crate::hand::Hand;
 use crate::index::{Hint, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
-use coua_prefetch::{prefetch, prefetch_at, prefetch_for_write};
-
 use crate::operations::MIGRATIONS_MAX;
 use crate::request::{Access, Miss};
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
+use coua_prefetch::{prefetch, prefetch_for_write, prefetch_lines};
 use std::sync::Arc;
 
 /// Cache lines of an item that are worth fetching ahead. The processor follows by itself beyond.
@@ -281,9 +280,7 @@ impl Burst<'_> {
             Intent::Read => PREFETCH_LINES,
             Intent::Write => PREFETCH_LINES_REPLACED,
         };
-        for line in 0..hint.slot.lines().min(most) {
-            prefetch_at(start.wrapping_add(line * 64));
-        }
+        prefetch_lines(start, hint.slot.lines().min(most));
         Ahead(Step::Seen(hint))
     }
 

@@ -29,7 +29,7 @@ mod shared;
 mod template;
 mod timers;
 
-use coua_prefetch::prefetch_at;
+use coua_prefetch::prefetch_lines;
 
 use crate::buffers::{BufferId, Marks};
 use crate::config::Config;
@@ -319,10 +319,7 @@ impl Connection {
     /// Has memory fetch those lines.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let first: *const u8 = std::ptr::from_ref(self).cast();
-        for line in 0..Self::HOT_LINES {
-            prefetch_at(first.wrapping_add(64 * line));
-        }
+        prefetch_lines(std::ptr::from_ref(self).cast(), Self::HOT_LINES);
     }
 
     /// Notes where the peer is: whoever sends what counts is there.

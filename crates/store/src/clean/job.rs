@@ -5,10 +5,9 @@ use super::Slice;
 use crate::hand::Hand;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
-use coua_prefetch::prefetch_for_write;
-
 use crate::memory::PageId;
 use crate::time::UnixSeconds;
+use coua_prefetch::prefetch_for_write;
 
 /// Items whose buckets are fetched ahead of looking at them.
 const AHEAD: usize = 16;

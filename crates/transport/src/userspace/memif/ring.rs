@@ -34,7 +34,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use coua_prefetch::{prefetch, prefetch_at, prefetch_for_write, prefetch_write_at};
+use coua_prefetch::{prefetch, prefetch_for_write};
 
 use super::Role;
 use super::region::Memory;
@@ -200,10 +200,9 @@ impl Ring {
         let mut at = first & !(ENTRIES_PER_LINE - 1);
         let end = first.wrapping_add(count);
         while end.wrapping_sub(at).cast_signed() > 0 {
-            let line = std::ptr::from_ref(self.entry(at)).cast();
             match for_write {
-                true => prefetch_write_at(line),
-                false => prefetch_at(line),
+                true => prefetch_for_write(self.entry(at)),
+                false => prefetch(self.entry(at)),
             }
             at = at.wrapping_add(ENTRIES_PER_LINE);
         }
