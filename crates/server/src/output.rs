@@ -220,17 +220,13 @@ impl Output {
             self.len = 0;
             return gathered(fits);
         }
-        let pinned = match value.item.value_len() > COPIED_LEN_MAX {
-            false => None,
-            true => match burst.pin(value.item) {
-                Some(pinned) => Some(pinned),
-                None => {
-                    self.truncate(value.reply_start);
-                    self.reply(|reply| value.question.refuse(reply));
-                    return Flushed::Refused;
-                }
-            },
-        };
+        let is_long = value.item.value_len() > COPIED_LEN_MAX;
+        let pinned = is_long.then(|| burst.pin(value.item)).flatten();
+        if is_long && pinned.is_none() {
+            self.truncate(value.reply_start);
+            self.reply(|reply| value.question.refuse(reply));
+            return Flushed::Refused;
+        }
         let drained = send_pieces(&session.stream, pieces(), total, &mut sent);
         self.bytes_sent += sent as u64;
         let flushed = match drained {
@@ -262,9 +258,6 @@ impl Output {
         if let Some(pinned) = pinned {
             queue.push_value(pinned, tail, skip);
             return Ok(());
-        }
-        if value.item.value_len() > COPIED_LEN_MAX {
-            return Err(NoMemory);
         }
         for chunk in value.item.value().chain(std::iter::once(tail)) {
             let begin = skip.min(chunk.len());

@@ -5,7 +5,7 @@ use crate::item::Item;
 use crate::store::Store;
 use crate::worker::Burst;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A value that stays readable after its burst, whatever happens to its item. It keeps its segments
 /// from being used again, so it should not be held for long.
@@ -30,6 +30,8 @@ struct Extent {
     segments: usize,
     /// Of these, those that nobody holds yet.
     free: usize,
+    /// It alone takes more than pins may.
+    is_giant: bool,
 }
 
 impl Giant {
@@ -38,11 +40,15 @@ impl Giant {
         self.segments.load(Ordering::Relaxed)
     }
 
-    /// Takes its place, or joins those who read the same; or only says whether that can be done.
-    fn enter(&self, extent: &Extent, only_asks: bool) -> bool {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        let may_enter = *readers == 0 || extent.free == 0;
-        if may_enter && !only_asks {
+    fn readers(&self) -> MutexGuard<'_, usize> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes its place, or joins those who read the same, where that can be done.
+    fn enter(&self, extent: &Extent) -> bool {
+        let mut readers = self.readers();
+        let may_enter = extent.may_join(*readers);
+        if may_enter {
             *readers += 1;
             self.segments.store(extent.segments, Ordering::Relaxed);
         }
@@ -50,11 +56,18 @@ impl Giant {
     }
 
     fn leave(&self) {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.readers();
         *readers -= 1;
         if *readers == 0 {
             self.segments.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+impl Extent {
+    /// Whether it may be the giant that has so many readers.
+    fn may_join(&self, readers: usize) -> bool {
+        readers == 0 || self.free == 0
     }
 }
 
@@ -65,11 +78,9 @@ impl Store {
         held.saturating_sub(self.giant.segments())
     }
 
-    fn may_hold(&self, extent: &Extent, only_asks: bool) -> bool {
-        match extent.segments > self.held_max {
-            true => self.giant.enter(extent, only_asks),
-            false => self.held_count() + extent.free <= self.held_max,
-        }
+    /// Whether what is no giant can be held beside the others.
+    fn has_room_for(&self, extent: &Extent) -> bool {
+        self.held_count() + extent.free <= self.held_max
     }
 
     fn extent(&self, item: &Item<'_>) -> Extent {
@@ -78,6 +89,7 @@ impl Store {
         let mut extent = Extent {
             segments: 0,
             free: 0,
+            is_giant: false,
         };
         for location in std::iter::once(item.location).chain(pieces(item)) {
             let segment = self.log.segment_of(location);
@@ -86,6 +98,7 @@ impl Store {
                 extent.free += usize::from(!self.log.entry(segment).is_held());
             }
         }
+        extent.is_giant = extent.segments > self.held_max;
         extent
     }
 }
@@ -104,8 +117,11 @@ impl Burst<'_> {
             "an item of another store"
         );
         let extent = store.extent(item);
-        let is_giant = extent.segments > store.held_max;
-        if !store.may_hold(&extent, false) {
+        let may_pin = match extent.is_giant {
+            true => store.giant.enter(&extent),
+            false => store.has_room_for(&extent),
+        };
+        if !may_pin {
             return None;
         }
         let pieces: Box<[Location]> = pieces(item).collect();
@@ -118,14 +134,18 @@ impl Burst<'_> {
             item: item.location,
             pieces,
             value_len: item.value_len(),
-            is_giant,
+            is_giant: extent.is_giant,
         })
     }
 
     /// Whether [`Burst::pin`] could pin a value now.
     pub fn can_pin(&self, item: &Item<'_>) -> bool {
         let store = &self.worker.store;
-        store.may_hold(&store.extent(item), true)
+        let extent = store.extent(item);
+        match extent.is_giant {
+            true => extent.may_join(*store.giant.readers()),
+            false => store.has_room_for(&extent),
+        }
     }
 
     /// Whether pins or uploads hold memory at this moment.
