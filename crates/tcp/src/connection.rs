@@ -37,7 +37,6 @@ use crate::congestion::Congestion;
 use crate::nic::Mac;
 use crate::rtt::Rtt;
 use crate::seq::SeqNumber;
-use crate::stack::Stack;
 use crate::table::{FourTuple, Hash};
 use crate::time::Instant;
 
@@ -137,6 +136,9 @@ pub(crate) struct Offer {
 }
 
 impl Connection {
+    /// What the user calls it who has not called it otherwise.
+    pub(crate) const NO_TAG: u64 = u64::MAX;
+
     /// A connection of which nothing was sent and nothing came.
     pub(crate) fn new(tuple: FourTuple, hash: Hash, path: Path, shared: &Shared) -> Connection {
         let is_v4 = tuple.remote.is_v4();
@@ -147,7 +149,7 @@ impl Connection {
         let mss = default_mss(is_v4);
         Connection {
             tuple,
-            tag: Stack::NO_TAG,
+            tag: Connection::NO_TAG,
             hash,
             generation: 0,
             state: State::Closed,

@@ -20,7 +20,7 @@ const AHEAD: usize = 6;
 
 /// What a frame looks like.
 #[derive(Clone, Copy)]
-pub(super) struct Sight {
+struct Sight {
     glance: Glance,
     hash: Hash,
     /// The connection that it is probably for.

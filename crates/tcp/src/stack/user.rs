@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::frames::Link;
 use super::{ConnectError, ConnectionId, Failure, Stack};
-use crate::connection::{Signs, State};
+use crate::connection::{Connection, Signs, State};
 use crate::nic::Nic;
 use crate::table::FourTuple;
 use crate::wire::Address;
@@ -105,7 +105,7 @@ impl Stack {
     }
 
     /// What a connection is called whose user has not called it otherwise.
-    pub const NO_TAG: u64 = u64::MAX;
+    pub const NO_TAG: u64 = Connection::NO_TAG;
 
     /// Has a connection called by `tag` from now on.
     pub fn set_tag(&mut self, id: ConnectionId, tag: u64) {
