@@ -149,11 +149,14 @@ pub struct PortFacts {
     pub rx_queues_max: u16,
     /// How many transmit queues it can have.
     pub tx_queues_max: u16,
-    /// Whether it spreads what comes over its queues by a hash of the addresses, 0 or 1.
+    /// Whether its driver says that it can spread what comes over its queues by a hash, of addresses
+    /// at least, 0 or 1.
     pub has_rss: u8,
+    /// Whether that can be over the ports of TCP too, in IPv4 as in IPv6, 0 or 1.
+    pub hashes_ports: u8,
     /// Its own address.
     pub mac: [u8; 6],
-    reserved: [u8; 5],
+    reserved: [u8; 4],
 }
 
 impl PortFacts {
@@ -170,8 +173,9 @@ impl PortFacts {
             rx_queues_max: 0,
             tx_queues_max: 0,
             has_rss: 0,
+            hashes_ports: 0,
             mac: [0; 6],
-            reserved: [0; 5],
+            reserved: [0; 4],
         }
     }
 }
@@ -211,6 +215,55 @@ pub struct PortPlan {
 }
 
 const _: () = assert!(size_of::<PortPlan>() == 32);
+
+/// What a port's RSS hashes, and how.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortHash {
+    /// Addresses, of some frames at least, 0 or 1.
+    pub is_over_addresses: u8,
+    /// The ports of TCP too, in IPv4 as in IPv6, 0 or 1.
+    pub is_over_ports: u8,
+    /// With the key that is the same for both directions of a connection, 0 or 1.
+    pub is_symmetric: u8,
+}
+
+/// The frames that a rule is for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Of IPv6 rather than IPv4, 0 or 1.
+    pub is_ipv6: u8,
+    /// Of UDP rather than TCP, 0 or 1.
+    pub is_udp: u8,
+}
+
+/// Which port of TCP or UDP a rule looks at, and for what.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortMatch {
+    /// What the bits of the mask are to be; the others are zero.
+    pub value: u16,
+    /// The bits that count.
+    pub mask: u16,
+    /// Looks at the port that a frame is to rather than the one that it is from, 0 or 1.
+    pub is_own: u8,
+    reserved: u8,
+}
+
+impl PortMatch {
+    /// The ports of which the bits of `mask` are those of `value`.
+    pub const fn new(value: u16, mask: u16, is_own: u8) -> PortMatch {
+        PortMatch {
+            value: value & mask,
+            mask,
+            is_own,
+            reserved: 0,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<PortMatch>() == 6);
 
 /// Whether there is a cable.
 #[repr(C)]
@@ -254,8 +307,15 @@ unsafe extern "C" {
     pub safe fn coua_port_facts(port: u16, facts: &mut PortFacts) -> c_int;
     /// Sets a stopped port up.
     pub safe fn coua_port_configure(port: u16, plan: &mut PortPlan) -> c_int;
-    /// 1 where the card says that it hashes with the symmetric key.
-    pub safe fn coua_port_has_symmetric_key(port: u16) -> c_int;
+    /// Tells what a port that was set up for RSS hashes; fails where its driver does not say.
+    pub safe fn coua_port_hash(port: u16, hash: &mut PortHash) -> c_int;
+    /// Makes a rule on a started port: some traffic is spread by a hash of addresses and ports over
+    /// the queues below `queues`.
+    pub safe fn coua_rule_hash(port: u16, traffic: &Traffic, queues: u16) -> c_int;
+    /// Makes a rule on a started port: what of some traffic has such a port comes to `queue`.
+    pub safe fn coua_rule_queue(port: u16, traffic: &Traffic, of: &PortMatch, queue: u16) -> c_int;
+    /// Takes all rules of a port back.
+    pub safe fn coua_rules_clear(port: u16) -> c_int;
     /// Sets a receive queue of a stopped port up. The pool must live until the port is closed.
     pub fn coua_rx_queue_setup(
         port: u16,

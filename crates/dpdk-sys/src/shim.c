@@ -21,6 +21,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
@@ -126,10 +127,15 @@ struct coua_port_facts {
 	uint16_t rx_queues_max;
 	uint16_t tx_queues_max;
 	uint8_t has_rss;
+	uint8_t hashes_ports;
 	uint8_t mac[6];
-	uint8_t reserved[5];
+	uint8_t reserved[4];
 };
 _Static_assert(sizeof(struct coua_port_facts) == 168, "coua_port_facts has another size");
+
+/* What a hash is over, of some frames at least; and what tells the connections of a peer apart. */
+#define ADDRESSES (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP)
+#define PORTS (RTE_ETH_RSS_NONFRAG_IPV4_TCP | RTE_ETH_RSS_NONFRAG_IPV6_TCP)
 
 /* The first port not below from that is not part of another one; UINT16_MAX where there is none. */
 uint16_t coua_port_next(uint16_t from)
@@ -169,8 +175,8 @@ int coua_port_facts(uint16_t port, struct coua_port_facts *facts)
 		facts->mtu_max = info.max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN;
 	facts->rx_queues_max = info.max_rx_queues;
 	facts->tx_queues_max = info.max_tx_queues;
-	facts->has_rss = (info.flow_type_rss_offloads &
-		(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP)) != 0;
+	facts->has_rss = (info.flow_type_rss_offloads & ADDRESSES) != 0;
+	facts->hashes_ports = (info.flow_type_rss_offloads & PORTS) == PORTS;
 	memcpy(facts->mac, mac.addr_bytes, 6);
 	return 0;
 }
@@ -208,8 +214,7 @@ int coua_port_configure(uint16_t port, struct coua_port_plan *plan)
 	conf.intr_conf.rxq = plan->wants_interrupts;
 	if (plan->wants_rss) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads &
-			(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & ADDRESSES;
 		if (plan->wants_symmetric_key && info.hash_key_size > 0 &&
 				info.hash_key_size <= sizeof(symmetric_key)) {
 			for (size_t i = 0; i < sizeof(symmetric_key); i++)
@@ -224,22 +229,139 @@ int coua_port_configure(uint16_t port, struct coua_port_plan *plan)
 	return rte_eth_dev_adjust_nb_rx_tx_desc(port, &plan->rx_descriptors, &plan->tx_descriptors);
 }
 
-/* 1: the card hashes with the symmetric key, 0: with another or it does not say. */
-int coua_port_has_symmetric_key(uint16_t port)
+struct coua_port_hash {
+	uint8_t is_over_addresses;
+	uint8_t is_over_ports;
+	uint8_t is_symmetric;
+};
+
+/* What a card that was set up for RSS hashes; fails where its driver does not tell. */
+int coua_port_hash(uint16_t port, struct coua_port_hash *hash)
 {
 	struct rte_eth_dev_info info;
 	struct rte_eth_rss_conf conf;
 	uint8_t key[sizeof(symmetric_key)] = {0};
+	int failed;
 
-	if (rte_eth_dev_info_get(port, &info) != 0 || info.hash_key_size == 0 ||
-			info.hash_key_size > sizeof(key))
-		return 0;
+	memset(hash, 0, sizeof(*hash));
 	memset(&conf, 0, sizeof(conf));
-	conf.rss_key = key;
-	conf.rss_key_len = info.hash_key_size;
-	if (rte_eth_dev_rss_hash_conf_get(port, &conf) != 0)
-		return 0;
-	return memcmp(key, symmetric_key, info.hash_key_size) == 0;
+	failed = rte_eth_dev_info_get(port, &info);
+	if (failed)
+		return failed;
+	if (info.hash_key_size > 0 && info.hash_key_size <= sizeof(key)) {
+		conf.rss_key = key;
+		conf.rss_key_len = info.hash_key_size;
+	}
+	failed = rte_eth_dev_rss_hash_conf_get(port, &conf);
+	if (failed)
+		return failed;
+	hash->is_over_addresses = (conf.rss_hf & ADDRESSES) != 0;
+	hash->is_over_ports = (conf.rss_hf & PORTS) == PORTS;
+	hash->is_symmetric = conf.rss_key != NULL &&
+		memcmp(key, symmetric_key, info.hash_key_size) == 0;
+	return 0;
+}
+
+/*
+ * Rules for what comes. They are made on a started port, as some drivers want it, and each is for
+ * the frames of one family and protocol; all others come as if there were none.
+ */
+
+struct coua_traffic {
+	uint8_t is_ipv6;
+	uint8_t is_udp;
+};
+
+struct coua_port_match {
+	uint16_t value; /* bits outside of the mask are zero */
+	uint16_t mask;
+	uint8_t is_own; /* the port that the frame is to, rather than the one that it is from */
+	uint8_t reserved;
+};
+
+static int add_rule(uint16_t port, const struct coua_traffic *traffic,
+		const struct coua_port_match *match, const struct rte_flow_action *action)
+{
+	const struct rte_flow_attr attr = { .ingress = 1 };
+	const struct rte_flow_action actions[] = {
+		*action,
+		{ .type = RTE_FLOW_ACTION_TYPE_END },
+	};
+	struct rte_flow_item_tcp tcp, tcp_mask;
+	struct rte_flow_item_udp udp, udp_mask;
+	struct rte_flow_item items[] = {
+		{ .type = RTE_FLOW_ITEM_TYPE_ETH },
+		{ .type = traffic->is_ipv6 ? RTE_FLOW_ITEM_TYPE_IPV6 : RTE_FLOW_ITEM_TYPE_IPV4 },
+		{ .type = traffic->is_udp ? RTE_FLOW_ITEM_TYPE_UDP : RTE_FLOW_ITEM_TYPE_TCP },
+		{ .type = RTE_FLOW_ITEM_TYPE_END },
+	};
+	struct rte_flow_error error; /* not all drivers look whether there is one */
+	int failed;
+
+	memset(&tcp, 0, sizeof(tcp));
+	memset(&tcp_mask, 0, sizeof(tcp_mask));
+	memset(&udp, 0, sizeof(udp));
+	memset(&udp_mask, 0, sizeof(udp_mask));
+	if (match != NULL) {
+		rte_be16_t value = rte_cpu_to_be_16(match->value);
+		rte_be16_t mask = rte_cpu_to_be_16(match->mask);
+
+		*(match->is_own ? &tcp.hdr.dst_port : &tcp.hdr.src_port) = value;
+		*(match->is_own ? &tcp_mask.hdr.dst_port : &tcp_mask.hdr.src_port) = mask;
+		*(match->is_own ? &udp.hdr.dst_port : &udp.hdr.src_port) = value;
+		*(match->is_own ? &udp_mask.hdr.dst_port : &udp_mask.hdr.src_port) = mask;
+		items[2].spec = traffic->is_udp ? (const void *)&udp : &tcp;
+		items[2].mask = traffic->is_udp ? (const void *)&udp_mask : &tcp_mask;
+	}
+	failed = rte_flow_validate(port, &attr, items, actions, &error);
+	if (failed)
+		return failed;
+	/* The driver that says yes may yet refuse. */
+	if (rte_flow_create(port, &attr, items, actions, &error) == NULL)
+		return rte_errno > 0 ? -rte_errno : -EIO;
+	return 0;
+}
+
+/* Spreads by a hash of addresses and ports over the queues below the given number. */
+int coua_rule_hash(uint16_t port, const struct coua_traffic *traffic, uint16_t queues)
+{
+	uint16_t all[RTE_MAX_QUEUES_PER_PORT];
+	struct rte_flow_action_rss rss;
+	const struct rte_flow_action action = { .type = RTE_FLOW_ACTION_TYPE_RSS, .conf = &rss };
+
+	if (queues > RTE_DIM(all))
+		return -EINVAL;
+	for (uint16_t i = 0; i < queues; i++)
+		all[i] = i;
+	memset(&rss, 0, sizeof(rss));
+	rss.func = RTE_ETH_HASH_FUNCTION_DEFAULT;
+	if (traffic->is_ipv6)
+		rss.types = traffic->is_udp ?
+			RTE_ETH_RSS_NONFRAG_IPV6_UDP : RTE_ETH_RSS_NONFRAG_IPV6_TCP;
+	else
+		rss.types = traffic->is_udp ?
+			RTE_ETH_RSS_NONFRAG_IPV4_UDP : RTE_ETH_RSS_NONFRAG_IPV4_TCP;
+	rss.queue_num = queues;
+	rss.queue = all;
+	return add_rule(port, traffic, NULL, &action);
+}
+
+/* Has the frames of some ports come to a queue. */
+int coua_rule_queue(uint16_t port, const struct coua_traffic *traffic,
+		const struct coua_port_match *match, uint16_t queue)
+{
+	const struct rte_flow_action_queue conf = { .index = queue };
+	const struct rte_flow_action action = { .type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &conf };
+
+	return add_rule(port, traffic, match, &action);
+}
+
+/* Takes all rules back. */
+int coua_rules_clear(uint16_t port)
+{
+	struct rte_flow_error error;
+
+	return rte_flow_flush(port, &error);
 }
 
 int coua_rx_queue_setup(uint16_t port, uint16_t queue, uint16_t descriptors, struct rte_mempool *pool)

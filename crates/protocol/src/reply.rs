@@ -12,6 +12,8 @@ pub use binary::BinaryAnswer;
 pub use line::Line;
 pub use meta::{MetaDebug, MetaFacts, MetaHead, MetaKey};
 
+use coua_cpu::copy_short;
+
 use crate::error_line::ErrorLine;
 use digits::Digits;
 
@@ -170,17 +172,12 @@ impl Cursor<'_> {
         self.len = end;
     }
 
-    /// As [`Cursor::put`] for bytes that are likely few, without a call where they
-    /// are: the two halves of what is copied overlap.
+    /// As [`Cursor::put`], for bytes that are likely few.
     #[inline]
     fn put_short(&mut self, bytes: &[u8]) {
         let end = self.len.saturating_add(bytes.len());
         if let Some(to) = self.room.get_mut(self.len..end) {
-            match bytes.len() {
-                8..=16 => copy_ends::<8>(to, bytes),
-                17..=32 => copy_ends::<16>(to, bytes),
-                _ => to.copy_from_slice(bytes),
-            }
+            copy_short(to, bytes);
         }
         self.len = end;
     }
@@ -214,18 +211,6 @@ impl Cursor<'_> {
             self.number(cas);
         }
         self.put(b"\r\n");
-    }
-}
-
-/// Copies the first and the last `N` bytes, which are all there are. Both slices
-/// have the same length, at least `N`.
-#[inline]
-fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
-    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
-        *to = *from;
-    }
-    if let (Some(to), Some(from)) = (to.last_chunk_mut::<N>(), from.last_chunk::<N>()) {
-        *to = *from;
     }
 }
 

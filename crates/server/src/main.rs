@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
+    end_with_any_thread();
     let settings = match flags::read(std::env::args_os()) {
         Ok(Asked::Serve(settings)) => *settings,
         Ok(Asked::Print(text)) => return print(&text),
@@ -34,6 +35,16 @@ fn main() -> ExitCode {
             complain(&error, status)
         }
     }
+}
+
+/// Has a thread that panics end the program, as release builds do without being asked: a server
+/// that has lost one of its workers would answer some of its clients, and look alive.
+fn end_with_any_thread() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 /// Everything that takes root's rights is done before the server becomes another user; files are
@@ -81,6 +92,8 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     let pid_file = pid_file.and_then(PidFile::write);
     if shared.settings.daemon {
         process::tell_ready(&shared.settings);
+    } else {
+        process::tell_service_manager();
     }
     server.wait();
     drop(pid_file);

@@ -274,6 +274,14 @@ pub fn tell_ready(settings: &Settings) {
     }
 }
 
+/// Tells the service manager that started the process, if it waits for that, that the server serves (systemd's
+/// `Type=notify`: `NOTIFY_SOCKET`).
+pub fn tell_service_manager() {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::warn!("NOTIFY_SOCKET: cannot tell the service manager: {error}");
+    }
+}
+
 /// The file that tells others the process's number. Dropping it removes the file, unless it has
 /// become another process's.
 pub struct PidFile {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coua_prefetch::prefetch_lines;
+use coua_cpu::prefetch_lines;
 use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
 use coua_transport::huge_pages;

@@ -21,6 +21,7 @@ mod datagrams;
 mod input;
 mod intake;
 mod lane;
+mod leftover;
 mod look_ahead;
 #[cfg(feature = "simulated")]
 mod simulated;

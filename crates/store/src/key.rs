@@ -66,7 +66,7 @@ impl Hasher {
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         let Some(mut words) = words(key) else {
-            return KeyHash(rapidhash_v3_nano_inline::<true, false>(key, &self.secrets));
+            return self.hash_unusual(key);
         };
         // Keys of two lengths may have the same words.
         words[2] ^= (key.len() as u64).wrapping_mul(self.length_factor);
@@ -79,10 +79,16 @@ impl Hasher {
             &self.secrets,
         ))
     }
+
+    /// As [`Hasher::hash`], for keys that are shorter or longer than most.
+    #[inline(never)]
+    fn hash_unusual(&self, key: &[u8]) -> KeyHash {
+        KeyHash(rapidhash_v3_nano_inline::<true, false>(key, &self.secrets))
+    }
 }
 
 /// Four words that overlap and together are the whole key, if it has 8 to 32 bytes.
-#[inline]
+#[inline(always)]
 fn words(key: &[u8]) -> Option<[u64; 4]> {
     let length = key.len();
     if !(8..=32).contains(&length) {
@@ -103,12 +109,18 @@ fn words(key: &[u8]) -> Option<[u64; 4]> {
 
 /// Whether two keys of one length are the same. Keys are short, and a call to compare them would
 /// cost more than the comparison.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     debug_assert_eq!(a.len(), b.len());
-    if let (Some(a), Some(b)) = (words(a), words(b)) {
-        return a.iter().zip(b).fold(0, |unlike, (a, b)| unlike | (a ^ b)) == 0;
+    match (words(a), words(b)) {
+        (Some(a), Some(b)) => a.iter().zip(b).fold(0, |unlike, (a, b)| unlike | (a ^ b)) == 0,
+        _ => is_same_unusual(a, b),
     }
+}
+
+/// As [`is_same`], for keys that are shorter or longer than most.
+#[inline(never)]
+fn is_same_unusual(a: &[u8], b: &[u8]) -> bool {
     let (whole_a, whole_b) = (a.chunks_exact(8), b.chunks_exact(8));
     let (rest_a, rest_b) = (whole_a.remainder(), whole_b.remainder());
     whole_a.zip(whole_b).all(|(a, b)| a == b) && rest_a.iter().zip(rest_b).all(|(a, b)| a == b)

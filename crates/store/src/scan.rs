@@ -4,7 +4,7 @@ use crate::index::slot::Slot;
 use crate::index::{Cell, STRIDE};
 use crate::item::Item;
 use crate::worker::Burst;
-use coua_prefetch::prefetch_lines;
+use coua_cpu::prefetch_lines;
 
 /// Items that are fetched from memory together.
 const FETCHED: usize = 32;

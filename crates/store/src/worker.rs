@@ -10,7 +10,7 @@ use crate::request::{Access, Miss};
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
-use coua_prefetch::{prefetch, prefetch_for_write, prefetch_lines};
+use coua_cpu::{prefetch, prefetch_for_write, prefetch_lines};
 use std::sync::Arc;
 
 /// Cache lines of an item that are worth fetching ahead. The processor follows by itself beyond.
@@ -224,7 +224,7 @@ impl Burst<'_> {
     /// [`Burst::prefetch`], [`Burst::look`], [`Burst::look_again`]. They change nothing and may be
     /// left out. How many lines a core can fetch at a time is what bounds lookups, so the second
     /// bucket is fetched only where the first does not hold the key.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch(&self, hash: KeyHash, intent: Intent) -> Ahead {
         let first = self.worker.store.index.first_number(hash);
         self.prefetch_bucket(first, intent);
@@ -232,7 +232,7 @@ impl Burst<'_> {
     }
 
     /// Fetches what is likely the key's item, or its second bucket.
-    #[inline]
+    #[inline(always)]
     pub fn look(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
         let Step::First(first) = ahead.0 else {
             return ahead;
@@ -247,7 +247,7 @@ impl Burst<'_> {
     }
 
     /// Fetches what is likely the key's item from its second bucket, where that is called for.
-    #[inline]
+    #[inline(always)]
     pub fn look_again(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
         let Step::Second(second) = ahead.0 else {
             return ahead;
@@ -258,7 +258,7 @@ impl Burst<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch_bucket(&self, number: usize, intent: Intent) {
         let bucket = self.worker.store.index.bucket_at(number);
         match intent {
@@ -267,7 +267,7 @@ impl Burst<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefetch_item(&self, hint: Hint, intent: Intent) -> Ahead {
         let start = self
             .worker
@@ -285,7 +285,7 @@ impl Burst<'_> {
     }
 
     /// As [`Burst::get`], beginning where the look-ahead saw the item.
-    #[inline]
+    #[inline(always)]
     pub fn get_ahead(&self, key: &Key<'_>, ahead: Ahead, access: Access) -> Result<Item<'_>, Miss> {
         let hand = self.worker.hand();
         if let Some((place, item)) = hand.recall(key, ahead, self.now)

@@ -5,8 +5,15 @@
 //! Memory is taken from the system in chunks, up to a budget, and never given back: a buffer that
 //! is freed is the next to be used.
 
+mod buffer;
+mod class;
+
+use coua_cpu::copy_short;
+
 use crate::seq::SeqNumber;
-use crate::time::Instant;
+
+pub(crate) use buffer::{Buffer, BufferId, Marks};
+use class::{Class, nodes};
 
 /// Bytes of a chunk, about.
 const CHUNK_LEN: usize = 64 << 10;
@@ -14,227 +21,17 @@ const CHUNK_LEN: usize = 64 << 10;
 /// Bytes of the buffers' payloads. With what is known of them they take 128, 512, 2048 and 9216.
 const LENS: [usize; 4] = [104, 488, 2024, 9192];
 
-/// Bits of a number that tell the place among buffers of one size.
-const PLACE_BITS: u32 = 28;
-
-/// The number of a buffer, or of none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BufferId(u32);
-
-impl BufferId {
-    /// No buffer.
-    pub(crate) const NONE: BufferId = BufferId(u32::MAX);
-
-    /// Whether it is that of no buffer.
-    #[inline]
-    pub(crate) const fn is_none(self) -> bool {
-        self.0 == u32::MAX
-    }
-
-    #[inline]
-    const fn class(self) -> u32 {
-        self.0 >> PLACE_BITS
-    }
-
-    #[inline]
-    const fn place(self) -> usize {
-        (self.0 & ((1 << PLACE_BITS) - 1)) as usize
-    }
-}
-
-/// What is marked on a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Marks(u8);
-
-impl Marks {
-    /// It has been sent.
-    pub(crate) const SENT: Marks = Marks(1);
-    /// The peer has said that it has it, out of order.
-    pub(crate) const SACKED: Marks = Marks(2);
-    /// It is thought lost and has not been sent again since.
-    pub(crate) const LOST: Marks = Marks(4);
-    /// It has been sent more than once.
-    pub(crate) const RETRANSMITTED: Marks = Marks(8);
-    /// A SYN stands before its first byte.
-    pub(crate) const SYN: Marks = Marks(16);
-    /// A FIN stands behind its last byte.
-    pub(crate) const FIN: Marks = Marks(32);
-
-    /// Whether any of these is set.
-    #[inline]
-    pub(crate) const fn has(self, marks: Marks) -> bool {
-        self.0 & marks.0 != 0
-    }
-
-    /// Sets these.
-    #[inline]
-    pub(crate) fn set(&mut self, marks: Marks) {
-        self.0 |= marks.0;
-    }
-
-    /// Takes these back.
-    #[inline]
-    pub(crate) fn clear(&mut self, marks: Marks) {
-        self.0 &= !marks.0;
-    }
-}
-
-/// What is known of a buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffer {
-    /// The next in its list.
-    pub(crate) next: BufferId,
-    /// The number of its first byte.
-    pub(crate) seq: SeqNumber,
-    /// When it was sent last.
-    pub(crate) sent_at: Instant,
-    /// Where its bytes begin.
-    start: u16,
-    /// How many there are.
-    len: u16,
-    pub(crate) marks: Marks,
-}
-
-impl Buffer {
-    const EMPTY: Buffer = Buffer {
-        next: BufferId::NONE,
-        seq: SeqNumber(0),
-        sent_at: Instant::from_micros(0),
-        start: 0,
-        len: 0,
-        marks: Marks(0),
-    };
-
-    /// Bytes that it holds.
-    #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        u32::from(self.len)
-    }
-
-    /// Numbers of the sequence that it takes: its bytes, and one each for SYN and FIN.
-    #[inline]
-    pub(crate) fn seq_len(&self) -> u32 {
-        self.len() + u32::from(self.marks.has(Marks::SYN)) + u32::from(self.marks.has(Marks::FIN))
-    }
-
-    /// The number behind its last.
-    #[inline]
-    pub(crate) fn end(&self) -> SeqNumber {
-        self.seq + self.seq_len()
-    }
-
-    /// Whether it is on its way, as far as is known (RFC 6675, section 2, "pipe").
-    #[inline]
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.marks.has(Marks::SENT)
-            && !self.marks.has(Marks::SACKED)
-            && !self.marks.has(Marks::LOST)
-    }
-
-    /// Takes bytes away from its front.
-    pub(crate) fn trim_front(&mut self, count: u32) {
-        let count = u16::try_from(count).map_or(self.len, |count| count.min(self.len));
-        self.seq += u32::from(count);
-        self.start += count;
-        self.len -= count;
-    }
-
-    /// Takes bytes away from its end.
-    fn truncate(&mut self, len: u32) {
-        self.len = u16::try_from(len).map_or(self.len, |len| len.min(self.len));
-    }
-}
-
-/// Begins with a line of the cache, in which lie what is known and the first bytes.
-#[derive(Clone)]
-#[repr(C, align(64))]
-struct Node<const LEN: usize> {
-    buffer: Buffer,
-    bytes: [u8; LEN],
-}
-
-/// All buffers of one size.
-struct Class<const LEN: usize> {
-    chunks: Vec<Box<[Node<LEN>]>>,
-    free: BufferId,
-    free_count: usize,
-}
-
-impl<const LEN: usize> Class<LEN> {
-    const FILLS_ITS_LINES: () = assert!(size_of::<Node<LEN>>() == size_of::<Buffer>() + LEN);
-
-    /// A power of two, so that finding a node takes no division.
-    const NODES: usize = (CHUNK_LEN / size_of::<Node<LEN>>()).next_power_of_two();
-    const CHUNK_LEN: usize = Class::<LEN>::NODES * size_of::<Node<LEN>>();
-
-    fn new() -> Class<LEN> {
-        Class {
-            chunks: Vec::new(),
-            free: BufferId::NONE,
-            free_count: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn node(&self, place: usize) -> &Node<LEN> {
-        &self.chunks[place / Self::NODES][place % Self::NODES]
-    }
-
-    #[inline(always)]
-    fn node_mut(&mut self, place: usize) -> &mut Node<LEN> {
-        &mut self.chunks[place / Self::NODES][place % Self::NODES]
-    }
-
-    /// Adds a chunk, if the budget has it.
-    #[cold]
-    fn grow(&mut self, class: u32, budget: &mut usize) -> bool {
-        let () = Self::FILLS_ITS_LINES;
-        let first = self.chunks.len() * Self::NODES;
-        if *budget < Self::CHUNK_LEN || first + Self::NODES >= 1 << PLACE_BITS {
-            return false;
-        }
-        *budget -= Self::CHUNK_LEN;
-        let node = Node {
-            buffer: Buffer::EMPTY,
-            bytes: [0; LEN],
-        };
-        self.chunks.push(vec![node; Self::NODES].into_boxed_slice());
-        for place in (first..first + Self::NODES).rev() {
-            let place = u32::try_from(place).expect("below 2^28");
-            self.give(BufferId(class << PLACE_BITS | place));
-        }
-        true
-    }
-
-    #[inline]
-    fn take(&mut self, class: u32, budget: &mut usize) -> Option<BufferId> {
-        if self.free.is_none() && !self.grow(class, budget) {
-            return None;
-        }
-        let id = self.free;
-        let node = self.node_mut(id.place());
-        let next = node.buffer.next;
-        node.buffer = Buffer::EMPTY;
-        self.free = next;
-        self.free_count -= 1;
-        Some(id)
-    }
-
-    #[inline]
-    fn give(&mut self, id: BufferId) {
-        let free = self.free;
-        self.node_mut(id.place()).buffer.next = free;
-        self.free = id;
-        self.free_count += 1;
-    }
-}
+type Tiny = Class<{ LENS[0] }, { nodes(LENS[0]) }>;
+type Small = Class<{ LENS[1] }, { nodes(LENS[1]) }>;
+type Large = Class<{ LENS[2] }, { nodes(LENS[2]) }>;
+type Jumbo = Class<{ LENS[3] }, { nodes(LENS[3]) }>;
 
 /// All buffers of one stack.
 pub(crate) struct Buffers {
-    tiny: Class<{ LENS[0] }>,
-    small: Class<{ LENS[1] }>,
-    large: Class<{ LENS[2] }>,
-    jumbo: Class<{ LENS[3] }>,
+    tiny: Tiny,
+    small: Small,
+    large: Large,
+    jumbo: Jumbo,
     /// Bytes that may still be taken from the system.
     budget: usize,
     /// Chunks that are kept for buffers of a piece's size: those that have become buffers of one
@@ -305,7 +102,7 @@ impl Buffers {
             jumbo: Class::new(),
             budget,
             piece_chunks_min: chunks / 2,
-            receive_min: chunks * Class::<{ LENS[2] }>::NODES / 4,
+            receive_min: chunks * Large::NODES / 4,
             reserved: 0,
             in_use: 0,
         }
@@ -350,7 +147,7 @@ impl Buffers {
 
     /// Buffers of a piece's size that there are, or can be.
     fn pieces(&self) -> usize {
-        self.large.free_count + self.budget / CHUNK_LEN * Class::<{ LENS[2] }>::NODES
+        self.large.free_count() + self.budget / CHUNK_LEN * Large::NODES
     }
 
     /// A buffer with the first of `bytes` to be sent, as many as go into one and `max` at most;
@@ -365,7 +162,11 @@ impl Buffers {
 
     /// As [`Buffers::store`], where a buffer of the smallest size lies ready and takes all.
     #[inline]
-    pub(crate) fn store_tiny(&mut self, seq: SeqNumber, bytes: &[u8]) -> Option<BufferId> {
+    pub(crate) fn store_tiny(
+        &mut self,
+        seq: SeqNumber,
+        bytes: &[u8],
+    ) -> Option<(BufferId, &mut Buffer)> {
         if bytes.len() > LENS[0] {
             return None;
         }
@@ -374,8 +175,8 @@ impl Buffers {
         let node = self.tiny.node_mut(id.place());
         node.buffer.seq = seq;
         node.buffer.len = u16::try_from(bytes.len()).expect("below 104");
-        node.bytes[..bytes.len()].copy_from_slice(bytes);
-        Some(id)
+        copy_short(&mut node.bytes[..bytes.len()], bytes);
+        Some((id, &mut node.buffer))
     }
 
     /// As [`Buffers::store`], also of what is kept for receiving, beside the reserve.
@@ -416,9 +217,9 @@ impl Buffers {
     #[inline]
     fn take_of(&mut self, class: usize, leaves: usize) -> Option<BufferId> {
         let pieces = self.pieces();
-        let chunks = self.large.chunks.len() + self.budget / CHUNK_LEN;
-        let may_grow = class == 2
-            || chunks > self.piece_chunks_min && pieces >= leaves + Class::<{ LENS[2] }>::NODES;
+        let chunks = self.large.chunks() + self.budget / CHUNK_LEN;
+        let may_grow =
+            class == 2 || chunks > self.piece_chunks_min && pieces >= leaves + Large::NODES;
         // What is taken from the system is no room for pieces any more.
         let budget = match may_grow {
             true => &mut self.budget,
@@ -523,10 +324,8 @@ impl Buffers {
     /// Frees a buffer and gives the next in its list.
     #[inline]
     pub(crate) fn free(&mut self, id: BufferId) -> BufferId {
-        let next = self[id].next;
         self.in_use -= 1;
-        of_class!(mut self, id, class => class.give(id));
-        next
+        of_class!(mut self, id, class => class.give(id))
     }
 
     /// Frees a whole list.

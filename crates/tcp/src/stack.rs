@@ -29,11 +29,11 @@ mod user;
 
 use std::collections::VecDeque;
 
-use coua_prefetch::prefetch;
+use coua_cpu::prefetch;
 
 use crate::buffers::Buffers;
 use crate::config::Config;
-use crate::connection::{Connection, Shared, Signs, Skeletons, State};
+use crate::connection::{Challenges, Connection, Shared, Signs, Skeletons, State};
 use crate::counters::Counters;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
@@ -175,7 +175,7 @@ impl Stack {
                 counters: Counters::default(),
                 secrets,
                 fresh: Vec::with_capacity(crate::nic::BURST_LEN),
-                challenges: (0, 0),
+                challenges: Challenges::at(now),
                 predecessor: None,
                 receive_share: 0,
                 rto_min_us: u64::try_from(config.rto_min.as_micros()).unwrap_or(u64::MAX),

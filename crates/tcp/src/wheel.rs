@@ -8,7 +8,7 @@
 //! The timers of a slot stand in chunks of a line of the cache each, so that memory fetches what is
 //! needed of all that fire together: links from one to the next would have it fetch them in turn.
 
-use coua_prefetch::prefetch;
+use coua_cpu::prefetch;
 
 use crate::time::Instant;
 

@@ -79,6 +79,7 @@ mod echo {
             mtu: None,
             offloads: false,
             interrupts: false,
+            connects: false,
         };
         let opened = eal.map(|eal| Port::open(eal, &options));
         match opened {

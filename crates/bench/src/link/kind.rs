@@ -137,6 +137,7 @@ fn open(arguments: &str) -> anyhow::Result<Card> {
         mtu: None,
         offloads: false,
         interrupts: false,
+        connects: true,
     };
     let (_, queues) = Port::open(eal, &options)?;
     let queue = queues.into_iter().next().context("a port has a queue")?;

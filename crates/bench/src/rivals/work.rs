@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use coua_transport::huge_pages;
 
 use crate::workload::{Sampler, Values};
 
@@ -43,7 +44,13 @@ impl Requests {
             }
         };
         let numbers = std::iter::from_fn(|| sampler.next());
-        let requests: Vec<_> = numbers.take(Self::COUNT).map(request).collect();
+        let mut requests: Vec<Request> = Vec::with_capacity(Self::COUNT);
+        let room = requests.spare_capacity_mut();
+        huge_pages::ask_for(std::ptr::slice_from_raw_parts(
+            room.as_ptr().cast(),
+            size_of_val(room),
+        ));
+        requests.extend(numbers.take(Self::COUNT).map(request));
         assert_eq!(requests.len(), Self::COUNT, "the sampler has no end");
         Requests(requests)
     }

@@ -186,14 +186,12 @@ fn cards(
                 mtu: None,
                 offloads: true,
                 interrupts: net.polling == Polling::Adaptive,
+                connects: active.is_some(),
             };
             let opened = dpdk::Port::open(eal, &options);
             let (port, queues) = opened.map_err(|error| failed("dpdk", error))?;
             let (name, driver) = (port.name(), port.driver());
-            tracing::info!(
-                "DPDK port {name} ({driver}), spread: {:?}",
-                port.spreading()
-            );
+            tracing::info!("DPDK port {name} ({driver}): {}", port.spreading());
             let name = format!("dpdk:{name}");
             let cards = queues.into_iter().map(|queue| Card::Dpdk(Box::new(queue)));
             Ok((name, cards.collect(), Vec::new()))

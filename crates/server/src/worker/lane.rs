@@ -138,10 +138,10 @@ impl Lane {
                 && let Some(set) = parser.next_set(rest, limits)
             {
                 Some(self.take_set(set, rest, base, store))
+            } else if let Some(get) = parser.next_get(rest) {
+                Some(self.take_get(get, rest, base, store))
             } else {
-                let get = parser.next_get(rest);
-                let get = get.or_else(|| first_of_many(parser, rest, limits));
-                get.map(|get| self.take_get(get, rest, base, store))
+                first_of_many(parser, rest, limits).map(|get| self.take_get(get, rest, base, store))
             };
             let Some(consumed) = consumed else {
                 self.keys.truncate(first.0);

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -36,6 +38,30 @@ impl Drop for Background {
     fn drop(&mut self) {
         let _ = kill_process(self.pid, Signal::KILL);
     }
+}
+
+/// As systemd does for services of `Type=notify`.
+#[test]
+fn a_service_manager_hears_when_the_server_serves() {
+    let folder = Folder::new();
+    let manager = UnixDatagram::bind(folder.path("notify")).expect("a fresh path");
+    let patience = Some(Duration::from_secs(30));
+    manager.set_read_timeout(patience).expect("it is a time");
+    let mut command = coua(&["-s", "socket"]);
+    command.current_dir(folder.path(""));
+    command.env("NOTIFY_SOCKET", folder.path("notify"));
+    let server = Process::start(command);
+    let mut said = [0; 64];
+    let len = manager.recv(&mut said).expect("it says something");
+    assert_eq!(&said[..len], b"READY=1\n");
+    UnixStream::connect(folder.path("socket")).expect("it serves");
+    // Nor does it mind one that has gone.
+    drop((server, manager));
+    let mut command = coua(&[]);
+    command.env("NOTIFY_SOCKET", folder.path("notify"));
+    let server = Process::start(command);
+    server.hear("NOTIFY_SOCKET");
+    assert_eq!(Client::connect(server.address()).ask("mn\r\n"), "MN");
 }
 
 #[test]

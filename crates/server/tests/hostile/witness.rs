@@ -1,7 +1,10 @@
 //! An ordinary client that stores and fetches all the time, and remembers its longest wait.
 //!
-//! Beside it another asks a bare echo, whose longest wait is the machine's doing.
+//! Beside it another asks a bare echo, whose longest wait is the machine's doing. Who sleeps between
+//! questions, as the echo does, hardly queues for a core; the server does where others want one too.
+//! The time in which its threads could have run and had no core is not counted.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -24,21 +27,22 @@ pub(crate) struct Witness {
 pub(crate) struct Report {
     /// How many requests were answered, each rightly.
     pub(crate) answers: u64,
-    /// The longest time from a request to its last byte.
+    /// The longest time from a request to its last byte, without what the server's threads had to wait
+    /// for a core.
     pub(crate) longest: Duration,
     /// The longest time that an echo took.
     pub(crate) longest_echo: Duration,
 }
 
 impl Witness {
-    /// Begins, and returns when the first answer is there.
-    pub(crate) fn start(stream: TcpStream) -> Self {
+    /// Begins to ask the server of that process, and returns when the first answer is there.
+    pub(crate) fn start(stream: TcpStream, server: u32) -> Self {
         let (done, answers) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
         );
         let (told, counted) = (Arc::clone(&done), Arc::clone(&answers));
-        let thread = thread::spawn(move || watch(stream, &told, &counted));
+        let thread = thread::spawn(move || watch(stream, server, &told, &counted));
         let told = Arc::clone(&done);
         let control = thread::spawn(move || watch_echo(&told));
         let witness = Self {
@@ -75,7 +79,7 @@ impl Witness {
     }
 }
 
-fn watch(stream: TcpStream, done: &AtomicBool, answers: &AtomicU64) -> Report {
+fn watch(stream: TcpStream, server: u32, done: &AtomicBool, answers: &AtomicU64) -> Report {
     // Far longer than allowed, so that a stall is told by its length and not by a lost witness.
     stream
         .set_read_timeout(Some(Duration::from_secs(30)))
@@ -90,7 +94,7 @@ fn watch(stream: TcpStream, done: &AtomicBool, answers: &AtomicU64) -> Report {
     while !done.load(Ordering::Relaxed) {
         let number = report.answers;
         // One request in the classic dialect and one in the other; a full memory may have dropped the value by then.
-        let start = Instant::now();
+        let (start, queued) = (Instant::now(), time_queued(server));
         writer
             .write_all(format!("set witness 0 0 8\r\n{number:08}\r\nmg witness v\r\n").as_bytes())
             .expect("the server reads");
@@ -99,12 +103,26 @@ fn watch(stream: TcpStream, done: &AtomicBool, answers: &AtomicU64) -> Report {
             "VA 8" => assert_eq!(line(&mut reader), format!("{number:08}")),
             other => assert_eq!(other, "EN"),
         }
-        report.longest = report.longest.max(start.elapsed());
+        let queued = time_queued(server).saturating_sub(queued);
+        let waited = start.elapsed().saturating_sub(queued);
+        report.longest = report.longest.max(waited);
         report.answers += 1;
         answers.store(report.answers, Ordering::Relaxed);
         thread::sleep(PAUSE);
     }
     report
+}
+
+/// For how long the threads of a process have been ready to run without a core, since they began.
+fn time_queued(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("the server lives");
+    let queued = threads.map(|thread| {
+        // A thread may have ended since.
+        let path = thread.ok()?.path().join("schedstat");
+        let numbers = fs::read_to_string(path).ok()?;
+        numbers.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(queued.flatten().sum())
 }
 
 /// Asks an echo, in the same rhythm and with as many bytes as the server is asked.

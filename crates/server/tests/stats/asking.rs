@@ -1,7 +1,7 @@
 //! Questions to a server, and the traffic that gives it something to tell.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
@@ -35,6 +35,12 @@ pub(crate) fn pass_traffic(server: &Server) {
             .find(|line| line == "MN");
         assert!(last.is_some(), "the server hangs up");
     });
+    // What a worker has stored is counted at the end of its turn, behind the answers; the next turn
+    // comes after it.
+    stream.write_all(b"mn\r\n").expect("the server reads");
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"MN\r\n");
 }
 
 pub(crate) fn ask(server: &Server, question: &str) -> BTreeMap<String, String> {

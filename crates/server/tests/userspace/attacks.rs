@@ -70,7 +70,7 @@ impl Attack {
 /// All of it, against a server on a driver.
 fn attack(driver: &str) {
     let scene = Scene::open(driver, &[]);
-    let witness = Witness::start(scene.connect(ADDRESSES[0]));
+    let witness = Witness::start(scene.connect(ADDRESSES[0]), scene.pid());
     let mut attack = Attack {
         forger: scene.forger(),
         scene,

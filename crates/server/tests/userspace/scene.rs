@@ -1,6 +1,7 @@
 //! A server in one namespace, and its clients in another.
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use coua_transport::userspace::Mac;
 use coua_transport::userspace::packet::PacketSocket;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bridge::{Bridge, Meeting};
@@ -224,15 +226,17 @@ impl Scene {
     }
 }
 
-/// A running server. Dropping it ends the process.
-pub(crate) struct Program(Child);
+/// A running server. Dropping it ends the process, and shows what it has said where the test fails.
+pub(crate) struct Program(Child, File);
 
 impl Program {
     /// Starts one in a namespace.
     pub(crate) fn start(namespace: &Namespace, flags: &[&str]) -> Program {
         let mut command = command(namespace, &[], flags);
-        command.stderr(Stdio::null());
-        Program(command.spawn().expect("the program runs"))
+        let log = memfd_create("log", MemfdFlags::CLOEXEC).expect("memory");
+        let log = File::from(log);
+        command.stderr(log.try_clone().expect("a descriptor"));
+        Program(command.spawn().expect("the program runs"), log)
     }
 
     /// Asks it to end, and waits until it has.
@@ -265,9 +269,16 @@ fn command(namespace: &Namespace, wrapper: &[&str], flags: &[&str]) -> Command {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        let ended = self.0.try_wait();
         // Both fail only where it has ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+        if thread::panicking() {
+            let mut said = String::new();
+            let _ = self.1.rewind();
+            let _ = self.1.read_to_string(&mut said);
+            eprintln!("the server ({ended:?}) has said:\n{said}");
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
 use crate::time::UnixSeconds;
-use coua_prefetch::prefetch_for_write;
+use coua_cpu::prefetch_for_write;
 
 /// Items whose buckets are fetched ahead of looking at them.
 const AHEAD: usize = 16;

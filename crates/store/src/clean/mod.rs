@@ -120,7 +120,11 @@ impl Cleaner {
         while !slice.is_spent() {
             let owes = urgent || self.debt > 0;
             if self.job.is_none() {
-                self.job = self.pick(hand, now, owes);
+                // Nothing is written where there is nothing to do, which is after nearly every burst.
+                let Some(job) = self.pick(hand, now, owes) else {
+                    break;
+                };
+                self.job = Some(job);
             }
             match &self.job {
                 Some(job) if owes || job.is_of_dead() => {}

@@ -9,7 +9,7 @@ use super::locked::unlock_both;
 use super::slot::Slot;
 use super::{BucketNumber, Entry, Index, alternate, first};
 use crate::key::KeyHash;
-use coua_prefetch::prefetch;
+use coua_cpu::prefetch;
 
 /// Buckets that a search looks at. Deep enough to fill sub-tables to 98 %.
 const SEARCH_MAX: usize = if cfg!(loom) { 8 } else { 128 };

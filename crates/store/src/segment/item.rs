@@ -88,7 +88,7 @@ impl<'m> RawItem<'m> {
     }
 
     /// Whether this is the item of `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn key_is(self, key: &[u8]) -> bool {
         self.key_len() == key.len() && is_same(self.key(), key)
     }

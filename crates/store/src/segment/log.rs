@@ -7,7 +7,7 @@ use super::{Queue, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs};
 use crate::index::slot::{GRANULE, Location, Slot};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
-use coua_prefetch::prefetch_write_at;
+use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

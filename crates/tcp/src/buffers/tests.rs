@@ -1,3 +1,4 @@
+use super::class::Node;
 use super::*;
 
 #[test]

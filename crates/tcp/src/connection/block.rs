@@ -7,73 +7,97 @@ use crate::time::Instant;
 use crate::wire::tcp::{SACK_BLOCKS_MAX, SackBlock};
 
 /// What is to be seen to, and what was agreed on.
+///
+/// In two parts, so that what changes with each segment stands in a byte of its own: whoever reads
+/// more bytes than were written a moment ago waits until these have left the processor's store buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Signs(u32);
+pub(crate) struct Signs {
+    moving: u8,
+    lasting: u16,
+}
 
 impl Signs {
     /// The stack lists it among those with something to send.
-    pub(crate) const LISTED_TO_EMIT: Signs = Signs(1);
+    pub(crate) const LISTED_TO_EMIT: Signs = Signs::moving(0);
     /// The stack lists it among those with news for the user.
-    pub(crate) const LISTED_READY: Signs = Signs(1 << 1);
+    pub(crate) const LISTED_READY: Signs = Signs::moving(1);
     /// An acknowledgment must leave in this turn.
-    pub(crate) const ACK_NOW: Signs = Signs(1 << 2);
+    pub(crate) const ACK_NOW: Signs = Signs::moving(2);
     /// An acknowledgment may wait for a moment.
-    pub(crate) const ACK_LATER: Signs = Signs(1 << 3);
+    pub(crate) const ACK_LATER: Signs = Signs::moving(3);
+
     /// The peer's FIN has come, and all before it.
-    pub(crate) const PEER_ENDED: Signs = Signs(1 << 4);
+    pub(crate) const PEER_ENDED: Signs = Signs::lasting(0);
     /// The user does not know of it (yet), or is done with it; nobody will read.
-    pub(crate) const ORPHAN: Signs = Signs(1 << 5);
+    pub(crate) const ORPHAN: Signs = Signs::lasting(1);
     /// Both sides send timestamps.
-    pub(crate) const TIMESTAMPS: Signs = Signs(1 << 6);
+    pub(crate) const TIMESTAMPS: Signs = Signs::lasting(2);
     /// Both sides understand SACK.
-    pub(crate) const SACK: Signs = Signs(1 << 7);
+    pub(crate) const SACK: Signs = Signs::lasting(3);
     /// The user waits for room to send.
-    pub(crate) const WANTS_ROOM: Signs = Signs(1 << 8);
+    pub(crate) const WANTS_ROOM: Signs = Signs::lasting(4);
     /// The other side opened it.
-    pub(crate) const PASSIVE: Signs = Signs(1 << 9);
+    pub(crate) const PASSIVE: Signs = Signs::lasting(5);
     /// Our FIN is in the list of what is to be sent.
-    pub(crate) const ENDED: Signs = Signs(1 << 10);
+    pub(crate) const ENDED: Signs = Signs::lasting(6);
     /// The least must be sent whatever the congestion window says.
-    pub(crate) const MUST_SEND: Signs = Signs(1 << 11);
+    pub(crate) const MUST_SEND: Signs = Signs::lasting(7);
     /// A segment without bytes, older than the window, makes the peer answer.
-    pub(crate) const PROBE: Signs = Signs(1 << 12);
+    pub(crate) const PROBE: Signs = Signs::lasting(8);
     /// It ended with a reset that the peer must be told of.
-    pub(crate) const RESET_DUE: Signs = Signs(1 << 13);
-
+    pub(crate) const RESET_DUE: Signs = Signs::lasting(9);
     /// It counts among those that are opened from outside and not established.
-    pub(crate) const HALF_OPEN: Signs = Signs(1 << 14);
+    pub(crate) const HALF_OPEN: Signs = Signs::lasting(10);
     /// It is in the table no more.
-    pub(crate) const UNLINKED: Signs = Signs(1 << 15);
+    pub(crate) const UNLINKED: Signs = Signs::lasting(11);
     /// There is no connection in this place: lists may still name it.
-    pub(crate) const VACANT: Signs = Signs(1 << 16);
+    pub(crate) const VACANT: Signs = Signs::lasting(12);
     /// Nothing is going on but the usual exchange: see [`ordinary`](super::ordinary).
-    pub(crate) const CALM: Signs = Signs(1 << 17);
+    pub(crate) const CALM: Signs = Signs::lasting(13);
 
+    const fn moving(bit: u32) -> Signs {
+        let (moving, lasting) = (1 << bit, 0);
+        Signs { moving, lasting }
+    }
+
+    const fn lasting(bit: u32) -> Signs {
+        let (moving, lasting) = (0, 1 << bit);
+        Signs { moving, lasting }
+    }
+
+    /// Whether any of these is there.
     #[inline]
     pub(crate) const fn has(self, signs: Signs) -> bool {
-        self.0 & signs.0 != 0
+        self.moving & signs.moving != 0 || self.lasting & signs.lasting != 0
     }
 
     /// Whether of `these` all are there that are in `those`, and no others.
     #[inline]
     pub(crate) const fn are(self, these: Signs, those: Signs) -> bool {
-        self.0 & these.0 == those.0
+        self.moving & these.moving == those.moving && self.lasting & these.lasting == those.lasting
     }
 
     /// Both together.
     #[inline]
     pub(crate) const fn and(self, signs: Signs) -> Signs {
-        Signs(self.0 | signs.0)
+        Signs {
+            moving: self.moving | signs.moving,
+            lasting: self.lasting | signs.lasting,
+        }
     }
 
+    /// Puts these there.
     #[inline]
     pub(crate) fn set(&mut self, signs: Signs) {
-        self.0 |= signs.0;
+        self.moving |= signs.moving;
+        self.lasting |= signs.lasting;
     }
 
+    /// Takes these away.
     #[inline]
     pub(crate) fn clear(&mut self, signs: Signs) {
-        self.0 &= !signs.0;
+        self.moving &= !signs.moving;
+        self.lasting &= !signs.lasting;
     }
 }
 

@@ -13,12 +13,16 @@
 //! reads these, begins with it. What RACK knows (RFC 8985) is left as it was: it compares segments
 //! with those that were on their way together with them, of which there were none.
 
+use coua_cpu::copy_short;
+
 use super::segment::{NoSlot, Parts};
+use super::template::Checks;
 use super::{Connection, Phase, Shared, Signs, State, Waiting};
 use crate::buffers::{BufferId, Buffers, Marks};
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
+use crate::wire::checksum::Sum;
 use crate::wire::glance::Glance;
 use crate::wire::tcp::Flags;
 
@@ -145,9 +149,13 @@ impl Connection {
         if !is_new || !is_busy || !fits || len > self.congestion.window() {
             return Ok(false);
         }
-        self.send_alone(shared, nic, (id, len), |room, buffers| {
-            room.copy_from_slice(buffers.bytes(id));
+        self.send_alone(shared, nic, (id, len), |room, buffers, checks| {
+            let bytes = buffers.bytes(id);
+            room.copy_from_slice(bytes);
+            checks.sum_of(bytes)
         })?;
+        let buffer = &mut shared.buffers[id];
+        (buffer.marks, buffer.sent_at) = (Marks::SENT, shared.now);
         Ok(true)
     }
 
@@ -170,11 +178,13 @@ impl Connection {
         if !is_alone || !is_busy || !fits || !self.is_calm(shared) {
             return false;
         }
-        let Some(id) = shared.buffers.store_tiny(self.send.end, bytes) else {
+        let Some((id, buffer)) = shared.buffers.store_tiny(self.send.end, bytes) else {
             return false;
         };
-        let sent = self.send_alone(shared, nic, (id, len), |room, _| {
-            room.copy_from_slice(bytes)
+        (buffer.marks, buffer.sent_at) = (Marks::SENT, shared.now);
+        let sent = self.send_alone(shared, nic, (id, len), |room, _, checks| {
+            copy_short(room, bytes);
+            checks.sum_of(bytes)
         });
         if sent.is_err() {
             shared.buffers.free(id);
@@ -186,13 +196,14 @@ impl Connection {
     }
 
     /// Sends one buffer, of so many bytes, for the first time; nothing else is on its way or waits.
+    /// Who calls marks it.
     #[inline]
     fn send_alone(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
         (id, len): (BufferId, u32),
-        write_payload: impl FnOnce(&mut [u8], &Buffers),
+        write_payload: impl FnOnce(&mut [u8], &Buffers, Checks) -> Sum,
     ) -> Result<(), NoSlot> {
         let parts = Parts {
             flags: Flags::ACK.and(Flags::PSH),
@@ -201,8 +212,6 @@ impl Connection {
             len,
         };
         self.send_ordinary(shared, nic, &parts, write_payload)?;
-        let buffer = &mut shared.buffers[id];
-        (buffer.marks, buffer.sent_at) = (Marks::SENT, shared.now);
         self.send.nxt += len;
         self.send.unsent = BufferId::NONE;
         self.send.last_at = shared.now;

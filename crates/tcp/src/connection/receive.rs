@@ -1,5 +1,7 @@
 //! What a segment carries: bytes in order, bytes beyond a gap, bytes that came before.
 
+use coua_cpu::copy_short;
+
 use super::{Connection, Fresh, NO_FRESH, Receiving, Shared, Signs};
 use crate::buffers::{BufferId, Buffers};
 use crate::nic::Nic;
@@ -203,7 +205,7 @@ impl Connection {
         {
             // The usual request: all of it lies in one frame.
             let frame = nic.frame(usize::from(fresh.frame)).bytes;
-            space.copy_from_slice(&frame[usize::from(fresh.start)..][..space.len()]);
+            copy_short(space, &frame[usize::from(fresh.start)..][..space.len()]);
             receive.fresh = NO_FRESH;
             receive.unread = 0;
             return space.len();

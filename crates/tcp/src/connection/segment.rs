@@ -41,8 +41,9 @@ impl Connection {
         parts: Parts,
     ) -> Result<(), NoSlot> {
         if self.is_ordinary(shared) && !parts.flags.has(Flags::SYN) {
-            return self.send_ordinary(shared, nic, &parts, |room, buffers| {
+            return self.send_ordinary(shared, nic, &parts, |room, buffers, checks| {
                 write_payload(room, buffers, &parts);
+                checks.sum_of(room)
             });
         }
         let is_v4 = self.tuple.remote.is_v4();
@@ -107,14 +108,15 @@ impl Connection {
     }
 
     /// As [`Connection::send_segment`], for segments that have timestamps and no other option.
-    /// `write_payload` fills the place of the payload.
+    /// `write_payload` fills the place of the payload and gives its sum where that is wanted, best that
+    /// of where it has it from: what has only just been written is read slowly.
     #[inline]
     pub(super) fn send_ordinary(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
         parts: &Parts,
-        write_payload: impl FnOnce(&mut [u8], &Buffers),
+        write_payload: impl FnOnce(&mut [u8], &Buffers, Checks) -> Sum,
     ) -> Result<(), NoSlot> {
         let Some(mac) = self.path.mac else {
             return Ok(());
@@ -138,7 +140,6 @@ impl Connection {
         let is_v4 = self.tuple.remote.is_v4();
         let payload_at = shared.skeletons.payload_at(is_v4);
         let end = payload_at + parts.len as usize;
-        write_payload(&mut frame[payload_at..end], &shared.buffers);
         let mss = self.mss();
         let is_cut = parts.len > u32::from(mss);
         let offload = match (shared.config.trusts_link, shared.features.fills_checksums) {
@@ -150,9 +151,16 @@ impl Connection {
             true => Checks::Nobody,
             false => Checks::of(offload),
         };
+        let payload = write_payload(&mut frame[payload_at..end], &shared.buffers, checks);
         let whose = (&self.tuple, mac);
-        self.template
-            .write(&shared.skeletons, whose, frame, end, &numbers, checks);
+        self.template.write(
+            &shared.skeletons,
+            whose,
+            (frame, end),
+            payload,
+            &numbers,
+            checks,
+        );
         nic.commit(end, offload);
         if is_cut {
             let more = parts.len.div_ceil(u32::from(mss)) - 1;

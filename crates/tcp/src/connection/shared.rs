@@ -26,15 +26,31 @@ pub(crate) struct Shared {
     pub(crate) secrets: Secrets,
     /// What lies in the frames of this burst.
     pub(crate) fresh: Vec<Fresh>,
-    /// Challenges that may still be sent, and in which second.
-    pub(crate) challenges: (u32, u64),
+    /// How many more answers may be sent to what may be an attack.
+    pub(crate) challenges: Challenges,
     /// The last number of a connection in TIME-WAIT that makes room for one of the same four-tuple,
     /// whose numbers must be later (RFC 9293, section 3.10.7.4).
     pub(crate) predecessor: Option<SeqNumber>,
 }
 
-/// Challenges (RFC 5961, section 7) and resets that a stack sends in a second.
+/// Challenges (RFC 5961, section 7), resets and echoes that a stack sends in a second.
 const CHALLENGES_A_SECOND: u32 = 1000;
+
+/// Those that are left of a second.
+pub(crate) struct Challenges {
+    left: u32,
+    second: u64,
+}
+
+impl Challenges {
+    /// All of the second that has begun.
+    pub(crate) fn at(now: Instant) -> Challenges {
+        Challenges {
+            left: CHALLENGES_A_SECOND,
+            second: now.micros() / 1_000_000,
+        }
+    }
+}
 
 impl Shared {
     /// Gives each connection a part of the room that there is for what is received: an eighth.
@@ -44,12 +60,12 @@ impl Shared {
 
     /// Whether another answer to what may be an attack may be sent.
     pub(crate) fn may_challenge(&mut self) -> bool {
-        let second = self.now.micros() / 1_000_000;
-        if self.challenges.1 != second {
-            self.challenges = (CHALLENGES_A_SECOND, second);
+        let full = Challenges::at(self.now);
+        if self.challenges.second != full.second {
+            self.challenges = full;
         }
-        let may = self.challenges.0 > 0;
-        self.challenges.0 = self.challenges.0.saturating_sub(1);
+        let may = self.challenges.left > 0;
+        self.challenges.left = self.challenges.left.saturating_sub(1);
         may
     }
 }

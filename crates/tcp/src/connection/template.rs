@@ -45,6 +45,15 @@ impl Checks {
             Offload::Segment(..) => Checks::Segments,
         }
     }
+
+    /// The sum of a payload, where it is computed here.
+    #[inline]
+    pub(super) fn sum_of(self, payload: &[u8]) -> Sum {
+        match self {
+            Checks::Here => Sum::of(payload),
+            Checks::Nobody | Checks::Card | Checks::Segments => Sum::ZERO,
+        }
+    }
 }
 
 /// What differs from one ordinary segment to the next.
@@ -198,15 +207,15 @@ impl Template {
         self.header_sum == 0
     }
 
-    /// Writes the headers before a payload that ends at `end`, with the checksums that the card does
-    /// not fill in. All must lie in the frame.
+    /// Writes the headers of a frame that ends at `end`, with the checksums that the card does not fill
+    /// in: `payload` is what [`Checks::sum_of`] the payload gave. All must lie in the frame.
     #[inline]
     pub(super) fn write(
         &self,
         skeletons: &Skeletons,
         whose: (&FourTuple, Mac),
-        frame: &mut [u8],
-        end: usize,
+        (frame, end): (&mut [u8], usize),
+        payload: Sum,
         numbers: &Numbers,
         checks: Checks,
     ) {
@@ -220,22 +229,22 @@ impl Template {
         match (is_v4, skeletons.vlan) {
             (true, 0) => {
                 self.write_at::<{ V4[0] }, { V4[1] }, { V4[2] }>(
-                    frame, skeleton, whose, numbers, checks,
+                    frame, skeleton, whose, payload, numbers, checks,
                 );
             }
             (false, 0) => {
                 self.write_at::<{ V6[0] }, { V6[1] }, { V6[2] }>(
-                    frame, skeleton, whose, numbers, checks,
+                    frame, skeleton, whose, payload, numbers, checks,
                 );
             }
             (true, _) => {
                 self.write_at::<{ TAGGED_V4[0] }, { TAGGED_V4[1] }, { TAGGED_V4[2] }>(
-                    frame, skeleton, whose, numbers, checks,
+                    frame, skeleton, whose, payload, numbers, checks,
                 );
             }
             (false, _) => {
                 self.write_at::<{ TAGGED_V6[0] }, { TAGGED_V6[1] }, { TAGGED_V6[2] }>(
-                    frame, skeleton, whose, numbers, checks,
+                    frame, skeleton, whose, payload, numbers, checks,
                 );
             }
         }
@@ -248,16 +257,17 @@ impl Template {
         frame: &mut [u8],
         skeleton: &[u8; LEN_MAX],
         (tuple, mac): (&FourTuple, Mac),
+        payload: Sum,
         numbers: &Numbers,
         checks: Checks,
     ) {
-        let (headers, payload) = frame
+        let (headers, rest) = frame
             .split_first_chunk_mut::<PAYLOAD>()
             .expect("room for any frame");
         headers.copy_from_slice(&skeleton[..PAYLOAD]);
         put(headers, 0, &mac.0);
         put_tuple(headers, NETWORK, TRANSPORT, tuple);
-        let len = |before: usize| u16::try_from(payload.len() + before).unwrap_or(u16::MAX);
+        let len = |before: usize| u16::try_from(rest.len() + before).unwrap_or(u16::MAX);
         let segment_len = len(TCP_LEN);
         if TRANSPORT - NETWORK == V4_LEN {
             let len = len(V4_LEN + TCP_LEN);
@@ -285,7 +295,7 @@ impl Template {
                 .with_u16(segment_len)
                 .with_u16(self.header_sum)
                 .and(numbers.sum())
-                .with(payload)
+                .and(payload)
                 .checksum(),
         };
         put(segment, 16, &checksum.to_be_bytes());
@@ -353,7 +363,8 @@ mod tests {
             let mut frame = vec![0xaa; skeletons.payload_at(is_v4)];
             frame.extend(&payload);
             let end = frame.len();
-            template.write(&skeletons, (&tuple, mac), &mut frame, end, &numbers, checks);
+            let sum = checks.sum_of(&payload);
+            template.write(&skeletons, (&tuple, mac), (&mut frame, end), sum, &numbers, checks);
 
             let link = ethernet::Header {
                 destination: mac,

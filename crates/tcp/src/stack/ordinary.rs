@@ -4,7 +4,7 @@
 //! looked at some frames before it is taken in, and what it needs is asked for step by step: the line
 //! of the table, then the connection, then the buffer that it acknowledges.
 
-use coua_prefetch::prefetch;
+use coua_cpu::prefetch;
 
 use super::Stack;
 use crate::connection::Signs;

@@ -61,7 +61,7 @@ impl World {
             settings,
             hosts,
             stack: None,
-            now_us: 1_000_000_000,
+            now_us: 0,
             ends: Vec::new(),
             current: 0,
             accepted: VecDeque::new(),

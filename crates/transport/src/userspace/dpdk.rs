@@ -22,9 +22,9 @@
 //! only slower until that thread has an identity. A [`Port`] is for any thread.
 //!
 //! # Not here
-//! Several queues on devices without RSS (memif, vhost): the peer's queue `i` is ours, so the peer
-//! must spread connections itself and have as many queues as we ([`Spreading::ByPeer`]).
-//! Flow rules. Frames sent from memory that is not the pool's.
+//! Several queues on devices without RSS and flow rules (memif, vhost): the peer's queue `i` is ours, so
+//! the peer must spread connections itself and have as many queues as we ([`Spreading::ByPeer`]).
+//! Frames sent from memory that is not the pool's.
 
 mod arguments;
 mod burst;
@@ -37,7 +37,9 @@ mod interrupt;
 mod pool;
 mod port;
 mod queue;
+mod spreading;
 
 pub use eal::{Eal, EalError};
-pub use port::{Link, Port, PortCounters, PortError, PortOptions, Spreading};
+pub use port::{Link, Port, PortCounters, PortError, PortOptions};
 pub use queue::{Queue, QueueCounters};
+pub use spreading::Spreading;

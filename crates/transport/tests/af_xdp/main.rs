@@ -49,8 +49,12 @@ fn addressed_pair() -> Pair {
 fn add_ipv6(pair: &Pair) {
     for (end, address) in [(&pair.ours, "fd00::1/64"), (&pair.peers, "fd00::2/64")] {
         end.enter(|| {
-            let path = format!("/proc/sys/net/ipv6/conf/{DEVICE}/disable_ipv6");
-            fs::write(path, "0").expect("the kernel has IPv6");
+            // Who is about to test an address asks for no neighbours: the kernel's own, of the
+            // link, would be tested for two seconds and now and then for more than it keeps asking.
+            for setting in ["accept_dad", "disable_ipv6"] {
+                let path = format!("/proc/sys/net/ipv6/conf/{DEVICE}/{setting}");
+                fs::write(path, "0").expect("the kernel has IPv6");
+            }
         });
         end.ip(&format!("addr add {address} dev {DEVICE} nodad"));
     }

@@ -18,5 +18,6 @@ mod netns;
 mod offloads;
 mod own_memif;
 mod roles;
+mod spreading;
 mod traffic;
 mod vhost;

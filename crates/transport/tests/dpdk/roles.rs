@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::child::{Child, MARK, ROLE, SETTING};
-use super::{errors, kernel, offloads, traffic};
+use super::{errors, kernel, offloads, spreading, traffic};
 
 /// Frames that `load` has on the way on each queue.
 const WINDOW: u64 = 256;
@@ -35,6 +35,7 @@ fn plays_its_role() {
         "ask-card" => offloads::ask_card(),
         "check" => offloads::check(),
         "open" => errors::open(),
+        "spread" => spreading::spread(),
         "start-twice" => errors::start_twice(),
         "open-twice" => errors::open_twice(),
         other => {
@@ -88,6 +89,7 @@ pub(crate) fn options() -> PortOptions {
         mtu: setting("mtu").map(|mtu| mtu.parse().expect("a number")),
         offloads: number("offloads", 0) == 1,
         interrupts: number("interrupts", 0) == 1,
+        connects: number("connects", 0) == 1,
     }
 }
 

@@ -237,11 +237,13 @@ fn run(program: &str, words: &[&str]) -> String {
     let output = output.unwrap_or_else(|error| {
         panic!("the test needs the program `{program}`: {error}");
     });
-    let said = String::from_utf8_lossy(&output.stderr);
+    // Some programs say what is wrong where they say all else.
+    let said = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
     assert!(
         output.status.success(),
-        "`{program} {}` failed; network namespaces need root and the packages iproute2 and ethtool: {said}",
-        words.join(" ")
+        "`{program} {}` failed; network namespaces need root and the packages iproute2 and ethtool: {}",
+        words.join(" "),
+        said.concat()
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -10,19 +10,16 @@ use crate::commands::{cargo, read};
 
 /// Crate, and what of ours it may import (`dev-` where only its tests may).
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("coua-prefetch", &[]),
-    ("coua-protocol", &[]),
-    ("coua-store", &["coua-prefetch"]),
+    ("coua-cpu", &[]),
+    ("coua-protocol", &["coua-cpu"]),
+    ("coua-store", &["coua-cpu"]),
     ("coua-dpdk-sys", &[]),
-    ("coua-tcp", &["coua-prefetch"]),
-    (
-        "coua-transport",
-        &["coua-prefetch", "coua-dpdk-sys", "coua-tcp"],
-    ),
+    ("coua-tcp", &["coua-cpu"]),
+    ("coua-transport", &["coua-cpu", "coua-dpdk-sys", "coua-tcp"]),
     (
         "coua",
         &[
-            "coua-prefetch",
+            "coua-cpu",
             "coua-protocol",
             "coua-store",
             "coua-transport",

@@ -13,14 +13,14 @@ use crate::report::require;
 pub(crate) struct Ground {
     /// The program that coua means; by default the one beside this program
     #[arg(long, value_name = "PROGRAM")]
-    pub(super) coua: Option<PathBuf>,
+    pub(crate) coua: Option<PathBuf>,
     /// The program that memcached means; by default 1.6.45 where it was unpacked, else the one in
     /// PATH
     #[arg(long, value_name = "PROGRAM")]
-    pub(super) memcached: Option<PathBuf>,
+    pub(crate) memcached: Option<PathBuf>,
     /// Memory of coua and of memcached, in MiB
     #[arg(long, default_value_t = 1024)]
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
     /// Cores of the servers, as in 0-3 or 0,2; the load has the others, or those from --core on
     /// [default: the first half]
     #[arg(long, value_name = "CORES")]

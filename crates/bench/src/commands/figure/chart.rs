@@ -30,6 +30,8 @@ pub(super) struct Panel {
 pub(super) struct Axis {
     pub(super) label: String,
     pub(super) scale: Scale,
+    /// Of bars: the first stands at 1.
+    pub(super) names: Vec<String>,
 }
 
 impl Axis {
@@ -37,6 +39,15 @@ impl Axis {
         Axis {
             label: label.to_owned(),
             scale,
+            names: Vec::new(),
+        }
+    }
+
+    /// Places at which bars stand, what was measured beside what is published.
+    pub(super) fn bars(label: &str, names: Vec<String>) -> Axis {
+        Axis {
+            names,
+            ..Axis::new(label, Scale::Bars)
         }
     }
 }
@@ -52,6 +63,8 @@ pub(super) enum Scale {
     Counts,
     /// Fractions below 1, by how many nines they have.
     Nines,
+    /// Whole numbers from 1 on, each with its name and a bar for each point.
+    Bars,
 }
 
 /// Where a series is from.
@@ -205,6 +218,10 @@ pub(super) mod tests {
                 panel("b", Scale::Nines, Scale::Log, &[(0.0, 3.0), (0.99, 4e6)]),
                 panel("c", Scale::Linear, Scale::Linear, &[(-3.0, 1.0)]),
                 panel("d", Scale::Linear, Scale::Linear, &[]),
+                Panel {
+                    x: Axis::bars("", vec!["one".to_owned(), "two".to_owned()]),
+                    ..panel("e", Scale::Bars, Scale::Linear, &[(1.0, 5e5), (2.0, 2.5e6)])
+                },
             ],
         }
     }
@@ -212,7 +229,7 @@ pub(super) mod tests {
     #[test]
     fn each_point_is_a_line_of_the_csv() {
         let csv = sample().csv();
-        assert_eq!(csv.lines().count(), 1 + 2 * (2 + 2 + 1));
+        assert_eq!(csv.lines().count(), 1 + 2 * (2 + 2 + 1 + 2));
         assert!(csv.contains("a,\"one, two\",measured,1,500000,500000,500000,\"x, unit\""));
     }
 }

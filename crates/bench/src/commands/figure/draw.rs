@@ -111,7 +111,13 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
     let (plot, legend) = area.split_vertically(PLOT_HEIGHT);
     let points = || panel.series.iter().flat_map(|series| &series.points);
     let x = Ruler::new(&panel.x, points().map(|point| point.x));
-    let y_values = points().flat_map(|point| [point.y, point.least, point.greatest]);
+    // A bar's number stands above it.
+    let room = if panel.x.scale == Scale::Bars {
+        1.1
+    } else {
+        1.0
+    };
+    let y_values = points().flat_map(|point| [point.y, point.least, point.greatest * room]);
     let y = Ruler::new(&panel.y, y_values);
     let mut coordinates = ChartBuilder::on(&plot)
         .caption(&panel.title, (FONT, 16))
@@ -134,6 +140,28 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
         .draw()
         .map_err(told)?;
     for (series, (look, width)) in panel.series.iter().zip(looks(&panel.series)) {
+        if panel.x.scale == Scale::Bars {
+            for point in &series.points {
+                let (from, to) = bar(series.source, point.x);
+                let top = y.place(point.y);
+                let style = match series.source {
+                    Source::Measured => look.filled(),
+                    Source::Published => look.mix(0.35).filled(),
+                };
+                let shape = Rectangle::new([(from, y.first), (to, top)], style);
+                let spread = [point.least, point.greatest].map(|value| y.place(value));
+                let middle = f64::midpoint(from, to);
+                let spread = PathElement::new(spread.map(|value| (middle, value)), BLACK);
+                let style = (FONT, 12).into_font().color(&BLACK);
+                let style = style.pos(Pos::new(HPos::Center, VPos::Bottom));
+                let above = y.place(point.greatest);
+                let text = Text::new(rounded(point.y), (middle, above), style);
+                coordinates.draw_series([shape]).map_err(told)?;
+                coordinates.draw_series([spread]).map_err(told)?;
+                coordinates.draw_series([text]).map_err(told)?;
+            }
+            continue;
+        }
         let at = |point: &Point, value: f64| (x.place(point.x), y.place(value));
         let line: Vec<(f64, f64)> = series.points.iter().map(|p| at(p, p.y)).collect();
         let style = look.stroke_width(width);
@@ -155,6 +183,20 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
         }
     }
     draw_legend(&legend, panel)
+}
+
+/// From where to where on its axis a bar stands.
+fn bar(source: Source, place: f64) -> (f64, f64) {
+    match source {
+        Source::Measured => (place - 0.4, place),
+        Source::Published => (place, place + 0.4),
+    }
+}
+
+/// A number of three digits.
+fn rounded(value: f64) -> String {
+    let unit = 10f64.powf((value.max(1.0).log10() - 2.0).floor());
+    short((value / unit).round() * unit)
 }
 
 /// Points of a series that are marked, at most.
@@ -250,6 +292,15 @@ impl Ruler {
                     ticks: ticks.map(|place| (place, name(scale, place))).collect(),
                 }
             }
+            Scale::Bars => Ruler {
+                scale,
+                first: 0.4,
+                last: axis.names.len() as f64 + 0.6,
+                ticks: (1u32..)
+                    .map(f64::from)
+                    .zip(axis.names.iter().cloned())
+                    .collect(),
+            },
             Scale::Counts => Ruler {
                 scale,
                 first: least - 0.3,
@@ -355,7 +406,7 @@ fn steps(first: f64, last: f64, step: f64) -> impl Iterator<Item = f64> {
 /// Where a value stands.
 fn place(scale: Scale, value: f64) -> f64 {
     match scale {
-        Scale::Linear => value,
+        Scale::Linear | Scale::Bars => value,
         Scale::Log => value.log10(),
         Scale::Counts => value.log2(),
         Scale::Nines => -(1.0 - value).log10(),
@@ -365,7 +416,7 @@ fn place(scale: Scale, value: f64) -> f64 {
 /// What stands at a place.
 fn name(scale: Scale, place: f64) -> String {
     match scale {
-        Scale::Linear => short(place),
+        Scale::Linear | Scale::Bars => short(place),
         Scale::Log => short(10f64.powf(place)),
         Scale::Counts => format!("{:.0}", 2f64.powf(place)),
         Scale::Nines => {

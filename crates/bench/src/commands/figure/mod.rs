@@ -7,6 +7,7 @@
 
 mod chart;
 mod draw;
+mod gain;
 mod latency;
 mod page;
 mod requests;
@@ -71,6 +72,9 @@ enum Name {
     /// Requests a second by workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
     /// (mimicached 2025)
     RequestsByWorkers,
+    /// Where coua's requests a second come from, in five bars: a ping-pong of 16 bytes on Linux and on
+    /// coua's stack, memcached, coua on Linux and on its stack (mimicached 2025); no root, one worker
+    Gain,
     /// Load times of web pages of 200 values, by cache (U2cache, figure 16); needs ab, of apache2-utils
     PageLoad,
     /// Hits and misses a second around a restart, cold and warmed (a study of memcached that
@@ -89,7 +93,7 @@ Examples:
   A restart after 4 of 20 seconds
     coua-bench figure restart --seconds 20 --keys 100000
 
-All but restart lay a cable between two network namespaces for each server, which needs root.";
+All but gain and restart lay a cable between two network namespaces for each server, which needs root.";
 
 /// Measures the figure and writes it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -97,6 +101,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         Name::ThroughputByWorkers => throughput::measure(flags)?,
         Name::Latency => latency::measure(flags)?,
         Name::RequestsByWorkers => requests::measure(flags)?,
+        Name::Gain => gain::measure(flags)?,
         Name::PageLoad => page::measure(flags)?,
         Name::Restart => restart::measure(flags)?,
     };

@@ -2,6 +2,15 @@
 
 use crate::workload::Popularity;
 
+/// Bytes of a large value, and keys that have one: memory is a few times 100 MB.
+const LARGE: usize = 100_000;
+const LARGE_KEYS: u32 = 1000;
+
+/// Bytes that a bare service sends back, where it is no cache's reply that it makes up: `get`, a blank,
+/// a key of [`PING_KEY`] bytes and the line end.
+pub(super) const PING_LEN: usize = 16;
+pub(super) const PING_KEY: usize = PING_LEN - 6;
+
 /// One kind of load.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
@@ -19,6 +28,8 @@ pub(super) struct Case {
     pub(super) is_full: bool,
     /// Also what the others make of it, on the kernel's TCP.
     pub(super) has_kernel: bool,
+    /// The bare services send back [`PING_LEN`] bytes, and are not asked for what a cache is.
+    pub(super) is_mirrored: bool,
 }
 
 impl Case {
@@ -34,6 +45,16 @@ impl Case {
             popularity: Popularity::Uniform,
             is_full: false,
             has_kernel: false,
+            is_mirrored: false,
+        }
+    }
+
+    /// Gets, beside a ping-pong of [`PING_LEN`] bytes; on the kernel's TCP too.
+    pub(super) fn beside_ping() -> Case {
+        Case {
+            has_kernel: true,
+            is_mirrored: true,
+            ..Case::get("gain", 64, 1000)
         }
     }
 
@@ -78,6 +99,10 @@ pub(super) fn all() -> Vec<Case> {
             ..Case::get(format!("get64-v{value_size}"), 64, 1000)
         });
     }
+    cases.push(Case {
+        value_size: LARGE,
+        ..Case::get("get64-v100k", 64, LARGE_KEYS)
+    });
     for connections in [32, 64] {
         cases.push(Case {
             sets: 0.1,
@@ -92,6 +117,10 @@ pub(super) fn all() -> Vec<Case> {
         Case::set("set64-v8", 1.0, 8),
         Case::set("set64-v100", 1.0, 100),
         Case::set("set64-v1000", 1.0, 1000),
+        Case {
+            keys: LARGE_KEYS,
+            ..Case::set("set64-v100k", 1.0, LARGE)
+        },
     ]);
     for (name, sets) in [("full-set64", 1.0), ("full-set64-50", 0.5)] {
         cases.push(Case {

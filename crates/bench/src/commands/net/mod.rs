@@ -11,13 +11,16 @@ mod outcome;
 mod stage;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::Args;
+use anyhow::Context;
+use clap::{Args, Parser};
 
 use cases::Case;
-use outcome::Outcome;
+use outcome::{Outcome, Side};
 use stage::Stage;
 
+use super::compare::Ground;
 use super::load_flags::TimingFlags;
 use crate::link::Kind;
 use crate::report;
@@ -76,6 +79,62 @@ Examples:
     coua-bench net --cases get64 --rates 0.5m,0.9c
   By DPDK's memif (built with --features dpdk)
     coua-bench net --cases get64 --link memif-dpdk";
+
+/// What a side of [`gain`] came to, and who was the busier.
+pub(crate) struct Rates {
+    /// Requests a second, in the order of time.
+    pub(crate) per_second: Vec<f64>,
+    pub(crate) saturated: String,
+}
+
+/// A ping-pong of 16 bytes and GETs of 8-byte values, with 64 connections and one request at a time on
+/// each, by one worker.
+pub(crate) struct Gain {
+    /// The bare service on the kernel's TCP and on coua's stack.
+    pub(crate) echo_kernel: Rates,
+    pub(crate) echo_own: Rates,
+    pub(crate) memcached: Rates,
+    /// coua on the kernel's TCP and on its own stack.
+    pub(crate) coua_kernel: Rates,
+    pub(crate) coua_own: Rates,
+}
+
+/// Measures in turns what of coua's requests a second comes from its stack, and what from its service;
+/// own stacks are at the other end of a memif link. What is not said is as `net` has it.
+pub(crate) fn gain(
+    ground: &Ground,
+    rounds: u32,
+    seconds: Option<Duration>,
+) -> anyhow::Result<Gain> {
+    let words = format!("net --rounds {rounds} --key-size {}", cases::PING_KEY);
+    let Words { mut flags } = Words::try_parse_from(words.split(' '))?;
+    flags.timing.seconds = seconds.unwrap_or(flags.timing.seconds);
+    flags.coua.clone_from(&ground.coua);
+    flags.memcached.clone_from(&ground.memcached);
+    flags.memory = ground.memory;
+    for (core, cores) in [
+        (&mut flags.server_core, ground.server_cores()?),
+        (&mut flags.load_core, ground.load_cores()?),
+    ] {
+        *core = *cores.first().context("there is a core")?;
+    }
+    let outcome = Stage::prepare(&flags, &Case::beside_ping())?.measure()?;
+    let rates = |side| outcome.rates(side).context("each side is measured");
+    Ok(Gain {
+        echo_kernel: rates(Side::KernelEcho)?,
+        echo_own: rates(Side::Echo)?,
+        memcached: rates(Side::Memcached)?,
+        coua_kernel: rates(Side::KernelCoua)?,
+        coua_own: rates(Side::Coua)?,
+    })
+}
+
+/// The flags of a comparison that no command line has asked for.
+#[derive(Debug, Parser)]
+struct Words {
+    #[command(flatten)]
+    flags: Flags,
+}
 
 /// Measures all cases and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Flags;
 use super::cases::Case;
+use super::{Flags, Rates};
 use crate::commands::net_load;
 use crate::load::Measured;
 use crate::report::{Table, median};
@@ -215,6 +215,18 @@ impl CaseOutcome {
         })
     }
 
+    /// What a side came to at its highest rate.
+    pub(super) fn rates(&self, side: Side) -> Option<Rates> {
+        self.series(side).map(|series| Rates {
+            per_second: series
+                .samples
+                .iter()
+                .map(|sample| sample.requests_per_second)
+                .collect(),
+            saturated: series.saturated(),
+        })
+    }
+
     /// A fixed rate in requests a second.
     pub(super) fn per_second(&self, rate: Rate) -> f64 {
         rate.part * self.highest(rate.of)
@@ -270,7 +282,7 @@ impl Outcome {
             "memcached",
             "÷ memcached",
             "÷ echo",
-            "requests a turn",
+            "frames a turn",
             "saturated: coua",
             "echo",
             "load, ns",
@@ -281,7 +293,9 @@ impl Outcome {
             let millions = |side| {
                 let series = case.series(side);
                 series.map_or(String::new(), |_| {
-                    format!("{:.3}", case.highest(side) / 1e6)
+                    let millions = case.highest(side) / 1e6;
+                    let digits = if millions < 0.1 { 4 } else { 3 };
+                    format!("{millions:.digits$}")
                 })
             };
             let ratio = |side, digits: usize| {

@@ -9,17 +9,19 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::Flags;
-use super::cases::Case;
+use super::cases::{Case, PING_LEN};
 use super::outcome::{CaseOutcome, Rate, Sample, Side};
 use crate::commands::echo::{Answer, Request};
 use crate::commands::net_load;
 use crate::cpu;
 use crate::guard;
-use crate::load::{Arrivals, Engine, Order, Pace, Requests, Setup, Team};
+use crate::load::{
+    Arrivals, Dialect, Engine, Order, Pace, Plan as LoadPlan, Requests, Setup, Team,
+};
 use crate::process::{self, Folder, Server};
 use crate::report;
 use crate::target::Target;
-use crate::workload::{KeyFormat, Sampler, Values};
+use crate::workload::{KeyFormat, Mix, Popularity, Sampler, Ttls, Values};
 
 /// Connections of the load on the kernel's TCP, each with one request at a time.
 const KERNEL_CONNECTIONS: usize = 64;
@@ -152,7 +154,7 @@ impl<'a> Stage<'a> {
             key_size: self.flags.key_size,
             value_size: self.case.value_size,
             keys_per_get: 1,
-            mirror: false,
+            mirror: self.case.is_mirrored,
         }
     }
 
@@ -257,6 +259,7 @@ impl<'a> Stage<'a> {
     ) -> anyhow::Result<Sample> {
         let (flags, case) = (self.flags, self.case);
         let who = match (side, case.is_full) {
+            (Side::Echo, _) if case.is_mirrored => "mirror",
             (Side::Echo, _) => "same",
             (_, false) => "cache",
             (_, true) => "full-cache",
@@ -330,6 +333,7 @@ impl<'a> Stage<'a> {
             }
         };
         let requests = match side {
+            Side::KernelEcho if self.case.is_mirrored => ping_pong()?,
             Side::KernelEcho => self.requests.canned(),
             _ => self.requests.clone(),
         };
@@ -349,6 +353,23 @@ impl<'a> Stage<'a> {
         let cpu = server.cpu()?.saturating_sub(before);
         Ok(Sample::of_kernel(&measured, cpu))
     }
+}
+
+/// What a bare service on the kernel's TCP is sent that sends it back.
+fn ping_pong() -> anyhow::Result<Requests> {
+    const KEYS: u32 = 1000;
+    let keys = KeyFormat::new(PING_LEN, KEYS).context("a key has so many bytes")?;
+    let plan = LoadPlan {
+        dialect: Dialect::Mirror,
+        keys: keys.into(),
+        values: Arc::new(Values::new(0)),
+        mix: Mix::with_sets(0.0),
+        ttls: Ttls::never(),
+        keys_per_get: 1,
+        canned: false,
+    };
+    let sampler = Sampler::new(Popularity::Uniform, KEYS, 1);
+    Ok(Requests::planned(plan.into(), sampler, 1))
 }
 
 /// What coua is given beside what memcached is given too.

@@ -4,6 +4,9 @@ use coua_tcp::seq::SeqNumber;
 
 use super::dialogue::Progress;
 
+/// Bytes that a connection may ever have under way: more than any window that a server offers.
+const CONGESTION_MAX: u32 = 1 << 24;
+
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -18,7 +21,8 @@ pub(super) enum Stage {
 /// A connection with at most one batch of requests under way.
 ///
 /// # Invariants
-/// - `acknowledged <= next <= end`, and the batch's bytes begin at `start`.
+/// - `acknowledged <= next <= end`, where the batch's bytes end.
+/// - `congestion` is a whole segment or more.
 /// - `told <= theirs`: what of the server's bytes was acknowledged, and what has come.
 /// - `answered <= asked`; without a batch both are 0.
 ///
@@ -32,7 +36,6 @@ pub(super) struct Connection {
     pub(super) sent_at: u64,
     /// When the first byte came that is not acknowledged.
     pub(super) heard_at: u64,
-    pub(super) start: SeqNumber,
     pub(super) acknowledged: SeqNumber,
     pub(super) next: SeqNumber,
     pub(super) end: SeqNumber,
@@ -42,6 +45,8 @@ pub(super) struct Connection {
     pub(super) echo: u32,
     /// Bytes that the server takes from `acknowledged` on.
     pub(super) window: u32,
+    /// Bytes that may be under way for the link's sake.
+    pub(super) congestion: u32,
     pub(super) progress: Progress,
     pub(super) asked: u8,
     pub(super) answered: u8,
@@ -53,13 +58,13 @@ pub(super) struct Connection {
 const _: () = assert!(size_of::<Connection>() == 64);
 
 impl Connection {
-    /// None yet, whose numbers will begin there.
-    pub(super) fn new(first: SeqNumber) -> Connection {
+    /// None yet, whose numbers and replies will begin there, and of which so many bytes may be under way
+    /// at first.
+    pub(super) fn new(first: SeqNumber, beginning: Progress, congestion: u32) -> Connection {
         Connection {
             due_at: 0,
             sent_at: 0,
             heard_at: 0,
-            start: first,
             acknowledged: first,
             next: first,
             end: first,
@@ -67,7 +72,8 @@ impl Connection {
             told: SeqNumber(0),
             echo: 0,
             window: 0,
-            progress: Progress::default(),
+            congestion,
+            progress: beginning,
             asked: 0,
             answered: 0,
             stage: Stage::New,
@@ -78,7 +84,7 @@ impl Connection {
     /// Bytes of the batch that may be sent now.
     #[inline]
     pub(super) fn sendable(&self) -> u32 {
-        let edge = self.acknowledged + self.window;
+        let edge = self.acknowledged + self.window.min(self.congestion);
         edge.min(self.end).since(self.next)
     }
 
@@ -96,6 +102,8 @@ impl Connection {
         }
         if ack > self.acknowledged {
             self.timeouts = 0;
+            let grown = self.congestion + ack.since(self.acknowledged);
+            self.congestion = grown.min(CONGESTION_MAX);
         }
         self.acknowledged = ack;
         // After a timeout it may be of what was sent before that.

@@ -179,8 +179,8 @@ impl Datagrams {
             return Ok(());
         }
         let ask = asker.ask;
-        let Step::Reply(len, is_miss) = self.dialogue.compare(ask, Progress::default(), reply)?
-        else {
+        let mut progress = Progress::default();
+        let Step::Reply(len, is_miss) = self.dialogue.compare(ask, &mut progress, reply)? else {
             bail!("client {client} is answered with a part of a reply");
         };
         ensure!(

@@ -1,10 +1,11 @@
 //! What clients ask, and what they must be answered: every byte is known beforehand.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::anyhow;
 
-use super::requests::{Kind, Requests};
+use super::requests::{Kind, Requests, append_range};
 use crate::echo::canned_hit;
 use crate::workload::{KeyFormat, Values};
 
@@ -53,20 +54,41 @@ impl Ask {
     }
 }
 
-/// How far a reply has come.
+/// How far a reply has come: nothing of it, by default.
+///
+/// ```text
+/// 31       30        29 … 0
+/// is_miss  in_parts  bytes of it that were right
+/// ```
+///
+/// A miss began as the reply of a key that is not there. What is in parts may be long, and only as much
+/// of it is made up and compared as comes; that is more work for a short reply, and so is known from the
+/// beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Progress {
-    /// Bytes of it that were right.
-    pub(super) len: u16,
-    /// It began as that of a key that is not there.
-    pub(super) is_miss: bool,
+pub(super) struct Progress(u32);
+
+impl Progress {
+    const IS_MISS: u32 = 1 << 31;
+    const IN_PARTS: u32 = 1 << 30;
+
+    #[inline]
+    fn len(self) -> usize {
+        (self.0 & !(Progress::IS_MISS | Progress::IN_PARTS)) as usize
+    }
+
+    /// So many bytes further.
+    fn with(self, len: usize, is_miss: bool) -> Progress {
+        let len = u32::try_from(len).expect("a reply is shorter than a window");
+        let miss = if is_miss { Progress::IS_MISS } else { 0 };
+        Progress((self.0 + len) | miss)
+    }
 }
 
 /// What some bytes were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A part of a reply.
-    Part(Progress),
+    /// A part of a reply, whose progress says how far it is.
+    Part,
     /// So many bytes that end a reply, and whether that was a miss.
     Reply(usize, bool),
 }
@@ -82,9 +104,14 @@ pub(super) struct Dialogue {
     hit: Vec<u8>,
     key_at: usize,
     value_at: usize,
-    /// Room for the reply of a mirror.
-    mirrored: Vec<u8>,
+    /// What replies begin with.
+    beginning: Progress,
+    /// Room for the reply of a mirror, and for a part of a long one.
+    scratch: Vec<u8>,
 }
+
+/// Bytes of a reply that come in a segment or two.
+const SHORT: usize = 2048;
 
 /// The reply to a get of a key that is not there.
 const MISS: &[u8] = b"END\r\n";
@@ -92,12 +119,17 @@ const MISS: &[u8] = b"END\r\n";
 /// The reply to a set.
 const STORED: &[u8] = b"STORED\r\n";
 
-/// What is said where other bytes came than must.
+/// What is said where other bytes came than must: those around the first that differ.
 #[cold]
 #[inline(never)]
 fn mistaken(ask: Ask, expected: &[u8], came: &[u8]) -> anyhow::Error {
-    let [expected, came] =
-        [expected, came].map(|bytes| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]));
+    let wrong = expected
+        .iter()
+        .zip(came)
+        .position(|(one, other)| one != other);
+    let from = wrong.unwrap_or(0).saturating_sub(30);
+    let [expected, came] = [expected, came]
+        .map(|bytes| String::from_utf8_lossy(&bytes[from..bytes.len().min(from + 60)]));
     anyhow!("{ask:?} is answered with {came:?} for {expected:?}")
 }
 
@@ -111,6 +143,12 @@ impl Dialogue {
     ) -> Dialogue {
         let hit = canned_hit(keys.size(), values.size(), 1);
         let value_at = hit.len() - values.size() - 2 - MISS.len();
+        let longest = hit.len().max(requests.len_max());
+        let in_parts = if longest > SHORT {
+            Progress::IN_PARTS
+        } else {
+            0
+        };
         Dialogue {
             requests,
             keys,
@@ -119,8 +157,15 @@ impl Dialogue {
             hit,
             key_at: b"VALUE ".len(),
             value_at,
-            mirrored: Vec::new(),
+            beginning: Progress(in_parts),
+            scratch: Vec::new(),
         }
+    }
+
+    /// How far a reply is of which nothing has come.
+    #[inline]
+    pub(super) fn beginning(&self) -> Progress {
+        self.beginning
     }
 
     /// Bytes of the longest request.
@@ -145,6 +190,18 @@ impl Dialogue {
         self.requests.append(ask.kind(), ask.key(), out);
     }
 
+    /// Bytes of a request.
+    #[inline]
+    pub(super) fn request_len(&self, ask: Ask) -> usize {
+        self.requests.len_of(ask.kind())
+    }
+
+    /// Appends a range of a request's bytes.
+    pub(super) fn append_part(&mut self, ask: Ask, range: Range<usize>, out: &mut Vec<u8>) {
+        self.requests
+            .append_part((ask.kind(), ask.key()), range, out);
+    }
+
     /// Whether bytes are the reply to a request, all of it and nothing else, and whether that was a
     /// miss. None where they are not.
     #[inline]
@@ -158,7 +215,8 @@ impl Dialogue {
         self.answers == Answers::FullCache && ask.kind() == Kind::Get
     }
 
-    /// Compares bytes with the reply to a request, of which some has come before.
+    /// Compares bytes with the reply to a request, of which some may have come before. With its end the
+    /// progress is the next reply's.
     ///
     /// # Errors
     /// Where they are not what must come.
@@ -166,30 +224,79 @@ impl Dialogue {
     pub(super) fn compare(
         &mut self,
         ask: Ask,
-        progress: Progress,
+        progress: &mut Progress,
         bytes: &[u8],
     ) -> anyhow::Result<Step> {
-        let done = usize::from(progress.len);
-        let is_miss =
-            progress.is_miss || self.may_miss(ask) && done == 0 && bytes.first() == MISS.first();
+        if *progress != Progress::default() {
+            return self.compare_part(ask, progress, bytes);
+        }
+        let is_miss = self.may_miss(ask) && bytes.first() == MISS.first();
         let expected = self.expected(ask, is_miss);
-        let rest = &expected[done..];
-        let len = rest.len().min(bytes.len());
-        if rest[..len] != bytes[..len] {
-            return Err(mistaken(ask, rest, bytes));
+        match bytes.starts_with(expected) {
+            true => Ok(Step::Reply(expected.len(), is_miss)),
+            false => self.compare_part(ask, progress, bytes),
         }
-        if len == rest.len() {
-            return Ok(Step::Reply(len, is_miss));
+    }
+
+    /// As [`compare`](Self::compare), where only as much of the reply is made up as has come.
+    #[inline(never)]
+    fn compare_part(
+        &mut self,
+        ask: Ask,
+        progress: &mut Progress,
+        bytes: &[u8],
+    ) -> anyhow::Result<Step> {
+        let done = progress.len();
+        let is_miss = progress.0 & Progress::IS_MISS != 0
+            || self.may_miss(ask) && done == 0 && bytes.first() == MISS.first();
+        let rest = self.reply_len(ask, is_miss) - done;
+        let len = rest.min(bytes.len());
+        self.expect_part(ask, is_miss, done..done + len);
+        if self.scratch != bytes[..len] {
+            return Err(mistaken(ask, &self.scratch, bytes));
         }
-        let len = u16::try_from(done + len).expect("a reply fits a few segments");
-        Ok(Step::Part(Progress { len, is_miss }))
+        if len < rest {
+            *progress = progress.with(len, is_miss);
+            return Ok(Step::Part);
+        }
+        *progress = self.beginning;
+        Ok(Step::Reply(len, is_miss))
+    }
+
+    /// Bytes of a reply.
+    fn reply_len(&self, ask: Ask, is_miss: bool) -> usize {
+        match (ask.kind(), self.answers) {
+            (_, Answers::Mirror) => self.request_len(ask),
+            _ if is_miss => MISS.len(),
+            (Kind::Set, _) => STORED.len(),
+            (Kind::Get, _) => self.hit.len(),
+        }
+    }
+
+    /// Makes up a range of a reply in the scratch room.
+    fn expect_part(&mut self, ask: Ask, is_miss: bool, range: Range<usize>) {
+        let (scratch, hit) = (&mut self.scratch, &mut self.hit);
+        scratch.clear();
+        match (ask.kind(), self.answers) {
+            (kind, Answers::Mirror) => self.requests.append_part((kind, ask.key()), range, scratch),
+            _ if is_miss => append_range(&[MISS], range, scratch),
+            (Kind::Set, _) => append_range(&[STORED], range, scratch),
+            (Kind::Get, Answers::Same) => append_range(&[hit], range, scratch),
+            (Kind::Get, _) => {
+                let (key_len, value) = (self.keys.size(), self.values.of(ask.key()));
+                self.keys
+                    .rewrite(ask.key(), &mut hit[self.key_at..][..key_len]);
+                let (head, tail) = hit.split_at(self.value_at);
+                append_range(&[head, value, &tail[value.len()..]], range, scratch);
+            }
+        }
     }
 
     #[inline]
     fn expected(&mut self, ask: Ask, is_miss: bool) -> &[u8] {
         if self.answers == Answers::Mirror {
-            self.mirrored.clear();
-            let request = &mut self.mirrored;
+            self.scratch.clear();
+            let request = &mut self.scratch;
             self.requests.append(ask.kind(), ask.key(), request);
             return request;
         }

@@ -5,8 +5,8 @@
 //! are made by filling in numbers; what must come back is known, and compared byte by byte. All that
 //! a link and a server may do is coped with: segments are acknowledged cumulatively and received in
 //! order, what is lost is sent again after a time, what comes twice is acknowledged again, replies
-//! come in any number of segments, and windows are honoured. There is no congestion control: a batch
-//! is smaller than the first window that TCP allows.
+//! come in any number of segments, and windows are honoured. Of congestion control there is the slow
+//! start, again after a timeout: a link between two processes loses next to nothing.
 //!
 //! # Order of calls
 //! [`Clients::turn`] as often as can be, with a time that does not go back, until
@@ -129,8 +129,10 @@ pub(crate) struct Clients {
     stale: Vec<(u32, SeqNumber)>,
     /// Who asked for a MAC address.
     question: Option<arp::Packet>,
-    /// The bytes of a batch.
+    /// The bytes of a batch that is one segment, or of a longer one's segment.
     batch: Vec<u8>,
+    /// A batch may be longer than a segment.
+    is_long: bool,
     /// The next connection whose timers are looked at, and since when.
     swept: usize,
     swept_at: u64,
@@ -186,16 +188,20 @@ impl Clients {
             settings.values,
             settings.answers,
         );
+        let is_long = dialogue.request_len_max() * depth > segment_len as usize;
         let longest = dialogue.request_len_max().max(dialogue.reply_len_max()) * depth;
-        let len_max = segment_len * FIRST_WINDOW;
         ensure!(
-            longest <= len_max as usize,
-            "a batch of {longest} bytes is too long, {len_max} is the most"
+            longest <= wire::RECEIVABLE,
+            "a batch of {longest} bytes is too long, {} is the most",
+            wire::RECEIVABLE
         );
         let mut dice = Xoshiro256PlusPlus::seed_from_u64(settings.seed);
         let (server, port) = settings.server;
         let table = (0..connections)
-            .map(|_| Connection::new(SeqNumber(dice.next_u32())))
+            .map(|_| {
+                let first = SeqNumber(dice.next_u32());
+                Connection::new(first, dialogue.beginning(), segment_len * FIRST_WINDOW)
+            })
             .collect();
         Ok(Clients {
             wire: Wire::new(features.mac, server, port),
@@ -218,7 +224,8 @@ impl Clients {
             to_acknowledge: Vec::new(),
             stale: Vec::new(),
             question: None,
-            batch: Vec::with_capacity(longest),
+            batch: Vec::with_capacity(segment_len as usize),
+            is_long,
             swept: 0,
             swept_at: 0,
             now: 0,

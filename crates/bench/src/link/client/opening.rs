@@ -19,7 +19,6 @@ impl Clients {
             Stage::Opening if flags.has(Flags::SYN) => {
                 connection.stage = Stage::Open;
                 for ours in [
-                    &mut connection.start,
                     &mut connection.acknowledged,
                     &mut connection.next,
                     &mut connection.end,

@@ -1,5 +1,6 @@
 //! Requests of one key each, of which no two sizes differ.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -14,6 +15,20 @@ pub(crate) enum Kind {
     Get,
     /// `set`.
     Set,
+}
+
+/// What a value and a line end with.
+const END: &[u8] = b"\r\n";
+
+/// Appends what a range of pieces holds that are laid end to end.
+pub(super) fn append_range(pieces: &[&[u8]], range: Range<usize>, out: &mut Vec<u8>) {
+    let mut at = 0;
+    for piece in pieces {
+        let from = range.start.clamp(at, at + piece.len()) - at;
+        let to = range.end.clamp(at, at + piece.len()) - at;
+        out.extend_from_slice(&piece[from..to.max(from)]);
+        at += piece.len();
+    }
 }
 
 /// A source of requests.
@@ -47,7 +62,7 @@ impl Requests {
     ) -> Requests {
         let mut key = Vec::new();
         keys.append(0, &mut key);
-        let get = [Self::GET, &key, b"\r\n"].concat();
+        let get = [Self::GET, &key, END].concat();
         let set_tail = format!(" 0 0 {}\r\n", values.size());
         let set = [Self::SET, &key, set_tail.as_bytes()].concat();
         let set_below = (sets.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
@@ -63,10 +78,18 @@ impl Requests {
         }
     }
 
+    /// Bytes of a request for one key.
+    #[inline]
+    pub(crate) fn len_of(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Get => self.get.len(),
+            Kind::Set => self.set.len() + self.values.size() + END.len(),
+        }
+    }
+
     /// Bytes of the longest request for one key.
     pub(crate) fn len_max(&self) -> usize {
-        let set_len = self.set.len() + self.values.size() + b"\r\n".len();
-        set_len.max(self.get.len())
+        self.len_of(Kind::Get).max(self.len_of(Kind::Set))
     }
 
     /// What the next request is and its key, or its first; none when the keys are at their end.
@@ -90,7 +113,26 @@ impl Requests {
         self.keys.rewrite(key, place);
         if kind == Kind::Set {
             out.extend_from_slice(self.values.of(key));
-            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(END);
+        }
+    }
+
+    /// Appends a part of what [`append`](Self::append) appends: so many bytes from there on.
+    pub(crate) fn append_part(
+        &mut self,
+        (kind, key): (Kind, u32),
+        range: Range<usize>,
+        out: &mut Vec<u8>,
+    ) {
+        let (line, word_len) = match kind {
+            Kind::Get => (&mut self.get, Self::GET.len()),
+            Kind::Set => (&mut self.set, Self::SET.len()),
+        };
+        self.keys
+            .rewrite(key, &mut line[word_len..][..self.keys.size()]);
+        match kind {
+            Kind::Get => append_range(&[line], range, out),
+            Kind::Set => append_range(&[line, self.values.of(key), END], range, out),
         }
     }
 }

@@ -66,6 +66,10 @@ fn echo(reply: Reply, card: &End) -> Echo {
 
 fn scene(load: &Load, seed: u64, faults: Faults) -> Scene {
     let cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
+    scene_on(cards, load, seed, faults)
+}
+
+fn scene_on(cards: [Card; 2], load: &Load, seed: u64, faults: Faults) -> Scene {
     let (link, [clients_card, echo_card]) = Link::new(seed, cards, faults);
     let clients = Clients::new(settings(load, seed), &clients_card).unwrap();
     let reply = match load.answers {
@@ -152,6 +156,81 @@ fn batches_and_replies_of_several_segments_are_put_together() {
         let stretch = scene(&load, 2, Faults::NONE).serve(Pace::Closed, 4000);
         assert_eq!(stretch.retransmitted, 0);
     }
+}
+
+/// What is longer than a window comes through, also by cards that are often full.
+#[test]
+fn long_batches_and_replies_are_put_together() {
+    let free = |last| Card::new(Mac([2, 0, 0, 0, 0, last]));
+    let full = |last| Card {
+        send_len_max: 48,
+        full: 0.05,
+        ..free(last)
+    };
+    for (depth, sets, answers) in [
+        (1, 0.0, Answers::Same),
+        (1, 1.0, Answers::Same),
+        (3, 1.0, Answers::Same),
+        (1, 1.0, Answers::Mirror),
+        (1, 0.5, Answers::Mirror),
+    ] {
+        let load = Load {
+            connections: 5,
+            depth,
+            value_size: 100_000,
+            sets,
+            answers,
+        };
+        let serve = |cards| scene_on(cards, &load, 8, Faults::NONE).serve(Pace::Closed, 300);
+        let stretch = serve([1, 2].map(free));
+        assert_eq!(stretch.retransmitted, 0, "depth {depth}, {sets} sets");
+        serve([1, 2].map(full));
+    }
+}
+
+#[test]
+fn long_batches_get_over_what_a_bad_link_does() {
+    let faults = Faults {
+        loss: 0.001,
+        duplication: 0.01,
+        reordering: 0.001,
+        reordering_us: 300,
+        corruption: 0.001,
+        delay_us: 20,
+        ..Faults::NONE
+    };
+    for seed in 0..4 {
+        let load = Load {
+            connections: 5,
+            value_size: 100_000,
+            sets: if seed % 2 == 0 { 1.0 } else { 0.0 },
+            answers: if seed < 2 {
+                Answers::Mirror
+            } else {
+                Answers::Same
+            },
+            ..SMALL
+        };
+        let stretch = scene(&load, seed, faults).serve(Pace::Closed, 100);
+        assert!(stretch.retransmitted > 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_wrong_byte_within_a_long_reply_is_noticed() {
+    let load = Load {
+        value_size: 50_000,
+        ..SMALL
+    };
+    let mut scene = scene(&load, 9, Faults::NONE);
+    let mut reply = canned_hit(8, 50_000, 1);
+    reply[40_000] = b'w';
+    scene.echo = echo(Reply::Same { lines: 1, reply }, &scene.echo_card);
+    scene.open();
+    scene.clients.begin(Pace::Closed);
+    let failure = (0..10_000).find_map(|_| scene.step().err());
+    let failure = failure.expect("an error").to_string();
+    assert!(failure.contains("wvvvv"), "{failure}");
 }
 
 #[test]

@@ -216,14 +216,11 @@ impl Clients {
             );
             let place = client * self.depth + usize::from(connection.answered);
             let ask = self.asks[place];
-            match self.dialogue.compare(ask, connection.progress, bytes)? {
-                Step::Part(progress) => {
-                    connection.progress = progress;
-                    break;
-                }
+            let progress = &mut connection.progress;
+            match self.dialogue.compare(ask, progress, bytes)? {
+                Step::Part => break,
                 Step::Reply(len, is_miss) => {
                     bytes = &bytes[len..];
-                    connection.progress = Progress::default();
                     connection.answered += 1;
                     let is_get = ask.kind() == Kind::Get;
                     self.stretch.measured.gets += u64::from(is_get);
@@ -283,6 +280,9 @@ impl Clients {
 
     #[inline]
     fn begin_batch(&mut self, nic: &mut impl Nic, client: usize, due: u64) {
+        if self.is_long {
+            return self.begin_long_batch(client, due);
+        }
         self.batch.clear();
         let mut asked = 0;
         for place in &mut self.asks[client * self.depth..][..self.depth] {
@@ -296,11 +296,10 @@ impl Clients {
         let connection = &mut self.connections[client];
         connection.due_at = due;
         connection.asked = asked;
-        connection.start = connection.end;
         let len = u32::try_from(self.batch.len()).expect("a batch is short");
         connection.end += len;
-        if connection.window < len || self.segment_len < len {
-            return self.send_batch(nic, client);
+        if connection.window < len {
+            return self.to_send.push(number(client));
         }
         // Nothing else is under way, so that all of it leaves at once.
         let numbers = self.numbers(client);
@@ -315,61 +314,94 @@ impl Clients {
         connection.told = connection.theirs;
     }
 
-    /// Sends more of what connections have begun to send; whether there was any.
+    /// Begins a batch that may be longer than a segment. It is sent when those are that were begun
+    /// before: were it to take the card's room as it comes, they might wait for ever.
+    #[inline(never)]
+    fn begin_long_batch(&mut self, client: usize, due: u64) {
+        let (mut asked, mut len) = (0, 0);
+        for place in &mut self.asks[client * self.depth..][..self.depth] {
+            let Some(ask) = self.dialogue.draw() else {
+                break;
+            };
+            *place = ask;
+            len += self.dialogue.request_len(ask);
+            asked += 1;
+        }
+        let connection = &mut self.connections[client];
+        connection.due_at = due;
+        connection.sent_at = self.now;
+        connection.asked = asked;
+        connection.end += u32::try_from(len).expect("a batch is shorter than a window");
+        self.to_send.push(number(client));
+    }
+
+    /// Sends more of what connections have begun to send, in the order in which they are listed, as
+    /// far as the card takes it; whether there was any.
     #[inline]
     fn send_listed(&mut self, nic: &mut impl Nic) -> bool {
-        let count = self.to_send.len();
-        for at in 0..count {
-            let client = self.to_send[at] as usize;
-            let connection = self.connections[client];
-            if connection.stage == Stage::Opening {
-                if !self.send_syn(nic, client) {
-                    self.to_send.push(number(client));
-                }
-            } else if connection.next < connection.end {
-                self.make_batch(client);
-                self.send_batch(nic, client);
+        let mut done = 0;
+        while let Some(&client) = self.to_send.get(done) {
+            let client = client as usize;
+            let is_all = match self.connections[client].stage {
+                Stage::Opening => self.send_syn(nic, client),
+                Stage::New | Stage::Open => self.send_batch(nic, client),
+            };
+            if !is_all {
+                break;
             }
+            done += 1;
         }
-        self.to_send.drain(..count);
-        count > 0
+        self.to_send.drain(..done);
+        done > 0
     }
 
-    /// Makes the bytes of a batch once more.
-    #[cold]
-    fn make_batch(&mut self, client: usize) {
-        self.batch.clear();
-        let asked = usize::from(self.connections[client].asked);
-        for place in 0..asked {
-            let ask = self.asks[client * self.depth + place];
-            self.dialogue.append(ask, &mut self.batch);
-        }
-    }
-
-    /// Sends of the batch what the window takes and was not sent. What finds no room in the card's
-    /// queue is listed for the next turn.
-    #[inline]
-    fn send_batch(&mut self, nic: &mut impl Nic, client: usize) {
+    /// Sends of the batch what the windows take and was not sent; false where the card takes no more.
+    #[inline(never)]
+    fn send_batch(&mut self, nic: &mut impl Nic, client: usize) -> bool {
         loop {
             let connection = &self.connections[client];
             let len = connection.sendable().min(self.segment_len);
-            if len == 0 {
-                return;
+            let is_last = connection.next + len == connection.end;
+            let is_alone = connection.acknowledged == connection.next;
+            // A segment that the windows cut short waits for them to open, where that will be told.
+            if len == 0 || len < self.segment_len && !is_last && !is_alone {
+                return true;
             }
-            let at = connection.next.since(connection.start) as usize;
-            let bytes = &self.batch[at..][..len as usize];
+            if nic.slot().is_none() {
+                return false;
+            }
+            self.make_segment(client, len as usize);
             let numbers = self.numbers(client);
-            if !self
-                .wire
-                .send(nic, &numbers, Flags::ACK.and(Flags::PSH), bytes)
-            {
-                self.to_send.push(number(client));
-                return;
+            let flags = Flags::ACK.and(Flags::PSH);
+            if !self.wire.send(nic, &numbers, flags, &self.batch) {
+                return false;
             }
             let connection = &mut self.connections[client];
             connection.next += len;
             connection.sent_at = self.now;
             connection.told = connection.theirs;
+        }
+    }
+
+    /// Makes so many bytes of a batch that are next to be sent.
+    fn make_segment(&mut self, client: usize, len: usize) {
+        let connection = &self.connections[client];
+        let asks = &self.asks[client * self.depth..][..usize::from(connection.asked)];
+        let mut unsent = connection.end.since(connection.next) as usize;
+        let mut rest: usize = asks.iter().map(|ask| self.dialogue.request_len(*ask)).sum();
+        self.batch.clear();
+        for &ask in asks {
+            let request_len = self.dialogue.request_len(ask);
+            let at = rest - unsent;
+            if at < request_len {
+                let to = request_len.min(at + len - self.batch.len());
+                self.dialogue.append_part(ask, at..to, &mut self.batch);
+                unsent -= to - at;
+            }
+            rest -= request_len;
+            if self.batch.len() == len {
+                break;
+            }
         }
     }
 
@@ -420,6 +452,7 @@ impl Clients {
             );
             connection.timeouts += 1;
             connection.next = connection.acknowledged;
+            connection.congestion = self.segment_len;
             connection.sent_at = self.now;
             // A window that stays closed is tried with a byte (RFC 9293, section 3.8.6.1).
             connection.window = connection.window.max(1);

@@ -38,9 +38,12 @@ const FRAGMENT: u16 = 0x3fff;
 /// What the options begin with where timestamps are the only one (RFC 7323, appendix A).
 const PLAIN_OPTIONS: u32 = 0x0101_080a;
 
-/// The window that clients offer, shifted by [`WINDOW_SCALE`]: more than they can be sent.
+/// The window that clients offer, shifted by [`WINDOW_SCALE`]: no less than they can be sent.
 const WINDOW: u16 = u16::MAX;
 const WINDOW_SCALE: u8 = 7;
+
+/// Bytes that this window lets a server send at once.
+pub(super) const RECEIVABLE: usize = (WINDOW as usize) << WINDOW_SCALE;
 
 /// The numbers of one segment.
 #[derive(Clone, Copy, Debug)]

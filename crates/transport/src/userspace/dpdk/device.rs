@@ -10,6 +10,7 @@ use coua_dpdk_sys as sys;
 use super::gate::{Inside, Pass};
 use super::pool::Pool;
 use super::port::PortError;
+use super::spreading::{Differing, Rules, Spreading};
 
 /// Mbufs that a thread's cache holds at most; DPDK lets it grow to one and a half of this.
 const CACHE_LEN: u32 = 256;
@@ -28,9 +29,23 @@ pub(super) struct Rooms {
     pub(super) tx_len: u16,
 }
 
+/// How a port is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) plan: sys::PortPlan,
+    pub(super) rooms: Rooms,
+    /// Its events must not meet bursts.
+    pub(super) is_gated: bool,
+    /// By which port the connections of a peer differ.
+    pub(super) differing: Differing,
+}
+
 /// A port between its start and its end. The last owner stops and closes it.
 pub(super) struct Device {
     claim: Claim,
+    spreading: Spreading,
+    /// Taken back before the port is stopped.
+    rules: Option<Rules>,
     /// For devices whose events must not meet bursts: what stopping it waits with.
     gate: Option<Pass>,
     /// Freed after the port is closed: until then the card has mbufs of theirs.
@@ -61,10 +76,14 @@ impl Device {
         port: u16,
         name: &str,
         facts: &sys::PortFacts,
-        mut plan: sys::PortPlan,
-        rooms: Rooms,
-        is_gated: bool,
+        start: Start,
     ) -> Result<(Arc<Device>, Vec<Pair>), PortError> {
+        let Start {
+            mut plan,
+            rooms,
+            is_gated,
+            differing,
+        } = start;
         let claim = Claim::take(port).ok_or_else(|| PortError::InUse {
             port: name.to_owned(),
         })?;
@@ -75,6 +94,8 @@ impl Device {
         };
         let mut device = Device {
             claim,
+            spreading: Spreading::OneQueue,
+            rules: None,
             gate: None,
             pools: Vec::new(),
         };
@@ -119,6 +140,8 @@ impl Device {
         check(sys::coua_port_start(port)).map_err(|source| refused("to start", source))?;
         // Devices without filters take every frame anyway.
         let _ = sys::coua_port_receive_groups(port);
+        // Some drivers take rules on a started port only; nobody receives from it yet.
+        (device.spreading, device.rules) = Spreading::settle(port, facts, plan.queues, differing);
 
         let device = Arc::new(device);
         let mut passes = passes.into_iter();
@@ -134,10 +157,16 @@ impl Device {
     pub(super) fn port(&self) -> u16 {
         self.claim.port
     }
+
+    /// How what comes is spread over its queues.
+    pub(super) fn spreading(&self) -> Spreading {
+        self.spreading
+    }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
+        self.rules = None;
         let _inside = self.gate.as_ref().map(Pass::wait);
         // A port that is not started is refused, and stays stopped.
         // SAFETY: the pairs keep the device alive, so none is left and no burst runs.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use coua_dpdk_sys::{self as sys, rx_offload, tx_offload};
 use coua_tcp::nic::{Features, LINK_HEADER_LEN, Mac};
 
-use super::device::{Device, Rooms};
+use super::device::{Device, Rooms, Start};
 use super::eal::Eal;
 use super::queue::{Manner, Queue};
+use super::spreading::{Differing, Spreading};
 
 /// Frames of a ring that are asked for; the card may have more or less.
 const DESCRIPTORS: u16 = 1024;
@@ -46,6 +47,9 @@ pub struct PortOptions {
     pub offloads: bool,
     /// Have queues interrupt where the device can, for workers that sleep.
     pub interrupts: bool,
+    /// Connections are opened from here rather than taken. It matters where flow rules must spread
+    /// what comes.
+    pub connects: bool,
 }
 
 /// An open port. It is closed when it and all its queues are dropped.
@@ -55,19 +59,6 @@ pub struct Port {
     driver: String,
     features: Features,
     spreading: Spreading,
-}
-
-/// How the frames that come find one of several queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spreading {
-    /// There is one queue.
-    OneQueue,
-    /// By a hash of addresses and ports that is the same for both directions of a connection.
-    Symmetric,
-    /// By a hash of addresses and ports with the card's own key.
-    OwnKey,
-    /// The device cannot: the peer's queue decides.
-    ByPeer,
 }
 
 /// Whether frames can pass.
@@ -214,8 +205,17 @@ impl Port {
             wants_interrupts: u8::from(options.interrupts),
             reserved: [0; 5],
         };
-        let is_gated = driver == GATED_DRIVER;
-        let (device, pairs) = Device::start(port, &name, &facts, plan, rooms, is_gated)?;
+        let manner = Start {
+            plan,
+            rooms,
+            is_gated: driver == GATED_DRIVER,
+            differing: match options.connects {
+                true => Differing::Own,
+                false => Differing::Theirs,
+            },
+        };
+        let (device, pairs) = Device::start(port, &name, &facts, manner)?;
+        let spreading = device.spreading();
         let features = Features {
             mac: Mac(facts.mac),
             mtu,
@@ -235,15 +235,6 @@ impl Port {
         };
         let queues = pairs.into_iter().map(|pair| Queue::new(pair, manner));
         let queues = queues.collect();
-        let spreading = if options.queues == 1 {
-            Spreading::OneQueue
-        } else if !has_rss {
-            Spreading::ByPeer
-        } else if sys::coua_port_has_symmetric_key(port) == 1 {
-            Spreading::Symmetric
-        } else {
-            Spreading::OwnKey
-        };
         let port = Port {
             device,
             name,

@@ -18,6 +18,9 @@ use super::mailbox::{Link, Mailbox};
 /// millisecond where nothing comes.
 const RECEIVES_PER_LOOK: u32 = 4096;
 
+/// Bursts that a peer is given at most before it is looked whether it wants to be woken for them.
+pub(super) const BURSTS_PER_WAKING: u8 = 4;
+
 /// How long after events were asked for the ring is looked at once more.
 const SECOND_LOOK: Timespec = Timespec {
     tv_sec: 0,
@@ -56,6 +59,12 @@ pub struct QueueCounters {
 /// peer's store may take a while to leave its core, and peers do not wait for that, this driver
 /// included. So the descriptor becomes readable once more after a millisecond, by when any store has
 /// come over, with events asked for all the while; they are until a frame has come.
+///
+/// # Waking the peer
+/// Whether the peer wants events stands in a line that the peer writes all the time while it is awake,
+/// so that looking means to wait for the other core. While frames come the peer is awake, likely:
+/// then this looks only after every fourth burst, otherwise at the first `receive` that finds nothing,
+/// and in [`MemifNic::arm`]. Whoever sends must so go on to call one of both.
 pub struct MemifNic {
     link: Option<Link>,
     received: Frames,
@@ -63,6 +72,8 @@ pub struct MemifNic {
     is_open: bool,
     /// Frames of the last receive, until their replies' room has been asked for.
     replies: usize,
+    /// Bursts that the peer has been given since it was last looked whether it wants to be woken.
+    untold: u8,
     /// The peer has been asked for events.
     asks_for_events: bool,
     receives_left: u32,
@@ -103,6 +114,7 @@ impl MemifNic {
             pending: Frames::new(frame_len),
             is_open: false,
             replies: 0,
+            untold: 0,
             asks_for_events: false,
             receives_left: 0,
             features,
@@ -127,6 +139,7 @@ impl MemifNic {
 
     /// Has the descriptor become readable when a frame comes, or has come.
     pub fn arm(&mut self) {
+        self.wake_peer();
         let Some(link) = &self.link else { return };
         if !self.asks_for_events {
             self.asks_for_events = true;
@@ -192,17 +205,31 @@ impl MemifNic {
     fn send_pending(&mut self) {
         match &mut self.link {
             Some(link) => {
-                let (given, wants_event) = link.producer.send(&self.pending);
+                let given = link.producer.send(&self.pending);
                 self.counters.sent += given.sent;
                 self.counters.sent_unfit += given.unfit;
-                if wants_event {
-                    link.departure.ring();
-                    self.counters.events += 1;
-                }
+                self.untold += u8::from(given.sent > 0);
             }
             None => self.counters.without_link += self.pending.len() as u64,
         }
         self.pending.clear();
+        if self.untold >= BURSTS_PER_WAKING {
+            self.wake_peer();
+        }
+    }
+
+    /// Wakes the peer, if it wants that for what it has been given.
+    #[inline]
+    fn wake_peer(&mut self) {
+        if std::mem::take(&mut self.untold) == 0 {
+            return;
+        }
+        if let Some(link) = &self.link
+            && link.producer.wants_event()
+        {
+            link.departure.ring();
+            self.counters.events += 1;
+        }
     }
 
     /// Whether a slot can be opened.
@@ -263,6 +290,8 @@ impl Nic for MemifNic {
                 self.asks_for_events = false;
                 link.consumer.ask_for_events(false);
             }
+        } else {
+            self.wake_peer();
         }
         count
     }

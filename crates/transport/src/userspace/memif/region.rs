@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use coua_prefetch::{prefetch_at, prefetch_write_at};
+use coua_cpu::{prefetch_at, prefetch_write_at};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };

@@ -34,7 +34,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use coua_prefetch::{prefetch, prefetch_for_write};
+use coua_cpu::{prefetch, prefetch_for_write};
 
 use super::Role;
 use super::region::Memory;
@@ -188,12 +188,6 @@ impl Ring {
         prefetch_for_write(self.own());
     }
 
-    /// Asks for the line that says whether events are wanted.
-    #[inline]
-    pub(super) fn prefetch_flags(&self) {
-        prefetch(&self.words().flags);
-    }
-
     /// Asks for the lines of `count` entries from number `first` on.
     #[inline]
     pub(super) fn prefetch(&self, first: u16, count: u16, for_write: bool) {
@@ -246,6 +240,7 @@ impl Ring {
     /// There is no fence between the index that was published before and this: it would wait for
     /// all lines of the burst to come over from the other core. So the flag may be one of before
     /// the consumer looked at the ring for the last time; [`super::nic`] says who sees to that.
+    /// The flag's line is the one that the consumer hands entries back by, so this waits for it.
     #[inline]
     pub(super) fn wants_event(&self) -> bool {
         std::sync::atomic::compiler_fence(Ordering::SeqCst);

@@ -90,7 +90,6 @@ impl Producer {
     #[inline]
     pub(super) fn look_ahead(&self) {
         self.ring.prefetch_own_index();
-        self.ring.prefetch_flags();
         let mut number = self.next;
         while number != self.ahead {
             if let Some((_, room)) = self.room(number) {
@@ -121,10 +120,9 @@ impl Producer {
         }
     }
 
-    /// Copies frames to where the peer finds them, and says so by one store. Whether the peer wants an
-    /// event is the last of the result.
+    /// Copies frames to where the peer finds them, and says so by one store.
     #[inline]
-    pub(super) fn send(&mut self, frames: &Frames) -> (Given, bool) {
+    pub(super) fn send(&mut self, frames: &Frames) -> Given {
         let mut given = Given::default();
         let mut number = self.next;
         for frame in frames.iter() {
@@ -136,12 +134,17 @@ impl Producer {
                 None => given.unfit += 1,
             }
         }
-        if number == self.next {
-            return (given, false);
+        if number != self.next {
+            self.next = number;
+            self.ring.publish(number);
         }
-        self.next = number;
-        self.ring.publish(number);
-        (given, self.ring.wants_event())
+        given
+    }
+
+    /// Whether the peer wants an event for what it has been given.
+    #[inline]
+    pub(super) fn wants_event(&self) -> bool {
+        self.ring.wants_event()
     }
 
     /// Copies a frame into the entries from `number` on, as many as it takes. The next one; `None` where

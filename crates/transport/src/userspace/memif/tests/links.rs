@@ -15,6 +15,7 @@ use super::super::channel::{Channel, Heard};
 use super::super::layout::Layout;
 use super::super::mailbox::Event;
 use super::super::message::{AddRing, Init, Message};
+use super::super::nic::BURSTS_PER_WAKING;
 use super::super::{MemifNic, News, OpenError, Options, Role, open};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -296,6 +297,7 @@ fn a_frame_ends_a_sleep() {
             if !is_late {
                 send(from, 1, 60);
                 from.flush();
+                assert_eq!(from.receive(), 0);
             }
             to.arm();
             let is_early = wait(to, Duration::ZERO);
@@ -303,6 +305,7 @@ fn a_frame_ends_a_sleep() {
             if is_late {
                 send(from, 1, 60);
                 from.flush();
+                assert_eq!(from.receive(), 0);
             }
             let begun = Instant::now();
             while to.receive() == 0 {
@@ -316,6 +319,35 @@ fn a_frame_ends_a_sleep() {
         }
         assert!(from.counters().events >= 2);
         std::mem::swap(&mut server, &mut client);
+    }
+}
+
+/// Who sends wakes its peer when it finds nothing to do, when it is about to sleep itself, and after a
+/// few bursts in any case.
+#[test]
+fn a_sleeping_peer_is_woken_however_its_waker_goes_on() {
+    let ways: [fn(&mut MemifNic); 3] = [
+        |from| assert_eq!(from.receive(), 0),
+        MemifNic::arm,
+        |from| {
+            for _ in 1..BURSTS_PER_WAKING {
+                assert_eq!(from.counters().events, 0, "that can wait");
+                send(from, 1, 60);
+                from.flush();
+            }
+        },
+    ];
+    for goes_on in ways {
+        let meeting = Meeting::new();
+        let (mut server, mut client) = (meeting.open(Role::Server), meeting.open(Role::Client));
+        meet(&mut server, &mut client);
+        let (from, to) = (&mut server.nics[0], &mut client.nics[0]);
+        to.arm();
+        send(from, 1, 60);
+        from.flush();
+        goes_on(from);
+        assert_eq!(from.counters().events, 1);
+        assert!(wait(to, PATIENCE), "nobody wakes it");
     }
 }
 

@@ -91,7 +91,7 @@ fn frames_come_over_in_order_and_unchanged() {
             for number in 0..count {
                 producer.expect(number, frame(sent + number).len());
             }
-            let (given, _) = producer.send(&pending(sent..sent + count));
+            let given = producer.send(&pending(sent..sent + count));
             assert_eq!((given.sent, given.unfit), (count as u64, 0));
             sent += count;
             received.clear();
@@ -117,7 +117,7 @@ fn a_full_ring_has_room_when_the_consumer_has_read() {
         }
         assert_eq!(producer.has_room(0), Ok(false));
         // What does not fit is not lost silently.
-        let (given, _) = producer.send(&pending(0..1));
+        let given = producer.send(&pending(0..1));
         assert_eq!((given.sent, given.unfit), (0, 1));
         let mut received = frames();
         assert!(consumer.receive(&mut received).is_ok());
@@ -237,7 +237,7 @@ fn a_peer_may_write_whatever_it_likes() {
                 if producer.has_room(3) == Ok(true) {
                     producer.ask_ahead(3);
                     producer.look_ahead();
-                    let (given, _) = producer.send(&pending(0..4));
+                    let given = producer.send(&pending(0..4));
                     assert_eq!(given.sent + given.unfit, 4);
                 }
             }
@@ -257,7 +257,7 @@ fn frames_go_into_several_short_buffers() {
     let numbers = (0..).filter(|number| number * 37 % (FRAME_LEN - 13) == longest);
     let numbers: Vec<usize> = numbers.take(3).collect();
     assert_eq!(producer.has_room(2), Ok(true));
-    let (given, _) = producer.send(&pending(numbers.iter().copied()));
+    let given = producer.send(&pending(numbers.iter().copied()));
     assert_eq!((given.sent, given.unfit), (3, 0));
     let mut received = frames();
     assert!(consumer.receive(&mut received).is_ok());
@@ -267,7 +267,7 @@ fn frames_go_into_several_short_buffers() {
         for number in 0..len {
             ring.write(number, false, wrong.0, wrong.1);
         }
-        let (given, _) = producer.send(&pending(0..2));
+        let given = producer.send(&pending(0..2));
         assert_eq!((given.sent, given.unfit), (0, 2), "{wrong:?}");
     }
 }
@@ -279,7 +279,8 @@ fn events_are_wanted_where_they_were_asked_for() {
         let (mut producer, consumer) = scene.ends(to_server);
         let mut send = || {
             assert_eq!(producer.has_room(0), Ok(true));
-            producer.send(&pending(0..1)).1
+            producer.send(&pending(0..1));
+            producer.wants_event()
         };
         assert!(!send(), "nobody sleeps at first");
         consumer.ask_for_events(true);

@@ -27,12 +27,12 @@ macro_rules! hint {
         // SAFETY: prefetching reads nothing and faults on no address. PREFETCHW is a no-op where the
         // processor lacks it.
         unsafe {
-            std::arch::asm!($x86, in(reg) address, options(nostack, nomem, preserves_flags));
+            core::arch::asm!($x86, in(reg) address, options(nostack, nomem, preserves_flags));
         }
         #[cfg(all(target_arch = "aarch64", not(miri)))]
         // SAFETY: prefetching reads nothing and faults on no address.
         unsafe {
-            std::arch::asm!($aarch64, in(reg) address, options(nostack, nomem, preserves_flags));
+            core::arch::asm!($aarch64, in(reg) address, options(nostack, nomem, preserves_flags));
         }
         #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
         let _ = address;
@@ -42,13 +42,13 @@ macro_rules! hint {
 /// Asks for the line in which `target` begins.
 #[inline(always)]
 pub fn prefetch<T>(target: &T) {
-    prefetch_at(std::ptr::from_ref(target).cast());
+    prefetch_at(core::ptr::from_ref(target).cast());
 }
 
 /// As [`prefetch`], for writing.
 #[inline(always)]
 pub fn prefetch_for_write<T>(target: &T) {
-    prefetch_write_at(std::ptr::from_ref(target).cast());
+    prefetch_write_at(core::ptr::from_ref(target).cast());
 }
 
 /// As [`prefetch`], by address. Any address will do.
@@ -63,10 +63,13 @@ pub fn prefetch_write_at(address: *const u8) {
     hint!(address, "prefetchw [{}]", "prfm pstl1keep, [{}]");
 }
 
-/// As [`prefetch_at`], for so many lines from the address on.
+/// As [`prefetch_at`], for so many lines from the address on, the first in any case. Between one and
+/// two there is no branch: items are mostly so long, and which it is nothing foretells.
 #[inline(always)]
 pub fn prefetch_lines(address: *const u8, lines: usize) {
-    for line in 0..lines {
+    prefetch_at(address);
+    prefetch_at(address.wrapping_add(usize::from(lines > 1) * LINE_LEN));
+    for line in 2..lines {
         prefetch_at(address.wrapping_add(line * LINE_LEN));
     }
 }
