@@ -8,6 +8,7 @@
 
 mod bench;
 mod commands;
+mod package;
 mod release;
 mod server;
 mod setup;
@@ -36,6 +37,8 @@ enum Chore {
     Tidy,
     /// Builds the programs as they are shipped: faster, compiled with a profile of a training
     Release(release::Flags),
+    /// Builds Debian packages of the server
+    Package(package::Flags),
     /// Runs a benchmark of crates/bench and passes it the rest of the line
     Bench(bench::Flags),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Chore::Test(flags) => test::run(&flags),
         Chore::Tidy => tidy::run(),
         Chore::Release(flags) => release::run(&flags),
+        Chore::Package(flags) => package::run(&flags).map(|_| ()),
         Chore::Bench(flags) => bench::run(&flags),
     };
     match result {

@@ -15,6 +15,9 @@ use clap::Args;
 use crate::commands::{cargo, program, read, run as run_command, succeeds, target};
 use crate::server::{Server, free_port};
 
+/// Seconds of each load of the training, unless a flag says otherwise.
+const SECONDS: f64 = 1.0;
+
 /// How to build
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -22,8 +25,18 @@ pub(crate) struct Flags {
     #[arg(long)]
     features: Option<String>,
     /// Seconds of each load of the training
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = SECONDS)]
     seconds: f64,
+}
+
+impl Flags {
+    /// A training as long as it is without flags, of programs with a feature or without.
+    pub(crate) fn of_feature(feature: Option<&str>) -> Self {
+        Self {
+            features: feature.map(str::to_owned),
+            seconds: SECONDS,
+        }
+    }
 }
 
 /// Where the programs lie.

@@ -1,7 +1,7 @@
 //! `cargo xtask setup`: installs what the tests need and is not there.
 
 mod clients;
-mod packages;
+pub(crate) mod packages;
 
 use std::env;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(crate) struct Tools {
 /// # Errors
 /// One sentence for the person who must install by hand, when this process may not.
 pub(crate) fn run() -> Result<Tools> {
-    packages::install()?;
+    packages::install(packages::OF_TESTS)?;
     Ok(Tools {
         python: clients::python()?,
         jars: clients::jars()?,

@@ -4,10 +4,12 @@ mod capabilities;
 mod clients;
 mod deep;
 mod lab;
+mod package;
 mod proxies;
 mod site;
 mod steps;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ use steps::STEPS;
 /// What to test
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer, virtual machines, licences of dependencies
+    /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer, virtual machines, Debian packages, licences of dependencies
     #[arg(long)]
     all: bool,
     /// Only the step of this name, or those whose name contains it; where there is none, only the tests whose name does
@@ -47,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) tools: setup::Tools,
     /// Where servers run.
     pub(crate) site: Arc<Site>,
+    /// A coua other than the usual one.
+    pub(crate) coua: Option<PathBuf>,
 }
 
 /// One line of the table.
@@ -83,6 +87,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
         test_filter,
         tools,
         site: Arc::new(Site::Loopback),
+        coua: None,
     };
 
     let mut rows = vec![Row {
@@ -122,7 +127,7 @@ fn is_wanted(step: &Step, flags: &Flags) -> bool {
 
 fn conclude(rows: &[Row], total: Duration) -> Result<()> {
     let (mut passed, mut failed, mut left_out) = (0, 0, 0);
-    println!("\n{:<20} {:>8}  result", "step", "time");
+    println!("\n{:<22} {:>8}  result", "step", "time");
     for row in rows {
         let result = match &row.result {
             Ok(Outcome::Passed) => {
@@ -141,9 +146,9 @@ fn conclude(rows: &[Row], total: Duration) -> Result<()> {
                 )
             }
         };
-        println!("{:<20} {:>8}  {result}", row.name, shown(row.seconds));
+        println!("{:<22} {:>8}  {result}", row.name, shown(row.seconds));
     }
-    println!("{:<20} {:>8}\n", "all", shown(total));
+    println!("{:<22} {:>8}\n", "all", shown(total));
     println!("{passed} passed, {failed} failed, {left_out} skipped");
     if failed > 0 {
         bail!("{failed} of {} steps failed", rows.len());

@@ -22,6 +22,9 @@ pub(super) struct Flags {
     /// Only these tables, by name; the others stay as they are
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// A folder of recorded traces, whose misses are counted too
+    #[arg(long, value_name = "FOLDER")]
+    traces: Option<PathBuf>,
     /// Short measurements, to see that everything runs: into target/performance.md
     #[arg(long)]
     quick: bool,
@@ -68,9 +71,20 @@ const SECTIONS: &[Section] = &[
                 request at a time each, 20 x and 85 % of the bare service at 32, 90 x with eight requests \
                 ahead, 25 x for sets.",
         what: What::Net,
-        words: "--cases get64,get32,deep64,get256,get256-10m,get4096,get65536,zipf64,set64,set64-5,set64-v1000,full-set64 \
+        words: "--cases get64,get32,deep64,get256,get256-10m,get4096,get65536,get64-v100k,zipf64,set64,set64-5,\
+                set64-v1000,set64-v100k,full-set64 \
                 --rounds 3 --seconds 0.6",
         quick: "--cases get64 --rounds 1 --seconds 0.1",
+    },
+    Section {
+        name: "gain",
+        title: "Where the gain comes from",
+        about: "One worker and 64 connections with one request at a time each: a bare ping-pong of 16 bytes and \
+                GETs of 8-byte values, each on Linux and on coua's stack over memif, in turns. Beside them what \
+                is published of mimicached, from machines with cards of 100 Gb/s.",
+        what: What::Figure,
+        words: "gain --repetitions 5 --seconds 0.6",
+        quick: "gain --repetitions 1 --seconds 0.1",
     },
     Section {
         name: "latency",
@@ -88,7 +102,7 @@ const SECTIONS: &[Section] = &[
                 turns frames round without a stack; the aim is to be within 10 % of it. The load is on \
                 AF_XDP too.",
         what: What::Xdp,
-        words: "--rounds 3 --seconds 1",
+        words: "--rounds 9 --seconds 0.7",
         quick: "--rounds 1 --seconds 0.2",
     },
     Section {
@@ -106,7 +120,8 @@ const SECTIONS: &[Section] = &[
     Section {
         name: "large-sets",
         title: "SETs of 100 KB",
-        about: "Eight connections over such a cable.",
+        about: "Eight connections over such a cable. Over memif, without the kernel's copies, 64 connections \
+                are `set64-v100k` of the table on coua's own TCP stack.",
         what: What::Compare,
         words: "memcached coua 'coua --net xdp' --veth --connections 8 --threads 1 --keys 1000 \
                 --value-size 100000 --mix set=1 --repetitions 3 --seconds 1",
@@ -131,7 +146,7 @@ const SECTIONS: &[Section] = &[
                 the workers share can hold them back. The aims: 1.9 x one worker for gets, 1.7 x with 5 % \
                 sets, UDP no slower than TCP for gets and sets.",
         what: What::Workers,
-        words: "--over tcp,udp --sets 0,0.05,1 --rounds 3 --seconds 0.7",
+        words: "--over tcp,udp --sets 0,0.05,1 --rounds 5 --seconds 0.7",
         quick: "--over tcp,udp --rounds 1 --seconds 0.1 --keys 1000 --memory 64",
     },
     Section {
@@ -160,7 +175,7 @@ const SECTIONS: &[Section] = &[
         about: "In process, beside a map under a lock, dashmap and segcache. The aim: 7 x segcache for GETs \
                 in bursts of 32.",
         what: What::Store,
-        words: "--keys 1000,1000000 --key-sizes 32 --value-sizes 8 --rounds 3 --seconds 0.3",
+        words: "--keys 1000,6800000 --key-sizes 32 --value-sizes 8 --rounds 3 --seconds 0.3",
         quick: "--keys 1000 --key-sizes 32 --value-sizes 8 --rounds 1 --seconds 0.05",
     },
     Section {
@@ -170,6 +185,17 @@ const SECTIONS: &[Section] = &[
         what: What::Memory,
         words: "--steps 1 --overwrites 1",
         quick: "--steps 1 --overwrites 0 --memory 64 --value-sizes 100 --no-memcached",
+    },
+    Section {
+        name: "hits",
+        title: "Misses",
+        about: "How many fewer requests miss than under LRU, in memory for 10 % of the keys, beside S3-FIFO and \
+                memcached. The mean of the reductions is under each table. Recorded traces are replayed with \
+                `cargo xtask bench all --traces FOLDER`; more sizes are in \
+                [crates/bench/results/hits.md](../crates/bench/results/hits.md).",
+        what: What::Hits,
+        words: "--percents 10 --synthetic --keys 200000 --requests 2000000",
+        quick: "--percents 10 --synthetic --only drift --keys 20000 --requests 100000 --no-memcached",
     },
 ];
 
@@ -201,7 +227,7 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
             parts.push((section, kept()));
             continue;
         }
-        match measure(section, (programs, are_shipped), flags.quick) {
+        match measure(section, (programs, are_shipped), &flags, &path) {
             Ok(part) => parts.push((section, Some(part))),
             Err(error) => {
                 println!("{}: {error:#}", section.name);
@@ -224,9 +250,10 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
 fn measure(
     section: &Section,
     (programs, are_shipped): (&Path, bool),
-    quick: bool,
+    flags: &Flags,
+    document: &Path,
 ) -> Result<String> {
-    let words = match quick {
+    let words = match flags.quick {
         true => section.quick,
         false => section.words,
     };
@@ -238,16 +265,22 @@ fn measure(
         .arg(bench)
         .args(shlex::split(words).context("words with an open quote")?)
         .stderr(Stdio::inherit());
+    let mut words = words.to_owned();
+    if let (What::Hits, Some(folder)) = (section.what, &flags.traces) {
+        command.arg("--traces").arg(std::path::absolute(folder)?);
+        words.push_str(" --traces FOLDER");
+    }
+    if section.what == What::Figure {
+        command.arg("--out").arg(figures(document));
+    }
     let began = Instant::now();
     let output = command.output().context("coua-bench cannot be run")?;
     ensure!(output.status.success(), "{bench}: {}", output.status);
     let table = String::from_utf8(output.stdout).context("a table is text")?;
-    // Where programs lie is this machine's affair.
-    let lines: Vec<&str> = table
-        .lines()
-        .filter(|line| !line.contains(", `/"))
-        .collect();
-    let table = lines.join("\n");
+    let table = match section.what {
+        What::Figure => shown(section.title, &table),
+        _ => told(&table),
+    };
     let dashes = if words.is_empty() { "" } else { " -- " };
     let shipped = if are_shipped { "--shipped " } else { "" };
     Ok(format!(
@@ -256,6 +289,34 @@ fn measure(
         machine()?,
         table.trim_end(),
     ))
+}
+
+/// What a program prints, as a part of the document.
+fn told(table: &str) -> String {
+    // Where programs lie is this machine's affair.
+    let lines = table.lines().filter(|line| !line.contains(", `/"));
+    let lines = lines.map(|line| match line.starts_with("## ") {
+        true => format!("#{line}"),
+        false => line.to_owned(),
+    });
+    lines.collect::<Vec<String>>().join("\n")
+}
+
+/// The folder of figures, which stands beside the document.
+fn figures(document: &Path) -> PathBuf {
+    document.with_file_name("figures")
+}
+
+/// The files of a figure, one a line, as the document shows them: the picture, and a link to its values.
+fn shown(title: &str, files: &str) -> String {
+    let names = files
+        .lines()
+        .filter_map(|line| Path::new(line).file_name()?.to_str());
+    let links = names.map(|name| match name.ends_with(".svg") {
+        true => format!("![{title}](figures/{name})"),
+        false => format!("[Its values](figures/{name})"),
+    });
+    links.collect::<Vec<String>>().join("\n\n")
 }
 
 /// The machine, the commit and the day, in one line.
@@ -325,6 +386,26 @@ fn between<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_figure_is_shown_from_the_folder_beside_the_document() {
+        assert_eq!(
+            shown(
+                "Gain",
+                "/a/docs/figures/gain.csv\n/a/docs/figures/gain.svg\n"
+            ),
+            "[Its values](figures/gain.csv)\n\n![Gain](figures/gain.svg)"
+        );
+        assert_eq!(figures(Path::new("docs/p.md")), Path::new("docs/figures"));
+    }
+
+    #[test]
+    fn headings_are_below_the_sections() {
+        assert_eq!(
+            told("a\n## Traces\n| coua, `/x/coua` |\nb"),
+            "a\n### Traces\nb"
+        );
+    }
 
     #[test]
     fn a_table_is_found_between_its_marks() {

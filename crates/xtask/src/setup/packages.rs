@@ -1,11 +1,14 @@
-//! Debian's packages: what the tests run that is not of this repository.
+//! Debian's packages: what the tests and other chores run that is not of this repository.
 
 use anyhow::{Context, Result, bail};
 
 use crate::commands::{is_installed, program, read, run, succeeds};
 
 /// What shows that a package is there, and its name. One word is a program; more are a command that succeeds.
-const PACKAGES: &[(&[&str], &str)] = &[
+pub(crate) type Package = (&'static [&'static str], &'static str);
+
+/// What every run of the tests takes.
+pub(crate) const OF_TESTS: &[Package] = &[
     (&["cc"], "build-essential"),
     (&["python3", "-c", "import venv, ensurepip"], "python3-venv"),
     (&["memccapable"], "libmemcached-tools"),
@@ -35,8 +38,8 @@ const PACKAGES: &[(&[&str], &str)] = &[
 ///
 /// # Errors
 /// One sentence with the command for the person who may run it.
-pub(super) fn install() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+pub(crate) fn install(packages: &[Package]) -> Result<()> {
+    let missing: Vec<&str> = packages
         .iter()
         .filter(|(sign, _)| !is_there(sign))
         .map(|(_, package)| *package)
@@ -50,7 +53,7 @@ pub(super) fn install() -> Result<()> {
     );
     if !is_installed("apt-get") {
         bail!(
-            "this machine has no apt-get; the tests need {}",
+            "this machine has no apt-get; there must be {}",
             missing.join(", ")
         );
     }
@@ -59,7 +62,7 @@ pub(super) fn install() -> Result<()> {
     } else if succeeds(program("sudo").args(["-n", "true"])) {
         &["sudo", "-n"]
     } else {
-        bail!("the tests need packages that only root may install: run `sudo {by_hand}`");
+        bail!("packages are missing that only root may install: run `sudo {by_hand}`");
     };
     let apt = |words: &[&str]| {
         let all: Vec<&str> = [

@@ -21,7 +21,7 @@ type Capability = (String, bool);
 
 /// All of its tests, on both servers at the same time: a test that fails waits seconds for an answer.
 pub(crate) fn memccapable(context: &Context) -> Result<Outcome> {
-    let path = coua()?;
+    let path = coua(context)?;
     let (ours, theirs) = thread::scope(|scope| {
         let ours = scope.spawn(|| capabilities(&context.site, &path));
         let theirs = capabilities(&Site::Loopback, &context.tools.memcached);

@@ -5,17 +5,18 @@
 //! and ends with another status than 0 at the first surprise.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use super::capabilities::memccapable;
 use super::site::{Cable, Site};
 use super::{Context, Outcome};
-use crate::commands::{cargo, is_installed, program, root, run, run_within, target};
+use crate::commands::{cargo, is_installed, program, root, run, run_within, succeeds, target};
 
 /// What every server of these tests is started with.
 pub(super) const FLAGS: &[&str] = &["-m", "256", "-t", "2"];
@@ -121,50 +122,89 @@ pub(crate) fn libmemcached_tools(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || script("bash", "libmemcached/tools.sh"))
 }
 
-/// The clients of the most languages, on the kernel's TCP, with servers on a TCP/IP stack of their own: on AF_XDP, and
-/// one of them on a packet socket.
+/// A client's step, in the order of [`EVERYWHERE`].
+type Client = fn(&Context) -> Result<Outcome>;
+
+/// The clients of the most languages.
+const EVERYWHERE: &[(&str, Client)] = &[
+    ("pymemcache", pymemcache),
+    ("pylibmc", pylibmc),
+    ("gomemcache", gomemcache),
+    ("dalli", dalli),
+    ("spymemcached", spymemcached),
+    ("memccapable", memccapable),
+];
+
+/// They, on the kernel's TCP, with servers on a TCP/IP stack of their own: on AF_XDP, and one of them on a packet
+/// socket.
 pub(crate) fn userspace_clients(context: &Context) -> Result<Outcome> {
-    type Client = fn(&Context) -> Result<Outcome>;
-    const ALL: &[(&str, Client)] = &[
-        ("pymemcache", pymemcache),
-        ("pylibmc", pylibmc),
-        ("gomemcache", gomemcache),
-        ("dalli", dalli),
-        ("spymemcached", spymemcached),
-        ("memccapable", memccapable),
-    ];
-    if !Cable::can_be_laid() {
-        return Ok(Outcome::LeftOut(
-            "network namespaces need root, or CAP_NET_ADMIN and CAP_SYS_ADMIN, and the programs ip and ethtool".to_owned(),
-        ));
+    if let Some(why) = missing_for_cables() {
+        return Ok(Outcome::LeftOut(why));
     }
+    let mut failures = over_cable(context, "xdp", EVERYWHERE)?;
+    failures.extend(over_cable(context, "packet", &EVERYWHERE[..1])?);
+    conclude(&failures)
+}
+
+/// They all, with servers on DPDK, whose device is a packet socket.
+pub(crate) fn userspace_clients_dpdk(context: &Context) -> Result<Outcome> {
+    if let Some(why) = missing_for_cables() {
+        return Ok(Outcome::LeftOut(why));
+    }
+    let path = match coua_with_dpdk()? {
+        Ok(path) => path,
+        Err(why) => return Ok(Outcome::LeftOut(why)),
+    };
+    let context = Context {
+        coua: Some(path),
+        ..context.clone()
+    };
+    conclude(&over_cable(&context, "dpdk", EVERYWHERE)?)
+}
+
+/// What this machine lacks for a cable between two namespaces, if anything.
+fn missing_for_cables() -> Option<String> {
+    let needs = "network namespaces need root, or CAP_NET_ADMIN and CAP_SYS_ADMIN, and the programs ip and ethtool";
+    (!Cable::can_be_laid()).then(|| needs.to_owned())
+}
+
+/// Runs clients at one end of a cable with servers at the other, and names those that fail; one does not hide the next.
+fn over_cable(
+    context: &Context,
+    driver: &'static str,
+    clients: &[(&str, Client)],
+) -> Result<Vec<String>> {
+    let context = Context {
+        site: Arc::new(Site::Cable(Cable::lay(driver)?)),
+        test_filter: None,
+        ..context.clone()
+    };
     let mut failures = Vec::new();
-    for (driver, clients) in [("xdp", ALL), ("packet", &ALL[..1])] {
-        let context = Context {
-            site: Arc::new(Site::Cable(Cable::lay(driver)?)),
-            test_filter: None,
-            ..context.clone()
-        };
-        for (name, client) in clients {
-            match client(&context) {
-                Ok(Outcome::Passed) => {}
-                Ok(Outcome::LeftOut(why)) => println!("  {name} is left out: {why}"),
-                Err(error) => {
-                    println!("  {name} on {driver}: {error:#}");
-                    failures.push(format!("{name} on {driver}"));
-                }
+    for (name, client) in clients {
+        match client(&context) {
+            Ok(Outcome::Passed) => {}
+            Ok(Outcome::LeftOut(why)) => println!("  {name} is left out: {why}"),
+            Err(error) => {
+                println!("  {name} on {driver}: {error:#}");
+                failures.push(format!("{name} on {driver}"));
             }
         }
     }
-    if failures.is_empty() {
-        return Ok(Outcome::Passed);
-    }
-    bail!("it fails with {}", failures.join(" and "));
+    Ok(failures)
+}
+
+fn conclude(failures: &[String]) -> Result<Outcome> {
+    ensure!(
+        failures.is_empty(),
+        "it fails with {}",
+        failures.join(" and ")
+    );
+    Ok(Outcome::Passed)
 }
 
 /// Runs the client once in each dialect, against a fresh server; one that fails does not hide the next.
 fn in_each(context: &Context, dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
-    let path = coua()?;
+    let path = coua(context)?;
     let mut failures = Vec::new();
     for dialect in dialects {
         let server = context.site.start(&path, FLAGS)?;
@@ -203,11 +243,42 @@ fn script(interpreter: &str, path: &str) -> Command {
     command
 }
 
-/// Builds the program that is shipped, which is cheap when it is there; `COUA_BIN` names another in its place.
-pub(super) fn coua() -> Result<PathBuf> {
-    if let Some(named) = env::var_os("COUA_BIN") {
-        return Ok(named.into());
+/// The program of this run, or the one that is shipped, which is cheap to build when it is there; `COUA_BIN` names another
+/// in its place.
+pub(super) fn coua(context: &Context) -> Result<PathBuf> {
+    match (&context.coua, env::var_os("COUA_BIN")) {
+        (Some(path), _) => Ok(path.clone()),
+        (None, Some(named)) => Ok(named.into()),
+        (None, None) => {
+            run(cargo().args(["build", "--quiet", "--release", "-p", "coua"]))?;
+            Ok(target().join("release/coua"))
+        }
     }
-    run(cargo().args(["build", "--quiet", "--release", "-p", "coua"]))?;
-    Ok(target().join("release/coua"))
+}
+
+/// The program with DPDK, or `COUA_BIN` in its place where that has it too; else why there is none.
+fn coua_with_dpdk() -> Result<Result<PathBuf, String>> {
+    if let Some(named) = env::var_os("COUA_BIN") {
+        // It ends at once, for want of an address or of DPDK.
+        let output = program(&named).args(["--net", "dpdk"]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Ok(match said.contains("--address") {
+            true => Ok(named.into()),
+            false => Err(format!(
+                "COUA_BIN has no DPDK: {}",
+                said.lines().next().unwrap_or_default()
+            )),
+        });
+    }
+    if !succeeds(program("pkg-config").args(["--exists", "libdpdk"])) {
+        return Ok(Err("there is no libdpdk-dev on this machine".to_owned()));
+    }
+    run(cargo()
+        .args(["build", "--quiet", "--release", "-p", "coua"])
+        .args(["--features", "dpdk"]))?;
+    // The next build without it takes its place.
+    let path = target().join("clients/coua-dpdk");
+    fs::create_dir_all(target().join("clients"))?;
+    fs::copy(target().join("release/coua"), &path)?;
+    Ok(Ok(path))
 }

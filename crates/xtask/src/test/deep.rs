@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Context, Outcome};
-use crate::commands::{cargo, cargo_of, program, read, root, run_within, succeeds, target};
+use crate::commands::{cargo, cargo_of, program, read, root, run, run_within, succeeds, target};
 
 /// loom tries the interleavings of the store's orders, and of nothing else: loom's atomics replace all others.
 pub(crate) fn loom(_: &Context) -> Result<Outcome> {
@@ -191,19 +191,16 @@ pub(crate) fn fuzz(context: &Context) -> Result<Outcome> {
 /// The store's stress test again and again in the release profile: each round is another interleaving.
 pub(crate) fn stress(_: &Context) -> Result<Outcome> {
     const ROUNDS: u32 = 40;
+    const TEST: &[&str] = &["test", "--quiet", "--release", "-p", "coua-store"];
+    let stress = || {
+        let mut command = cargo();
+        command.args(TEST).args(["--test", "stress"]);
+        command
+    };
+    run(stress().arg("--no-run"))?;
     for round in 1..=ROUNDS {
         println!("  round {round} of {ROUNDS}");
-        let mut command = cargo();
-        command.args([
-            "test",
-            "--quiet",
-            "--release",
-            "-p",
-            "coua-store",
-            "--test",
-            "stress",
-        ]);
-        run_within(minutes(5), &command)?;
+        run_within(minutes(5), &stress())?;
     }
     Ok(Outcome::Passed)
 }

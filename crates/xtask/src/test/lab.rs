@@ -1,8 +1,9 @@
-//! What needs a kernel or cards that this machine may not have: tests of the server in a virtual machine.
+//! What needs a kernel or cards that this machine may not have: tests of the server, and of a driver, in a virtual
+//! machine.
 //!
 //! `scripts/lab-run` boots an emulated machine with a whole Debian kernel over this machine's file
 //! system. cargo builds here and has the test program run there, so that such a test is one like any
-//! other, behind the feature `lab`.
+//! other, behind the feature `lab` where it shows nothing elsewhere.
 
 use std::env::consts::{ARCH, OS};
 use std::path::Path;
@@ -14,10 +15,12 @@ use super::deep::minutes;
 use super::{Context, Outcome};
 use crate::commands::{cargo, program, root, run_within, succeeds, target};
 
-/// A machine, and the tests of `userspace` that are for it.
+/// A machine, and the tests that are for it.
 struct Machine {
     /// The beginning of their names.
     tests: &'static str,
+    /// The program that they are in, in cargo's words.
+    program: &'static [&'static str],
     /// Its kernel, in the words of `lab-run`.
     kernel: &'static [&'static str],
     /// Its modules and cards, in the same.
@@ -28,6 +31,7 @@ struct Machine {
 const MACHINES: &[Machine] = &[
     Machine {
         tests: "bad_links::",
+        program: SERVER,
         kernel: &[],
         devices: &[
             "--module=veth",
@@ -41,6 +45,7 @@ const MACHINES: &[Machine] = &[
     },
     Machine {
         tests: "cards::virtio",
+        program: SERVER,
         kernel: NEW_KERNEL,
         devices: &[
             "--iommu",
@@ -50,9 +55,38 @@ const MACHINES: &[Machine] = &[
     },
     Machine {
         tests: "cards::vmxnet3",
+        program: SERVER,
         kernel: NEW_KERNEL,
         devices: &["--nic=vmxnet3,hub=1", "--nic=vmxnet3,hub=1"],
     },
+    // What DPDK's TAP device makes flow rules of.
+    Machine {
+        tests: "spreading::",
+        program: DPDK,
+        kernel: &[],
+        devices: &[
+            "--module=tun",
+            "--module=sch_multiq",
+            "--module=sch_ingress",
+            "--module=cls_flower",
+            "--module=cls_bpf",
+            "--module=act_skbedit",
+            "--module=act_bpf",
+        ],
+    },
+];
+
+/// The tests of the server on a stack of its own.
+const SERVER: &[&str] = &["-p", "coua", "--features", "lab", "--test", "userspace"];
+
+/// Those of the DPDK driver.
+const DPDK: &[&str] = &[
+    "-p",
+    "coua-transport",
+    "--features",
+    "dpdk",
+    "--test",
+    "dpdk",
 ];
 
 /// A release of Debian's with a kernel that knows AF_XDP without copies on virtio, and XDP on vmxnet3.
@@ -123,8 +157,8 @@ impl Machine {
             .collect();
         let runner = format!("target.'cfg(all())'.runner={runner:?}");
         let mut command = cargo();
-        command.args(["test", "--config", &runner, "-p", "coua"]);
-        command.args(["--features", "lab", "--test", "userspace"]);
+        command.args(["test", "--config", &runner]);
+        command.args(self.program);
         // Each test has the machine for itself.
         command.args(["--", "--nocapture", "--test-threads=1", self.tests]);
         command

@@ -12,7 +12,7 @@ use crate::server::{Server, connect, free_port};
 
 /// nutcracker (twemproxy).
 pub(crate) fn nutcracker(context: &Context) -> Result<Outcome> {
-    let servers = Servers::start()?;
+    let servers = Servers::start(context)?;
     let (port, stats_port) = (free_port()?, free_port()?);
     let settings = settings(
         "nutcracker.yml",
@@ -43,7 +43,7 @@ pub(crate) fn memcached_proxy(context: &Context) -> Result<Outcome> {
             memcached.display()
         )));
     }
-    let servers = Servers::start()?;
+    let servers = Servers::start(context)?;
     let routes = settings(
         "memcached-proxy.lua",
         &format!(
@@ -64,8 +64,8 @@ struct Servers {
 }
 
 impl Servers {
-    fn start() -> Result<Self> {
-        let path = coua()?;
+    fn start(context: &Context) -> Result<Self> {
+        let path = coua(context)?;
         Ok(Self {
             first: Server::start(&path, FLAGS)?,
             second: Server::start(&path, FLAGS)?,

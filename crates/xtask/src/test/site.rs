@@ -25,6 +25,10 @@ const ADDRESSES: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
 const PORT: u16 = 11211;
 /// Receive and transmit queues of an interface, for as many workers.
 const QUEUES: &str = "numrxqueues 2 numtxqueues 2";
+/// DPDK on a packet socket at an end of a cable, for as many workers, without huge pages: ordinary memory is slower, and
+/// there is enough of it on every machine.
+const DPDK: &str = "--no-pci --no-telemetry --no-huge --no-shconf -m 256 --log-level=lib.eal:4 \
+                    --vdev=net_af_packet0,iface=eth0,qpairs=2";
 
 /// Where servers run.
 pub(crate) enum Site {
@@ -76,7 +80,7 @@ impl Cable {
             && succeeds(program("ethtool").arg("--version"))
     }
 
-    /// Lays one, for servers with `--net DRIVER:eth0`.
+    /// Lays one, for servers with `--net DRIVER:eth0`, or with `--net dpdk` on a packet socket there.
     pub(crate) fn lay(driver: &'static str) -> Result<Cable> {
         let [servers, clients] =
             ["servers", "clients"].map(|side| format!("coua-{side}-{driver}-{}", id()));
@@ -122,7 +126,10 @@ impl Cable {
     fn start(&self, path: &Path, flags: &[&str]) -> Result<Server> {
         let mut command = program(path);
         command.args(["-u", "root", "-p", &PORT.to_string()]);
-        command.args(["--net", &format!("{}:{DEVICE}", self.driver)]);
+        match self.driver {
+            "dpdk" => command.args(["--net", "dpdk", "--dpdk-args", DPDK]),
+            driver => command.args(["--net", &format!("{driver}:{DEVICE}")]),
+        };
         if !self.takes_address() {
             command.args(["--address", &format!("{}/24", ADDRESSES[0])]);
         }

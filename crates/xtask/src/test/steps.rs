@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{Context, Outcome, Step, capabilities, clients, deep, lab, proxies};
+use super::{Context, Outcome, Step, capabilities, clients, deep, lab, package, proxies};
 use crate::commands::{cargo, program, read, run};
 use crate::setup::cargo_tool;
 
@@ -28,6 +28,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("memccapable", capabilities::memccapable),
     quick("libmemcached-tools", clients::libmemcached_tools),
     quick("userspace-clients", clients::userspace_clients),
+    quick("userspace-clients-dpdk", clients::userspace_clients_dpdk),
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
     quick("loom", deep::loom),
@@ -38,6 +39,7 @@ pub(crate) const STEPS: &[Step] = &[
     long("miri", deep::miri),
     long("thread-sanitizer", deep::thread_sanitizer),
     long("lab", lab::lab),
+    long("package", package::package),
     long("dependencies", dependencies),
 ];
 
