@@ -10,7 +10,7 @@ use crate::time::UnixSeconds;
 use coua_cpu::prefetch_for_write;
 
 /// Items whose buckets are fetched ahead of looking at them.
-const AHEAD: usize = 16;
+pub(super) const AHEAD: usize = 16;
 
 /// Why a segment was picked, which decides what becomes of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Cleaner {
         };
         let mut stuck = false;
         while job.offset < job.end && !slice.is_spent() && !stuck {
-            let (batch, count) = self.next_batch(hand, &job, slice.items.min(AHEAD));
+            let (batch, count) = self.next_batch(hand, &job, slice.items_at_once());
             for victim in &batch[..count] {
                 let Some(moved) = self.clean_item(hand, job.kind, *victim, now) else {
                     stuck = true;
@@ -77,7 +77,8 @@ impl Cleaner {
                 };
                 job.offset += victim.len;
                 self.debt = self.debt.saturating_sub(victim.len);
-                slice.spend(moved);
+                slice.spend(victim.len, moved);
+                self.kept.note(victim.len, moved);
             }
         }
         if job.offset < job.end {

@@ -12,7 +12,9 @@
 //! | emptiest | to its own queue's end | the same |
 //!
 //! This is S3-FIFO over segments: the frequency is the slot's two bits, the ghosts stand in the
-//! index where free slots stood.
+//! index where free slots stood. Where nearly everything is read again and again, going round until
+//! something is not would take longer than storing does: where no segments are left meanwhile, an item
+//! must have been read twice since to be kept, or three times.
 //!
 //! # Invariants
 //! - Room for what moves is taken before it moves. Where there is none an item is evicted rather
@@ -30,16 +32,22 @@ use crate::hand::Hand;
 use crate::segment::{OpenSegment, Queue};
 use crate::time::UnixSeconds;
 
-use job::Job;
+use job::{AHEAD, Job};
 
 /// Items that a slice looks at.
 const SLICE_ITEMS: usize = 64;
 
-/// The same where nobody can store until a segment is free.
-const URGENT_SLICE_ITEMS: usize = 512;
-
-/// Bytes that a slice moves, as far as whole items allow.
+/// Bytes that a slice moves until there is another free segment to move to, as far as whole items allow: less than is
+/// set aside for cleaning.
 const SLICE_BYTES: usize = 128 << 10;
+
+/// Bytes of items that a slice looks at, beyond these limits, for what has been stored since the last, or four times as
+/// much as that; at least, where nobody can store until a segment is free. They take half a millisecond where items are
+/// small.
+const OWED_MAX: usize = 512 << 10;
+
+/// Turns after which a burst that stored much is as good as forgotten.
+const PEAK_TURNS: usize = 256;
 
 /// A worker's cleaning.
 pub(crate) struct Cleaner {
@@ -50,6 +58,9 @@ pub(crate) struct Cleaner {
     pub(crate) open: [OpenSegment; 2],
     /// Bytes that it ought to look at.
     debt: usize,
+    /// The most bytes that were lately stored between two slices.
+    peak: usize,
+    kept: Kept,
     /// Where it looks for empty segments next.
     look_at: u32,
     /// Where it looks for segments without a live item next.
@@ -68,6 +79,8 @@ impl Cleaner {
                 OpenSegment::new(Queue::Main),
             ],
             debt: 0,
+            peak: 0,
+            kept: Kept::default(),
             look_at: 0,
             look_for_dead: 0,
             flush_pause: 0,
@@ -76,20 +89,68 @@ impl Cleaner {
     }
 }
 
+/// How much of memory has been looked at when it is told how much is kept, and bytes at most.
+const KEPT_PART: usize = 64;
+const KEPT_MAX: usize = 16 << 20;
+
+/// How much of what is looked at stays.
+#[derive(Default)]
+struct Kept {
+    looked_at: usize,
+    kept: usize,
+    /// There were free segments meanwhile.
+    had_free: bool,
+    /// Reads that do not keep an item, since too much would be kept.
+    haste: u64,
+}
+
+impl Kept {
+    fn note(&mut self, looked_at: usize, kept: usize) {
+        self.looked_at += looked_at;
+        self.kept += kept;
+    }
+
+    /// Where more than seven eighths stay, looking at eight times what is stored makes no room for it.
+    fn judge(&mut self, has_free: bool, memory: usize) {
+        self.had_free |= has_free;
+        if self.looked_at < KEPT_MAX.min(memory / KEPT_PART) {
+            return;
+        }
+        if !self.had_free && self.kept > self.looked_at / 8 * 7 {
+            self.haste = (self.haste + 1).min(2);
+        } else if self.had_free {
+            self.haste = self.haste.saturating_sub(1);
+        }
+        (self.looked_at, self.kept, self.had_free) = (0, 0, false);
+    }
+}
+
 /// How much of a slice is left.
 struct Slice {
     items: usize,
     bytes: usize,
+    /// Bytes of items that are looked at in any case: however much a burst stores, cleaning keeps pace.
+    owed: usize,
 }
 
 impl Slice {
     fn is_spent(&self) -> bool {
-        self.items == 0 || self.bytes == 0
+        self.bytes == 0 || self.items == 0 && self.owed == 0
     }
 
-    fn spend(&mut self, bytes: usize) {
+    /// Items that may be looked at together.
+    fn items_at_once(&self) -> usize {
+        if self.owed > 0 {
+            AHEAD
+        } else {
+            self.items.min(AHEAD)
+        }
+    }
+
+    fn spend(&mut self, looked_at: usize, moved: usize) {
         self.items = self.items.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(moved);
+        self.owed = self.owed.saturating_sub(looked_at);
     }
 }
 
@@ -99,23 +160,29 @@ impl Cleaner {
     pub(crate) fn clean(&mut self, hand: Hand<'_>, appended: usize, now: UnixSeconds) -> bool {
         let pages = hand.store.log.pages();
         let (free, low) = (pages.free_count(), pages.reserve());
-        let high = low + hand.store.free_margin();
+        self.peak = appended.max(self.peak - self.peak.div_ceil(PEAK_TURNS));
+        let high = low + hand.store.free_margin(self.peak);
         let urgent = free <= low;
+        let log = &hand.store.log;
+        let memory = log.segment_count() as usize * log.segment_len();
+        self.kept.judge(!urgent, memory);
+        let mut owed = 0;
         if free < high {
             // From one and a half times what is appended, where segments begin to run low, to eight
             // times where none are left.
             let factor = 3 + 13 * (high - free.max(low)) / (high - low);
-            self.debt = self.debt.saturating_add(appended * factor / 2);
+            owed = appended * factor / 2;
+            self.debt = self.debt.saturating_add(owed);
         } else {
             self.debt = 0;
         }
         let mut slice = Slice {
-            items: if urgent {
-                URGENT_SLICE_ITEMS
-            } else {
-                SLICE_ITEMS
-            },
+            items: SLICE_ITEMS,
             bytes: SLICE_BYTES,
+            owed: match urgent {
+                true => OWED_MAX.max(owed),
+                false => owed.min(OWED_MAX.max(4 * appended)),
+            },
         };
         while !slice.is_spent() {
             let owes = urgent || self.debt > 0;
@@ -132,6 +199,14 @@ impl Cleaner {
             }
             if !self.work(hand, now, &mut slice) {
                 break;
+            }
+            if self.job.is_none() {
+                // What was emptied is room to move more to, where no other worker is in a burst.
+                hand.store.epochs.announce(hand.id);
+                hand.store.log.reclaim(&hand.store.epochs);
+                if 2 * pages.free_count() > low {
+                    slice.bytes = SLICE_BYTES;
+                }
             }
         }
         if self.job.is_none() {
