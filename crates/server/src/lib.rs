@@ -9,6 +9,7 @@
 //! The language is `coua-protocol`'s, the items are `coua-store`'s, the sockets are
 //! `coua-transport`'s.
 
+pub mod allocator;
 pub mod buffers;
 pub mod clock;
 pub mod connections;

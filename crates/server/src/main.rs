@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use coua::allocator;
 use coua::flags::{self, Asked, Settings};
 use coua::log;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
@@ -13,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
+    allocator::share();
     end_with_any_thread();
     let settings = match flags::read(std::env::args_os()) {
         Ok(Asked::Serve(settings)) => *settings,
