@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{Context, Outcome, Step, capabilities, clients, deep, lab, package, proxies};
-use crate::commands::{cargo, program, read, run};
+use crate::commands::{cargo, program, read, run, succeeds};
 use crate::setup::cargo_tool;
 
 /// All steps.
@@ -98,13 +98,15 @@ fn dpdk(_: &Context) -> Result<Outcome> {
 /// Compiles for the other architecture; nothing is run.
 fn aarch64(_: &Context) -> Result<Outcome> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
-    let library = read(program("rustc").args(["--print", "sysroot"])).map(|sysroot| {
-        Path::new(&sysroot)
-            .join("lib/rustlib")
-            .join(TARGET)
-            .is_dir()
-    });
-    if !library.unwrap_or(false) {
+    let has_library = || {
+        let sysroot = read(program("rustc").args(["--print", "sysroot"]));
+        sysroot.is_ok_and(|sysroot| {
+            let library = Path::new(&sysroot).join("lib/rustlib").join(TARGET);
+            library.is_dir()
+        })
+    };
+    let gets_library = || succeeds(program("rustup").args(["target", "add", TARGET]));
+    if !has_library() && !gets_library() {
         return Ok(Outcome::LeftOut(format!(
             "no standard library: `rustup target add {TARGET}`"
         )));
