@@ -13,7 +13,8 @@
 //! 31                               6      5 4          0
 //! clock, in 64 ms                    SACK   window scale, or 31 for none
 //! ```
-//! The minute is part of what is hashed, so that a cookie is good for two minutes at most.
+//! Each minute has a hash of another key, so that a cookie is good for two minutes at most, and so is what is learnt
+//! of the key.
 
 use std::hash::Hasher;
 
@@ -122,19 +123,28 @@ impl Secrets {
 
     #[expect(clippy::cast_possible_truncation, reason = "24 bits are wanted")]
     fn cookie_hash(&self, tuple: &FourTuple, irs: SeqNumber, minute: u64, index: u32) -> u32 {
-        let mut hasher = self.of_tuple(1, b"cookie", tuple);
+        let (first, second) = self.cookie_key(minute);
+        let mut hasher = SipHasher13::new_with_keys(first, second);
+        write_tuple(&mut hasher, tuple);
         hasher.write_u32(irs.0);
-        hasher.write_u64(minute);
         hasher.write_u32(index);
         hasher.finish() as u32 & 0xff_ffff
     }
 
+    /// The key of a minute's cookies.
+    fn cookie_key(&self, minute: u64) -> (u64, u64) {
+        let half = |number: u8| {
+            let mut hasher = self.hasher(1, b"cookies");
+            hasher.write_u64(minute);
+            hasher.write_u8(number);
+            hasher.finish()
+        };
+        (half(0), half(1))
+    }
+
     fn of_tuple(&self, key: usize, what: &[u8], tuple: &FourTuple) -> SipHasher13 {
         let mut hasher = self.hasher(key, what);
-        hasher.write_u128(tuple.local.bits());
-        hasher.write_u128(tuple.remote.bits());
-        hasher.write_u16(tuple.local_port);
-        hasher.write_u16(tuple.remote_port);
+        write_tuple(&mut hasher, tuple);
         hasher
     }
 
@@ -144,6 +154,13 @@ impl Secrets {
         hasher.write(what);
         hasher
     }
+}
+
+fn write_tuple(hasher: &mut SipHasher13, tuple: &FourTuple) {
+    hasher.write_u128(tuple.local.bits());
+    hasher.write_u128(tuple.remote.bits());
+    hasher.write_u16(tuple.local_port);
+    hasher.write_u16(tuple.remote_port);
 }
 
 fn minute(now: Instant) -> u64 {
@@ -223,6 +240,16 @@ mod tests {
                 assert_eq!(open(start + 64 * 32), None);
             }
         }
+    }
+
+    #[test]
+    fn each_minute_has_another_key() {
+        let secrets = Secrets::new(&[7; 32]);
+        let mut keys: Vec<_> = (0..100).map(|minute| secrets.cookie_key(minute)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 100);
+        assert!(keys.iter().all(|(first, second)| first != second));
     }
 
     #[test]

@@ -85,7 +85,7 @@ func counting(client *memcache.Client) {
 
 func many(client *memcache.Client) {
 	var keys []string
-	for number := range 500 {
+	for number := 0; number < 500; number++ {
 		key := fmt.Sprintf("many%d", number)
 		keys = append(keys, key)
 		wants("set", client.Set(&memcache.Item{Key: key, Value: []byte(key)}), nil)
@@ -120,11 +120,11 @@ func times(client *memcache.Client) {
 func crowd(client *memcache.Client) {
 	wants("set", client.Set(&memcache.Item{Key: "crowd", Value: []byte("0")}), nil)
 	var group sync.WaitGroup
-	for range 16 {
+	for i := 0; i < 16; i++ {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			for range 250 {
+			for i := 0; i < 250; i++ {
 				_, err := client.Increment("crowd", 1)
 				wants("increment in a crowd", err, nil)
 			}

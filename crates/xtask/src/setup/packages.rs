@@ -18,6 +18,7 @@ pub(crate) const OF_TESTS: &[Package] = &[
     (&["node"], "nodejs"),
     (&["npm"], "npm"),
     (&["ruby"], "ruby"),
+    (&["go"], "golang-go"),
     (
         &["perl", "-MCache::Memcached::Fast", "-e", "1"],
         "libcache-memcached-fast-perl",

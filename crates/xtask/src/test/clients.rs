@@ -16,7 +16,7 @@ use anyhow::{Result, bail, ensure};
 use super::capabilities::memccapable;
 use super::site::{Cable, Site};
 use super::{Context, Outcome};
-use crate::commands::{cargo, is_installed, program, root, run, run_within, succeeds, target};
+use crate::commands::{cargo, program, root, run, run_within, succeeds, target};
 
 /// What every server of these tests is started with.
 pub(super) const FLAGS: &[&str] = &["-m", "256", "-t", "2"];
@@ -56,11 +56,6 @@ pub(crate) fn meta_memcache(context: &Context) -> Result<Outcome> {
 
 /// gomemcache: the client of most programs in Go.
 pub(crate) fn gomemcache(context: &Context) -> Result<Outcome> {
-    if !is_installed("go") {
-        return Ok(Outcome::LeftOut(
-            "there is no go on this machine".to_owned(),
-        ));
-    }
     // Where the client runs there may be no network to fetch it from.
     let binary = target().join("clients/gomemcache");
     let mut build = program("go");
