@@ -3,6 +3,7 @@
 mod support;
 
 use coua_store::*;
+use std::sync::Arc;
 use support::{NOW, put};
 
 /// Requests of a burst of the server at most.
@@ -13,16 +14,20 @@ const MEMORY: usize = 64 << 20;
 /// What is stored, in memories full.
 const TIMES: usize = 3;
 
-/// Stores values of `len` bytes in the largest bursts until all has been written over several times, and
-/// reads as many keys as `reads` says for each, evenly among those that went before, as far back as half
-/// of memory: with two, most of what is cleaned has been read. Returns how many were refused, and of how many.
-fn refused(len: usize, reads: u64) -> (u64, u64) {
+fn store() -> Arc<Store> {
     let config = Config {
         memory: MEMORY,
         seed: Some(7),
         ..Config::default()
     };
-    let store = Store::new(config, NOW).unwrap();
+    Store::new(config, NOW).unwrap()
+}
+
+/// Stores values of `len` bytes in the largest bursts until all has been written over several times, and
+/// reads as many keys as `reads` says for each, evenly among those that went before, as far back as half
+/// of memory: with two, most of what is cleaned has been read. Returns how many were refused, and of how many.
+fn refused(len: usize, reads: u64) -> (u64, u64) {
+    let store = store();
     let mut worker = store.worker(0);
     let value = vec![b'v'; len];
     let put = Put::set(0, Expiry::NEVER);
@@ -83,12 +88,7 @@ fn items_find_room_where_others_are_read() {
 /// bit by bit: it is refused until there is room for all of it, and that comes.
 #[test]
 fn a_value_of_many_segments_finds_room() {
-    let config = Config {
-        memory: MEMORY,
-        seed: Some(7),
-        ..Config::default()
-    };
-    let store = Store::new(config, NOW).unwrap();
+    let store = store();
     let mut worker = store.worker(0);
     let value = vec![b'v'; 1_000_000];
     for number in 0..200_u64 {
