@@ -44,6 +44,13 @@ pub(crate) enum Rewritten {
 }
 
 impl<'s> Hand<'s> {
+    /// Says that this worker looks at no item at the moment, and frees the segments that nobody can be
+    /// looking at any more.
+    pub(crate) fn reclaim(self) {
+        self.store.epochs.announce(self.id);
+        self.store.log.reclaim(&self.store.epochs);
+    }
+
     /// Where `key` stands, alive. A dead item is unlinked on the way.
     #[inline]
     pub(crate) fn find_live(

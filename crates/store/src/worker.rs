@@ -122,8 +122,7 @@ impl Worker {
         };
         let more = self.cleaner.clean(hand, self.appended, now);
         self.appended = 0;
-        self.store.epochs.announce(self.id);
-        self.store.log.reclaim(&self.store.epochs);
+        hand.reclaim();
         more || !self.migrations.is_empty()
     }
 

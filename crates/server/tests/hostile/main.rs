@@ -248,7 +248,7 @@ fn clients_die_in_mid_body() -> Result<(), String> {
 }
 
 /// More than the store holds, faster than it makes room: who must wait for memory waits, and nobody is
-/// closed for it. The witness waits with them, for 25 to 175 ms where the server is built for tests.
+/// closed for it. The witness waits with them, for 35 to 90 ms where the server is built for tests.
 #[test]
 fn sets_in_a_row_from_all_sides() {
     one_of_three(sets_in_a_row);

@@ -60,6 +60,7 @@ pub(crate) struct Cleaner {
     debt: usize,
     /// The most bytes that were lately stored between two slices.
     peak: usize,
+    /// Whether too much stays.
     kept: Kept,
     /// Where it looks for empty segments next.
     look_at: u32,
@@ -158,12 +159,12 @@ impl Cleaner {
     /// Does a slice of cleaning, `appended` bytes having been stored since the last one. True where
     /// the next slice should come soon.
     pub(crate) fn clean(&mut self, hand: Hand<'_>, appended: usize, now: UnixSeconds) -> bool {
-        let pages = hand.store.log.pages();
+        let log = &hand.store.log;
+        let pages = log.pages();
         let (free, low) = (pages.free_count(), pages.reserve());
         self.peak = appended.max(self.peak - self.peak.div_ceil(PEAK_TURNS));
         let high = low + hand.store.free_margin(self.peak);
         let urgent = free <= low;
-        let log = &hand.store.log;
         let memory = log.segment_count() as usize * log.segment_len();
         self.kept.judge(!urgent, memory);
         let mut owed = 0;
@@ -202,8 +203,7 @@ impl Cleaner {
             }
             if self.job.is_none() {
                 // What was emptied is room to move more to, where no other worker is in a burst.
-                hand.store.epochs.announce(hand.id);
-                hand.store.log.reclaim(&hand.store.epochs);
+                hand.reclaim();
                 if 2 * pages.free_count() > low {
                     slice.bytes = SLICE_BYTES;
                 }
