@@ -23,7 +23,7 @@ use crate::clock::Now;
 use crate::counters::Counters;
 use crate::output::{Flushed, Output};
 use crate::server::Shared;
-use crate::session::{Session, Upstream};
+use crate::session::{Session, StreamingSet};
 
 /// What executing an operation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct Executor<'w, 'b> {
     /// What answers are made with.
     pub answers: Answers<'w>,
     /// Boxes for values that arrive in pieces, to be used again.
-    pub spare_upstreams: &'w mut Vec<Box<Upstream>>,
+    pub spare_upstreams: &'w mut Vec<Box<StreamingSet>>,
 }
 
 /// What answers are made with: all but the store, so that items can be looked at meanwhile.

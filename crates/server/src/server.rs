@@ -23,7 +23,7 @@ use crate::counters::{Counters, Totals};
 use crate::flags::Settings;
 use crate::log;
 use crate::stats::Prefixes;
-use crate::worker::{Desk, MEMORY_PER_WORKER, Worker};
+use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers};
 pub use listening::{Sockets, WorkerSockets};
 use listening::{remedy, write_port_file};
 
@@ -281,7 +281,11 @@ impl Server {
             shared: Arc::new(shared),
             threads: Vec::new(),
         };
-        let desks: Vec<Desk> = sockets.by_worker.iter().map(|_| Desk::new()).collect();
+        let desks: Vec<WorkerBuffers> = sockets
+            .by_worker
+            .iter()
+            .map(|_| WorkerBuffers::new())
+            .collect();
         let mut starts = Vec::new();
         for (index, (sockets, desk)) in sockets.by_worker.into_iter().zip(desks).enumerate() {
             match server.start_worker(index, sockets, desk) {
@@ -308,7 +312,7 @@ impl Server {
         &mut self,
         index: usize,
         sockets: WorkerSockets,
-        desk: Desk,
+        desk: WorkerBuffers,
     ) -> Result<Sender<()>, StartError> {
         let failed = |action| move |source| StartError::System { action, source };
         let shared = Arc::clone(&self.shared);

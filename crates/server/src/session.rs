@@ -58,7 +58,7 @@ pub struct Session {
     /// The datagram that it serves, for sessions that serve datagrams.
     pub datagram: Option<Box<Datagram>>,
     /// A value that arrives in pieces.
-    pub upload: Option<Box<Upstream>>,
+    pub upload: Option<Box<StreamingSet>>,
     /// A long reply that is being produced in parts. Nothing is executed while there is one.
     pub dump: Option<Box<Dump>>,
     /// Milliseconds since the server's start.
@@ -89,7 +89,7 @@ pub struct Leftover {
 }
 
 /// A value that arrives in pieces, and what its answer needs.
-pub struct Upstream {
+pub struct StreamingSet {
     /// The item under way; `None` once it has been finished or given up.
     pub upload: Option<Upload>,
     /// The key as stored.

@@ -40,7 +40,7 @@ use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::server::{Shared, WorkerSockets};
-use crate::session::{Session, SessionId, Sessions, Upstream};
+use crate::session::{Session, SessionId, Sessions, StreamingSet};
 use burst::{Planned, Visit};
 use datagrams::DatagramSockets;
 use input::Input;
@@ -116,7 +116,7 @@ pub struct Worker {
     ops: Vec<Op>,
     visits: Vec<Visit>,
     #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
-    spare_upstreams: Vec<Box<Upstream>>,
+    spare_upstreams: Vec<Box<StreamingSet>>,
     /// Sessions whose values are received straight into the store.
     uploads: Vec<SessionId>,
     /// The store has cleaning to do.
@@ -129,7 +129,7 @@ pub struct Worker {
 
 /// The memory of fixed size that a worker works with. It is taken before there are threads, while
 /// a want of it can still be told.
-pub struct Desk {
+pub struct WorkerBuffers {
     input: Input,
     lane: Lane,
     output: Output,
@@ -138,10 +138,10 @@ pub struct Desk {
     visits: Vec<Visit>,
 }
 
-impl Desk {
+impl WorkerBuffers {
     /// Takes it.
-    pub fn new() -> Desk {
-        Desk {
+    pub fn new() -> WorkerBuffers {
+        WorkerBuffers {
             input: Input::new(),
             lane: Lane::new(),
             output: Output::new(),
@@ -152,9 +152,9 @@ impl Desk {
     }
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
-        Desk::new()
+impl Default for WorkerBuffers {
+    fn default() -> WorkerBuffers {
+        WorkerBuffers::new()
     }
 }
 
@@ -164,7 +164,7 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         mut sockets: WorkerSockets,
-        desk: Desk,
+        desk: WorkerBuffers,
     ) -> io::Result<Worker> {
         let mut poller = Poller::new()?;
         if let Some(seat) = sockets.seat.take() {
@@ -178,7 +178,7 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         sockets: WorkerSockets,
-        desk: Desk,
+        desk: WorkerBuffers,
     ) -> io::Result<Worker> {
         let WorkerSockets {
             listeners,

@@ -42,8 +42,6 @@ mod clean;
 #[cfg(not(loom))]
 mod counters;
 #[cfg(not(loom))]
-mod hand;
-#[cfg(not(loom))]
 mod item;
 #[cfg(not(loom))]
 mod observer;
@@ -65,6 +63,8 @@ mod time;
 mod upload;
 #[cfg(not(loom))]
 mod worker;
+#[cfg(not(loom))]
+mod worker_store;
 
 pub(crate) mod epoch;
 #[cfg(all(test, loom))]

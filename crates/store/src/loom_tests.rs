@@ -299,7 +299,7 @@ fn a_parked_worker_needs_the_fence() {
     parked_against_cleaner(false);
 }
 
-/// Moves the key of `index_about_to_displace` by hand, counting the move in one of its two buckets
+/// Moves the key of `index_about_to_displace` by local, counting the move in one of its two buckets
 /// or in none.
 fn displaced_by_hand(counts_in: Option<u32>) {
     check(3, move || {
@@ -344,7 +344,7 @@ fn not_counting_moves_is_wrong() {
 }
 
 /// An item's changing words at the places that it may come to, and the slot that says which is meant:
-/// each step as in `Hand::rewrite`, `operations/touch.rs` and `operations/meta.rs`, under the bucket's
+/// each step as in `WorkerStore::rewrite`, `operations/touch.rs` and `operations/meta.rs`, under the bucket's
 /// real lock, with loom's atomics in place of the items' words.
 struct Moving {
     index: Index,

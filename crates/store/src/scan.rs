@@ -69,13 +69,13 @@ impl Burst<'_> {
 
     /// Items stay readable for the whole burst in which their slots were found.
     fn show(&self, slots: &[Slot], visit: &mut impl FnMut(&Item<'_>)) {
-        let hand = self.worker.hand();
+        let local = self.worker.local();
         for slot in slots {
             let location = slot.location();
-            let raw = hand.store.log.item(location);
-            if hand.death(location, raw, self.now).is_none() {
-                let cas = hand.cas_at(location, raw);
-                visit(&Item::new(raw, hand.store, location, cas));
+            let raw = local.shared.log.item(location);
+            if local.death(location, raw, self.now).is_none() {
+                let cas = local.cas_at(location, raw);
+                visit(&Item::new(raw, local.shared, location, cas));
             }
         }
     }

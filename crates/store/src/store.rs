@@ -8,7 +8,7 @@ use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
 use crate::memory::{HugePages, Mapping, Page, Pages, Purpose, Slice};
 use crate::observer::Observer;
-use crate::operations::Giant;
+use crate::operations::OversizedPin;
 use crate::prefault::Prefault;
 use crate::segment::{Log, SegmentEntry};
 use crate::time::UnixSeconds;
@@ -169,9 +169,9 @@ pub struct Store {
     /// Bytes that unfinished uploads hold, and the most that they may.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) upload_bytes_max: usize,
-    /// Segments that may be pinned or held at a time, beside those of a giant.
+    /// Segments that may be pinned or held at a time, beside those of a oversized.
     pub(crate) held_max: usize,
-    pub(crate) giant: Giant,
+    pub(crate) oversized: OversizedPin,
     /// Whether anything has been evicted yet.
     pub(crate) evicting: AtomicBool,
     /// Seconds for which the item that was evicted last had not been used.
@@ -236,7 +236,7 @@ impl Store {
             upload_bytes: AtomicUsize::new(0),
             upload_bytes_max: plan.len / 8,
             held_max: (plan.pages / 8).max(1),
-            giant: Giant::default(),
+            oversized: OversizedPin::default(),
             evicting: AtomicBool::new(false),
             evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),

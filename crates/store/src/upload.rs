@@ -7,7 +7,7 @@
 
 use crate::index::slot::{Location, Slot};
 use crate::key::{Key, KeyHash};
-use crate::operations::{Body, KEY_MAX, Pen};
+use crate::operations::{Body, KEY_MAX, Writer};
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::Queue;
 
@@ -70,16 +70,16 @@ impl Burst<'_> {
             adopted: std::cell::Cell::new(false),
             store,
         };
-        let mut pen = self.pen();
-        let old = pen.hand.find_live(key, pen.now).ok();
-        upload.queue = pen.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
-        let access = pen.access_word(0);
+        let mut writer = self.writer();
+        let old = writer.local.find_live(key, writer.now).ok();
+        upload.queue = writer.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
+        let access = writer.access_word(0);
         let layout = upload.draft(access).layout();
         let total = layout.total;
         if total <= upload.store.whole_max {
             upload.reserve(total)?;
             let draft = upload.draft(access);
-            let (slot, _) = pen.write_header(key.hash, upload.queue, &draft, 0)?;
+            let (slot, _) = writer.write_header(key.hash, upload.queue, &draft, 0)?;
             let location = slot.location();
             upload.store.log.hold(location);
             upload.whole = Some(Part {
@@ -101,8 +101,8 @@ impl Burst<'_> {
             let (index, queue) = (upload.pieces.len(), upload.queue);
             let most = upload.store.whole_max.min(piece_len(left));
             upload.reserve(most)?;
-            let mut pen = self.pen();
-            let (location, data_len) = match pen.new_piece(upload.hash, queue, index, left) {
+            let mut writer = self.writer();
+            let (location, data_len) = match writer.new_piece(upload.hash, queue, index, left) {
                 Ok((location, data)) => (location, data.len()),
                 Err(refused) => {
                     upload.give_back(most);
@@ -139,7 +139,7 @@ impl Burst<'_> {
             hash: upload.hash,
         };
         let stored = self
-            .pen()
+            .writer()
             .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload));
         if stored == Stored::Refused(Refused::Wait) {
             Err(upload)
@@ -264,7 +264,7 @@ impl Upload {
     }
 }
 
-impl Pen<'_> {
+impl Writer<'_> {
     /// An item of a complete upload's own bytes, where they are, to be published. Where that cannot
     /// be, of a copy.
     pub(crate) fn adopt(
@@ -274,7 +274,7 @@ impl Pen<'_> {
         draft: &Draft<'_>,
         cas_above: u64,
     ) -> Result<Slot, Refused> {
-        let log = &self.hand.store.log;
+        let log = &self.local.shared.log;
         let new = match upload.whole {
             Some(part) => {
                 let cas_fits = draft.cas.is_some() || log.cas_of(part.location) > cas_above;

@@ -1,7 +1,6 @@
 //! A worker's hold on the store, and the bursts in which it uses it.
 
 use crate::clean::Cleaner;
-use crate::hand::Hand;
 use crate::index::{Hint, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
@@ -10,6 +9,7 @@ use crate::request::{Access, Miss};
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 use coua_cpu::{prefetch, prefetch_for_write, prefetch_lines};
 use std::sync::Arc;
 
@@ -116,13 +116,13 @@ impl Worker {
         for open in self.open.iter().chain(&self.cleaner.open) {
             self.store.log.publish_used(open);
         }
-        let hand = Hand {
-            store: &self.store,
+        let local = WorkerStore {
+            shared: &self.store,
             id: self.id,
         };
-        let more = self.cleaner.clean(hand, self.appended, now);
+        let more = self.cleaner.clean(local, self.appended, now);
         self.appended = 0;
-        hand.reclaim();
+        local.reclaim();
         more || !self.migrations.is_empty()
     }
 
@@ -153,9 +153,9 @@ impl Worker {
 
     /// The store with this worker's number.
     #[inline]
-    pub(crate) fn hand(&self) -> Hand<'_> {
-        Hand {
-            store: &self.store,
+    pub(crate) fn local(&self) -> WorkerStore<'_> {
+        WorkerStore {
+            shared: &self.store,
             id: self.id,
         }
     }
@@ -164,11 +164,11 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.park();
-        let hand = Hand {
-            store: &self.store,
+        let local = WorkerStore {
+            shared: &self.store,
             id: self.id,
         };
-        self.cleaner.abandon(hand);
+        self.cleaner.abandon(local);
         for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
             self.store.log.seal(open);
         }
@@ -286,9 +286,9 @@ impl Burst<'_> {
     /// As [`Burst::get`], beginning where the look-ahead saw the item.
     #[inline(always)]
     pub fn get_ahead(&self, key: &Key<'_>, ahead: Ahead, access: Access) -> Result<Item<'_>, Miss> {
-        let hand = self.worker.hand();
-        if let Some((place, item)) = hand.recall(key, ahead, self.now)
-            && let Some(item) = hand.show(place, item, access, self.now)
+        let local = self.worker.local();
+        if let Some((place, item)) = local.recall(key, ahead, self.now)
+            && let Some(item) = local.show(place, item, access, self.now)
         {
             return Ok(item);
         }
@@ -298,10 +298,10 @@ impl Burst<'_> {
     /// Looks `key` up.
     #[inline]
     pub fn get(&self, key: &Key<'_>, access: Access) -> Result<Item<'_>, Miss> {
-        let hand = self.worker.hand();
+        let local = self.worker.local();
         loop {
-            let (place, item) = hand.find_live(key, self.now)?;
-            if let Some(item) = hand.show(place, item, access, self.now) {
+            let (place, item) = local.find_live(key, self.now)?;
+            if let Some(item) = local.show(place, item, access, self.now) {
                 return Ok(item);
             }
         }

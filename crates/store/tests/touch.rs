@@ -71,7 +71,7 @@ const QUESTION: MetaGet = MetaGet {
 
 /// All that a client can see of an item but its expiry.
 #[derive(Debug, PartialEq)]
-struct Sight {
+struct LookupHint {
     value: Vec<u8>,
     client_flags: u32,
     cas: u64,
@@ -83,7 +83,7 @@ struct Sight {
 }
 
 /// Looks at "k" with a CAS only where `shows_cas`, since showing one may change how it is kept.
-fn sight(worker: &mut Worker, shows_cas: bool) -> Sight {
+fn sight(worker: &mut Worker, shows_cas: bool) -> LookupHint {
     let mut burst = worker.burst(UnixSeconds(NOW.0 + 9));
     let question = MetaGet {
         access: Access {
@@ -93,7 +93,7 @@ fn sight(worker: &mut Worker, shows_cas: bool) -> Sight {
         ..QUESTION
     };
     let hit = burst.meta_get(&burst.key(b"k"), &question).ok().unwrap();
-    Sight {
+    LookupHint {
         value: value_of(&hit.item),
         client_flags: hit.item.client_flags(),
         cas: hit.item.cas(),

@@ -22,8 +22,8 @@ mod acknowledge;
 mod arrives;
 mod block;
 mod emit;
+mod fast_path;
 mod opening;
-mod ordinary;
 mod receive;
 mod segment;
 mod shared;
@@ -41,8 +41,8 @@ use crate::time::Instant;
 
 pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};
-use block::{Beyond, Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
-pub(crate) use block::{Path, Signs};
+pub(crate) use block::{ConnectionFlags, Path};
+use block::{Fresh, NO_FRESH, OutOfOrder, Phase, Receiving, Recovery, Sending, Timers, Waiting};
 pub(crate) use opening::{Offer, first_window, own_shift};
 pub(crate) use segment::seal;
 pub(crate) use shared::{Challenges, Shared};
@@ -96,7 +96,7 @@ pub(crate) struct Connection {
     /// What the user calls it.
     pub(crate) tag: u64,
     pub(crate) path: Path,
-    pub(crate) signs: Signs,
+    pub(crate) flags: ConnectionFlags,
     pub(crate) send: Sending,
     /// Tells one use of the same place from the next.
     pub(crate) generation: u32,
@@ -112,7 +112,7 @@ pub(crate) struct Connection {
     /// Of which the window comes first.
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
-    pub(crate) beyond: Beyond,
+    pub(crate) out_of_order: OutOfOrder,
     pub(crate) hash: Hash,
 }
 
@@ -140,7 +140,7 @@ impl Connection {
     /// path lets pass, less the timestamps (RFC 6691).
     fn settle_mss(&mut self) {
         let path = self.path.mtu - headers_len(self.tuple.remote.is_v4());
-        let options = if self.signs.has(Signs::TIMESTAMPS) {
+        let options = if self.flags.has(ConnectionFlags::TIMESTAMPS) {
             12
         } else {
             0
@@ -161,7 +161,7 @@ impl Connection {
     #[inline]
     pub(crate) fn note_path(&mut self, mac: Mac, vlan: u16) {
         if self.path.mac != Some(mac) || self.path.vlan != vlan {
-            self.stir();
+            self.leave_fast_path();
             (self.path.mac, self.path.vlan) = (Some(mac), vlan);
         }
     }
@@ -176,7 +176,9 @@ impl Connection {
 
     /// Whether there is something to read, or will never be.
     pub(crate) fn is_readable(&self) -> bool {
-        self.receive.unread > 0 || self.signs.has(Signs::PEER_ENDED) || self.state == State::Closed
+        self.receive.unread > 0
+            || self.flags.has(ConnectionFlags::PEER_ENDED)
+            || self.state == State::Closed
     }
 
     /// Bytes that the user may give to be sent.
@@ -187,7 +189,7 @@ impl Connection {
         let share = u32::try_from(shared.buffers.room_to_send() / 8).unwrap_or(u32::MAX);
         let share = share.max(2 * u32::from(self.mss()));
         match self.state {
-            State::Established | State::CloseWait if !self.signs.has(Signs::ENDED) => {
+            State::Established | State::CloseWait if !self.flags.has(ConnectionFlags::ENDED) => {
                 shared.config.send_len_max.min(share).saturating_sub(queued)
             }
             _ => 0,
@@ -201,7 +203,7 @@ impl Connection {
         }
         // Nothing goes any more into a window that is closed, and nothing is answered.
         let unsent_for = now.micros_since(self.send.last_at);
-        match self.signs.has(Signs::CALM) {
+        match self.flags.has(ConnectionFlags::PREDICTED) {
             true => unsent_for,
             false => unsent_for.max(now.micros_since(self.recovery.stuck_since)),
         }
@@ -256,7 +258,7 @@ impl Connection {
 
     /// The user has sent everything. False where there is no memory to note that.
     pub(crate) fn end(&mut self, shared: &mut Shared) -> bool {
-        if self.signs.has(Signs::ENDED) {
+        if self.flags.has(ConnectionFlags::ENDED) {
             return true;
         }
         let next = match self.state {
@@ -266,11 +268,11 @@ impl Connection {
             State::SynReceived => State::SynReceived,
             _ => return true,
         };
-        self.stir();
+        self.leave_fast_path();
         if !self.enqueue_mark(shared, Marks::FIN) {
             return false;
         }
-        self.signs.set(Signs::ENDED);
+        self.flags.set(ConnectionFlags::ENDED);
         self.state = next;
         true
     }
@@ -279,14 +281,14 @@ impl Connection {
     pub(crate) fn abort(&mut self, shared: &mut Shared, failure: Failure) {
         let is_known = !matches!(self.state, State::SynSent | State::Closed | State::TimeWait);
         if is_known && failure != Failure::Reset {
-            self.signs.set(Signs::RESET_DUE);
+            self.flags.set(ConnectionFlags::RESET_DUE);
         }
         self.fail(shared, failure);
     }
 
     /// It is over without anything to be sent.
     fn fail(&mut self, shared: &mut Shared, failure: Failure) {
-        self.stir();
+        self.leave_fast_path();
         self.state = State::Closed;
         self.failure = Some(failure);
         self.forget_unsent(shared);
@@ -297,19 +299,19 @@ impl Connection {
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
         (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
-        shared.buffers.free_all(self.beyond.head);
-        self.beyond.head = BufferId::NONE;
+        shared.buffers.free_all(self.out_of_order.head);
+        self.out_of_order.head = BufferId::NONE;
         self.timers.send_at = Instant::NEVER;
         self.timers.waiting = Waiting::None;
     }
 
     /// Packets of more than `mtu` bytes do not arrive: what is on its way goes again.
     pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16) {
-        self.stir();
+        self.leave_fast_path();
         self.path.mtu = mtu;
         self.settle_mss();
         self.mark_all_lost(shared);
-        self.signs.set(Signs::MUST_SEND);
+        self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     /// Gives all memory back.

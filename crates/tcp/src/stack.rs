@@ -21,9 +21,9 @@
 //! - The wheel fires for each connection at its deadline or before.
 
 mod control;
+mod fast_path;
 mod frames;
 mod opening;
-mod ordinary;
 mod outgoing;
 mod user;
 
@@ -33,7 +33,7 @@ use coua_cpu::prefetch;
 
 use crate::buffers::Buffers;
 use crate::config::Config;
-use crate::connection::{Challenges, Connection, Shared, Signs, Skeletons, State};
+use crate::connection::{Challenges, Connection, ConnectionFlags, Shared, Skeletons, State};
 use crate::counters::Counters;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
@@ -384,18 +384,18 @@ impl Stack {
 
     #[inline]
     fn list_to_emit(&mut self, index: u32) {
-        let signs = &mut self.connections[index as usize].signs;
-        if !signs.has(Signs::LISTED_TO_EMIT) && !signs.has(Signs::VACANT) {
-            signs.set(Signs::LISTED_TO_EMIT);
+        let flags = &mut self.connections[index as usize].flags;
+        if !flags.has(ConnectionFlags::LISTED_TO_EMIT) && !flags.has(ConnectionFlags::VACANT) {
+            flags.set(ConnectionFlags::LISTED_TO_EMIT);
             self.to_emit.push(index);
         }
     }
 
     #[inline]
     fn list_ready(&mut self, index: u32) {
-        let signs = &mut self.connections[index as usize].signs;
-        if !signs.has(Signs::LISTED_READY) && !signs.has(Signs::ORPHAN) {
-            signs.set(Signs::LISTED_READY);
+        let flags = &mut self.connections[index as usize].flags;
+        if !flags.has(ConnectionFlags::LISTED_READY) && !flags.has(ConnectionFlags::ORPHAN) {
+            flags.set(ConnectionFlags::LISTED_READY);
             self.ready.push_back(index);
         }
     }
@@ -403,8 +403,10 @@ impl Stack {
     /// Sees to what a change of state means for the stack.
     fn after_change(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if connection.signs.has(Signs::HALF_OPEN) && connection.state != State::SynReceived {
-            connection.signs.clear(Signs::HALF_OPEN);
+        if connection.flags.has(ConnectionFlags::HALF_OPEN)
+            && connection.state != State::SynReceived
+        {
+            connection.flags.clear(ConnectionFlags::HALF_OPEN);
             self.half_open -= 1;
         }
         if connection.state == State::Closed {
@@ -418,7 +420,8 @@ impl Stack {
     fn index_of(&self, id: ConnectionId) -> Option<usize> {
         let index = id.index as usize;
         let connection = self.connections.get(index)?;
-        let is_it = connection.generation == id.generation && !connection.signs.has(Signs::ORPHAN);
+        let is_it = connection.generation == id.generation
+            && !connection.flags.has(ConnectionFlags::ORPHAN);
         is_it.then_some(index)
     }
 
@@ -458,8 +461,8 @@ impl Stack {
     /// Takes a connection out of the table: no segment finds it any more.
     fn unlink(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if !connection.signs.has(Signs::UNLINKED) {
-            connection.signs.set(Signs::UNLINKED);
+        if !connection.flags.has(ConnectionFlags::UNLINKED) {
+            connection.flags.set(ConnectionFlags::UNLINKED);
             self.table.remove(connection.hash, index);
         }
     }
@@ -469,13 +472,13 @@ impl Stack {
         self.unlink(index);
         self.wheel.cancel(index);
         let connection = &mut self.connections[index as usize];
-        self.half_open -= usize::from(connection.signs.has(Signs::HALF_OPEN));
+        self.half_open -= usize::from(connection.flags.has(ConnectionFlags::HALF_OPEN));
         connection.release(&mut self.shared);
         connection.generation = connection.generation.wrapping_add(1);
         connection.state = State::Closed;
-        connection.signs = Signs::default();
-        connection.signs.set(Signs::ORPHAN);
-        connection.signs.set(Signs::VACANT);
+        connection.flags = ConnectionFlags::default();
+        connection.flags.set(ConnectionFlags::ORPHAN);
+        connection.flags.set(ConnectionFlags::VACANT);
         self.free.push(index);
     }
 

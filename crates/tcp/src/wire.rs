@@ -7,9 +7,9 @@ pub mod address;
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
-pub(crate) mod glance;
 pub mod icmp;
 pub mod ip;
+pub(crate) mod predicted;
 pub mod tcp;
 pub mod udp;
 

@@ -12,8 +12,8 @@ mod card;
 mod datagrams;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+mod driver;
 mod exchange;
-mod host;
 pub mod memif;
 pub mod neighbours;
 mod netlink;
@@ -26,6 +26,6 @@ pub use coua_tcp::counters::Counters;
 pub use coua_tcp::nic::{BURST_LEN, Mac};
 pub use coua_tcp::wire::address::Network;
 pub(crate) use datagrams::DatagramEnd;
+pub use driver::{HostCounters, Polling, StackSetup, Turns};
+pub(crate) use driver::{SharedHost, StackDriver, StreamEnd, as_io};
 pub use exchange::Exchange;
-pub(crate) use host::{Host, SharedHost, StreamEnd, as_io};
-pub use host::{HostCounters, Polling, Seat, Turns};

@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use coua::flags::{self as server_flags, Asked};
 use coua::server::{Server, Sockets};
-use coua_transport::userspace::{Card, Config, Exchange, Polling, Seat};
+use coua_transport::userspace::{Card, Config, Exchange, Polling, StackSetup};
 use serde::Serialize;
 
 use super::load_flags::TimingFlags;
@@ -208,7 +208,7 @@ fn measure(
             trusts_link: flags.trust_link,
             ..Config::new(vec!["10.0.0.1/8".parse()?], [7; 32])
         };
-        let seat = Seat {
+        let seat = StackSetup {
             card: Card::Other(Box::new(card)),
             config,
             ports: vec![port],

@@ -23,14 +23,14 @@ use coua::server::userspace::{StackSizes, open_seats, traced};
 use coua_transport::sockets::{Events, Poller, Sender, Stream, Token};
 use coua_transport::userspace::af_xdp::Interface;
 use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
-use coua_transport::userspace::{Mac, Network, Seat};
+use coua_transport::userspace::{Mac, Network, StackSetup};
 
 use super::engine::{Engine, Error};
 use super::own_datagrams::{OwnDatagrams, Ports};
 
 /// One thread's stack, before any of its connections is open.
 pub(super) struct OwnStack {
-    seat: Seat,
+    seat: StackSetup,
     /// Whom frames go to, where the kernel keeps the answers to that question.
     neighbour: Option<(IpAddr, Mac)>,
     /// Where connections may come from.

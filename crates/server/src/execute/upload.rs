@@ -9,7 +9,7 @@ use coua_store::{Delete, Refused, Stored};
 use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
 use super::{Answers, Executor, Outcome, Request, stored_key};
 use crate::connections::Activity;
-use crate::session::{Session, Upstream};
+use crate::session::{Session, StreamingSet};
 
 impl Executor<'_, '_> {
     pub(super) fn begin_upload(&mut self, request: Request<'_>, store: &Store) -> Outcome {
@@ -42,7 +42,7 @@ impl Executor<'_, '_> {
         };
         let mut stored_key = [0; KEY_LEN_MAX];
         stored_key[..bytes.len()].copy_from_slice(bytes);
-        let upstream = Upstream {
+        let upstream = StreamingSet {
             upload: Some(upload),
             key: stored_key,
             key_len: bytes.len(),

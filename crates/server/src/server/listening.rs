@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use coua_transport::sockets::{DatagramSocket, ListenError, Listener, TcpOptions};
-use coua_transport::userspace::Seat;
+use coua_transport::userspace::StackSetup;
 use rustix::io::Errno;
 
 use super::{StartError, userspace};
@@ -32,7 +32,7 @@ pub struct WorkerSockets {
     /// Where it receives datagrams.
     pub datagrams: Vec<DatagramSocket>,
     /// A queue of a card, and the settings of the stack on it.
-    pub seat: Option<Seat>,
+    pub seat: Option<StackSetup>,
 }
 
 impl Sockets {
@@ -93,7 +93,7 @@ impl Sockets {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn give_seat(&mut self, worker: usize, seat: Seat) {
+    pub fn give_seat(&mut self, worker: usize, seat: StackSetup) {
         self.by_worker[worker].seat = Some(seat);
     }
 

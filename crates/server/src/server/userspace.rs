@@ -14,7 +14,7 @@ use std::time::Instant;
 use coua_transport::userspace::af_xdp::{self, XdpNic};
 use coua_transport::userspace::memif::{self, News, Role};
 use coua_transport::userspace::packet::{PacketSocket, Tap};
-use coua_transport::userspace::{Card, Config, Exchange, Mac, Network, Seat};
+use coua_transport::userspace::{Card, Config, Exchange, Mac, Network, StackSetup};
 #[cfg(feature = "dpdk")]
 use coua_transport::userspace::{Polling, dpdk};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -24,7 +24,7 @@ use crate::flags::{Driver, Net, Settings};
 use crate::log::Limit;
 
 /// Opens the queues of the card that the settings name, with a stack's settings for each.
-pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<Seat>, StartError> {
+pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<StackSetup>, StartError> {
     let stack = StackSizes {
         // Beside those that are served some are opening or closing.
         connections: settings.connections_max * 2 + 1024,
@@ -52,7 +52,7 @@ pub fn open_seats(
     threads: usize,
     sizes: &StackSizes,
     active: Option<RangeInclusive<u16>>,
-) -> Result<Vec<Seat>, StartError> {
+) -> Result<Vec<StackSetup>, StartError> {
     let (name, cards, found) = cards(net, threads, active.clone())?;
     let addresses = match net.addresses.is_empty() {
         true => found,
@@ -73,7 +73,7 @@ pub fn open_seats(
         secret[0] ^= u8::try_from(thread & 0xff).unwrap_or(0);
         let usual = Config::new(addresses.clone(), secret);
         let ports = active.clone().map(RangeInclusive::into_inner);
-        Seat {
+        StackSetup {
             card,
             config: Config {
                 gateways: net.gateways.iter().map(|&gateway| gateway.into()).collect(),
@@ -106,7 +106,7 @@ const TRACE_MODE: u32 = 0o600;
 ///
 /// # Errors
 /// [`StartError::Trace`].
-pub fn traced(seat: Seat, path: &Path) -> Result<Seat, StartError> {
+pub fn traced(seat: StackSetup, path: &Path) -> Result<StackSetup, StartError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.mode(TRACE_MODE).open(path);
@@ -115,7 +115,7 @@ pub fn traced(seat: Seat, path: &Path) -> Result<Seat, StartError> {
         path: path.to_owned(),
         source,
     })?;
-    Ok(Seat { card, ..seat })
+    Ok(StackSetup { card, ..seat })
 }
 
 /// What a driver is called where the server says where it listens.
@@ -130,7 +130,7 @@ pub(super) fn name(driver: &Driver) -> &'static str {
 }
 
 /// The addresses of the stacks, which all have the same, with a port.
-pub(super) fn addresses(seats: &[Seat], port: u16) -> impl Iterator<Item = SocketAddr> {
+pub(super) fn addresses(seats: &[StackSetup], port: u16) -> impl Iterator<Item = SocketAddr> {
     let networks = seats.first().map(|seat| seat.config.addresses.iter());
     let addresses = networks.into_iter().flatten();
     addresses.map(move |network| SocketAddr::new(network.address().into(), port))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coua_transport::sockets::{Events, Poller};
 
-use super::{Desk, Worker};
+use super::{Worker, WorkerBuffers};
 use crate::server::{Shared, WorkerSockets};
 
 impl Worker {
@@ -17,7 +17,7 @@ impl Worker {
         shared: Arc<Shared>,
         sockets: WorkerSockets,
     ) -> io::Result<Worker> {
-        Worker::with_poller(poller, index, shared, sockets, Desk::new())
+        Worker::with_poller(poller, index, shared, sockets, WorkerBuffers::new())
     }
 
     /// Lets the worker fall asleep, and says for how long at most; zero where it stays awake. The

@@ -12,7 +12,7 @@ use coua_tcp::wire::checksum::Sum;
 use coua_tcp::wire::ethernet::{self, EtherType};
 use coua_tcp::wire::ip::{self, Protocol, V4_HEADER_LEN};
 use coua_tcp::wire::{Address, udp};
-use coua_transport::userspace::{Card, Config, Exchange, Polling, Seat};
+use coua_transport::userspace::{Card, Config, Exchange, Polling, StackSetup};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -179,7 +179,7 @@ impl Scene {
         };
         let exchange = Exchange::between(1).pop().expect("one");
         let address = "10.0.0.1/8".parse().expect("an address");
-        let seat = Seat {
+        let seat = StackSetup {
             card: Card::Other(Box::new(end)),
             config: Config::new(vec![address], [7; 32]),
             ports: vec![PORT],

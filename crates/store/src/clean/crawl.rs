@@ -3,12 +3,12 @@
 //! an item that has expired.
 
 use super::Cleaner;
-use crate::hand::Hand;
 use crate::index::slot::Location;
 use crate::memory::PageId;
 use crate::request::Miss;
 use crate::segment::SegmentState;
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 use std::sync::atomic::Ordering;
 
 /// Seconds that a pass over all segments takes.
@@ -36,29 +36,29 @@ struct Position {
 
 impl Crawl {
     /// Leaves the segment that it is at to others.
-    pub(super) fn abandon(&mut self, hand: Hand<'_>) {
+    pub(super) fn abandon(&mut self, local: WorkerStore<'_>) {
         if let Some(position) = self.at.take() {
-            hand.store.log.entry(position.segment).make_crawl_due();
+            local.shared.log.entry(position.segment).make_crawl_due();
         }
     }
 }
 
 impl Cleaner {
     /// Does a slice of crawling. True where it has more to do at once.
-    pub(super) fn crawl(&mut self, hand: Hand<'_>, now: UnixSeconds) -> bool {
+    pub(super) fn crawl(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
         if self.crawling.second != now.0 {
             self.crawling.second = now.0;
-            let all = hand.store.log.segment_count() as usize;
-            let share = all.div_ceil(PASS_SECONDS * hand.store.counters.len());
+            let all = local.shared.log.segment_count() as usize;
+            let share = all.div_ceil(PASS_SECONDS * local.shared.counters.len());
             self.crawling.credit = share;
         }
         let mut left = SLICE_ITEMS;
         while left > 0 {
             if let Some(position) = self.crawling.at.take() {
-                self.crawling.at = self.crawl_segment(hand, position, now, &mut left);
+                self.crawling.at = self.crawl_segment(local, position, now, &mut left);
             } else if self.crawling.credit > 0 {
                 self.crawling.credit -= 1;
-                self.crawling.at = self.next_segment(hand, now);
+                self.crawling.at = self.next_segment(local, now);
             } else {
                 return false;
             }
@@ -66,9 +66,9 @@ impl Cleaner {
         true
     }
 
-    fn next_segment(&self, hand: Hand<'_>, now: UnixSeconds) -> Option<Position> {
-        let log = &hand.store.log;
-        let turn = hand.store.crawl_next.fetch_add(1, Ordering::Relaxed);
+    fn next_segment(&self, local: WorkerStore<'_>, now: UnixSeconds) -> Option<Position> {
+        let log = &local.shared.log;
+        let turn = local.shared.crawl_next.fetch_add(1, Ordering::Relaxed);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "below the number of segments"
@@ -89,12 +89,12 @@ impl Cleaner {
     /// Looks at items from `position` on. Returns where to go on.
     fn crawl_segment(
         &mut self,
-        hand: Hand<'_>,
+        local: WorkerStore<'_>,
         mut position: Position,
         now: UnixSeconds,
         left: &mut usize,
     ) -> Option<Position> {
-        let log = &hand.store.log;
+        let log = &local.shared.log;
         let entry = log.entry(position.segment);
         // Sealed now means that it is not used again before this worker's next quiescent state.
         if entry.state() != SegmentState::Sealed || entry.sequence() != position.sequence {
@@ -106,7 +106,7 @@ impl Cleaner {
                 return Some(position);
             }
             *left -= 1;
-            hand.counters().crawler_checked.add(1);
+            local.counters().crawler_checked.add(1);
             let location = Location::of_offset(start + position.offset);
             let item = log.item(location);
             position.offset += item.total_len();
@@ -117,15 +117,15 @@ impl Cleaner {
                 entry.note_expiry(item.expiry());
                 continue;
             }
-            let hash = hand.store.hasher.hash(item.key());
-            let place = hand
-                .store
+            let hash = local.shared.hasher.hash(item.key());
+            let place = local
+                .shared
                 .index
                 .find(hash, |slot| slot.location() == location);
             if let Some(place) = place
-                && hand.bury(place, item, Miss::Expired)
+                && local.unlink_dead(place, item, Miss::Expired)
             {
-                hand.counters().crawler_reclaimed.add(1);
+                local.counters().crawler_reclaimed.add(1);
             }
         }
         None

@@ -6,17 +6,17 @@
 //! much there is.
 
 use super::Cleaner;
-use crate::hand::Hand;
 use crate::memory::PageId;
 use crate::segment::SegmentState;
+use crate::worker_store::WorkerStore;
 
 /// Segments looked at in a slice.
 const LOOK: u32 = 2;
 
 impl Cleaner {
     /// Looks at the next few of the segments that have ever been used, and frees the dead ones.
-    pub(super) fn free_dead(&mut self, hand: Hand<'_>) {
-        let log = &hand.store.log;
+    pub(super) fn free_dead(&mut self, local: WorkerStore<'_>) {
+        let log = &local.shared.log;
         let touched = log.pages().touched_pages().min(log.segment_count());
         for _ in 0..LOOK.min(touched) {
             self.look_for_dead = (self.look_for_dead + 1) % touched;
@@ -29,24 +29,24 @@ impl Cleaner {
                 && log.dead_bytes(segment) >= entry.used();
             // Another worker may have taken it since.
             if may_be_dead && log.queues().remove(segment) {
-                debug_assert!(nothing_points_into(hand, segment), "a dead item lives");
-                hand.counters().segments_dead.add(1);
-                log.retire(segment, &hand.store.epochs);
+                debug_assert!(nothing_points_into(local, segment), "a dead item lives");
+                local.counters().segments_dead.add(1);
+                log.retire(segment, &local.shared.epochs);
             }
         }
     }
 }
 
 /// Looks all items of a segment up.
-fn nothing_points_into(hand: Hand<'_>, segment: PageId) -> bool {
-    let log = &hand.store.log;
+fn nothing_points_into(local: WorkerStore<'_>, segment: PageId) -> bool {
+    let log = &local.shared.log;
     let mut offset = 0;
     while offset < log.entry(segment).used() {
         let location = log.location_in(segment, offset);
         let item = log.item(location);
-        let hash = hand.store.hasher.hash(item.key());
-        if hand
-            .store
+        let hash = local.shared.hasher.hash(item.key());
+        if local
+            .shared
             .index
             .find(hash, |slot| slot.location() == location)
             .is_some()

@@ -2,11 +2,11 @@
 
 use super::Cleaner;
 use super::Slice;
-use crate::hand::Hand;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 
 /// Items whose buckets are fetched ahead of looking at them.
@@ -63,15 +63,20 @@ pub(super) struct Victim {
 
 impl Cleaner {
     /// Works on the job. False where it can do nothing at the moment.
-    pub(super) fn work(&mut self, hand: Hand<'_>, now: UnixSeconds, slice: &mut Slice) -> bool {
+    pub(super) fn work(
+        &mut self,
+        local: WorkerStore<'_>,
+        now: UnixSeconds,
+        slice: &mut Slice,
+    ) -> bool {
         let Some(mut job) = self.job.take() else {
             return false;
         };
         let mut stuck = false;
         while job.offset < job.end && !slice.is_spent() && !stuck {
-            let (batch, count) = self.next_batch(hand, &job, slice.items_at_once());
+            let (batch, count) = self.next_batch(local, &job, slice.items_at_once());
             for victim in &batch[..count] {
-                let Some(moved) = self.clean_item(hand, job.kind, *victim, now) else {
+                let Some(moved) = self.clean_item(local, job.kind, *victim, now) else {
                     stuck = true;
                     break;
                 };
@@ -84,20 +89,25 @@ impl Cleaner {
         if job.offset < job.end {
             if stuck && job.kind == Kind::Compact && job.offset == 0 {
                 // There is no room to move anything: somebody else may find what can be freed.
-                self.put_back(hand, job);
+                self.put_back(local, job);
                 return false;
             }
             self.job = Some(job);
             return !stuck;
         }
-        hand.counters().segments_cleaned.add(1);
-        hand.store.log.retire(job.segment, &hand.store.epochs);
+        local.counters().segments_cleaned.add(1);
+        local.shared.log.retire(job.segment, &local.shared.epochs);
         true
     }
 
     /// The next items of the segment, their buckets on the way into the cache.
-    fn next_batch(&self, hand: Hand<'_>, job: &Job, count: usize) -> ([Victim; AHEAD], usize) {
-        let log = &hand.store.log;
+    fn next_batch(
+        &self,
+        local: WorkerStore<'_>,
+        job: &Job,
+        count: usize,
+    ) -> ([Victim; AHEAD], usize) {
+        let log = &local.shared.log;
         let start = job.segment as usize * log.segment_len();
         let none = Victim {
             location: Location::of_offset(start),
@@ -112,9 +122,9 @@ impl Cleaner {
             let hash = if item.is_piece() {
                 KeyHash(item.piece_hash())
             } else {
-                hand.store.hasher.hash(item.key())
+                local.shared.hasher.hash(item.key())
             };
-            for bucket in hand.store.index.buckets_of(hash) {
+            for bucket in local.shared.index.buckets_of(hash) {
                 prefetch_for_write(bucket);
             }
             let len = item.total_len();

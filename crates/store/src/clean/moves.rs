@@ -2,13 +2,13 @@
 
 use super::Cleaner;
 use super::job::{Kind, Victim};
-use crate::hand::{Hand, Rewrite, Rewritten};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
 use crate::segment::Queue;
 use crate::segment::item::RawItem;
 use crate::time::UnixSeconds;
+use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
 use std::sync::atomic::Ordering;
 
 /// What is to be done with a live item.
@@ -22,13 +22,13 @@ impl Cleaner {
     /// Deals with one item. Returns the bytes moved, or `None` where there is no room to move it.
     pub(super) fn clean_item(
         &mut self,
-        hand: Hand<'_>,
+        local: WorkerStore<'_>,
         kind: Kind,
         victim: Victim,
         now: UnixSeconds,
     ) -> Option<usize> {
         // The item's own segment is ours, and is not used again before we retire it.
-        let store = hand.store;
+        let store = local.shared;
         let item = store.log.item(victim.location);
         loop {
             let place = if item.is_piece() {
@@ -46,26 +46,26 @@ impl Cleaner {
             let Some(place) = place else { return Some(0) };
             // The item, or the head of the piece.
             let owner = store.log.item_of(place.slot);
-            if let Some(why) = hand.death(place.slot.location(), owner, now) {
-                if hand.bury(place, owner, why) {
-                    hand.counters().reclaimed.add(1);
+            if let Some(why) = local.death(place.slot.location(), owner, now) {
+                if local.unlink_dead(place, owner, why) {
+                    local.counters().reclaimed.add(1);
                     return Some(0);
                 }
                 continue;
             }
-            let done = match self.fate(hand, kind, victim.location, place.slot) {
+            let done = match self.fate(local, kind, victim.location, place.slot) {
                 Fate::Evict { leave_ghost } => self
-                    .evict(hand, place, owner, leave_ghost, now)
+                    .evict(local, place, owner, leave_ghost, now)
                     .then_some(Done::Gone),
                 Fate::Move { queue, frequency } => {
                     let moved = if item.is_piece() {
-                        self.move_piece(hand, victim, place, item, owner, queue)
+                        self.move_piece(local, victim, place, item, owner, queue)
                     } else {
-                        self.move_item(hand, place, item, queue, frequency)
+                        self.move_item(local, place, item, queue, frequency)
                     };
                     match moved {
-                        Done::NoRoom if hand.store.evict => self
-                            .evict(hand, place, owner, kind == Kind::Small, now)
+                        Done::NoRoom if local.shared.evict => self
+                            .evict(local, place, owner, kind == Kind::Small, now)
                             .then_some(Done::Gone),
                         Done::NoRoom => return None,
                         Done::Raced => None,
@@ -75,8 +75,8 @@ impl Cleaner {
             };
             match done {
                 Some(Done::Moved(bytes)) => {
-                    self.count_move(hand, kind);
-                    hand.counters().bytes_moved.add(bytes as u64);
+                    self.count_move(local, kind);
+                    local.counters().bytes_moved.add(bytes as u64);
                     return Some(bytes);
                 }
                 Some(_) => return Some(0),
@@ -86,11 +86,11 @@ impl Cleaner {
         }
     }
 
-    fn fate(&self, hand: Hand<'_>, kind: Kind, location: Location, slot: Slot) -> Fate {
+    fn fate(&self, local: WorkerStore<'_>, kind: Kind, location: Location, slot: Slot) -> Fate {
         let frequency = slot.frequency();
-        let own = hand.store.log.entry_of(location).queue();
+        let own = local.shared.log.entry_of(location).queue();
         match kind {
-            _ if !hand.store.evict => Fate::Move {
+            _ if !local.shared.evict => Fate::Move {
                 queue: own,
                 frequency,
             },
@@ -111,8 +111,8 @@ impl Cleaner {
         }
     }
 
-    fn count_move(&self, hand: Hand<'_>, kind: Kind) {
-        let counters = hand.counters();
+    fn count_move(&self, local: WorkerStore<'_>, kind: Kind) {
+        let counters = local.counters();
         match kind {
             Kind::Small => counters.promoted.add(1),
             Kind::Main => counters.kept.add(1),
@@ -123,7 +123,7 @@ impl Cleaner {
     /// Drops a live item. False where it is no longer where it was found.
     fn evict(
         &self,
-        hand: Hand<'_>,
+        local: WorkerStore<'_>,
         place: Place<'_>,
         item: RawItem<'_>,
         leave_ghost: bool,
@@ -134,19 +134,19 @@ impl Cleaner {
         };
         let slot = lock.slot;
         lock.replace(if leave_ghost {
-            Slot::ghost(slot.tag(), hand.store.log.clock())
+            Slot::ghost(slot.tag(), local.shared.log.clock())
         } else {
             Slot::EMPTY
         });
         drop(lock);
-        hand.count_eviction(slot, item, now);
-        hand.discard(slot.location(), item);
+        local.count_eviction(slot, item, now);
+        local.discard(slot.location(), item);
         true
     }
 
     fn move_item(
         &mut self,
-        hand: Hand<'_>,
+        local: WorkerStore<'_>,
         place: Place<'_>,
         item: RawItem<'_>,
         queue: Queue,
@@ -157,7 +157,7 @@ impl Cleaner {
             frequency: Some(frequency),
             adds_expiry: false,
         };
-        match hand.rewrite(&mut self.open[queue as usize], place, item, &how) {
+        match local.rewrite(&mut self.open[queue as usize], place, item, &how) {
             Rewritten::Done(bytes) => Done::Moved(bytes),
             Rewritten::NoRoom => Done::NoRoom,
             Rewritten::Raced => Done::Raced,
@@ -166,14 +166,14 @@ impl Cleaner {
 
     fn move_piece(
         &mut self,
-        hand: Hand<'_>,
+        local: WorkerStore<'_>,
         victim: Victim,
         place: Place<'_>,
         piece: RawItem<'_>,
         head: RawItem<'_>,
         queue: Queue,
     ) -> Done {
-        let store = hand.store;
+        let store = local.shared;
         let log = &store.log;
         let open = &mut self.open[queue as usize];
         let Some(mut space) = log.append(open, victim.len, Purpose::Cleaning) else {
@@ -185,13 +185,13 @@ impl Cleaner {
         let lock = place.lock();
         let entry = head.chunks().get(piece.piece_index());
         let (Some(_lock), Some(entry)) = (lock, entry) else {
-            log.note_dead(hand.id, location, victim.len);
+            log.note_dead(local.id, location, victim.len);
             return Done::Raced;
         };
         // Only this worker moves what is in its segment, so the entry is what it was. Release: who
         // finds the piece by it sees the piece.
         entry.store(location.raw(), Ordering::Release);
-        log.note_dead(hand.id, victim.location, victim.len);
+        log.note_dead(local.id, victim.location, victim.len);
         Done::Moved(victim.len)
     }
 }

@@ -2,11 +2,11 @@
 
 use super::Cleaner;
 use super::job::{Job, Kind};
-use crate::hand::Hand;
 use crate::memory::PageId;
 use crate::segment::{Queue, SegmentState};
 use crate::store::Store;
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 
 /// Segments looked at for an empty one at a time. A pick takes a few microseconds whatever the
 /// memory's size; all segments are looked at in turn.
@@ -40,14 +40,14 @@ impl Cleaner {
     /// Takes a victim out of its queue: a dead one, or, where space is wanted, any.
     pub(super) fn pick(
         &mut self,
-        hand: Hand<'_>,
+        local: WorkerStore<'_>,
         now: UnixSeconds,
         wants_space: bool,
     ) -> Option<Job> {
-        let below = hand.store.log.flushed_below();
+        let below = local.shared.log.flushed_below();
         if below != 0 {
             if self.flush_pause == 0 {
-                if let Some(job) = self.pick_flushed(hand, below) {
+                if let Some(job) = self.pick_flushed(local, below) {
                     return Some(job);
                 }
                 self.flush_pause = FLUSH_PAUSE;
@@ -58,23 +58,23 @@ impl Cleaner {
             return None;
         }
         let (kind, segment) = self
-            .pick_sparse(hand, now)
-            .or_else(|| self.pick_oldest(hand))?;
-        Some(self.begin(hand, kind, segment))
+            .pick_sparse(local, now)
+            .or_else(|| self.pick_oldest(local))?;
+        Some(self.begin(local, kind, segment))
     }
 
     /// A segment from before the flush at `below`. Where there is none left the flush is over.
     #[cold]
-    fn pick_flushed(&mut self, hand: Hand<'_>, below: u64) -> Option<Job> {
-        let log = &hand.store.log;
+    fn pick_flushed(&mut self, local: WorkerStore<'_>, below: u64) -> Option<Job> {
+        let log = &local.shared.log;
         let mut queues = log.queues();
         let found = queues
             .iter()
-            .find(|&s| log.entry(s).sequence() < below && self.is_free(hand, s));
+            .find(|&s| log.entry(s).sequence() < below && self.is_free(local, s));
         if let Some(segment) = found {
             queues.remove(segment);
             drop(queues);
-            return Some(self.begin(hand, Kind::Dead, segment));
+            return Some(self.begin(local, Kind::Dead, segment));
         }
         let remains = (0..log.segment_count()).any(|segment| {
             let entry = log.entry(segment);
@@ -90,13 +90,13 @@ impl Cleaner {
         None
     }
 
-    fn is_free(&self, hand: Hand<'_>, segment: PageId) -> bool {
-        !hand.store.log.entry(segment).is_held()
+    fn is_free(&self, local: WorkerStore<'_>, segment: PageId) -> bool {
+        !local.shared.log.entry(segment).is_held()
     }
 
     /// A segment all of whose items have expired, or the emptiest of those looked at.
-    fn pick_sparse(&mut self, hand: Hand<'_>, now: UnixSeconds) -> Option<(Kind, PageId)> {
-        let log = &hand.store.log;
+    fn pick_sparse(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> Option<(Kind, PageId)> {
+        let log = &local.shared.log;
         let count = log.segment_count();
         let mut best: Option<(usize, PageId)> = None;
         let mut expired = None;
@@ -127,9 +127,9 @@ impl Cleaner {
         log.queues().remove(segment).then_some((kind, segment))
     }
 
-    fn pick_oldest(&self, hand: Hand<'_>) -> Option<(Kind, PageId)> {
-        let log = &hand.store.log;
-        if !hand.store.evict {
+    fn pick_oldest(&self, local: WorkerStore<'_>) -> Option<(Kind, PageId)> {
+        let log = &local.shared.log;
+        if !local.shared.evict {
             return None;
         }
         let mut queues = log.queues();
@@ -147,23 +147,23 @@ impl Cleaner {
                 Kind::Main
             };
             queues
-                .pop(queue, |segment| self.is_free(hand, segment))
+                .pop(queue, |segment| self.is_free(local, segment))
                 .map(|segment| (kind, segment))
         })
     }
 
-    fn begin(&self, hand: Hand<'_>, kind: Kind, segment: PageId) -> Job {
-        let entry = hand.store.log.entry(segment);
+    fn begin(&self, local: WorkerStore<'_>, kind: Kind, segment: PageId) -> Job {
+        let entry = local.shared.log.entry(segment);
         entry.set_state(SegmentState::Cleaning);
-        if kind == Kind::Dead && hand.store.log.flushed_below() == 0 {
-            hand.counters().segments_expired.add(1);
+        if kind == Kind::Dead && local.shared.log.flushed_below() == 0 {
+            local.counters().segments_expired.add(1);
         }
         Job::new(kind, segment, entry.used())
     }
 
     /// Undoes [`Worker::begin`]: the segment is the oldest of its queue again.
-    pub(super) fn put_back(&mut self, hand: Hand<'_>, job: Job) {
-        let log = &hand.store.log;
+    pub(super) fn put_back(&mut self, local: WorkerStore<'_>, job: Job) {
+        let log = &local.shared.log;
         let entry = log.entry(job.segment());
         // A crawl may have given it up meanwhile.
         entry.make_crawl_due();

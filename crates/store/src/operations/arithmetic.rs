@@ -1,7 +1,7 @@
 //! incr, decr and `ma`.
 
 use super::link::Link;
-use super::pen::{Body, Pen};
+use super::writer::{Body, Writer};
 use crate::index::Place;
 use crate::key::Key;
 use crate::request::{Arithmetic, Counted, Refused};
@@ -12,11 +12,11 @@ use crate::time::Expiry;
 /// Digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
-impl<'p> Pen<'p> {
+impl<'p> Writer<'p> {
     /// Counts the item of `key` up or down.
     pub(crate) fn arithmetic(&mut self, key: &Key<'_>, request: &Arithmetic) -> Counted {
         loop {
-            let done = match self.hand.find_live(key, self.now) {
+            let done = match self.local.find_live(key, self.now) {
                 Ok((place, item)) => self.count(key, request, place, item),
                 Err(miss) => match request.vivify {
                     Some((initial, expiry)) => self.vivify_number(key, request, initial, expiry),
@@ -43,7 +43,7 @@ impl<'p> Pen<'p> {
             return Ok(Some(Counted::NotNumeric));
         }
         let location = place.slot.location();
-        let old_cas = self.hand.cas_at(location, item);
+        let old_cas = self.local.cas_at(location, item);
         if request.compare != 0 && request.compare != old_cas {
             return Ok(Some(Counted::Exists));
         }
@@ -91,8 +91,8 @@ impl<'p> Pen<'p> {
         let done = self.replace(place, new, |new_item| {
             expiry_before = item.expiry();
             let expiry = request.touch.unwrap_or(expiry_before);
-            self.hand
-                .store
+            self.local
+                .shared
                 .log
                 .entry_of(new.location())
                 .note_expiry(expiry);
@@ -108,7 +108,7 @@ impl<'p> Pen<'p> {
             self.abandon(new);
             return Ok(None);
         }
-        self.hand.note_dead(location, item);
+        self.local.note_dead(location, item);
         let cas = self.cas_if(request.return_cas, new.location());
         Ok(Some(Counted::Value {
             number,
@@ -167,8 +167,8 @@ impl<'p> Pen<'p> {
 
     fn cas_if(&self, wanted: bool, location: crate::index::slot::Location) -> u64 {
         if wanted {
-            self.hand
-                .cas_at(location, self.hand.store.log.item(location))
+            self.local
+                .cas_at(location, self.local.shared.log.item(location))
         } else {
             0
         }

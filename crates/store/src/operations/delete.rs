@@ -1,6 +1,6 @@
 //! delete, and what `md` makes of it: dropping only the value, marking the item stale.
 
-use super::pen::Pen;
+use super::writer::Writer;
 use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::Key;
@@ -11,15 +11,15 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 
-impl Pen<'_> {
+impl Writer<'_> {
     /// Deletes the item of `key`, or what `delete` makes of that.
     pub(crate) fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
         loop {
-            let (place, item) = match self.hand.find_live(key, self.now) {
+            let (place, item) = match self.local.find_live(key, self.now) {
                 Ok(found) => found,
                 Err(miss) => return Deleted::NotFound(miss),
             };
-            let cas = self.hand.cas_at(place.slot.location(), item);
+            let cas = self.local.cas_at(place.slot.location(), item);
             if delete.compare.is_some_and(|compare| compare != cas) {
                 return Deleted::Exists;
             }
@@ -45,8 +45,8 @@ impl Pen<'_> {
         };
         lock.replace(Slot::EMPTY);
         drop(lock);
-        self.hand.tell_gone(item, Gone::Deleted);
-        self.hand.discard(place.slot.location(), item);
+        self.local.tell_gone(item, Gone::Deleted);
+        self.local.discard(place.slot.location(), item);
         true
     }
 
@@ -83,7 +83,7 @@ impl Pen<'_> {
             self.abandon(new);
             return Ok(false);
         }
-        self.hand.note_dead(place.slot.location(), item);
+        self.local.note_dead(place.slot.location(), item);
         Ok(true)
     }
 
@@ -95,7 +95,7 @@ impl Pen<'_> {
         item: RawItem<'_>,
         cas: u64,
     ) -> Result<bool, Refused> {
-        let log = &self.hand.store.log;
+        let log = &self.local.shared.log;
         let location = place.slot.location();
         let open = &mut self.open[log.entry_of(location).queue() as usize];
         let new_expiry = delete.expiry.and_then(Expiry::given);
@@ -121,7 +121,7 @@ impl Pen<'_> {
         });
         // The pieces live on under the new head, or under the old one.
         let dead = if done { location } else { new.location() };
-        log.note_dead(self.hand.id, dead, log.item(dead).total_len());
+        log.note_dead(self.local.id, dead, log.item(dead).total_len());
         Ok(done)
     }
 }

@@ -1,6 +1,6 @@
 //! Publishing: an item that is written comes to be what its key's lookups find.
 
-use super::pen::Pen;
+use super::writer::Writer;
 use crate::index::slot::Slot;
 use crate::index::{Inserted, Place, Room, TABLE_BUCKETS};
 use crate::key::{Key, KeyHash};
@@ -33,7 +33,7 @@ pub(crate) enum Link {
     Refused(Refused),
 }
 
-impl Pen<'_> {
+impl Writer<'_> {
     /// Publishes `new` in place of the item at `place`, if that is still there. `adjust` is called
     /// under the lock, with the new item, before it can be found.
     #[inline]
@@ -43,7 +43,7 @@ impl Pen<'_> {
         new: Slot,
         adjust: impl FnOnce(RawItem<'_>),
     ) -> bool {
-        let log = &self.hand.store.log;
+        let log = &self.local.shared.log;
         let Some(mut lock) = place.lock() else {
             return false;
         };
@@ -55,26 +55,26 @@ impl Pen<'_> {
         let frequency = lock.slot.frequency();
         lock.replace(new.with_frequency(frequency));
         drop(lock);
-        self.hand.counters().stored.add(1);
-        self.hand.tell_stored(item);
+        self.local.counters().stored.add(1);
+        self.local.tell_stored(item);
         true
     }
 
     /// Publishes `new`, an item of a key that has none.
     pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> Link {
-        let store = self.hand.store;
+        let store = self.local.shared;
         let mut tries = 0;
         loop {
             let locked = store.index.lock(key.hash);
             if let Some((spot, found)) = locked.find(|slot| store.is_key(slot, key.bytes)) {
                 let old = store.log.item_of(found);
-                let Some(why) = self.hand.death(found.location(), old, self.now) else {
+                let Some(why) = self.local.death(found.location(), old, self.now) else {
                     return Link::Raced;
                 };
                 locked.replace(spot, new);
                 drop(locked);
-                self.hand.count_death(old, why);
-                self.hand.discard(found.location(), old);
+                self.local.count_death(old, why);
+                self.local.discard(found.location(), old);
                 return self.linked(new);
             }
             let inserted = locked.insert(new);
@@ -88,7 +88,7 @@ impl Pen<'_> {
                 Inserted::Full => {}
             }
             tries += 1;
-            self.hand.counters().displacements.add(1);
+            self.local.counters().displacements.add(1);
             let retry = (tries <= DISPLACE_TRIES
                 && store.index.make_room(key.hash) == Room::Perhaps)
                 || (tries <= GROW_TRIES && self.grow(key.hash));
@@ -99,9 +99,9 @@ impl Pen<'_> {
     }
 
     fn linked(&self, new: Slot) -> Link {
-        self.hand.counters().stored.add(1);
-        self.hand.counters().linked.add(1);
-        self.hand.tell_stored(self.hand.store.log.item_of(new));
+        self.local.counters().stored.add(1);
+        self.local.counters().linked.add(1);
+        self.local.tell_stored(self.local.shared.log.item_of(new));
         Link::Done
     }
 
@@ -109,7 +109,7 @@ impl Pen<'_> {
     /// collide in all their hash bits; the price is their own.
     #[cold]
     fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> Link {
-        let store = self.hand.store;
+        let store = self.local.shared;
         if !store.evict {
             return Link::Refused(Refused::OutOfMemory);
         }
@@ -123,16 +123,16 @@ impl Pen<'_> {
         locked.replace(spot, new);
         drop(locked);
         let item = store.log.item_of(victim);
-        self.hand.counters().evicted_index_full.add(1);
-        self.hand.count_eviction(victim, item, self.now);
-        self.hand.discard(victim.location(), item);
+        self.local.counters().evicted_index_full.add(1);
+        self.local.count_eviction(victim, item, self.now);
+        self.local.discard(victim.location(), item);
         self.linked(new)
     }
 
     /// Splits the sub-table of `hash`, or completes the split that it takes part in. False where
     /// it can grow no more.
     fn grow(&mut self, hash: KeyHash) -> bool {
-        let store = self.hand.store;
+        let store = self.local.shared;
         if let Some(mut split) = store.index.split_of(hash) {
             match self.migrations.iter().position(|own| own.is_of(&split)) {
                 // A part of it at a time: most often there is room long before all of it is done.
@@ -161,7 +161,7 @@ impl Pen<'_> {
                     store.index.migrate(&mut oldest, TABLE_BUCKETS);
                 }
                 self.migrations.push(migration);
-                self.hand.counters().splits.add(1);
+                self.local.counters().splits.add(1);
             }
             None => store.give_table_back(table),
         }
@@ -172,7 +172,7 @@ impl Pen<'_> {
     /// against memory for items, their sub-table splits before it has to.
     #[cold]
     fn consider_ghosts(&mut self, hash: KeyHash) {
-        let store = self.hand.store;
+        let store = self.local.shared;
         // Looking costs more than most inserts: one in 32 looks, at an eighth of the buckets.
         if hash.low() >> 10 & 31 != 0 || !store.index.can_split(hash) {
             return;

@@ -4,7 +4,7 @@
 //! win exactly one does.
 
 use super::link::Link;
-use super::pen::Pen;
+use super::writer::Writer;
 use crate::index::Place;
 use crate::item::Item;
 use crate::key::Key;
@@ -13,7 +13,7 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 
-impl<'p> Pen<'p> {
+impl<'p> Writer<'p> {
     /// `mg`.
     pub(crate) fn meta_get(
         &mut self,
@@ -21,7 +21,7 @@ impl<'p> Pen<'p> {
         get: &MetaGet,
     ) -> Result<MetaHit<'p>, MetaMiss> {
         loop {
-            let hit = match self.hand.find_live(key, self.now) {
+            let hit = match self.local.find_live(key, self.now) {
                 Ok((place, item)) => self.hit(get, place, item),
                 Err(miss) => match get.vivify {
                     None => return Err(MetaMiss::Miss(miss)),
@@ -49,9 +49,9 @@ impl<'p> Pen<'p> {
         Ok(self.show_hit(get, place, item))
     }
 
-    /// As [`Pen::hit`], of an item that takes the new expiry, if there is one.
+    /// As [`Writer::hit`], of an item that takes the new expiry, if there is one.
     fn show_hit(&self, get: &MetaGet, place: Place<'p>, item: RawItem<'p>) -> Option<MetaHit<'p>> {
-        let store = self.hand.store;
+        let store = self.local.shared;
         let mut marks = item.access();
         let mut expiry_before = item.expiry();
         let mut won = false;
@@ -78,7 +78,7 @@ impl<'p> Pen<'p> {
             }
         }
         let idle_seconds = item.idle_seconds(self.now, store.made);
-        let shown = self.hand.show(place, item, get.access, self.now)?;
+        let shown = self.local.show(place, item, get.access, self.now)?;
         Some(MetaHit {
             item: shown,
             created: false,
@@ -125,9 +125,9 @@ impl<'p> Pen<'p> {
                 return Err(MetaMiss::Refused(refused));
             }
         }
-        let store = self.hand.store;
+        let store = self.local.shared;
         let raw = store.log.item_of(new);
-        let cas = self.hand.cas_at(new.location(), raw);
+        let cas = self.local.cas_at(new.location(), raw);
         Ok(Some(MetaHit {
             item: Item::new(raw, store, new.location(), cas),
             created: true,

@@ -20,7 +20,7 @@ pub struct Pinned {
 
 /// The one value at a time that is pinned although it alone takes more than all others may together.
 #[derive(Default)]
-pub(crate) struct Giant {
+pub(crate) struct OversizedPin {
     readers: Mutex<usize>,
     segments: AtomicUsize,
 }
@@ -34,7 +34,7 @@ struct Extent {
     is_giant: bool,
 }
 
-impl Giant {
+impl OversizedPin {
     /// Segments that it holds.
     pub(crate) fn segments(&self) -> usize {
         self.segments.load(Ordering::Relaxed)
@@ -65,20 +65,20 @@ impl Giant {
 }
 
 impl Extent {
-    /// Whether it may be the giant that has so many readers.
+    /// Whether it may be the oversized that has so many readers.
     fn may_join(&self, readers: usize) -> bool {
         readers == 0 || self.free == 0
     }
 }
 
 impl Store {
-    /// Segments that pins and uploads hold, but for those of a [`Giant`].
+    /// Segments that pins and uploads hold, but for those of a [`OversizedPin`].
     pub(crate) fn held_count(&self) -> usize {
         let held = self.log.held_count();
-        held.saturating_sub(self.giant.segments())
+        held.saturating_sub(self.oversized.segments())
     }
 
-    /// Whether what is no giant can be held beside the others.
+    /// Whether what is no oversized can be held beside the others.
     fn has_room_for(&self, extent: &Extent) -> bool {
         self.held_count() + extent.free <= self.held_max
     }
@@ -118,7 +118,7 @@ impl Burst<'_> {
         );
         let extent = store.extent(item);
         let may_pin = match extent.is_giant {
-            true => store.giant.enter(&extent),
+            true => store.oversized.enter(&extent),
             false => store.has_room_for(&extent),
         };
         if !may_pin {
@@ -143,7 +143,7 @@ impl Burst<'_> {
         let store = &self.worker.store;
         let extent = store.extent(item);
         match extent.is_giant {
-            true => extent.may_join(*store.giant.readers()),
+            true => extent.may_join(*store.oversized.readers()),
             false => store.has_room_for(&extent),
         }
     }
@@ -189,7 +189,7 @@ impl Drop for Pinned {
             self.store.log.release(piece);
         }
         if self.is_giant {
-            self.store.giant.leave();
+            self.store.oversized.leave();
         }
     }
 }

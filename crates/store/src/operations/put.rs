@@ -1,7 +1,7 @@
 //! set, add, replace, cas, append, prepend.
 
 use super::link::Link;
-use super::pen::{Body, KEY_MAX, Pen};
+use super::writer::{Body, KEY_MAX, Writer};
 use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::Key;
@@ -40,8 +40,8 @@ fn known_mark(put: &Put) -> u32 {
     if put.return_cas { mark::CAS_KNOWN } else { 0 }
 }
 
-impl<'p> Pen<'p> {
-    /// Sets a value over the item that the look-ahead saw, as [`Pen::put`] would. That is what most
+impl<'p> Writer<'p> {
+    /// Sets a value over the item that the look-ahead saw, as [`Writer::put`] would. That is what most
     /// stores are, and it needs no plan: the old item says nothing but where the new one goes. `None`
     /// where there is more to it; then nothing has been stored.
     #[inline(always)]
@@ -52,39 +52,39 @@ impl<'p> Pen<'p> {
         put: &Put,
         value: &[u8],
     ) -> Option<Stored> {
-        let hand = self.hand;
-        let fits =
-            key.bytes.len() <= KEY_MAX && value.len() + key.bytes.len() <= hand.store.item_size_max;
+        let local = self.local;
+        let fits = key.bytes.len() <= KEY_MAX
+            && value.len() + key.bytes.len() <= local.shared.item_size_max;
         if put.mode != Mode::Set || !fits {
             return None;
         }
-        let (place, old) = hand.recall(key, ahead, self.now)?;
+        let (place, old) = local.recall(key, ahead, self.now)?;
         let old_at = place.slot.location();
-        let log = &hand.store.log;
+        let log = &local.shared.log;
         let open = &mut self.open[log.entry_of(old_at).queue() as usize];
-        let cas_above = hand.cas_at(old_at, old);
+        let cas_above = local.cas_at(old_at, old);
         let draft = Draft {
             key: key.bytes,
             key_is_binary: put.key_is_binary,
             client_flags: put.client_flags,
             cas: put.cas.or_else(|| log.cas_after(open, cas_above)),
             expiry: put.expiry.given(),
-            access: hand.store.access_time(self.now) | known_mark(put),
+            access: local.shared.access_time(self.now) | known_mark(put),
             value_len: value.len(),
             chunks: None,
         };
         let total = draft.layout().total;
-        if total > hand.store.whole_max {
+        if total > local.shared.whole_max {
             return None;
         }
         let space = log.append(open, total, Purpose::Items)?;
         let (new, body) = self.fill_header(key.hash, space, &draft);
         body.copy_from_slice(value);
         if !self.replace(place, new, |_| {}) {
-            hand.note_dead(new.location(), log.item_of(new));
+            local.note_dead(new.location(), log.item_of(new));
             return None;
         }
-        hand.note_dead(old_at, old);
+        local.note_dead(old_at, old);
         Some(Stored::Stored {
             cas: match put.return_cas {
                 true => draft.cas.unwrap_or_else(|| log.cas_of(new.location())),
@@ -103,13 +103,13 @@ impl<'p> Pen<'p> {
         put: &Put,
         body: Body<'_>,
     ) -> Stored {
-        let limit = self.hand.store.item_size_max;
+        let limit = self.local.shared.item_size_max;
         if key.bytes.len() > KEY_MAX || body.len() + key.bytes.len() > limit {
             return Stored::Refused(Refused::TooLarge);
         }
         loop {
-            let seen = self.hand.recall(key, ahead, self.now);
-            let old = seen.or_else(|| self.hand.find_live(key, self.now).ok());
+            let seen = self.local.recall(key, ahead, self.now);
+            let old = seen.or_else(|| self.local.find_live(key, self.now).ok());
             // Should it be lost, it is looked for afresh.
             ahead = Ahead::NONE;
             let plan = match self.plan(put, old) {
@@ -136,9 +136,9 @@ impl<'p> Pen<'p> {
             };
             match self.put_once(key, &draft, &plan, old, body) {
                 Ok(Some(new)) => {
-                    let item = self.hand.store.log.item_of(new);
+                    let item = self.local.shared.log.item_of(new);
                     let cas = if put.return_cas {
-                        self.hand.cas_at(new.location(), item)
+                        self.local.cas_at(new.location(), item)
                     } else {
                         0
                     };
@@ -180,7 +180,7 @@ impl<'p> Pen<'p> {
                 return Err(Stored::NotStored);
             }
             Mode::Cas => {
-                let cas = self.hand.cas_at(place.slot.location(), item);
+                let cas = self.local.cas_at(place.slot.location(), item);
                 return if put.compare != 0 && put.compare == cas {
                     Ok(fresh)
                 } else if put.compare != 0 && put.allow_stale && put.compare < cas {
@@ -198,7 +198,7 @@ impl<'p> Pen<'p> {
             Mode::Append | Mode::AppendOrSet => Join::Behind,
             Mode::Prepend | Mode::PrependOrSet => Join::Before,
         };
-        if put.compare != 0 && put.compare != self.hand.cas_at(place.slot.location(), item) {
+        if put.compare != 0 && put.compare != self.local.cas_at(place.slot.location(), item) {
             return Err(Stored::Exists);
         }
         Ok(Plan {
@@ -224,7 +224,7 @@ impl<'p> Pen<'p> {
         let location = old.map(|(place, _)| place.slot.location());
         let queue = self.queue_for(key.hash, location);
         let cas_above = old.map_or(0, |(place, item)| {
-            self.hand.cas_at(place.slot.location(), item)
+            self.local.cas_at(place.slot.location(), item)
         });
         let new = match (plan.join, old) {
             (Join::Behind, Some((_, item))) => {
@@ -256,8 +256,8 @@ impl<'p> Pen<'p> {
             if keeps_old {
                 // It may have been touched, or its token won, since the plan was made.
                 let expiry = item.expiry();
-                self.hand
-                    .store
+                self.local
+                    .shared
                     .log
                     .entry_of(new.location())
                     .note_expiry(expiry);
@@ -271,7 +271,7 @@ impl<'p> Pen<'p> {
             self.abandon(new);
             return Ok(None);
         }
-        self.hand.note_dead(place.slot.location(), item);
+        self.local.note_dead(place.slot.location(), item);
         Ok(Some(new))
     }
 }

@@ -1,7 +1,6 @@
 //! touch and gat.
 
-use super::pen::Pen;
-use crate::hand::{Rewrite, Rewritten};
+use super::writer::Writer;
 use crate::index::Place;
 use crate::item::Item;
 use crate::key::Key;
@@ -9,8 +8,9 @@ use crate::memory::Purpose;
 use crate::request::{Access, Miss, Refused, Untouched};
 use crate::segment::item::RawItem;
 use crate::time::Expiry;
+use crate::worker_store::{Rewrite, Rewritten};
 
-impl<'p> Pen<'p> {
+impl<'p> Writer<'p> {
     /// Gives the item of `key` another expiry and shows it.
     pub(crate) fn touch(
         &mut self,
@@ -19,7 +19,7 @@ impl<'p> Pen<'p> {
         access: Access,
     ) -> Result<Item<'p>, Untouched> {
         loop {
-            let found = self.hand.find_live(key, self.now);
+            let found = self.local.find_live(key, self.now);
             let (place, item) = found.map_err(Untouched::Miss)?;
             if !item.takes_expiry(expiry) {
                 match self.add_expiry(place, item) {
@@ -27,8 +27,8 @@ impl<'p> Pen<'p> {
                     Ok(()) => continue,
                     // To die takes no memory.
                     Err(_) if expiry.is_past(self.now) => {
-                        let shown = self.hand.show(place, item, access, self.now);
-                        match shown.filter(|_| self.hand.bury(place, item, Miss::Expired)) {
+                        let shown = self.local.show(place, item, access, self.now);
+                        match shown.filter(|_| self.local.unlink_dead(place, item, Miss::Expired)) {
                             Some(item) => return Ok(item),
                             None => continue,
                         }
@@ -40,7 +40,7 @@ impl<'p> Pen<'p> {
                 let Some(_lock) = place.lock() else { continue };
                 self.extend(place, item, expiry);
             }
-            if let Some(item) = self.hand.show(place, item, access, self.now) {
+            if let Some(item) = self.local.show(place, item, access, self.now) {
                 return Ok(item);
             }
         }
@@ -49,8 +49,8 @@ impl<'p> Pen<'p> {
     /// Changes the expiry of an item that has room for it; under the lock bit of its bucket.
     pub(crate) fn extend(&self, place: Place<'_>, item: RawItem<'_>, expiry: Expiry) {
         // The segment must not be freed for its age before the item's new one.
-        self.hand
-            .store
+        self.local
+            .shared
             .log
             .entry_of(place.slot.location())
             .note_expiry(expiry);
@@ -65,7 +65,7 @@ impl<'p> Pen<'p> {
         place: Place<'_>,
         item: RawItem<'_>,
     ) -> Result<(), Refused> {
-        let log = &self.hand.store.log;
+        let log = &self.local.shared.log;
         let queue = log.entry_of(place.slot.location()).queue();
         let how = Rewrite {
             purpose: Purpose::Items,
@@ -73,12 +73,12 @@ impl<'p> Pen<'p> {
             adds_expiry: true,
         };
         match self
-            .hand
+            .local
             .rewrite(&mut self.open[queue as usize], place, item, &how)
         {
             Rewritten::Done(len) => {
                 *self.appended += len;
-                self.hand.counters().bytes_appended.add(len as u64);
+                self.local.counters().bytes_appended.add(len as u64);
             }
             Rewritten::NoRoom => return Err(self.refused()),
             Rewritten::Raced => {}

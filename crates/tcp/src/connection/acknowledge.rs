@@ -5,7 +5,7 @@
 //! the peer does not understand SACK, three duplicates mean a loss, and each acknowledgment of a
 //! part another (RFC 6582).
 
-use super::{Connection, Phase, Shared, Signs, Waiting};
+use super::{Connection, ConnectionFlags, Phase, Shared, Waiting};
 use crate::buffers::{Buffer, BufferId, Marks};
 use crate::seq::SeqNumber;
 use crate::time::Instant;
@@ -91,7 +91,7 @@ impl Connection {
         }
         let in_flight = self.send.nxt.since(self.send.una);
         let mut has_dsack = false;
-        if self.signs.has(Signs::SACK) && has_blocks {
+        if self.flags.has(ConnectionFlags::SACK) && has_blocks {
             has_dsack = self.confirm_blocks(shared, header, &mut confirmed);
         }
         self.recovery.reorders |= confirmed.is_overtaken;
@@ -258,7 +258,9 @@ impl Connection {
         let by_time = Instant::from_micros(now.micros().saturating_sub(trip));
         // Of what lies beyond a gap no timestamp is echoed (RFC 7323, section 4.3).
         let echoed = header.options.timestamps;
-        let Some(echoed) = echoed.filter(|_| self.signs.has(Signs::TIMESTAMPS) && advances) else {
+        let Some(echoed) =
+            echoed.filter(|_| self.flags.has(ConnectionFlags::TIMESTAMPS) && advances)
+        else {
             return by_time;
         };
         let age_ms = u64::from(self.clock(now).wrapping_sub(echoed.echo));
@@ -278,7 +280,7 @@ impl Connection {
         let echoed = header
             .options
             .timestamps
-            .filter(|_| self.signs.has(Signs::TIMESTAMPS) && advances);
+            .filter(|_| self.flags.has(ConnectionFlags::TIMESTAMPS) && advances);
         // The timestamp tells which transmission it answers, though in milliseconds only.
         let millis = echoed.map(|echoed| self.clock(now).wrapping_sub(echoed.echo));
         let echoed = millis
@@ -326,7 +328,7 @@ impl Connection {
         }
         self.settle_probe(shared, is_duplicate, has_dsack);
         let lost_before = self.recovery.lost;
-        if self.signs.has(Signs::SACK) {
+        if self.flags.has(ConnectionFlags::SACK) {
             if self.recovery.sacked > 0 || self.recovery.phase != Phase::Open {
                 self.detect_by_time(shared);
             }
@@ -342,7 +344,7 @@ impl Connection {
             // A partial acknowledgment (RFC 6582, section 3.2).
             // It goes whatever the window says.
             self.mark_first_lost(shared);
-            self.signs.set(Signs::MUST_SEND);
+            self.flags.set(ConnectionFlags::MUST_SEND);
         }
         if self.recovery.lost > lost_before {
             self.enter_recovery(shared);
@@ -439,7 +441,7 @@ impl Connection {
         self.recovery.until = self.send.nxt;
         let in_flight = self.send.nxt.since(self.send.una);
         self.congestion.lost(in_flight, u32::from(self.mss()));
-        self.signs.set(Signs::MUST_SEND);
+        self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     fn leave_recovery(&mut self) {

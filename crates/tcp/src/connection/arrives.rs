@@ -1,6 +1,6 @@
 //! A segment has come for a connection: RFC 9293, section 3.10.7, step by step.
 
-use super::{Connection, Failure, Offer, Shared, Signs, State, default_mss};
+use super::{Connection, ConnectionFlags, Failure, Offer, Shared, State, default_mss};
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
@@ -14,7 +14,7 @@ const TIMESTAMP_AGE_MAX: u64 = 24 * 24 * 3600 * 1_000_000;
 /// What the stack has to do after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// Nothing beyond what the connection's signs say.
+    /// Nothing beyond what the connection's flags say.
     Settled,
     /// The handshake is done.
     Opened,
@@ -34,7 +34,7 @@ impl Connection {
         header: &Header,
         payload: Payload<'_>,
     ) -> Arrived {
-        self.stir();
+        self.leave_fast_path();
         self.receive.is_vouched = false;
         if self.state == State::SynSent {
             return self.arrives_in_syn_sent(shared, nic, header, payload);
@@ -44,7 +44,7 @@ impl Connection {
         }
         // Both sides have opened at once, and this is the answer to our SYN (RFC 9293, figure 7).
         let answers_both = self.state == State::SynReceived
-            && !self.signs.has(Signs::PASSIVE)
+            && !self.flags.has(ConnectionFlags::PASSIVE)
             && header.flags.has(Flags::SYN)
             && header.flags.has(Flags::ACK)
             && header.seq + 1 == self.receive.nxt
@@ -52,7 +52,7 @@ impl Connection {
         if answers_both {
             self.establish(shared, header);
             self.acknowledge(shared, header, 1);
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return Arrived::Opened;
         }
         if !self.passes_window(shared, header, payload.bytes.len()) {
@@ -64,7 +64,7 @@ impl Connection {
         }
         if header.flags.has(Flags::SYN)
             && self.state == State::SynReceived
-            && self.signs.has(Signs::PASSIVE)
+            && self.flags.has(ConnectionFlags::PASSIVE)
         {
             // Back to LISTEN: the SYN comes again.
             self.fail(shared, Failure::Reset);
@@ -97,7 +97,7 @@ impl Connection {
         }
         let len = u32::try_from(payload.bytes.len()).expect("a frame's");
         let has_all = self.acknowledge(shared, header, len);
-        if has_all && self.signs.has(Signs::ENDED) {
+        if has_all && self.flags.has(ConnectionFlags::ENDED) {
             self.own_end_arrived(shared);
         }
         if matches!(
@@ -105,7 +105,7 @@ impl Connection {
             State::Established | State::FinWait1 | State::FinWait2
         ) {
             let is_new = header.seq + len > self.receive.nxt;
-            if is_new && len > 0 && self.signs.has(Signs::ORPHAN) {
+            if is_new && len > 0 && self.flags.has(ConnectionFlags::ORPHAN) {
                 // Nobody will read it (RFC 9293, section 3.6.1).
                 self.abort(shared, Failure::Aborted);
             } else {
@@ -147,13 +147,13 @@ impl Connection {
         self.receive.edge = self.receive.nxt + u32::from(super::first_window(&shared.config));
         self.receive.last_at = shared.now;
         self.receive.is_vouched = true;
-        self.signs.set(Signs::ACK_NOW);
+        self.flags.set(ConnectionFlags::ACK_NOW);
         if !has_ack {
             // Both sides open at once: our SYN goes once more, with an acknowledgment.
             self.state = State::SynReceived;
             self.send.window = u32::from(header.window);
             self.mark_all_lost(shared);
-            self.signs.set(Signs::MUST_SEND);
+            self.flags.set(ConnectionFlags::MUST_SEND);
             return Arrived::Settled;
         }
         self.establish(shared, header);
@@ -176,12 +176,12 @@ impl Connection {
     /// The handshake is done.
     fn establish(&mut self, shared: &mut Shared, header: &Header) {
         self.rtt.opens();
-        self.state = match self.signs.has(Signs::ENDED) {
+        self.state = match self.flags.has(ConnectionFlags::ENDED) {
             true => State::FinWait1,
             false => State::Established,
         };
-        if self.signs.has(Signs::PASSIVE) {
-            self.signs.clear(Signs::ORPHAN);
+        if self.flags.has(ConnectionFlags::PASSIVE) {
+            self.flags.clear(ConnectionFlags::ORPHAN);
         }
         (self.send.wl1, self.send.wl2) = (header.seq, header.ack);
         self.send.window = u32::from(header.window) << self.send.shift;
@@ -197,12 +197,15 @@ impl Connection {
     fn passes_window(&mut self, shared: &mut Shared, header: &Header, len: usize) -> bool {
         let is_reset = header.flags.has(Flags::RST);
         // RFC 7323, section 3.2.
-        if self.signs.has(Signs::TIMESTAMPS) && !is_reset && header.options.timestamps.is_none() {
+        if self.flags.has(ConnectionFlags::TIMESTAMPS)
+            && !is_reset
+            && header.options.timestamps.is_none()
+        {
             shared.counters.dropped_window += 1;
             return false;
         }
         if let Some(timestamps) = header.options.timestamps
-            && self.signs.has(Signs::TIMESTAMPS)
+            && self.flags.has(ConnectionFlags::TIMESTAMPS)
             && !is_reset
             && timestamps
                 .value
@@ -212,7 +215,7 @@ impl Connection {
             && shared.now.micros_since(self.receive.ts_recent_at) < TIMESTAMP_AGE_MAX
         {
             shared.counters.dropped_window += 1;
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         let len = u32::try_from(len).expect("a frame's")
@@ -243,9 +246,9 @@ impl Connection {
         }
         if !is_reset {
             if len > 0 && header.seq + len <= nxt && len > u32::from(header.flags.has(Flags::SYN)) {
-                self.beyond.twice = Some((header.seq, header.seq + len));
+                self.out_of_order.twice = Some((header.seq, header.seq + len));
             }
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             if self.state == State::TimeWait && header.flags.has(Flags::FIN) {
                 self.begin_time_wait(shared);
             }
@@ -279,14 +282,14 @@ impl Connection {
     fn challenge(&mut self, shared: &mut Shared) {
         if shared.may_challenge() {
             shared.counters.challenges_sent += 1;
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
         }
     }
 
     /// RFC 7323, section 4.3.
     fn note_timestamp(&mut self, shared: &Shared, header: &Header) {
         if let Some(timestamps) = header.options.timestamps
-            && self.signs.has(Signs::TIMESTAMPS)
+            && self.flags.has(ConnectionFlags::TIMESTAMPS)
             && header.seq <= self.receive.acked
         {
             self.receive.ts_recent = timestamps.value;
@@ -298,7 +301,7 @@ impl Connection {
     fn passes_acknowledgment(&mut self, shared: &mut Shared, header: &Header) -> bool {
         if header.ack > self.send.nxt {
             shared.counters.dropped_acknowledgment += 1;
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         if header.ack < self.send.una - self.send.window_max {
@@ -314,7 +317,7 @@ impl Connection {
         match self.state {
             State::FinWait1 => {
                 self.state = State::FinWait2;
-                if self.signs.has(Signs::ORPHAN) {
+                if self.flags.has(ConnectionFlags::ORPHAN) {
                     // Nobody waits for the peer's; it gets as long as TIME-WAIT takes.
                     self.timers.state_at = shared.now + shared.config.time_wait;
                 }
@@ -343,24 +346,26 @@ impl Connection {
         payload: Payload<'_>,
     ) {
         let len = u32::try_from(payload.bytes.len()).expect("a frame's");
-        if len > 0 && !self.signs.has(Signs::PEER_ENDED) {
+        if len > 0 && !self.flags.has(ConnectionFlags::PEER_ENDED) {
             self.take_payload(shared, nic, header.seq, payload);
         }
         if header.flags.has(Flags::FIN) {
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             let end = header.seq + len;
             if end >= self.receive.nxt && end <= self.receive.edge {
                 // It counts when all before it has come.
-                self.beyond.end = Some(end);
+                self.out_of_order.end = Some(end);
             }
         }
-        if self.beyond.end != Some(self.receive.nxt) || self.signs.has(Signs::PEER_ENDED) {
+        if self.out_of_order.end != Some(self.receive.nxt)
+            || self.flags.has(ConnectionFlags::PEER_ENDED)
+        {
             return;
         }
         self.receive.nxt += 1;
         self.receive.edge = self.receive.edge.max(self.receive.nxt);
-        self.signs.set(Signs::PEER_ENDED);
-        self.signs.set(Signs::ACK_NOW);
+        self.flags.set(ConnectionFlags::PEER_ENDED);
+        self.flags.set(ConnectionFlags::ACK_NOW);
         match self.state {
             State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,
@@ -377,7 +382,7 @@ impl Connection {
             return false;
         }
         match header.options.timestamps {
-            Some(timestamps) if self.signs.has(Signs::TIMESTAMPS) => {
+            Some(timestamps) if self.flags.has(ConnectionFlags::TIMESTAMPS) => {
                 let later = timestamps
                     .value
                     .wrapping_sub(self.receive.ts_recent)

@@ -11,93 +11,93 @@ use crate::wire::tcp::{SACK_BLOCKS_MAX, SackBlock};
 /// In two parts, so that what changes with each segment stands in a byte of its own: whoever reads
 /// more bytes than were written a moment ago waits until these have left the processor's store buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Signs {
+pub(crate) struct ConnectionFlags {
     moving: u8,
     lasting: u16,
 }
 
-impl Signs {
+impl ConnectionFlags {
     /// The stack lists it among those with something to send.
-    pub(crate) const LISTED_TO_EMIT: Signs = Signs::moving(0);
+    pub(crate) const LISTED_TO_EMIT: ConnectionFlags = ConnectionFlags::moving(0);
     /// The stack lists it among those with news for the user.
-    pub(crate) const LISTED_READY: Signs = Signs::moving(1);
+    pub(crate) const LISTED_READY: ConnectionFlags = ConnectionFlags::moving(1);
     /// An acknowledgment must leave in this turn.
-    pub(crate) const ACK_NOW: Signs = Signs::moving(2);
+    pub(crate) const ACK_NOW: ConnectionFlags = ConnectionFlags::moving(2);
     /// An acknowledgment may wait for a moment.
-    pub(crate) const ACK_LATER: Signs = Signs::moving(3);
+    pub(crate) const ACK_LATER: ConnectionFlags = ConnectionFlags::moving(3);
 
     /// The peer's FIN has come, and all before it.
-    pub(crate) const PEER_ENDED: Signs = Signs::lasting(0);
+    pub(crate) const PEER_ENDED: ConnectionFlags = ConnectionFlags::lasting(0);
     /// The user does not know of it (yet), or is done with it; nobody will read.
-    pub(crate) const ORPHAN: Signs = Signs::lasting(1);
+    pub(crate) const ORPHAN: ConnectionFlags = ConnectionFlags::lasting(1);
     /// Both sides send timestamps.
-    pub(crate) const TIMESTAMPS: Signs = Signs::lasting(2);
+    pub(crate) const TIMESTAMPS: ConnectionFlags = ConnectionFlags::lasting(2);
     /// Both sides understand SACK.
-    pub(crate) const SACK: Signs = Signs::lasting(3);
+    pub(crate) const SACK: ConnectionFlags = ConnectionFlags::lasting(3);
     /// The user waits for room to send.
-    pub(crate) const WANTS_ROOM: Signs = Signs::lasting(4);
+    pub(crate) const WANTS_ROOM: ConnectionFlags = ConnectionFlags::lasting(4);
     /// The other side opened it.
-    pub(crate) const PASSIVE: Signs = Signs::lasting(5);
+    pub(crate) const PASSIVE: ConnectionFlags = ConnectionFlags::lasting(5);
     /// Our FIN is in the list of what is to be sent.
-    pub(crate) const ENDED: Signs = Signs::lasting(6);
+    pub(crate) const ENDED: ConnectionFlags = ConnectionFlags::lasting(6);
     /// The least must be sent whatever the congestion window says.
-    pub(crate) const MUST_SEND: Signs = Signs::lasting(7);
+    pub(crate) const MUST_SEND: ConnectionFlags = ConnectionFlags::lasting(7);
     /// A segment without bytes, older than the window, makes the peer answer.
-    pub(crate) const PROBE: Signs = Signs::lasting(8);
+    pub(crate) const PROBE: ConnectionFlags = ConnectionFlags::lasting(8);
     /// It ended with a reset that the peer must be told of.
-    pub(crate) const RESET_DUE: Signs = Signs::lasting(9);
+    pub(crate) const RESET_DUE: ConnectionFlags = ConnectionFlags::lasting(9);
     /// It counts among those that are opened from outside and not established.
-    pub(crate) const HALF_OPEN: Signs = Signs::lasting(10);
+    pub(crate) const HALF_OPEN: ConnectionFlags = ConnectionFlags::lasting(10);
     /// It is in the table no more.
-    pub(crate) const UNLINKED: Signs = Signs::lasting(11);
+    pub(crate) const UNLINKED: ConnectionFlags = ConnectionFlags::lasting(11);
     /// There is no connection in this place: lists may still name it.
-    pub(crate) const VACANT: Signs = Signs::lasting(12);
-    /// Nothing is going on but the usual exchange: see [`ordinary`](super::ordinary).
-    pub(crate) const CALM: Signs = Signs::lasting(13);
+    pub(crate) const VACANT: ConnectionFlags = ConnectionFlags::lasting(12);
+    /// Nothing is going on but the usual exchange: see [`ordinary`](super::fast_path).
+    pub(crate) const PREDICTED: ConnectionFlags = ConnectionFlags::lasting(13);
 
-    const fn moving(bit: u32) -> Signs {
+    const fn moving(bit: u32) -> ConnectionFlags {
         let (moving, lasting) = (1 << bit, 0);
-        Signs { moving, lasting }
+        ConnectionFlags { moving, lasting }
     }
 
-    const fn lasting(bit: u32) -> Signs {
+    const fn lasting(bit: u32) -> ConnectionFlags {
         let (moving, lasting) = (0, 1 << bit);
-        Signs { moving, lasting }
+        ConnectionFlags { moving, lasting }
     }
 
     /// Whether any of these is there.
     #[inline]
-    pub(crate) const fn has(self, signs: Signs) -> bool {
-        self.moving & signs.moving != 0 || self.lasting & signs.lasting != 0
+    pub(crate) const fn has(self, flags: ConnectionFlags) -> bool {
+        self.moving & flags.moving != 0 || self.lasting & flags.lasting != 0
     }
 
     /// Whether of `these` all are there that are in `those`, and no others.
     #[inline]
-    pub(crate) const fn are(self, these: Signs, those: Signs) -> bool {
+    pub(crate) const fn are(self, these: ConnectionFlags, those: ConnectionFlags) -> bool {
         self.moving & these.moving == those.moving && self.lasting & these.lasting == those.lasting
     }
 
     /// Both together.
     #[inline]
-    pub(crate) const fn and(self, signs: Signs) -> Signs {
-        Signs {
-            moving: self.moving | signs.moving,
-            lasting: self.lasting | signs.lasting,
+    pub(crate) const fn and(self, flags: ConnectionFlags) -> ConnectionFlags {
+        ConnectionFlags {
+            moving: self.moving | flags.moving,
+            lasting: self.lasting | flags.lasting,
         }
     }
 
     /// Puts these there.
     #[inline]
-    pub(crate) fn set(&mut self, signs: Signs) {
-        self.moving |= signs.moving;
-        self.lasting |= signs.lasting;
+    pub(crate) fn set(&mut self, flags: ConnectionFlags) {
+        self.moving |= flags.moving;
+        self.lasting |= flags.lasting;
     }
 
     /// Takes these away.
     #[inline]
-    pub(crate) fn clear(&mut self, signs: Signs) {
-        self.moving &= !signs.moving;
-        self.lasting &= !signs.lasting;
+    pub(crate) fn clear(&mut self, flags: ConnectionFlags) {
+        self.moving &= !flags.moving;
+        self.lasting &= !flags.lasting;
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct Receiving {
 
 /// What has come otherwise than in order, and the end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beyond {
+pub(crate) struct OutOfOrder {
     /// Received beyond gaps, in order of their numbers.
     pub(super) head: BufferId,
     /// The segments that came beyond a gap last, the newest first: their blocks are told in this
@@ -186,8 +186,8 @@ pub(crate) struct Beyond {
     pub(super) end: Option<SeqNumber>,
 }
 
-impl Beyond {
-    pub(super) const NOTHING: Beyond = Beyond {
+impl OutOfOrder {
+    pub(super) const NOTHING: OutOfOrder = OutOfOrder {
         head: BufferId::NONE,
         last: [(SeqNumber(0), SeqNumber(0)); SACK_BLOCKS_MAX],
         twice: None,

@@ -1,7 +1,7 @@
 //! Whatever is due is written into frames.
 
 use super::segment::{NoSlot, Parts};
-use super::{Connection, Phase, Shared, Signs, State, Waiting};
+use super::{Connection, ConnectionFlags, Phase, Shared, State, Waiting};
 use crate::buffers::{BufferId, Marks};
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
@@ -21,7 +21,7 @@ impl Connection {
         if self.has_nothing_due() {
             return Ok(());
         }
-        self.stir();
+        self.leave_fast_path();
         self.rest_if_idle(shared);
         while self.recovery.lost > 0 && self.may_send_more() {
             let Some(id) = self.first_lost(shared) else {
@@ -37,14 +37,15 @@ impl Connection {
                 return Ok(());
             }
         }
-        self.signs.clear(Signs::MUST_SEND);
-        if self.signs.has(Signs::PROBE) {
+        self.flags.clear(ConnectionFlags::MUST_SEND);
+        if self.flags.has(ConnectionFlags::PROBE) {
             self.send_segment(shared, nic, self.bare(self.send.una - 1))?;
-            self.signs.clear(Signs::PROBE);
+            self.flags.clear(ConnectionFlags::PROBE);
         }
-        if self.signs.has(Signs::ACK_NOW) {
+        if self.flags.has(ConnectionFlags::ACK_NOW) {
             self.send_segment(shared, nic, self.bare(self.acceptable()))?;
-        } else if self.signs.has(Signs::ACK_LATER) && self.timers.ack_at == Instant::NEVER {
+        } else if self.flags.has(ConnectionFlags::ACK_LATER) && self.timers.ack_at == Instant::NEVER
+        {
             self.timers.ack_at = shared.now + shared.config.ack_delay;
         }
         if self.timers.waiting == Waiting::None {
@@ -61,14 +62,14 @@ impl Connection {
 
     /// A reset, where one is due.
     fn emit_reset(&mut self, shared: &mut Shared, nic: &mut impl Nic) -> Result<(), NoSlot> {
-        if self.signs.has(Signs::RESET_DUE) {
+        if self.flags.has(ConnectionFlags::RESET_DUE) {
             let parts = Parts {
                 flags: Flags::RST.and(Flags::ACK),
                 ..self.bare(self.send.nxt)
             };
             self.send_segment(shared, nic, parts)?;
             shared.counters.resets_sent += 1;
-            self.signs.clear(Signs::RESET_DUE);
+            self.flags.clear(ConnectionFlags::RESET_DUE);
         }
         Ok(())
     }
@@ -83,14 +84,15 @@ impl Connection {
     }
 
     fn may_send_more(&self) -> bool {
-        self.signs.has(Signs::MUST_SEND)
+        self.flags.has(ConnectionFlags::MUST_SEND)
             || self.on_its_way() + u32::from(self.mss()) <= self.congestion.window()
     }
 
     /// Bytes on their way. Where the peer does not say what it has, each duplicate acknowledgment
     /// stands for a segment that has arrived (RFC 3042; RFC 5681, section 3.2, steps 1, 4 and 5).
     fn on_its_way(&self) -> u32 {
-        let left = match self.signs.has(Signs::SACK) || self.recovery.phase == Phase::Loss {
+        let left = match self.flags.has(ConnectionFlags::SACK) || self.recovery.phase == Phase::Loss
+        {
             true => 0,
             false => u32::from(self.recovery.duplicates) * u32::from(self.mss()),
         };
@@ -134,7 +136,7 @@ impl Connection {
         }
         // Part of it, where that is half of what the peer ever took, or where the timer says that
         // there has been no more room for long enough.
-        let is_overdue = self.signs.has(Signs::MUST_SEND) && self.recovery.pipe == 0;
+        let is_overdue = self.flags.has(ConnectionFlags::MUST_SEND) && self.recovery.pipe == 0;
         let is_much = room >= self.send.window_max / 2 || room >= u32::from(self.mss());
         let is_worth = room > 0 && (is_much || is_overdue);
         if !is_worth {
@@ -254,7 +256,7 @@ impl Connection {
             id = next;
         }
         self.send.last_at = shared.now;
-        self.signs.clear(Signs::MUST_SEND);
+        self.flags.clear(ConnectionFlags::MUST_SEND);
         // One that runs for what was sent before goes on (RFC 6298, section 5), unless a probe of
         // the tail is due earlier.
         let had = (self.timers.waiting, self.timers.send_at);

@@ -1,7 +1,8 @@
 //! How a connection begins: what both sides offer in their SYNs (RFC 9293, section 3.5).
 
 use super::block::{
-    Beyond, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Signs, Timers, Waiting,
+    ConnectionFlags, NO_FRESH, OutOfOrder, Path, Phase, Receiving, Recovery, Sending, Timers,
+    Waiting,
 };
 use super::template::Template;
 use super::{Connection, Shared, State, default_mss};
@@ -37,7 +38,7 @@ impl Connection {
             hash,
             generation: 0,
             state: State::Closed,
-            signs: Signs::default(),
+            flags: ConnectionFlags::default(),
             failure: None,
             path,
             send: Sending {
@@ -103,7 +104,7 @@ impl Connection {
             },
             ts_offset: shared.secrets.timestamp_offset(&tuple),
             template: Template::NONE,
-            beyond: Beyond::NOTHING,
+            out_of_order: OutOfOrder::NOTHING,
         }
     }
 
@@ -112,10 +113,10 @@ impl Connection {
         self.state = State::SynSent;
         // Offered until the peer says otherwise.
         if shared.config.timestamps {
-            self.signs.set(Signs::TIMESTAMPS);
+            self.flags.set(ConnectionFlags::TIMESTAMPS);
         }
         if shared.config.sack {
-            self.signs.set(Signs::SACK);
+            self.flags.set(ConnectionFlags::SACK);
         }
         self.settle_mss();
         self.receive.shift = own_shift(&shared.config);
@@ -126,8 +127,8 @@ impl Connection {
     /// Begins an opening of the peer's, whose SYN has the number `irs`.
     pub(crate) fn accept(&mut self, shared: &mut Shared, irs: SeqNumber, offer: Offer) -> bool {
         self.state = State::SynReceived;
-        self.signs.set(Signs::PASSIVE);
-        self.signs.set(Signs::ORPHAN);
+        self.flags.set(ConnectionFlags::PASSIVE);
+        self.flags.set(ConnectionFlags::ORPHAN);
         self.agree(shared, irs, offer);
         self.enqueue_mark(shared, Marks::SYN)
     }
@@ -140,8 +141,8 @@ impl Connection {
         offer: Offer,
     ) {
         self.state = State::SynReceived;
-        self.signs.set(Signs::PASSIVE);
-        self.signs.set(Signs::ORPHAN);
+        self.flags.set(ConnectionFlags::PASSIVE);
+        self.flags.set(ConnectionFlags::ORPHAN);
         self.agree(shared, irs, offer);
         (self.send.una, self.send.nxt, self.send.end) = (iss, iss + 1, iss + 1);
         self.recovery.fack = iss;
@@ -169,13 +170,13 @@ impl Connection {
         match offer.timestamp {
             Some(value) if shared.config.timestamps => {
                 (receive.ts_recent, receive.ts_recent_at) = (value, shared.now);
-                self.signs.set(Signs::TIMESTAMPS);
+                self.flags.set(ConnectionFlags::TIMESTAMPS);
             }
-            _ => self.signs.clear(Signs::TIMESTAMPS),
+            _ => self.flags.clear(ConnectionFlags::TIMESTAMPS),
         }
         match offer.sack && shared.config.sack {
-            true => self.signs.set(Signs::SACK),
-            false => self.signs.clear(Signs::SACK),
+            true => self.flags.set(ConnectionFlags::SACK),
+            false => self.flags.clear(ConnectionFlags::SACK),
         }
         self.settle_mss();
         self.congestion = Congestion::new(shared.config.algorithm, u32::from(self.mss()));

@@ -2,14 +2,14 @@
 
 use coua_cpu::copy_short;
 
-use super::{Connection, Fresh, NO_FRESH, Receiving, Shared, Signs};
+use super::{Connection, ConnectionFlags, Fresh, NO_FRESH, Receiving, Shared};
 use crate::buffers::{BufferId, Buffers};
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::wire::tcp::{SACK_BLOCKS_MAX, Sack, SackBlock};
 
 /// Pieces beyond gaps that a connection keeps at most; a sender that makes more is not honest.
-const BEYOND_MAX: u32 = 512;
+const OUT_OF_ORDER_MAX: u32 = 512;
 
 /// Where the payload of a segment lies.
 #[derive(Clone, Copy)]
@@ -36,35 +36,35 @@ impl Connection {
         let end = seq + u32::try_from(payload.bytes.len()).expect("a frame's");
         if end <= receive.nxt {
             // All of it is here: the acknowledgment was lost, or it was sent needlessly.
-            self.beyond.twice = Some((seq, end));
-            self.signs.set(Signs::ACK_NOW);
+            self.out_of_order.twice = Some((seq, end));
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         let skipped = receive.nxt.since(seq);
         if skipped > 0 {
-            self.beyond.twice = Some((seq, receive.nxt));
+            self.out_of_order.twice = Some((seq, receive.nxt));
         }
         let past = end.since(receive.edge);
         let bytes = &payload.bytes[skipped as usize..payload.bytes.len() - past as usize];
         if bytes.is_empty() {
             // A window of zero; the peer must hear of it.
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         let pieces = bytes.len() / Buffers::PIECE_LEN + 1;
         if !shared.buffers.has_pieces(pieces) {
             // It has not been acknowledged, so it will come again.
             shared.counters.dropped_memory += bytes.len() as u64;
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         if seq > receive.nxt {
             self.take_beyond(shared, seq, bytes);
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         let len = u32::try_from(bytes.len()).expect("a frame's");
-        if self.beyond.head.is_none() {
+        if self.out_of_order.head.is_none() {
             let skipped = u16::try_from(skipped).expect("within a frame");
             let len = u16::try_from(bytes.len()).expect("a frame's");
             self.take_next(shared, payload.frame, payload.start + skipped, len);
@@ -75,9 +75,9 @@ impl Connection {
             receive.stash_bytes(&mut shared.buffers, bytes);
             receive.nxt += len;
             receive.unread += len;
-            receive.join(&mut self.beyond.head, &mut shared.buffers);
+            receive.join(&mut self.out_of_order.head, &mut shared.buffers);
             self.receive.unacknowledged += len;
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
         }
         past == 0
     }
@@ -96,19 +96,19 @@ impl Connection {
         receive.unread += len;
         receive.unacknowledged += len;
         let is_much = receive.unacknowledged >= 2 * u32::from(self.mss());
-        self.signs.set(match is_much {
-            true => Signs::ACK_NOW,
-            false => Signs::ACK_LATER,
+        self.flags.set(match is_much {
+            true => ConnectionFlags::ACK_NOW,
+            false => ConnectionFlags::ACK_LATER,
         });
     }
 
     /// Keeps bytes beyond a gap.
     fn take_beyond(&mut self, shared: &mut Shared, seq: SeqNumber, bytes: &[u8]) {
         let buffers = &mut shared.buffers;
-        let beyond = &mut self.beyond;
+        let out_of_order = &mut self.out_of_order;
         let end = seq + u32::try_from(bytes.len()).expect("a frame's");
         // The place in the order of numbers.
-        let (mut before, mut id, mut count) = (BufferId::NONE, beyond.head, 0);
+        let (mut before, mut id, mut count) = (BufferId::NONE, out_of_order.head, 0);
         while !id.is_none() && buffers[id].seq <= seq {
             (before, id) = (id, buffers[id].next);
             count += 1;
@@ -119,10 +119,10 @@ impl Connection {
         }
         if at > seq && at < end {
             // The front of it (RFC 2883, section 4.2.2).
-            beyond.twice = Some((seq, at));
+            out_of_order.twice = Some((seq, at));
         }
-        if at >= end || count >= BEYOND_MAX {
-            beyond.twice = (at >= end).then_some((seq, end));
+        if at >= end || count >= OUT_OF_ORDER_MAX {
+            out_of_order.twice = (at >= end).then_some((seq, end));
             return;
         }
         // Those behind that it covers whole go; of one that it covers in part it leaves the rest.
@@ -132,7 +132,7 @@ impl Connection {
         if !before.is_none() {
             buffers[before].next = id;
         } else {
-            beyond.head = id;
+            out_of_order.head = id;
         }
         let stop = match id.is_none() {
             true => end,
@@ -148,37 +148,37 @@ impl Connection {
             at += len;
             buffers[new].next = id;
             if before.is_none() {
-                beyond.head = new;
+                out_of_order.head = new;
             } else {
                 buffers[before].next = new;
             }
             before = new;
         }
-        beyond.last.rotate_right(1);
-        beyond.last[0] = (seq, end);
+        out_of_order.last.rotate_right(1);
+        out_of_order.last[0] = (seq, end);
     }
 
     /// The SACK option of the next acknowledgment: what came twice first (RFC 2883), then the block
     /// of the last segment, then the others (RFC 2018, section 4).
     pub(super) fn sack(&mut self, buffers: &Buffers, max: usize) -> Sack {
         let mut sack = Sack::NONE;
-        let beyond = &mut self.beyond;
-        if !self.signs.has(Signs::SACK) || beyond.is_nothing() || max == 0 {
+        let out_of_order = &mut self.out_of_order;
+        if !self.flags.has(ConnectionFlags::SACK) || out_of_order.is_nothing() || max == 0 {
             return sack;
         }
         let max = max.min(SACK_BLOCKS_MAX);
-        let twice = beyond.twice.take();
+        let twice = out_of_order.twice.take();
         if let Some(block) = twice {
             sack.push(block);
         }
         let blocks = Blocks {
             buffers,
-            id: beyond.head,
+            id: out_of_order.head,
         };
         // What came twice beyond the acknowledgment is followed by the block that it is part of (RFC
         // 2883, section 4, point 5), and that by those that were told last, then by any others.
         let twice_beyond = twice.filter(|block| block.0 >= self.receive.nxt);
-        let newest = twice_beyond.into_iter().chain(beyond.last);
+        let newest = twice_beyond.into_iter().chain(out_of_order.last);
         let around = newest.filter_map(|part| {
             let holds = |block: &SackBlock| block.0 <= part.0 && part.1 <= block.1;
             blocks.clone().find(holds)
@@ -355,10 +355,10 @@ impl Receiving {
     }
 
     /// Takes what was beyond the gap that is closed now.
-    fn join(&mut self, beyond: &mut BufferId, buffers: &mut Buffers) {
-        while !beyond.is_none() && buffers[*beyond].seq <= self.nxt {
-            let id = *beyond;
-            *beyond = buffers[id].next;
+    fn join(&mut self, out_of_order: &mut BufferId, buffers: &mut Buffers) {
+        while !out_of_order.is_none() && buffers[*out_of_order].seq <= self.nxt {
+            let id = *out_of_order;
+            *out_of_order = buffers[id].next;
             let overlap = self.nxt.since(buffers[id].seq);
             if overlap >= buffers[id].len() {
                 buffers.free(id);

@@ -1,7 +1,7 @@
 //! A segment, written into a frame.
 
 use super::template::{Checks, Numbers, Template};
-use super::{Connection, Shared, Signs, State, headers_len};
+use super::{Connection, ConnectionFlags, Shared, State, headers_len};
 use crate::buffers::{BufferId, Buffers};
 use crate::nic::{Layout, Nic, Offload};
 use crate::seq::SeqNumber;
@@ -28,8 +28,8 @@ impl Connection {
     /// Whether its segments have timestamps and no other option, and the stack's own VLAN.
     #[inline]
     pub(super) fn is_ordinary(&self, shared: &Shared) -> bool {
-        self.signs.has(Signs::TIMESTAMPS)
-            && self.beyond.is_nothing()
+        self.flags.has(ConnectionFlags::TIMESTAMPS)
+            && self.out_of_order.is_nothing()
             && self.path.vlan == shared.skeletons.vlan()
     }
 
@@ -175,21 +175,24 @@ impl Connection {
     fn note_segment(&mut self, shared: &mut Shared) {
         shared.counters.segments_sent += 1;
         shared.counters.frames_sent += 1;
-        self.signs.clear(Signs::ACK_NOW);
-        self.signs.clear(Signs::ACK_LATER);
+        self.flags.clear(ConnectionFlags::ACK_NOW);
+        self.flags.clear(ConnectionFlags::ACK_LATER);
         self.timers.ack_at = Instant::NEVER;
         self.receive.acked = self.receive.nxt;
         self.receive.unacknowledged = 0;
     }
 
     fn options(&mut self, shared: &Shared, is_syn: bool, len: u32) -> Options {
-        let timestamps = self.signs.has(Signs::TIMESTAMPS).then(|| Timestamps {
-            value: self.clock(shared.now),
-            echo: match self.state {
-                State::SynSent => 0,
-                _ => self.receive.ts_recent,
-            },
-        });
+        let timestamps = self
+            .flags
+            .has(ConnectionFlags::TIMESTAMPS)
+            .then(|| Timestamps {
+                value: self.clock(shared.now),
+                echo: match self.state {
+                    State::SynSent => 0,
+                    _ => self.receive.ts_recent,
+                },
+            });
         if !is_syn {
             // A segment that is full has no room for them.
             let room = u32::from(self.mss()).saturating_sub(len) as usize;
@@ -211,7 +214,7 @@ impl Connection {
         Options {
             mss: Some(shared.features.mtu - headers_len(self.tuple.remote.is_v4())),
             window_scale: is_offered.then_some(self.receive.shift),
-            sack_permitted: self.signs.has(Signs::SACK),
+            sack_permitted: self.flags.has(ConnectionFlags::SACK),
             timestamps,
             ..Options::default()
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Connection, Failure, Phase, Shared, Signs, State, Waiting};
+use super::{Connection, ConnectionFlags, Failure, Phase, Shared, State, Waiting};
 use crate::buffers::Marks;
 use crate::time::Instant;
 
@@ -28,11 +28,11 @@ impl Connection {
 
     /// Sees to all whose time has come.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
-        self.stir();
+        self.leave_fast_path();
         let now = shared.now;
         if self.timers.ack_at <= now {
             self.timers.ack_at = Instant::NEVER;
-            self.signs.set(Signs::ACK_NOW);
+            self.flags.set(ConnectionFlags::ACK_NOW);
         }
         if self.timers.send_at <= now {
             self.timers.send_at = Instant::NEVER;
@@ -89,7 +89,7 @@ impl Connection {
     ) {
         let rto = self.rtt.timeout(shared.rto_min_us);
         let may_probe_tail = is_well
-            && self.signs.has(Signs::SACK)
+            && self.flags.has(ConnectionFlags::SACK)
             && self.rtt.smoothed > 0
             && self.rtt.backoffs() == 0;
         let (waiting, wait) = match may_probe_tail {
@@ -127,7 +127,7 @@ impl Connection {
         let in_flight = self.send.nxt.since(self.send.una);
         self.congestion
             .timed_out(in_flight, u32::from(self.mss()), is_first);
-        self.signs.set(Signs::MUST_SEND);
+        self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     /// Whether nothing was acknowledged for too long. It is given up then.
@@ -135,7 +135,7 @@ impl Connection {
         let stuck_for = shared.now.micros_since(self.recovery.stuck_since);
         let limit = micros(shared.config.user_timeout);
         let is_opening = matches!(self.state, State::SynSent | State::SynReceived);
-        let most = match self.signs.has(Signs::PASSIVE) {
+        let most = match self.flags.has(ConnectionFlags::PASSIVE) {
             true => ANSWER_BACKOFFS_MAX,
             false => OPENING_BACKOFFS_MAX,
         };
@@ -187,7 +187,7 @@ impl Connection {
             }
         }
         self.recovery.probe = Some((self.send.nxt, !has_new));
-        self.signs.set(Signs::MUST_SEND);
+        self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     /// The peer's window is closed: it is asked about it, ever more seldom (RFC 9293, section
@@ -202,12 +202,12 @@ impl Connection {
         }
         if self.send.window > 0 {
             // It stays small: what fits goes (RFC 9293, section 3.8.6.2.1).
-            self.signs.set(Signs::MUST_SEND);
+            self.flags.set(ConnectionFlags::MUST_SEND);
             return;
         }
         shared.counters.window_probes += 1;
         self.rtt.back_off();
-        self.signs.set(Signs::PROBE);
+        self.flags.set(ConnectionFlags::PROBE);
         self.wait_for_window(shared);
     }
 
@@ -219,7 +219,7 @@ impl Connection {
     fn state_timeout(&mut self, shared: &mut Shared) {
         match self.state {
             State::TimeWait => self.state = State::Closed,
-            State::FinWait2 if self.signs.has(Signs::ORPHAN) => {
+            State::FinWait2 if self.flags.has(ConnectionFlags::ORPHAN) => {
                 self.state = State::Closed;
             }
             State::SynSent => {
@@ -254,7 +254,7 @@ impl Connection {
         shared.counters.keep_alives += 1;
         self.timers.probes += 1;
         self.timers.state_at = shared.now.after(PROBE_INTERVAL);
-        self.signs.set(Signs::PROBE);
+        self.flags.set(ConnectionFlags::PROBE);
     }
 }
 

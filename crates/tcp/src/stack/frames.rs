@@ -3,7 +3,7 @@
 use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
-use crate::connection::{Arrived, Connection, Payload, Shared, Signs};
+use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared};
 use crate::nic::{Frame, Mac, Nic};
 use crate::table::FourTuple;
 use crate::wire::checksum::Sum;
@@ -47,11 +47,11 @@ impl Before {
     /// As it is.
     #[inline]
     pub(super) fn of(connection: &Connection, shared: &Shared) -> Before {
-        let wants_room = connection.signs.has(Signs::WANTS_ROOM);
+        let wants_room = connection.flags.has(ConnectionFlags::WANTS_ROOM);
         Before {
             has_fresh: connection.has_fresh(),
             unread: connection.receive.unread,
-            has_ended: connection.signs.has(Signs::PEER_ENDED),
+            has_ended: connection.flags.has(ConnectionFlags::PEER_ENDED),
             room: wants_room.then(|| connection.send_room(shared)),
         }
     }
@@ -209,12 +209,12 @@ impl Stack {
     pub(super) fn note_news(&mut self, index: u32, before: &Before) -> bool {
         let connection = &mut self.connections[index as usize];
         let has_more = connection.receive.unread > before.unread
-            || connection.signs.has(Signs::PEER_ENDED) != before.has_ended;
+            || connection.flags.has(ConnectionFlags::PEER_ENDED) != before.has_ended;
         let has_room = before
             .room
             .is_some_and(|room| connection.send_room(&self.shared) > room);
         if has_room {
-            connection.signs.clear(Signs::WANTS_ROOM);
+            connection.flags.clear(ConnectionFlags::WANTS_ROOM);
         }
         if connection.has_fresh() && !before.has_fresh {
             self.fresh.push(index);
@@ -275,20 +275,20 @@ impl Stack {
         self.list_to_emit(index);
     }
 
-    /// Takes a datagram in that a glance shows and that is taken. False where it is something else;
+    /// Takes a datagram in that a predicted shows and that is taken. False where it is something else;
     /// nothing has changed then.
     #[inline]
     fn take_usual_datagram(&mut self, bytes: &[u8], number: usize, is_verified: bool) -> bool {
         let (own, config) = (self.shared.features.mac, &self.shared.config);
-        let Some(glance) = udp::Glance::at(bytes, own, is_verified) else {
+        let Some(predicted) = udp::PredictedHeader::at(bytes, own, is_verified) else {
             return false;
         };
-        let udp::Glance {
+        let udp::PredictedHeader {
             mac,
             tuple,
             start,
             len,
-        } = glance;
+        } = predicted;
         let is_taken = self.datagrams_at.contains(&tuple.local_port)
             && tuple.remote_port != 0
             && config.is_own(tuple.local)

@@ -6,7 +6,8 @@ use super::frames::Link;
 use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Notice, Stack};
 use crate::connection::{
-    Connection, Offer, Path, Payload, Signs, State, first_window, headers_len, offer, own_shift,
+    Connection, ConnectionFlags, Offer, Path, Payload, State, first_window, headers_len, offer,
+    own_shift,
 };
 use crate::nic::Nic;
 use crate::secrets;
@@ -146,7 +147,7 @@ impl Stack {
             self.shared.counters.refused_full += 1;
             return;
         }
-        connection.signs.set(Signs::HALF_OPEN);
+        connection.flags.set(ConnectionFlags::HALF_OPEN);
         self.half_open += 1;
         let index = self.insert(connection);
         self.list_to_emit(index);
@@ -268,7 +269,7 @@ impl Stack {
     pub(super) fn opened(&mut self, index: u32) {
         let id = self.id_of(index);
         let connection = &self.connections[index as usize];
-        if connection.signs.has(Signs::PASSIVE) {
+        if connection.flags.has(ConnectionFlags::PASSIVE) {
             self.shared.counters.accepted += 1;
             self.accepted.push_back(id);
             if connection.is_readable() {
@@ -284,7 +285,7 @@ impl Stack {
     pub(super) fn supersede(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.state = State::Closed;
-        if connection.signs.has(Signs::ORPHAN) {
+        if connection.flags.has(ConnectionFlags::ORPHAN) {
             self.remove(index);
         } else {
             self.after_change(index);

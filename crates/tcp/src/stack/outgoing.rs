@@ -2,7 +2,7 @@
 
 use super::Stack;
 use super::frames::Link;
-use crate::connection::{Signs, State, answer_to, seal};
+use crate::connection::{ConnectionFlags, State, answer_to, seal};
 use crate::nic::{Layout, Nic, Offload};
 use crate::seq::SeqNumber;
 use crate::table::FourTuple;
@@ -292,16 +292,16 @@ impl Stack {
     /// False where the card takes no more.
     fn emit_connection(&mut self, nic: &mut impl Nic, index: u32) -> bool {
         if !self.connections[index as usize]
-            .signs
-            .has(Signs::LISTED_TO_EMIT)
+            .flags
+            .has(ConnectionFlags::LISTED_TO_EMIT)
         {
             // It is gone.
             return true;
         }
         let connection = &mut self.connections[index as usize];
-        if connection.signs.has(Signs::CALM) && connection.has_nothing_due() {
+        if connection.flags.has(ConnectionFlags::PREDICTED) && connection.has_nothing_due() {
             // Its reply has left already.
-            connection.signs.clear(Signs::LISTED_TO_EMIT);
+            connection.flags.clear(ConnectionFlags::LISTED_TO_EMIT);
             self.set_timer(index);
             return true;
         }
@@ -313,8 +313,8 @@ impl Stack {
             self.set_timer(index);
             return false;
         }
-        connection.signs.clear(Signs::LISTED_TO_EMIT);
-        if connection.state == State::Closed && connection.signs.has(Signs::ORPHAN) {
+        connection.flags.clear(ConnectionFlags::LISTED_TO_EMIT);
+        if connection.state == State::Closed && connection.flags.has(ConnectionFlags::ORPHAN) {
             self.remove(index);
         } else {
             self.set_timer(index);
@@ -332,8 +332,8 @@ impl Stack {
             let vlan = connection.path.vlan;
             connection.note_path(mac, vlan);
         } else {
-            connection.signs.clear(Signs::LISTED_TO_EMIT);
-            if connection.state == State::Closed && connection.signs.has(Signs::ORPHAN) {
+            connection.flags.clear(ConnectionFlags::LISTED_TO_EMIT);
+            if connection.state == State::Closed && connection.flags.has(ConnectionFlags::ORPHAN) {
                 self.remove(index);
             } else {
                 self.waiting_for_mac.push(index);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::frames::Link;
 use super::{ConnectError, ConnectionId, Failure, Stack};
-use crate::connection::{Connection, Signs, State};
+use crate::connection::{Connection, ConnectionFlags, State};
 use crate::nic::Nic;
 use crate::table::FourTuple;
 use crate::wire::Address;
@@ -119,8 +119,8 @@ impl Stack {
         loop {
             let index = self.ready.pop_front()?;
             let connection = &mut self.connections[index as usize];
-            if connection.signs.has(Signs::LISTED_READY) {
-                connection.signs.clear(Signs::LISTED_READY);
+            if connection.flags.has(ConnectionFlags::LISTED_READY) {
+                connection.flags.clear(ConnectionFlags::LISTED_READY);
                 return Some((self.id_of(index), self.readiness_at(index as usize)));
             }
         }
@@ -137,9 +137,9 @@ impl Stack {
             tag: connection.tag,
             readable: connection.is_readable(),
             // Nobody who does not wait for room asks how much there is.
-            writable: !connection.signs.has(Signs::WANTS_ROOM)
+            writable: !connection.flags.has(ConnectionFlags::WANTS_ROOM)
                 || connection.send_room(&self.shared) > 0,
-            ended: connection.signs.has(Signs::PEER_ENDED),
+            ended: connection.flags.has(ConnectionFlags::PEER_ENDED),
             failure: connection.failure,
         }
     }
@@ -164,14 +164,14 @@ impl Stack {
         if connection.receive.unread > 0 && !space.is_empty() {
             let len = connection.read(&mut self.shared, nic, space);
             if connection.has_opened(&self.shared) {
-                connection.signs.set(Signs::ACK_NOW);
+                connection.flags.set(ConnectionFlags::ACK_NOW);
                 self.list_to_emit(id.index);
             }
             return Received::Bytes(len);
         }
         match connection.failure {
             Some(failure) => Received::Failed(failure),
-            None if connection.signs.has(Signs::PEER_ENDED)
+            None if connection.flags.has(ConnectionFlags::PEER_ENDED)
                 || connection.state == State::Closed =>
             {
                 Received::Ended
@@ -204,7 +204,7 @@ impl Stack {
         }
         let taken = connection.enqueue(&mut self.shared, bytes);
         if taken < bytes.len() {
-            connection.signs.set(Signs::WANTS_ROOM);
+            connection.flags.set(ConnectionFlags::WANTS_ROOM);
             if connection.send_room(&self.shared) > 0 {
                 self.waiting_for_memory.push(id.index);
             }
@@ -306,8 +306,8 @@ impl Stack {
     fn forsake(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.tag = Stack::NO_TAG;
-        connection.signs.set(Signs::ORPHAN);
-        connection.signs.clear(Signs::LISTED_READY);
+        connection.flags.set(ConnectionFlags::ORPHAN);
+        connection.flags.clear(ConnectionFlags::LISTED_READY);
         connection.forget_unread(&mut self.shared);
         if connection.state == State::FinWait2 {
             connection.timers.state_at = self.shared.now + self.shared.config.time_wait;

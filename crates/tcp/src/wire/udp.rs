@@ -6,12 +6,12 @@
 //! 0          14            34 (54)   42 (62)
 //! Ethernet   IPv4 (IPv6)   UDP       payload
 //! ```
-//! Such a frame is read at a [`Glance`], and frames are written as an [`Envelope`] and what is in it.
+//! Such a frame is read at a [`PredictedHeader`], and frames are written as an [`Envelope`] and what is in it.
 
 use super::checksum::Sum;
 use super::ethernet::{self, EtherType};
-use super::glance::Front;
 use super::ip::{self, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
+use super::predicted::Front;
 use super::{Malformed, put, u16_at};
 use crate::nic::{Layout, Mac, Offload};
 use crate::table::FourTuple;
@@ -66,9 +66,9 @@ impl Header {
     }
 }
 
-/// A datagram at first sight, behind a [`Front`].
+/// A datagram at first hint, behind a [`Front`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Glance {
+pub(crate) struct PredictedHeader {
     /// From where it came.
     pub(crate) mac: Mac,
     pub(crate) tuple: FourTuple,
@@ -77,11 +77,11 @@ pub(crate) struct Glance {
     pub(crate) len: u16,
 }
 
-impl Glance {
+impl PredictedHeader {
     /// Looks at a frame. `None` where it is something else, is for somebody else, is broken or has
     /// wrong checksums, of which `is_verified` says that they need not be looked at.
     #[inline]
-    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<Glance> {
+    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<PredictedHeader> {
         let front = Front::at(bytes, own, Protocol::UDP, is_verified)?;
         let datagram = bytes.get(front.start..front.end)?;
         let header = Header::read(datagram).ok()?;
@@ -94,7 +94,7 @@ impl Glance {
                 return None;
             }
         }
-        Some(Glance {
+        Some(PredictedHeader {
             mac: front.mac,
             tuple: FourTuple {
                 local: front.destination,

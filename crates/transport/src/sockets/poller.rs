@@ -16,7 +16,9 @@ use super::Stream;
 use super::datagrams::Datagrams;
 #[cfg(feature = "simulated")]
 use super::simulated;
-use crate::userspace::{DatagramEnd, Host, HostCounters, Mac, Seat, SharedHost, StreamEnd};
+use crate::userspace::{
+    DatagramEnd, HostCounters, Mac, SharedHost, StackDriver, StackSetup, StreamEnd,
+};
 
 /// How many descriptors one wait reports at most.
 const EVENTS_PER_WAIT: usize = 512;
@@ -104,8 +106,8 @@ impl Poller {
 
     /// Waits for a stack in user space too, whose connections to be accepted are told under
     /// `token`.
-    pub fn host(&mut self, seat: Seat, token: Token) -> io::Result<()> {
-        let host = Host::new(seat);
+    pub fn host(&mut self, seat: StackSetup, token: Token) -> io::Result<()> {
+        let host = StackDriver::new(seat);
         host.borrow_mut().listen(token);
         if let (Set::Kernel(epoll), Some(fd)) = (&self.set, host.borrow().card().descriptor()) {
             epoll::add(epoll, fd, EventData::new_u64(CARD_TOKEN.0), EventFlags::IN)?;

@@ -10,7 +10,7 @@ use coua_tcp::nic::Nic;
 use coua_tcp::stack::{ConnectError, Datagram};
 use coua_tcp::wire::{ip, udp};
 
-use super::host::{Host, SharedHost};
+use super::driver::{SharedHost, StackDriver};
 use crate::sockets::Arrived;
 
 /// All datagrams of a host's stack.
@@ -34,7 +34,7 @@ impl DatagramEnd {
     /// Takes the next datagram of this turn into `room`.
     #[inline]
     pub(crate) fn receive(&self, room: &mut [u8]) -> Arrived {
-        let Host { stack, card, .. } = &mut *self.host.borrow_mut();
+        let StackDriver { stack, card, .. } = &mut *self.host.borrow_mut();
         let Some(datagram) = stack.next_datagram() else {
             return Arrived::Nothing;
         };
@@ -50,7 +50,7 @@ impl DatagramEnd {
     /// Answers a datagram, also one of an earlier turn, with one made of `pieces`.
     #[inline]
     pub(crate) fn answer(&self, to: &Datagram, pieces: [&[u8]; 2]) -> bool {
-        let Host { stack, card, .. } = &mut *self.host.borrow_mut();
+        let StackDriver { stack, card, .. } = &mut *self.host.borrow_mut();
         card.answer(stack, to, pieces)
     }
 
@@ -62,7 +62,7 @@ impl DatagramEnd {
         to: SocketAddr,
         pieces: [&[u8]; 2],
     ) -> Result<bool, ConnectError> {
-        let Host { stack, card, .. } = &mut *self.host.borrow_mut();
+        let StackDriver { stack, card, .. } = &mut *self.host.borrow_mut();
         stack.ask(card, from, to, &pieces)
     }
 

@@ -61,8 +61,8 @@ fn read(bytes: &[u8]) -> Result<(ethernet::Header, ip::Header, Header, &[u8]), M
 }
 
 proptest! {
-    /// What is written is read, at a glance as by the readers of each header; and where a bit is
-    /// wrong, a glance sees nothing that these do not see.
+    /// What is written is read, at a predicted as by the readers of each header; and where a bit is
+    /// wrong, a predicted sees nothing that these do not see.
     #[test]
     fn a_glance_sees_what_the_headers_say(
         is_v4 in any::<bool>(),
@@ -85,21 +85,21 @@ proptest! {
         if let Some((at, bit)) = flip && at < whole {
             bytes[at] ^= 1 << bit;
         }
-        let Some(glance) = Glance::at(&bytes, OWN, false) else {
+        let Some(predicted) = PredictedHeader::at(&bytes, OWN, false) else {
             prop_assert!(flip.is_some() || vlan != 0);
             return Ok(());
         };
         let (link, packet, header, read) = read(&bytes).expect("a datagram");
         prop_assert_eq!(link.vlan, 0);
-        prop_assert_eq!(glance.mac, link.source);
-        prop_assert_eq!(glance.tuple, FourTuple {
+        prop_assert_eq!(predicted.mac, link.source);
+        prop_assert_eq!(predicted.tuple, FourTuple {
             local: packet.destination,
             remote: packet.source,
             local_port: header.destination,
             remote_port: header.source,
         });
-        let start = usize::from(glance.start);
-        prop_assert_eq!(&bytes[start..start + usize::from(glance.len)], read);
+        let start = usize::from(predicted.start);
+        prop_assert_eq!(&bytes[start..start + usize::from(predicted.len)], read);
         if flip.is_none() {
             prop_assert_eq!(read, &payload[..]);
         }
@@ -113,7 +113,7 @@ proptest! {
             bytes[12..15].copy_from_slice([&[8, 0, 0x45], &[0x86, 0xdd, 0x60], &[8, 6, 0]][usize::from(kind)]);
             bytes[if kind == 0 { 23 } else { 20 }] = Protocol::UDP.0;
         }
-        Glance::at(&bytes, OWN, true);
+        PredictedHeader::at(&bytes, OWN, true);
     }
 }
 
@@ -122,31 +122,34 @@ fn what_is_unusual_is_left_to_others() {
     for is_v4 in [true, false] {
         let tuple = tuple(is_v4, (1, 2));
         let (plain, _) = frame(&envelope(&tuple, 0), b"x");
-        assert!(Glance::at(&plain, OWN, false).is_some());
-        assert!(Glance::at(&plain, PEER, false).is_none());
-        assert!(Glance::at(&plain[..plain.len() - 1], OWN, true).is_none());
+        assert!(PredictedHeader::at(&plain, OWN, false).is_some());
+        assert!(PredictedHeader::at(&plain, PEER, false).is_none());
+        assert!(PredictedHeader::at(&plain[..plain.len() - 1], OWN, true).is_none());
         let with = |at: usize, byte: u8| {
             let mut frame = plain.clone();
             frame[at] = byte;
-            Glance::at(&frame, OWN, true)
+            PredictedHeader::at(&frame, OWN, true)
         };
         // From a group, another type, another protocol, a datagram that ends behind its packet.
         assert!(with(6, 3).is_none() && with(13, 6).is_none());
         assert!(with(if is_v4 { 23 } else { 20 }, 6).is_none());
         assert!(with(plain.len() - 4, 10).is_none());
         // One that ends before it: what is left is none of it.
-        assert_eq!(with(plain.len() - 4, 8).map(|glance| glance.len), Some(0));
+        assert_eq!(
+            with(plain.len() - 4, 8).map(|predicted| predicted.len),
+            Some(0)
+        );
     }
     let tuple = tuple(true, (1, 2));
     let (mut fragment, _) = frame(&envelope(&tuple, 0), b"x");
     fragment[20] = 0x20;
-    assert!(Glance::at(&fragment, OWN, true).is_none());
+    assert!(PredictedHeader::at(&fragment, OWN, true).is_none());
     // IPv6 wants a checksum.
     let tuple = self::tuple(false, (1, 2));
     let (mut unsealed, _) = frame(&envelope(&tuple, 0), b"x");
     let at = unsealed.len() - 3;
     unsealed[at..at + 2].fill(0);
-    assert!(Glance::at(&unsealed, OWN, false).is_none());
+    assert!(PredictedHeader::at(&unsealed, OWN, false).is_none());
 }
 
 #[test]

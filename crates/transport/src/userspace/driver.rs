@@ -44,7 +44,7 @@ pub enum Polling {
 }
 
 /// What makes a host.
-pub struct Seat {
+pub struct StackSetup {
     /// The card.
     pub card: Card,
     /// The stack's settings.
@@ -60,7 +60,7 @@ pub struct Seat {
 }
 
 /// A stack and its card.
-pub(crate) struct Host {
+pub(crate) struct StackDriver {
     pub(super) stack: Stack,
     pub(super) card: Card,
     /// The beginning of the stack's time.
@@ -109,10 +109,10 @@ pub struct Turns {
 }
 
 /// A host that its poller and its streams share.
-pub(crate) type SharedHost = Rc<RefCell<Host>>;
+pub(crate) type SharedHost = Rc<RefCell<StackDriver>>;
 
-impl Host {
-    pub(crate) fn new(seat: Seat) -> SharedHost {
+impl StackDriver {
+    pub(crate) fn new(seat: StackSetup) -> SharedHost {
         let started = Moment::now();
         let mut stack = Stack::new(seat.config, seat.card.features(), Instant::default());
         for table in stack.tables() {
@@ -124,7 +124,7 @@ impl Host {
         if let Some(port) = seat.datagram_port {
             stack.listen_for_datagrams(port);
         }
-        Rc::new(RefCell::new(Host {
+        Rc::new(RefCell::new(StackDriver {
             stack,
             card: seat.card,
             started,

@@ -7,10 +7,10 @@
 use coua_cpu::prefetch;
 
 use super::Stack;
-use crate::connection::Signs;
+use crate::connection::ConnectionFlags;
 use crate::nic::{BURST_LEN, Frame, Nic};
 use crate::table::Hash;
-use crate::wire::glance::Glance;
+use crate::wire::predicted::PredictedHeader;
 
 /// Connections that stay in the caches anyway: for so few nothing is fetched ahead.
 const FEW: usize = 256;
@@ -20,8 +20,8 @@ const AHEAD: usize = 6;
 
 /// What a frame looks like.
 #[derive(Clone, Copy)]
-struct Sight {
-    glance: Glance,
+struct LookupHint {
+    predicted: PredictedHeader,
     hash: Hash,
     /// The connection that it is probably for.
     guess: Option<u32>,
@@ -32,53 +32,53 @@ impl Stack {
     pub(super) fn take_burst(&mut self, nic: &impl Nic, count: usize) {
         if self.connections.len() <= FEW {
             for number in 0..count {
-                let sight = self.look_at(nic.frame(number));
-                self.take_seen(nic, number, sight.as_ref());
+                let hint = self.look_at(nic.frame(number));
+                self.take_seen(nic, number, hint.as_ref());
             }
             return;
         }
-        let mut sights = [const { None }; BURST_LEN];
+        let mut hints = [const { None }; BURST_LEN];
         for step in 0..count + 3 * AHEAD {
             let of_burst = |behind: usize| step.checked_sub(behind).filter(|at| *at < count);
             if let Some(number) = of_burst(0) {
-                let sight = self.look_at(nic.frame(number));
-                if let Some(sight) = &sight {
-                    prefetch(self.table.home(sight.hash));
+                let hint = self.look_at(nic.frame(number));
+                if let Some(hint) = &hint {
+                    prefetch(self.table.home(hint.hash));
                 }
-                sights[number] = sight;
+                hints[number] = hint;
             }
             if let Some(number) = of_burst(AHEAD)
-                && let Some(sight) = &mut sights[number]
+                && let Some(hint) = &mut hints[number]
             {
-                sight.guess = self.prefetch_connection(sight.hash);
+                hint.guess = self.prefetch_connection(hint.hash);
             }
             if let Some(number) = of_burst(2 * AHEAD)
-                && let Some(sight) = &sights[number]
+                && let Some(hint) = &hints[number]
             {
-                self.prefetch_buffer(sight.guess);
+                self.prefetch_buffer(hint.guess);
             }
             if let Some(number) = of_burst(3 * AHEAD) {
-                self.take_seen(nic, number, sights[number].as_ref());
+                self.take_seen(nic, number, hints[number].as_ref());
             }
         }
     }
 
     /// Takes in a frame that was looked at.
     #[inline]
-    fn take_seen(&mut self, nic: &impl Nic, number: usize, sight: Option<&Sight>) {
-        let is_taken = sight.is_some_and(|sight| self.take_ordinary(number, sight));
+    fn take_seen(&mut self, nic: &impl Nic, number: usize, hint: Option<&LookupHint>) {
+        let is_taken = hint.is_some_and(|hint| self.try_take_fast(number, hint));
         if !is_taken {
             self.take_frame(nic, number);
         }
     }
 
     #[inline]
-    fn look_at(&self, frame: Frame<'_>) -> Option<Sight> {
+    fn look_at(&self, frame: Frame<'_>) -> Option<LookupHint> {
         let is_verified = frame.is_verified || self.shared.config.trusts_link;
-        let glance = Glance::at(frame.bytes, self.shared.features.mac, is_verified)?;
-        let hash = self.table.hash(&glance.tuple);
-        Some(Sight {
-            glance,
+        let predicted = PredictedHeader::at(frame.bytes, self.shared.features.mac, is_verified)?;
+        let hash = self.table.hash(&predicted.tuple);
+        Some(LookupHint {
+            predicted,
             hash,
             guess: None,
         })
@@ -104,24 +104,24 @@ impl Stack {
 
     /// Takes an ordinary segment in. False where it is not one; nothing has changed then.
     #[inline]
-    fn take_ordinary(&mut self, number: usize, sight: &Sight) -> bool {
-        let glance = &sight.glance;
+    fn try_take_fast(&mut self, number: usize, hint: &LookupHint) -> bool {
+        let predicted = &hint.predicted;
         // A frame before it may have changed what was guessed.
-        let Some(index) = self.find(&glance.tuple, sight.hash) else {
+        let Some(index) = self.find(&predicted.tuple, hint.hash) else {
             return false;
         };
         let connection = &mut self.connections[index as usize];
         let frame = u16::try_from(number).expect("within a burst");
         let had_fresh = connection.has_fresh();
-        if connection.signs.has(Signs::WANTS_ROOM)
-            || !connection.arrives_ordinary(&mut self.shared, frame, glance)
+        if connection.flags.has(ConnectionFlags::WANTS_ROOM)
+            || !connection.try_arrive_fast(&mut self.shared, frame, predicted)
         {
             return false;
         }
         let counters = &mut self.shared.counters;
         counters.frames_received += 1;
         counters.segments_received += 1;
-        if glance.len > 0 {
+        if predicted.len > 0 {
             self.list_ready(index);
             if !had_fresh {
                 self.fresh.push(index);

@@ -1,4 +1,4 @@
-//! The store in the hand of one worker: what is done to items, with the worker's own accounts.
+//! The store in the local of one worker: what is done to items, with the worker's own accounts.
 
 use crate::counters::Counters;
 use crate::index::Place;
@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 
 /// See the module.
 #[derive(Clone, Copy)]
-pub(crate) struct Hand<'s> {
-    pub(crate) store: &'s Store,
+pub(crate) struct WorkerStore<'s> {
+    pub(crate) shared: &'s Store,
     pub(crate) id: usize,
 }
 
@@ -43,12 +43,12 @@ pub(crate) enum Rewritten {
     Raced,
 }
 
-impl<'s> Hand<'s> {
+impl<'s> WorkerStore<'s> {
     /// Says that this worker looks at no item at the moment, and frees the segments that nobody can be
     /// looking at any more.
     pub(crate) fn reclaim(self) {
-        self.store.epochs.announce(self.id);
-        self.store.log.reclaim(&self.store.epochs);
+        self.shared.epochs.announce(self.id);
+        self.shared.log.reclaim(&self.shared.epochs);
     }
 
     /// Where `key` stands, alive. A dead item is unlinked on the way.
@@ -58,7 +58,7 @@ impl<'s> Hand<'s> {
         key: &Key<'_>,
         now: UnixSeconds,
     ) -> Result<(Place<'s>, RawItem<'s>), Miss> {
-        let store = self.store;
+        let store = self.shared;
         let place = store
             .index
             .find(key.hash, |slot| store.is_key(slot, key.bytes))
@@ -67,7 +67,7 @@ impl<'s> Hand<'s> {
         match self.death(place.slot.location(), item, now) {
             None => Ok((place, item)),
             Some(why) => {
-                self.bury(place, item, why);
+                self.unlink_dead(place, item, why);
                 Err(why)
             }
         }
@@ -84,8 +84,8 @@ impl<'s> Hand<'s> {
         let Step::Seen(hint) = ahead.0 else {
             return None;
         };
-        let place = self.store.index.recall(hint)?;
-        let item = self.store.log.item_of(place.slot);
+        let place = self.shared.index.recall(hint)?;
+        let item = self.shared.log.item_of(place.slot);
         let lives =
             item.key_is(key.bytes) && self.death(place.slot.location(), item, now).is_none();
         lives.then_some((place, item))
@@ -107,9 +107,9 @@ impl<'s> Hand<'s> {
         };
         if access.bump {
             place.warm();
-            item.note_access(self.store.access_time(now));
+            item.note_access(self.shared.access_time(now));
         }
-        Some(Item::new(item, self.store, place.slot.location(), cas))
+        Some(Item::new(item, self.shared, place.slot.location(), cas))
     }
 
     /// The CAS of a found item, which a client is going to see: from now on it stays the same when
@@ -127,7 +127,7 @@ impl<'s> Hand<'s> {
     #[inline]
     pub(crate) fn cas_at(self, location: Location, item: RawItem<'_>) -> u64 {
         item.explicit_cas()
-            .unwrap_or_else(|| self.store.log.cas_of(location))
+            .unwrap_or_else(|| self.shared.log.cas_of(location))
     }
 
     /// Writes the item at `place`, which is no piece, anew at the end of `open`. It remains the same
@@ -140,7 +140,7 @@ impl<'s> Hand<'s> {
         item: RawItem<'_>,
         how: &Rewrite,
     ) -> Rewritten {
-        let log = &self.store.log;
+        let log = &self.shared.log;
         let old_location = place.slot.location();
         let old_cas = self.cas_at(old_location, item);
         let mut draft = item.draft();
@@ -185,7 +185,7 @@ impl<'s> Hand<'s> {
 
     #[inline]
     pub(crate) fn counters(self) -> &'s Counters {
-        &self.store.counters[self.id]
+        &self.shared.counters[self.id]
     }
 
     /// An item has ceased to be: its slot is gone. Its bytes, and its pieces', are dead.
@@ -197,7 +197,7 @@ impl<'s> Hand<'s> {
     /// Bytes of an item that no slot points to are dead.
     #[inline]
     pub(crate) fn note_dead(self, location: Location, item: RawItem<'_>) {
-        self.store
+        self.shared
             .log
             .note_dead(self.id, location, item.total_len());
         if item.is_head() {
@@ -207,7 +207,7 @@ impl<'s> Hand<'s> {
 
     #[cold]
     fn note_pieces_dead(self, item: RawItem<'_>) {
-        let log = &self.store.log;
+        let log = &self.shared.log;
         for chunk in item.chunks() {
             let location = Location::from_raw(chunk.load(Ordering::Relaxed));
             log.note_dead(self.id, location, log.item(location).total_len());
@@ -224,7 +224,7 @@ impl<'s> Hand<'s> {
     ) -> Option<Miss> {
         if item.expiry().is_past(now) {
             Some(Miss::Expired)
-        } else if self.store.log.is_flushed(location) {
+        } else if self.shared.log.is_flushed(location) {
             Some(Miss::Flushed)
         } else {
             None
@@ -233,7 +233,7 @@ impl<'s> Hand<'s> {
 
     /// Unlinks a dead item, if it still stands where it was found.
     #[cold]
-    pub(crate) fn bury(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
+    pub(crate) fn unlink_dead(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
         let Some(mut lock) = place.lock() else {
             return false;
         };
@@ -266,27 +266,27 @@ impl<'s> Hand<'s> {
 
     #[inline]
     pub(crate) fn tell_gone(self, item: RawItem<'_>, why: Gone) {
-        if let Some(observer) = &self.store.observer {
+        if let Some(observer) = &self.shared.observer {
             observer.gone(seen(item), why);
         }
     }
 
     #[inline]
     pub(crate) fn tell_stored(self, item: RawItem<'_>) {
-        if let Some(observer) = &self.store.observer {
+        if let Some(observer) = &self.shared.observer {
             observer.stored(seen(item));
         }
     }
 
     /// Counts an item that made room for others.
     pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>, now: UnixSeconds) {
-        let idle = item.idle_seconds(now, self.store.made);
+        let idle = item.idle_seconds(now, self.shared.made);
         // Most often it is what it was, and other workers have the line too.
-        if self.store.evicted_idle_s.load(Ordering::Relaxed) != idle {
-            self.store.evicted_idle_s.store(idle, Ordering::Relaxed);
+        if self.shared.evicted_idle_s.load(Ordering::Relaxed) != idle {
+            self.shared.evicted_idle_s.store(idle, Ordering::Relaxed);
         }
-        if !self.store.evicting.load(Ordering::Relaxed) {
-            self.store.evicting.store(true, Ordering::Relaxed);
+        if !self.shared.evicting.load(Ordering::Relaxed) {
+            self.shared.evicting.store(true, Ordering::Relaxed);
         }
         let counters = self.counters();
         counters.evicted.add(1);

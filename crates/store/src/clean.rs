@@ -28,9 +28,9 @@ mod job;
 mod moves;
 mod pick;
 
-use crate::hand::Hand;
 use crate::segment::{OpenSegment, Queue};
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 
 use job::{AHEAD, Job};
 
@@ -158,12 +158,17 @@ impl Slice {
 impl Cleaner {
     /// Does a slice of cleaning, `appended` bytes having been stored since the last one. True where
     /// the next slice should come soon.
-    pub(crate) fn clean(&mut self, hand: Hand<'_>, appended: usize, now: UnixSeconds) -> bool {
-        let log = &hand.store.log;
+    pub(crate) fn clean(
+        &mut self,
+        local: WorkerStore<'_>,
+        appended: usize,
+        now: UnixSeconds,
+    ) -> bool {
+        let log = &local.shared.log;
         let pages = log.pages();
         let (free, low) = (pages.free_count(), pages.reserve());
         self.peak = appended.max(self.peak - self.peak.div_ceil(PEAK_TURNS));
-        let high = low + hand.store.free_margin(self.peak);
+        let high = low + local.shared.free_margin(self.peak);
         let urgent = free <= low;
         let memory = log.segment_count() as usize * log.segment_len();
         self.kept.judge(!urgent, memory);
@@ -189,7 +194,7 @@ impl Cleaner {
             let owes = urgent || self.debt > 0;
             if self.job.is_none() {
                 // Nothing is written where there is nothing to do, which is after nearly every burst.
-                let Some(job) = self.pick(hand, now, owes) else {
+                let Some(job) = self.pick(local, now, owes) else {
                     break;
                 };
                 self.job = Some(job);
@@ -198,12 +203,12 @@ impl Cleaner {
                 Some(job) if owes || job.is_of_dead() => {}
                 _ => break,
             }
-            if !self.work(hand, now, &mut slice) {
+            if !self.work(local, now, &mut slice) {
                 break;
             }
             if self.job.is_none() {
                 // What was emptied is room to move more to, where no other worker is in a burst.
-                hand.reclaim();
+                local.reclaim();
                 if 2 * pages.free_count() > low {
                     slice.bytes = SLICE_BYTES;
                 }
@@ -212,18 +217,18 @@ impl Cleaner {
         if self.job.is_none() {
             self.debt = 0;
         }
-        self.free_dead(hand);
-        let crawls = self.crawl(hand, now);
+        self.free_dead(local);
+        let crawls = self.crawl(local, now);
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
         let is_short = urgent && self.job.is_some();
         crawls || has_dead || is_short
     }
 
     /// Puts half-done segments back, for other workers.
-    pub(crate) fn abandon(&mut self, hand: Hand<'_>) {
-        self.crawling.abandon(hand);
+    pub(crate) fn abandon(&mut self, local: WorkerStore<'_>) {
+        self.crawling.abandon(local);
         if let Some(job) = self.job.take() {
-            self.put_back(hand, job);
+            self.put_back(local, job);
         }
     }
 }

@@ -9,18 +9,18 @@ mod arithmetic;
 mod delete;
 mod link;
 mod meta;
-mod pen;
 mod pin;
 mod put;
 mod touch;
+mod writer;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use link::MIGRATIONS_MAX;
-pub(crate) use pen::{Body, KEY_MAX, Pen};
-pub(crate) use pin::Giant;
+pub(crate) use pin::OversizedPin;
 pub use pin::Pinned;
+pub(crate) use writer::{Body, KEY_MAX, Writer};
 
 use crate::request::{
     Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,
@@ -65,12 +65,12 @@ impl Burst<'_> {
         value: &[u8],
         counts_waits: bool,
     ) -> Stored {
-        if let Some(stored) = self.pen().set_over(key, ahead, put, value) {
+        if let Some(stored) = self.writer().set_over(key, ahead, put, value) {
             return stored;
         }
-        let mut pen = self.pen();
-        pen.counts_waits = counts_waits;
-        pen.put(key, ahead, put, Body::Bytes(value))
+        let mut writer = self.writer();
+        writer.counts_waits = counts_waits;
+        writer.put(key, ahead, put, Body::Bytes(value))
     }
 
     /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had
@@ -81,22 +81,22 @@ impl Burst<'_> {
         expiry: Expiry,
         access: Access,
     ) -> Result<Item<'_>, Untouched> {
-        self.pen().touch(key, expiry, access)
+        self.writer().touch(key, expiry, access)
     }
 
     /// `mg` with all it can do beside reading.
     pub fn meta_get(&mut self, key: &Key<'_>, get: &MetaGet) -> Result<MetaHit<'_>, MetaMiss> {
-        self.pen().meta_get(key, get)
+        self.writer().meta_get(key, get)
     }
 
     /// Deletes the item, or what `md` makes of that.
     pub fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
-        self.pen().delete(key, delete)
+        self.writer().delete(key, delete)
     }
 
     /// Counts up or down.
     pub fn arithmetic(&mut self, key: &Key<'_>, arithmetic: &Arithmetic) -> Counted {
-        self.pen().arithmetic(key, arithmetic)
+        self.writer().arithmetic(key, arithmetic)
     }
 
     /// Kills all that was stored so far, or, with a second to come, all that will have been stored
@@ -112,8 +112,8 @@ impl Burst<'_> {
         }
     }
 
-    pub(crate) fn pen(&mut self) -> Pen<'_> {
+    pub(crate) fn writer(&mut self) -> Writer<'_> {
         let now = self.now;
-        self.worker.pen(now)
+        self.worker.writer(now)
     }
 }

@@ -1,6 +1,5 @@
 //! A worker about to write: the store, its open segments, and how new items come into them.
 
-use crate::hand::Hand;
 use crate::index::Migration;
 use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
@@ -13,11 +12,12 @@ use crate::segment::{OpenSegment, Queue};
 use crate::time::{Expiry, UnixSeconds};
 use crate::upload::Upload;
 use crate::worker::Worker;
+use crate::worker_store::WorkerStore;
 use std::sync::atomic::Ordering;
 
 /// See the module.
-pub(crate) struct Pen<'p> {
-    pub(crate) hand: Hand<'p>,
+pub(crate) struct Writer<'p> {
+    pub(crate) local: WorkerStore<'p>,
     pub(crate) open: &'p mut [OpenSegment; 2],
     pub(crate) migrations: &'p mut Vec<Migration>,
     pub(crate) appended: &'p mut usize,
@@ -28,11 +28,11 @@ pub(crate) struct Pen<'p> {
     unlinked: Vec<Location>,
 }
 
-impl Drop for Pen<'_> {
+impl Drop for Writer<'_> {
     #[inline]
     fn drop(&mut self) {
         for &piece in &self.unlinked {
-            self.hand.store.log.release(piece);
+            self.local.shared.log.release(piece);
         }
     }
 }
@@ -61,14 +61,14 @@ impl Body<'_> {
     }
 
     /// Calls `f` with each slice of the value, in order.
-    fn for_each(&self, hand: Hand<'_>, mut f: impl FnMut(&[u8])) {
+    fn for_each(&self, local: WorkerStore<'_>, mut f: impl FnMut(&[u8])) {
         match self {
             Body::Bytes(bytes) => f(bytes),
             Body::Upload(upload) => upload.for_each(f),
             Body::Item(item) if item.is_head() => {
                 for chunk in item.chunks() {
                     let location = Location::from_raw(chunk.load(Ordering::Acquire));
-                    f(hand.store.log.item(location).piece_data());
+                    f(local.shared.log.item(location).piece_data());
                 }
             }
             Body::Item(item) => f(item.value()),
@@ -79,10 +79,10 @@ impl Body<'_> {
 impl Worker {
     /// For writing within a burst.
     #[inline]
-    pub(crate) fn pen(&mut self, now: UnixSeconds) -> Pen<'_> {
-        Pen {
-            hand: Hand {
-                store: &self.store,
+    pub(crate) fn writer(&mut self, now: UnixSeconds) -> Writer<'_> {
+        Writer {
+            local: WorkerStore {
+                shared: &self.store,
                 id: self.id,
             },
             open: &mut self.open,
@@ -95,17 +95,17 @@ impl Worker {
     }
 }
 
-impl<'p> Pen<'p> {
+impl<'p> Writer<'p> {
     /// An access word for an item made now.
     #[inline]
     pub(crate) fn access_word(&self, marks: u32) -> u32 {
-        self.hand.store.access_time(self.now) | marks
+        self.local.shared.access_time(self.now) | marks
     }
 
     /// The queue that an item belongs to: its predecessor's, or by whether it was evicted lately.
     #[inline]
     pub(crate) fn queue_for(&self, hash: KeyHash, old: Option<Location>) -> Queue {
-        let store = self.hand.store;
+        let store = self.local.shared;
         if let Some(location) = old {
             return store.log.entry_of(location).queue();
         }
@@ -114,7 +114,7 @@ impl<'p> Pen<'p> {
         }
         match store.index.ghost(hash) {
             Some(stamp) if store.log.clock().saturating_sub(stamp) <= store.ghost_age_max() => {
-                self.hand.counters().ghost_hits.add(1);
+                self.local.counters().ghost_hits.add(1);
                 Queue::Main
             }
             _ => Queue::Small,
@@ -131,17 +131,17 @@ impl<'p> Pen<'p> {
         parts: &[Body<'_>],
         cas_above: u64,
     ) -> Result<Slot, Refused> {
-        if draft.layout().total > self.hand.store.whole_max {
+        if draft.layout().total > self.local.shared.whole_max {
             return self.write_large(hash, queue, draft, parts, cas_above);
         }
-        let hand = self.hand;
+        let local = self.local;
         let (slot, body) = self.write_header(hash, queue, draft, cas_above)?;
         if let ([Body::Bytes(value)], true) = (parts, draft.chunks.is_none()) {
             body.copy_from_slice(value);
         } else {
             let mut at = 0;
             for part in parts {
-                part.for_each(hand, |bytes| {
+                part.for_each(local, |bytes| {
                     body[at..at + bytes.len()].copy_from_slice(bytes);
                     at += bytes.len();
                 });
@@ -159,7 +159,7 @@ impl<'p> Pen<'p> {
         draft: &Draft<'_>,
         cas_above: u64,
     ) -> Result<(Slot, &'p mut [u8]), Refused> {
-        let log = &self.hand.store.log;
+        let log = &self.local.shared.log;
         let open = &mut self.open[queue as usize];
         let mut draft = *draft;
         if draft.cas.is_none() {
@@ -176,7 +176,7 @@ impl<'p> Pen<'p> {
         Ok(self.fill_header(hash, space, &draft))
     }
 
-    /// Writes all of an item but its value into its space; see [`Pen::write_header`].
+    /// Writes all of an item but its value into its space; see [`Writer::write_header`].
     #[inline]
     pub(crate) fn fill_header(
         &mut self,
@@ -186,8 +186,8 @@ impl<'p> Pen<'p> {
     ) -> (Slot, &'p mut [u8]) {
         let (location, total) = (space.location, space.len);
         *self.appended += total;
-        self.hand.counters().bytes_appended.add(total as u64);
-        let log = &self.hand.store.log;
+        self.local.counters().bytes_appended.add(total as u64);
+        let log = &self.local.shared.log;
         log.entry_of(location)
             .note_expiry(draft.expiry.unwrap_or(Expiry::NEVER));
         let slot = Slot::item(hash.tag(), location, total);
@@ -224,11 +224,11 @@ impl<'p> Pen<'p> {
         parts: &[Body<'_>],
         pieces: &mut Pieces,
     ) -> Result<(), Refused> {
-        let hand = self.hand;
+        let local = self.local;
         let mut target: &mut [u8] = &mut [];
         let mut result = Ok(());
         for part in parts {
-            part.for_each(hand, |mut bytes| {
+            part.for_each(local, |mut bytes| {
                 while !bytes.is_empty() && result.is_ok() {
                     if target.is_empty() {
                         let index = pieces.locations.len();
@@ -263,7 +263,7 @@ impl<'p> Pen<'p> {
         index: usize,
         left: usize,
     ) -> Result<(Location, &'p mut [u8]), Refused> {
-        let store = self.hand.store;
+        let store = self.local.shared;
         let log = &store.log;
         let open = &mut self.open[queue as usize];
         let most = store.whole_max - PIECE_HEADER_LEN;
@@ -280,7 +280,7 @@ impl<'p> Pen<'p> {
             return Err(self.refused());
         };
         *self.appended += total;
-        self.hand.counters().bytes_appended.add(total as u64);
+        self.local.counters().bytes_appended.add(total as u64);
         let location = space.location;
         log.entry_of(location).set_has_pieces();
         // The segment may fill up and be cleaned before a head points to the piece.
@@ -320,23 +320,23 @@ impl<'p> Pen<'p> {
 
     /// Pieces that no head will point to are dead.
     pub(crate) fn give_up(&self, pieces: &[Location]) {
-        let log = &self.hand.store.log;
+        let log = &self.local.shared.log;
         for &location in pieces {
-            log.note_dead(self.hand.id, location, log.item(location).total_len());
+            log.note_dead(self.local.id, location, log.item(location).total_len());
         }
     }
 
     /// An item that was written and not published is dead.
     pub(crate) fn abandon(&self, slot: Slot) {
-        self.hand
-            .note_dead(slot.location(), self.hand.store.log.item_of(slot));
+        self.local
+            .note_dead(slot.location(), self.local.shared.log.item_of(slot));
     }
 
     pub(crate) fn refused(&self) -> Refused {
         if self.counts_waits {
-            self.hand.counters().waits.add(1);
+            self.local.counters().waits.add(1);
         }
-        if self.hand.store.evict {
+        if self.local.shared.evict {
             Refused::Wait
         } else {
             Refused::OutOfMemory

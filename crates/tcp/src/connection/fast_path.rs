@@ -5,11 +5,11 @@
 //! one before they change anything, and leave all others to the steps of RFC 9293, which would do
 //! the same ("header prediction": Jacobson, 1990; RFC 7323, appendix A of its predecessor 1323).
 //!
-//! # What [`Signs::CALM`] says
+//! # What [`ConnectionFlags::PREDICTED`] says
 //! That a connection does this and nothing else, so that only its hot lines are looked at. While it
 //! is there, at most one segment is on its way, which was sent once, at `send.last_at`; and
 //! `recovery.pipe`, `recovery.fack` and `recovery.stuck_since`, which follow from that, are not kept.
-//! [`Connection::stir`] makes them right and takes the sign away: all that can end the calm, or
+//! [`Connection::leave_fast_path`] makes them right and takes the sign away: all that can end the calm, or
 //! reads these, begins with it. What RACK knows (RFC 8985) is left as it was: it compares segments
 //! with those that were on their way together with them, of which there were none.
 
@@ -17,30 +17,30 @@ use coua_cpu::copy_short;
 
 use super::segment::{NoSlot, Parts};
 use super::template::Checks;
-use super::{Connection, Phase, Shared, Signs, State, Waiting};
+use super::{Connection, ConnectionFlags, Phase, Shared, State, Waiting};
 use crate::buffers::{BufferId, Buffers, Marks};
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
 use crate::wire::checksum::Sum;
-use crate::wire::glance::Glance;
+use crate::wire::predicted::PredictedHeader;
 use crate::wire::tcp::Flags;
 
-/// Signs of a segment to be sent for other reasons than text.
-const DUE_OTHERWISE: Signs = Signs::MUST_SEND.and(Signs::PROBE);
+/// ConnectionFlags of a segment to be sent for other reasons than text.
+const DUE_OTHERWISE: ConnectionFlags = ConnectionFlags::MUST_SEND.and(ConnectionFlags::PROBE);
 
-/// Whatever of signs brings a segment about.
-const DUE: Signs = DUE_OTHERWISE
-    .and(Signs::ACK_NOW)
-    .and(Signs::ACK_LATER)
-    .and(Signs::RESET_DUE);
+/// Whatever of flags brings a segment about.
+const DUE: ConnectionFlags = DUE_OTHERWISE
+    .and(ConnectionFlags::ACK_NOW)
+    .and(ConnectionFlags::ACK_LATER)
+    .and(ConnectionFlags::RESET_DUE);
 
 impl Connection {
     /// Whether nothing but the usual exchange is going on.
     #[inline]
     fn is_calm(&mut self, shared: &Shared) -> bool {
-        debug_assert!(!self.signs.has(Signs::CALM) || self.is_quiet(shared));
-        self.signs.has(Signs::CALM) || self.calms_down(shared)
+        debug_assert!(!self.flags.has(ConnectionFlags::PREDICTED) || self.is_quiet(shared));
+        self.flags.has(ConnectionFlags::PREDICTED) || self.calms_down(shared)
     }
 
     /// Finds out whether it is, which can only begin while nothing is on its way.
@@ -48,19 +48,21 @@ impl Connection {
     fn calms_down(&mut self, shared: &Shared) -> bool {
         let is_calm = self.send.nxt == self.send.una && self.is_quiet(shared);
         if is_calm {
-            self.signs.set(Signs::CALM);
+            self.flags.set(ConnectionFlags::PREDICTED);
         }
         is_calm
     }
 
     /// Whether it is established, nothing is missing, and nobody has ended it.
     fn is_quiet(&self, shared: &Shared) -> bool {
-        let (recovery, beyond) = (&self.recovery, &self.beyond);
+        let (recovery, out_of_order) = (&self.recovery, &self.out_of_order);
         self.state == State::Established
             && self.is_ordinary(shared)
-            && !self.signs.has(Signs::ORPHAN.and(Signs::ENDED))
+            && !self
+                .flags
+                .has(ConnectionFlags::ORPHAN.and(ConnectionFlags::ENDED))
             && self.path.mac.is_some()
-            && beyond.end.is_none()
+            && out_of_order.end.is_none()
             && recovery.phase == Phase::Open
             && recovery.probe.is_none()
             && (recovery.sacked, recovery.lost, recovery.duplicates) == (0, 0, 0)
@@ -69,9 +71,9 @@ impl Connection {
 
     /// Something else than the usual exchange begins, or what is not kept meanwhile is to be read.
     #[inline]
-    pub(super) fn stir(&mut self) {
-        if self.signs.has(Signs::CALM) {
-            self.signs.clear(Signs::CALM);
+    pub(super) fn leave_fast_path(&mut self) {
+        if self.flags.has(ConnectionFlags::PREDICTED) {
+            self.flags.clear(ConnectionFlags::PREDICTED);
             let (send, recovery) = (&self.send, &mut self.recovery);
             recovery.pipe = send.nxt.since(send.una);
             recovery.fack = send.una;
@@ -85,40 +87,40 @@ impl Connection {
     /// Takes a segment in that lies in the frame of number `frame`, where it is an ordinary one.
     /// False where it is not; nothing has changed then.
     #[inline]
-    pub(crate) fn arrives_ordinary(
+    pub(crate) fn try_arrive_fast(
         &mut self,
         shared: &mut Shared,
         frame: u16,
-        glance: &Glance,
+        predicted: &PredictedHeader,
     ) -> bool {
-        let len = u32::from(glance.len);
+        let len = u32::from(predicted.len);
         let receive = &self.receive;
-        let is_next = glance.seq == receive.nxt && len <= receive.edge.since(receive.nxt);
-        let is_newer = glance.timestamps.value.wrapping_sub(receive.ts_recent) < 1 << 31;
-        // What is seen at first sight has no VLAN tag.
-        let is_known = self.path.mac == Some(glance.mac) && shared.skeletons.vlan() == 0;
-        let pieces = usize::from(glance.len) / Buffers::PIECE_LEN + 1;
+        let is_next = predicted.seq == receive.nxt && len <= receive.edge.since(receive.nxt);
+        let is_newer = predicted.timestamps.value.wrapping_sub(receive.ts_recent) < 1 << 31;
+        // What is seen at first hint has no VLAN tag.
+        let is_known = self.path.mac == Some(predicted.mac) && shared.skeletons.vlan() == 0;
+        let pieces = usize::from(predicted.len) / Buffers::PIECE_LEN + 1;
         let has_room = shared.buffers.has_pieces(pieces);
         if !is_next || !is_newer || !is_known || !has_room || !self.is_calm(shared) {
             return false;
         }
-        let says_nothing_new = glance.ack == self.send.una;
+        let says_nothing_new = predicted.ack == self.send.una;
         if says_nothing_new {
             // Without text it might be a duplicate that tells of a loss.
             if len == 0 {
                 return false;
             }
-            self.update_window(glance.seq, glance.ack, glance.window);
-        } else if !self.acknowledge_calmly(shared, glance) {
+            self.update_window(predicted.seq, predicted.ack, predicted.window);
+        } else if !self.try_acknowledge_fast(shared, predicted) {
             return false;
         }
         let receive = &mut self.receive;
-        if glance.seq <= receive.acked {
-            (receive.ts_recent, receive.ts_recent_at) = (glance.timestamps.value, shared.now);
+        if predicted.seq <= receive.acked {
+            (receive.ts_recent, receive.ts_recent_at) = (predicted.timestamps.value, shared.now);
         }
         receive.last_at = shared.now;
         if len > 0 {
-            self.take_next(shared, frame, glance.start, glance.len);
+            self.take_next(shared, frame, predicted.start, predicted.len);
         }
         true
     }
@@ -136,7 +138,7 @@ impl Connection {
             && id == self.send.head
             && id == self.send.tail
             && self.timers.waiting == Waiting::None
-            && self.signs.are(DUE_OTHERWISE, Signs::default());
+            && self.flags.are(DUE_OTHERWISE, ConnectionFlags::default());
         if !is_alone || !self.is_calm(shared) {
             return Ok(false);
         }
@@ -171,7 +173,7 @@ impl Connection {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let is_alone = self.send.head.is_none()
             && self.timers.waiting == Waiting::None
-            && self.signs.are(DUE_OTHERWISE, Signs::default());
+            && self.flags.are(DUE_OTHERWISE, ConnectionFlags::default());
         let is_busy = shared.now.micros_since(self.send.last_at) < shared.rto_min_us;
         let most = u32::from(self.mss()).min(self.send.window);
         let fits = (1..=most.min(self.congestion.window())).contains(&len);
@@ -225,15 +227,15 @@ impl Connection {
         let is_timed = self.timers.waiting != Waiting::None || self.send.nxt == self.send.una;
         self.send.unsent.is_none()
             && is_timed
-            && (self.signs.has(Signs::CALM) || self.recovery.lost == 0)
-            && self.signs.are(DUE, Signs::default())
+            && (self.flags.has(ConnectionFlags::PREDICTED) || self.recovery.lost == 0)
+            && self.flags.are(DUE, ConnectionFlags::default())
     }
 
     /// The one segment that was on its way has arrived.
     #[inline]
-    fn acknowledge_calmly(&mut self, shared: &mut Shared, glance: &Glance) -> bool {
+    fn try_acknowledge_fast(&mut self, shared: &mut Shared, predicted: &PredictedHeader) -> bool {
         let send = &self.send;
-        let (id, ack) = (send.head, glance.ack);
+        let (id, ack) = (send.head, predicted.ack);
         if ack != send.nxt || id != send.tail || !send.unsent.is_none() {
             return false;
         }
@@ -243,7 +245,7 @@ impl Connection {
             (shared.buffers[id].sent_at, shared.buffers[id].end()),
             (sent_at, ack)
         );
-        self.has_arrived(shared, (glance.seq, ack, glance.window), sent_at);
+        self.has_arrived(shared, (predicted.seq, ack, predicted.window), sent_at);
         true
     }
 

@@ -1,4 +1,4 @@
-//! A frame at first sight: nearly all that come are segments of a connection under way, whose fields
+//! A frame at first hint: nearly all that come are segments of a connection under way, whose fields
 //! stand at fixed places.
 //!
 //! What is no such frame, or has anything wrong with it, is left to the readers of each header, which
@@ -107,7 +107,7 @@ impl Front {
 
 /// A segment with an acknowledgment and timestamps and nothing that asks for more than taking in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Glance {
+pub(crate) struct PredictedHeader {
     /// From where it came.
     pub(crate) mac: Mac,
     pub(crate) tuple: FourTuple,
@@ -120,11 +120,11 @@ pub(crate) struct Glance {
     pub(crate) len: u16,
 }
 
-impl Glance {
+impl PredictedHeader {
     /// Looks at a frame. `None` where it is something else, is for somebody else, is broken or has
     /// wrong checksums, of which `is_verified` says that they need not be looked at.
     #[inline]
-    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<Glance> {
+    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<PredictedHeader> {
         let front = Front::at(bytes, own, Protocol::TCP, is_verified)?;
         let segment = bytes.get(front.start..front.end)?;
         let (header, payload) = segment.split_first_chunk::<TCP_LEN>()?;
@@ -144,7 +144,7 @@ impl Glance {
             }
         }
         let start = front.start + TCP_LEN;
-        Some(Glance {
+        Some(PredictedHeader {
             mac: front.mac,
             tuple: FourTuple {
                 local: front.destination,
@@ -239,8 +239,8 @@ mod tests {
             if let Some((at, bit)) = flip && at < whole {
                 bytes[at] ^= 1 << bit;
             }
-            let seen = Glance::at(&bytes, OWN, false);
-            let Some(glance) = seen else {
+            let seen = PredictedHeader::at(&bytes, OWN, false);
+            let Some(predicted) = seen else {
                 prop_assert!(flip.is_some());
                 return Ok(());
             };
@@ -254,17 +254,17 @@ mod tests {
             };
             let segment = &rest[len..len + packet.payload_len];
             let (read, header_len) = Header::read(segment).expect("a segment");
-            prop_assert_eq!(glance.mac, link.source);
-            prop_assert_eq!(glance.tuple, FourTuple {
+            prop_assert_eq!(predicted.mac, link.source);
+            prop_assert_eq!(predicted.tuple, FourTuple {
                 local: packet.destination,
                 remote: packet.source,
                 local_port: read.destination,
                 remote_port: read.source,
             });
-            prop_assert_eq!((glance.seq, glance.ack, glance.window), (read.seq, read.ack, read.window));
-            prop_assert_eq!(Some(glance.timestamps), read.options.timestamps);
-            let start = usize::from(glance.start);
-            prop_assert_eq!(&bytes[start..start + usize::from(glance.len)], &segment[header_len..]);
+            prop_assert_eq!((predicted.seq, predicted.ack, predicted.window), (read.seq, read.ack, read.window));
+            prop_assert_eq!(Some(predicted.timestamps), read.options.timestamps);
+            let start = usize::from(predicted.start);
+            prop_assert_eq!(&bytes[start..start + usize::from(predicted.len)], &segment[header_len..]);
         }
 
         /// Whatever comes.
@@ -274,7 +274,7 @@ mod tests {
                 bytes[..6].copy_from_slice(&OWN.0);
                 bytes[12..15].copy_from_slice([&[8, 0, 0x45], &[0x86, 0xdd, 0x60], &[8, 6, 0]][usize::from(kind)]);
             }
-            Glance::at(&bytes, OWN, true);
+            PredictedHeader::at(&bytes, OWN, true);
         }
     }
 
@@ -282,24 +282,24 @@ mod tests {
     fn what_asks_for_more_is_left_to_others() {
         for is_v4 in [true, false] {
             let plain = header(Flags::ACK, (1, 2, 3, 4), 5);
-            assert!(Glance::at(&frame(is_v4, &plain, b"x"), OWN, false).is_some());
-            assert!(Glance::at(&frame(is_v4, &plain, b"x"), PEER, false).is_none());
+            assert!(PredictedHeader::at(&frame(is_v4, &plain, b"x"), OWN, false).is_some());
+            assert!(PredictedHeader::at(&frame(is_v4, &plain, b"x"), PEER, false).is_none());
             for flags in [Flags::SYN, Flags::FIN, Flags::RST, Flags::URG] {
                 let other = header(Flags::ACK.and(flags), (1, 2, 3, 4), 5);
-                assert!(Glance::at(&frame(is_v4, &other, b"x"), OWN, false).is_none());
+                assert!(PredictedHeader::at(&frame(is_v4, &other, b"x"), OWN, false).is_none());
             }
             let mut other = plain;
             other.options.sack.push((SeqNumber(1), SeqNumber(2)));
-            assert!(Glance::at(&frame(is_v4, &other, b"x"), OWN, false).is_none());
+            assert!(PredictedHeader::at(&frame(is_v4, &other, b"x"), OWN, false).is_none());
             other.options = Options::default();
-            assert!(Glance::at(&frame(is_v4, &other, b"x"), OWN, false).is_none());
+            assert!(PredictedHeader::at(&frame(is_v4, &other, b"x"), OWN, false).is_none());
             let mut short = frame(is_v4, &plain, b"x");
             short.pop();
-            assert!(Glance::at(&short, OWN, true).is_none());
+            assert!(PredictedHeader::at(&short, OWN, true).is_none());
         }
         let plain = header(Flags::ACK, (1, 2, 3, 4), 5);
         let mut fragment = frame(true, &plain, b"x");
         fragment[20] = 0x20;
-        assert!(Glance::at(&fragment, OWN, true).is_none());
+        assert!(PredictedHeader::at(&fragment, OWN, true).is_none());
     }
 }
