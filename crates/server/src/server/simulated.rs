@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coua_transport::sockets::simulated::Network;
+use coua_transport::simulated::Network;
 
 use super::{Shared, StartError, WorkerSockets, open_store};
 use crate::clock::Clock;

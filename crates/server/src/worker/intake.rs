@@ -1,6 +1,6 @@
 //! From ready connections to input that can be parsed.
 
-use coua_transport::sockets::Received;
+use coua_transport::Received;
 
 use super::input::SESSION_INPUT_LEN;
 use super::{Worker, list_session};

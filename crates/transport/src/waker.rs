@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::poller::Source;
+use crate::poller::Source;
 #[cfg(feature = "simulated")]
-use super::simulated;
+use crate::simulated;
 
 /// An event descriptor: [`Waker::wake`] makes it readable, [`Waker::drain`] makes it quiet again.
 pub struct Waker {

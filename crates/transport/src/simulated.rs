@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::{Listener, Poller, Waker};
-pub(super) use ends::{ListenerEnd, PollerEnd, StreamEnd, WakerEnd};
+use crate::{Listener, Poller, Waker};
+pub(crate) use ends::{ListenerEnd, PollerEnd, StreamEnd, WakerEnd};
 use state::State;
 
 /// The address of the simulated server.

@@ -12,10 +12,10 @@ use rustix::net::{
     connect, getsockname, ipproto, listen, socket_with, sockopt,
 };
 
-use super::poller::Source;
+use crate::poller::Source;
 #[cfg(feature = "simulated")]
-use super::simulated;
-use super::stream::Stream;
+use crate::simulated;
+use crate::stream::Stream;
 
 /// How TCP listeners are set up.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
 use super::{Got, Manner, Network, Peer};
-use crate::sockets::{Accepted, Events, Poller, Readiness, Received, Sent, Stream, Token};
+use crate::{Accepted, Events, Poller, Readiness, Received, Sent, Stream, Token};
 use std::time::Duration;
 
 const WHOLE: Manner = Manner {

@@ -11,9 +11,9 @@ use rustix::net::{
     ipproto, recvfrom, sendmsg_addr, socket_with, sockopt,
 };
 
-use super::listener::{ListenError, local_address};
-use super::poller::Source;
-use super::stream::Stream;
+use crate::listener::{ListenError, local_address};
+use crate::poller::Source;
+use crate::stream::Stream;
 use crate::userspace;
 
 /// Bytes of payload that a UDP datagram has at most.

@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::Manner;
-use crate::sockets::{Readiness, Received, Sent, Token};
+use crate::{Readiness, Received, Sent, Token};
 
 /// Where the end of the client's stream is.
 #[derive(Clone, Copy, PartialEq, Eq)]

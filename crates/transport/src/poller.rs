@@ -12,10 +12,10 @@ use rustix::time::Timespec;
 
 use coua_tcp::stack::ConnectionId;
 
-use super::Stream;
-use super::datagrams::Datagrams;
+use crate::Stream;
+use crate::datagrams::Datagrams;
 #[cfg(feature = "simulated")]
-use super::simulated;
+use crate::simulated;
 use crate::userspace::{
     DatagramEnd, HostCounters, Mac, SharedHost, StackDriver, StackSetup, StreamEnd,
 };

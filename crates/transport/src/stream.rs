@@ -11,9 +11,9 @@ use rustix::net::{
     recv, recvmsg, send, sendmsg,
 };
 
-use super::poller::Source;
+use crate::poller::Source;
 #[cfg(feature = "simulated")]
-use super::simulated;
+use crate::simulated;
 use crate::userspace;
 
 /// One connected, non-blocking stream socket. Dropping it closes the connection.
@@ -70,7 +70,7 @@ impl Stream {
         }
     }
 
-    /// Whether the connection is there, where [`Poller::connect`](super::Poller::connect) has begun
+    /// Whether the connection is there, where [`Poller::connect`](crate::Poller::connect) has begun
     /// to open it; true of all others.
     ///
     /// # Errors

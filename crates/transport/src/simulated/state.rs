@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::link::{Link, one_in};
 use super::{Got, Manner, Moved, SourceId};
-use crate::sockets::{Readiness, Received, Sent, Token};
+use crate::{Readiness, Received, Sent, Token};
 
 /// As many events as a wait reports at most.
 const EVENTS_PER_WAIT: usize = 512;
