@@ -1,23 +1,16 @@
 //! Where datagrams come from and where replies to them go.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use coua_tcp::stack::Datagram;
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, bind,
-    ipproto, recvfrom, sendmsg_addr, socket_with, sockopt,
-};
-
-use crate::listener::{ListenError, local_address};
-use crate::poller::Source;
+use crate::kernel;
+use crate::listener::ListenError;
+use crate::outcome::Arrived;
+use crate::sender::{Sender, Way};
+use crate::source::Source;
 use crate::stream::Stream;
 use crate::userspace;
-
-/// Bytes of payload that a UDP datagram has at most.
-const PAYLOAD_LEN_MAX: usize = u16::MAX as usize - 28;
 
 /// A UDP socket that no worker has yet.
 pub struct DatagramSocket {
@@ -34,66 +27,6 @@ enum End {
     Userspace(userspace::DatagramEnd),
 }
 
-/// Who sent a datagram, or says so, and the way back to there.
-#[derive(Clone, Copy, Debug)]
-pub struct Sender(Way);
-
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    /// The kernel finds it.
-    Kernel(SocketAddr),
-    /// The one that the datagram came.
-    Userspace(Datagram),
-}
-
-impl Sender {
-    /// The address from which the datagram came.
-    #[inline]
-    pub fn address(&self) -> SocketAddr {
-        match &self.0 {
-            Way::Kernel(address) => *address,
-            Way::Userspace(datagram) => datagram.source(),
-        }
-    }
-
-    /// The port at which the datagram came, where that is a stack's in user space.
-    pub fn port(&self) -> Option<u16> {
-        match &self.0 {
-            Way::Kernel(_) => None,
-            Way::Userspace(datagram) => Some(datagram.destination().port()),
-        }
-    }
-}
-
-impl From<SocketAddr> for Sender {
-    fn from(address: SocketAddr) -> Sender {
-        Sender(Way::Kernel(address))
-    }
-}
-
-impl From<Datagram> for Sender {
-    #[inline]
-    fn from(datagram: Datagram) -> Sender {
-        Sender(Way::Userspace(datagram))
-    }
-}
-
-/// What an attempt to receive a datagram came to.
-#[derive(Clone, Copy, Debug)]
-pub enum Arrived {
-    /// One came.
-    Datagram {
-        /// Its bytes, of which there is as much as there was room for.
-        len: usize,
-        /// Who sent it.
-        from: Sender,
-    },
-    /// Something came that is no datagram from an address, or an error of an earlier reply.
-    Useless,
-    /// Nothing is there at the moment.
-    Nothing,
-}
-
 impl DatagramSocket {
     /// Binds `count` sockets to `address`, among which the kernel spreads the senders: all
     /// datagrams of one sender come to the same.
@@ -101,24 +34,17 @@ impl DatagramSocket {
     /// Fails where another process has the address. Port 0 takes any free port, the same one for
     /// all sockets.
     pub fn bind(address: SocketAddr, count: usize) -> Result<Vec<DatagramSocket>, ListenError> {
-        let failed = |source: io::Error| ListenError::Udp { address, source };
-        let probe = udp_socket(address).map_err(failed)?;
-        bind(&probe, &address).map_err(|errno| failed(errno.into()))?;
-        let bound = local_address(&probe).map_err(failed)?;
-        drop(probe);
-        (0..count)
-            .map(|_| {
-                let fd = udp_socket(bound).map_err(failed)?;
-                sockopt::set_socket_reuseport(&fd, true).map_err(|errno| failed(errno.into()))?;
-                bind(&fd, &bound).map_err(|errno| failed(errno.into()))?;
-                Ok(DatagramSocket { fd })
-            })
-            .collect()
+        let sockets = kernel::datagrams::bind(address, count)
+            .map_err(|source| ListenError::Udp { address, source })?;
+        Ok(sockets
+            .into_iter()
+            .map(|fd| DatagramSocket { fd })
+            .collect())
     }
 
     /// The address it is bound to.
     pub fn address(&self) -> Option<SocketAddr> {
-        local_address(&self.fd).ok()
+        kernel::address::bound(&self.fd).ok()
     }
 
     /// The descriptor's number, for statistics only.
@@ -150,7 +76,7 @@ impl Datagrams {
     /// Bytes that one datagram can carry.
     pub fn payload_len_max(&self) -> usize {
         match &self.end {
-            End::Kernel(_) => PAYLOAD_LEN_MAX,
+            End::Kernel(_) => kernel::datagrams::PAYLOAD_LEN_MAX,
             End::Userspace(end) => end.payload_len_max(),
         }
     }
@@ -159,7 +85,7 @@ impl Datagrams {
     #[inline]
     pub fn receive(&self, room: &mut [u8]) -> Arrived {
         match &self.end {
-            End::Kernel(fd) => receive_from(fd, room),
+            End::Kernel(fd) => kernel::datagrams::receive_from(fd, room),
             End::Userspace(end) => end.receive(room),
         }
     }
@@ -177,8 +103,8 @@ impl Datagrams {
     /// is not taken at the moment is lost, as a datagram may be anywhere.
     #[inline]
     pub fn send(&self, pieces: [&[u8]; 2], to: &Sender) -> bool {
-        match (&self.end, &to.0) {
-            (End::Kernel(fd), _) => send_to(fd, pieces, to.address()),
+        match (&self.end, to.way()) {
+            (End::Kernel(fd), _) => kernel::datagrams::send_to(fd, pieces, to.address()),
             (End::Userspace(end), Way::Userspace(datagram)) => end.answer(datagram, pieces),
             (End::Userspace(_), Way::Kernel(_)) => false,
         }
@@ -200,7 +126,7 @@ impl Datagrams {
     /// What stands for it where others have a connection, for statistics only.
     pub fn as_stream(&self) -> io::Result<Stream> {
         Ok(match &self.end {
-            End::Kernel(fd) => Stream::new(fd.try_clone()?),
+            End::Kernel(fd) => Stream::from(fd.try_clone()?),
             End::Userspace(end) => Stream::userspace(userspace::StreamEnd::of_none(end.host())),
         })
     }
@@ -213,47 +139,4 @@ impl<'s> From<&'s Datagrams> for Source<'s> {
             End::Userspace(_) => Source::UserspaceDatagrams,
         }
     }
-}
-
-fn receive_from(socket: &OwnedFd, room: &mut [u8]) -> Arrived {
-    loop {
-        return match recvfrom(socket, &mut *room, RecvFlags::empty()) {
-            Ok((_, len, from)) => match from.map(SocketAddr::try_from) {
-                Some(Ok(from)) => Arrived::Datagram {
-                    len,
-                    from: from.into(),
-                },
-                _ => Arrived::Useless,
-            },
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => Arrived::Nothing,
-            Err(_) => Arrived::Useless,
-        };
-    }
-}
-
-fn send_to(socket: &OwnedFd, pieces: [&[u8]; 2], to: SocketAddr) -> bool {
-    let pieces = pieces.map(IoSlice::new);
-    loop {
-        let mut control = SendAncillaryBuffer::default();
-        return match sendmsg_addr(socket, &to, &pieces, &mut control, SendFlags::empty()) {
-            Ok(_) => true,
-            Err(Errno::INTR) => continue,
-            Err(_) => false,
-        };
-    }
-}
-
-fn udp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, true)?;
-    }
-    Ok(fd)
 }

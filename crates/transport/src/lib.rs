@@ -7,8 +7,8 @@
 //! ```text
 //! Poller  Stream  Listener  Datagrams  Waker      the seam: what a worker holds
 //! ─────────────────────────────────────────────
-//! the kernel's    userspace        simulated      who brings the bytes
-//! sockets         our own stack    tests only
+//! kernel          userspace        simulated      who brings the bytes
+//! its sockets     our own stack    tests only
 //! ```
 //! The seam says which of the three each object belongs to, once a call; the worker does not know.
 //! The kernel's descriptors are non-blocking and close-on-exec. Connections are registered once,
@@ -23,17 +23,27 @@
 
 mod datagrams;
 pub mod huge_pages;
+mod kernel;
 mod listener;
+mod outcome;
+mod peer_address;
 mod poller;
+mod readiness;
+mod sender;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+mod source;
 mod stream;
 pub mod userspace;
 mod waker;
 
-pub use datagrams::{Arrived, DatagramSocket, Datagrams, Sender};
-pub(crate) use listener::unix_socket;
-pub use listener::{Accepted, ListenError, Listener, TcpOptions};
-pub use poller::{Events, Poller, Readiness, Source, Token};
-pub use stream::{PeerAddress, Received, Sent, Stream};
+pub use datagrams::{DatagramSocket, Datagrams};
+pub use listener::{ListenError, Listener, TcpOptions};
+pub use outcome::{Accepted, Arrived, Received, Sent};
+pub use peer_address::PeerAddress;
+pub use poller::{Events, Poller};
+pub use readiness::{Readiness, Token};
+pub use sender::Sender;
+pub use source::Source;
+pub use stream::Stream;
 pub use waker::Waker;

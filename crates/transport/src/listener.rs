@@ -5,16 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, getsockname, ipproto, listen, socket_with, sockopt,
-};
+use rustix::net::SocketType;
 
-use crate::poller::Source;
+use crate::kernel;
+use crate::outcome::Accepted;
 #[cfg(feature = "simulated")]
 use crate::simulated;
+use crate::source::Source;
 use crate::stream::Stream;
 
 /// How TCP listeners are set up.
@@ -65,16 +62,6 @@ enum Socket {
     Simulated(simulated::ListenerEnd),
 }
 
-/// What an attempt to accept came to.
-pub enum Accepted {
-    /// A new connection.
-    Stream(Stream),
-    /// None waits.
-    Nothing,
-    /// One waits, but the process or the system has no descriptor or memory for it.
-    Exhausted(io::Error),
-}
-
 impl Listener {
     /// Listens on `address` with `count` sockets, among which the kernel spreads the connections.
     ///
@@ -85,29 +72,20 @@ impl Listener {
         count: usize,
         options: TcpOptions,
     ) -> Result<Vec<Listener>, ListenError> {
-        let failed = |source: io::Error| ListenError::Tcp { address, source };
-        // A socket that does not share its port tells whether somebody has it; sharing ones would
-        // silently take half of another server's connections.
-        let probe = tcp_socket(address).map_err(failed)?;
-        bind(&probe, &address).map_err(|errno| failed(errno.into()))?;
-        let bound = local_address(&probe).map_err(failed)?;
-        drop(probe);
-        let mut listeners = Vec::with_capacity(count);
-        for _ in 0..count {
-            let fd = listen_shared(bound, options).map_err(failed)?;
-            listeners.push(Listener {
-                socket: Socket::Kernel(fd),
-                is_tcp: true,
-            });
-        }
-        Ok(listeners)
+        let sockets = kernel::listener::tcp(address, count, options.backlog)
+            .map_err(|source| ListenError::Tcp { address, source })?;
+        let listeners = sockets.into_iter().map(|fd| Listener {
+            socket: Socket::Kernel(fd),
+            is_tcp: true,
+        });
+        Ok(listeners.collect())
     }
 
     /// Listens on a unix socket at `path` with the access bits `mode`. A socket that lies there
     /// already is replaced where nobody listens on it, as a server that was killed leaves it
     /// behind; a live server's is not, nor is anything else.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> Result<Listener, ListenError> {
-        unix_socket(path, SocketType::STREAM, mode, backlog)
+        kernel::unix::unix_socket(path, SocketType::STREAM, mode, backlog)
             .map(|fd| Listener {
                 socket: Socket::Kernel(fd),
                 is_tcp: false,
@@ -116,14 +94,6 @@ impl Listener {
                 path: path.to_owned(),
                 source,
             })
-    }
-
-    #[cfg(feature = "simulated")]
-    pub(super) fn simulated(end: simulated::ListenerEnd, is_tcp: bool) -> Listener {
-        Listener {
-            socket: Socket::Simulated(end),
-            is_tcp,
-        }
     }
 
     /// The same socket once more, for another worker.
@@ -146,7 +116,7 @@ impl Listener {
     /// The address it is bound to, for TCP.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
-            Socket::Kernel(fd) => local_address(fd).ok(),
+            Socket::Kernel(fd) => kernel::address::bound(fd).ok(),
             #[cfg(feature = "simulated")]
             Socket::Simulated(_) => self.is_tcp.then_some(simulated::SERVER),
         }
@@ -162,11 +132,21 @@ impl Listener {
     }
 
     /// Takes a waiting connection.
-    pub fn accept(&self) -> Accepted {
+    pub fn accept(&self) -> Accepted<Stream> {
         match &self.socket {
-            Socket::Kernel(fd) => accept_from(fd, self.is_tcp),
+            Socket::Kernel(fd) => kernel::listener::accept(fd, self.is_tcp).map(Stream::from),
             #[cfg(feature = "simulated")]
-            Socket::Simulated(end) => end.accept(),
+            Socket::Simulated(end) => end.accept().map(Stream::from),
+        }
+    }
+}
+
+#[cfg(feature = "simulated")]
+impl From<simulated::ListenerEnd> for Listener {
+    fn from(end: simulated::ListenerEnd) -> Listener {
+        Listener {
+            is_tcp: end.is_tcp(),
+            socket: Socket::Simulated(end),
         }
     }
 }
@@ -179,97 +159,4 @@ impl<'s> From<&'s Listener> for Source<'s> {
             Socket::Simulated(end) => Source::Simulated(end.id()),
         }
     }
-}
-
-fn accept_from(listener: &OwnedFd, is_tcp: bool) -> Accepted {
-    loop {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        return match accept_with(listener, flags) {
-            Ok(fd) => {
-                if is_tcp {
-                    // A connection that is gone already tells so at its first use.
-                    let _ = sockopt::set_tcp_nodelay(&fd, true);
-                    let _ = sockopt::set_socket_keepalive(&fd, true);
-                }
-                Accepted::Stream(Stream::new(fd))
-            }
-            Err(Errno::AGAIN) => Accepted::Nothing,
-            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                Accepted::Exhausted(errno.into())
-            }
-            // All others tell about the connection that was to be accepted, not about the
-            // listener (accept(2)); it is gone from the queue.
-            Err(_) => continue,
-        };
-    }
-}
-
-fn listen_shared(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd> {
-    let fd = tcp_socket(address)?;
-    sockopt::set_socket_reuseport(&fd, true)?;
-    bind(&fd, &address)?;
-    listen(&fd, options.backlog)?;
-    Ok(fd)
-}
-
-fn tcp_socket(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, true)?;
-    }
-    Ok(fd)
-}
-
-/// Listens on a unix socket of a type: see [`Listener::unix`].
-pub(crate) fn unix_socket(
-    path: &Path,
-    kind: SocketType,
-    mode: u32,
-    backlog: i32,
-) -> io::Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path)?;
-    remove_dead_socket(path, kind, &address)?;
-    let fd = unbound_unix_socket(kind)?;
-    // The mask acts while the path is made, so that nobody connects before the bits are right.
-    let before = rustix::process::umask(!Mode::from_raw_mode(mode) & Mode::from_raw_mode(0o777));
-    let bound = bind(&fd, &address);
-    rustix::process::umask(before);
-    bound?;
-    listen(&fd, backlog)?;
-    Ok(fd)
-}
-
-fn unbound_unix_socket(kind: SocketType) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    Ok(fd)
-}
-
-/// Removes a socket on which nobody listens. What is no socket is left for `bind` to refuse.
-fn remove_dead_socket(path: &Path, kind: SocketType, address: &SocketAddrUnix) -> io::Result<()> {
-    let is_socket = rustix::fs::lstat(path)
-        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket);
-    if !is_socket {
-        return Ok(());
-    }
-    match connect(&unbound_unix_socket(kind)?, address) {
-        Err(Errno::CONNREFUSED) => Ok(rustix::fs::unlink(path)?),
-        // Somebody listens; if not even now, then with more waiting connections than it takes.
-        // One of another type is somebody's too.
-        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(Errno::ADDRINUSE.into()),
-        Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-pub(super) fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
-    let address: SocketAddrAny = getsockname(fd)?;
-    Ok(SocketAddr::try_from(address)?)
 }

@@ -3,15 +3,16 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use super::state::Taken;
 use super::{Network, SERVER, SourceId};
-use crate::{Accepted, PeerAddress, Readiness, Received, Sent, Stream, Token};
+use crate::outcome::{Accepted, Received, Sent};
+use crate::peer_address::PeerAddress;
+use crate::readiness::{Readiness, Token};
 
 /// Numbers that look like descriptors begin here.
 const FIRST_DESCRIPTOR: usize = 16;
 
 /// The server's end of a connection.
-pub(crate) struct StreamEnd {
+pub struct StreamEnd {
     network: Network,
     number: usize,
 }
@@ -52,14 +53,23 @@ impl Drop for StreamEnd {
 
 /// The server's listener.
 #[derive(Clone)]
-pub(crate) struct ListenerEnd {
+pub struct ListenerEnd {
     network: Network,
     number: usize,
+    is_tcp: bool,
 }
 
 impl ListenerEnd {
-    pub(super) fn new(network: Network, number: usize) -> ListenerEnd {
-        ListenerEnd { network, number }
+    pub(super) fn new(network: Network, number: usize, is_tcp: bool) -> ListenerEnd {
+        ListenerEnd {
+            network,
+            number,
+            is_tcp,
+        }
+    }
+
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.is_tcp
     }
 
     pub(crate) fn id(&self) -> SourceId {
@@ -70,21 +80,19 @@ impl ListenerEnd {
         i32::try_from(self.number).unwrap_or(i32::MAX)
     }
 
-    pub(crate) fn accept(&self) -> Accepted {
-        let taken = self.network.state().accept(self.number);
-        match taken {
-            Taken::Link(number) => Accepted::Stream(Stream::simulated(StreamEnd {
+    pub(crate) fn accept(&self) -> Accepted<StreamEnd> {
+        self.network
+            .state()
+            .accept(self.number)
+            .map(|number| StreamEnd {
                 network: self.network.clone(),
                 number,
-            })),
-            Taken::Nothing => Accepted::Nothing,
-            Taken::Exhausted(error) => Accepted::Exhausted(error),
-        }
+            })
     }
 }
 
 /// A waker.
-pub(crate) struct WakerEnd {
+pub struct WakerEnd {
     network: Network,
     number: usize,
 }
@@ -104,7 +112,7 @@ impl WakerEnd {
 }
 
 /// A worker's poller.
-pub(crate) struct PollerEnd {
+pub struct PollerEnd {
     network: Network,
     number: usize,
 }

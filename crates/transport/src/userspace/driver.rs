@@ -21,7 +21,9 @@ use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
 use crate::huge_pages;
-use crate::{PeerAddress, Readiness, Received, Sent, Token};
+use crate::outcome::{Received, Sent};
+use crate::peer_address::PeerAddress;
+use crate::readiness::{Readiness, Token};
 
 /// For how long after the last frame a worker goes on asking before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);

@@ -59,7 +59,7 @@ pub use nic::{MemifNic, QueueCounters};
 pub use options::{OptionError, Options};
 use server::Server;
 
-use crate::unix_socket;
+use crate::kernel::unix::unix_socket;
 
 /// Access bits of a server's socket: whoever may connect is on the network.
 const SOCKET_MODE: u32 = 0o600;
