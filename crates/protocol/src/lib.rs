@@ -26,15 +26,19 @@ mod binary;
 pub mod datagram;
 mod error_line;
 pub mod expiry;
+mod flags;
 mod limits;
+mod number;
 mod op;
 pub mod reply;
 mod request;
 pub mod response;
 mod span;
+mod token;
 
 pub use binary::{Asked, Binary, BinaryCommand, Status};
 pub use error_line::ErrorLine;
+pub use flags::{Echo, FlagSet, Flags};
 pub use limits::{KEY_LEN_MAX, Limits, VALUE_LEN_MAX};
 pub use op::{
     AdminCommand, Arithmetic, Meta, MetaArithmetic, Op, ShutdownMode, Store, StoreMode,
@@ -42,7 +46,7 @@ pub use op::{
 };
 pub use reply::Reply;
 pub use request::fast::PlainSet;
-pub use request::flags::{Echo, FlagSet, Flags};
-pub use request::parser::{CloseReason, Dialect, GetKey, Parser, Step};
-pub use request::token::Tokens;
+pub use request::parser::{Dialect, Parser};
+pub use request::step::{CloseReason, GetKey, Step};
 pub use span::Span;
+pub use token::Tokens;

@@ -3,7 +3,7 @@
 use crate::binary::{Asked, Binary, BinaryCommand};
 use crate::error_line::ErrorLine;
 use crate::expiry::{TtlStart, TtlWalk, expiry};
-use crate::request::flags::{FlagSet, Flags};
+use crate::flags::{FlagSet, Flags};
 use crate::span::Span;
 
 /// One operation.

@@ -4,9 +4,9 @@
 //! connection's place in its input, fed with the bytes that are there. It knows
 //! the answers of both text dialects by themselves, whatever was asked.
 
-use crate::request::number::{word_u32, word_u64};
-use crate::request::token::Tokens;
+use crate::number::{word_u32, word_u64};
 use crate::span::Span;
+use crate::token::Tokens;
 
 /// The longest line of an answer, its end included, in bytes.
 pub const LINE_LEN_MAX: usize = 8192;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coua_store::UnixSeconds;
-use coua_transport::sockets::{PeerAddress, Stream};
+use coua_transport::{PeerAddress, Stream};
 
 /// What a connection is about, in memcached's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

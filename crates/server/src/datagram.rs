@@ -12,7 +12,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use coua_protocol::datagram::{FRAME_LEN, Frame, parts};
-use coua_transport::sockets::Sender;
+use coua_transport::Sender;
 
 /// Bytes of a reply at most. A longer one is not sent.
 pub const REPLY_LEN_MAX: usize = 2 << 20;

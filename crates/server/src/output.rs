@@ -7,7 +7,7 @@
 use coua_protocol::reply::{Full, Reply};
 use coua_protocol::{Asked, ErrorLine};
 use coua_store::{Burst, Item, Pinned};
-use coua_transport::sockets::Sent;
+use coua_transport::Sent;
 
 use crate::buffers::Pool;
 use crate::datagram::REPLIES_LEN_MAX;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use coua_store::Pinned;
-use coua_transport::sockets::{Sent, Stream};
+use coua_transport::{Sent, Stream};
 
 use crate::buffers::{BLOCK_SIZE_MAX, Block, Pool};
 
@@ -158,7 +158,7 @@ mod tests {
     use std::sync::Arc;
 
     use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
-    use coua_transport::sockets::{Accepted, Listener, Sent, Stream, TcpOptions};
+    use coua_transport::{Accepted, Listener, Sent, Stream, TcpOptions};
 
     use super::{Drained, ReplyQueue};
     use crate::buffers::Pool;

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use coua_store::{Store, StoreError};
-use coua_transport::sockets::{ListenError, Waker};
 use coua_transport::userspace::HostCounters;
+use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
 use crate::connections::Registry;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use coua_cpu::prefetch_lines;
 use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
+use coua_transport::Stream;
 use coua_transport::huge_pages;
-use coua_transport::sockets::Stream;
 
 use crate::buffers::{Block, Pool};
 use crate::connections::Connection;

@@ -32,7 +32,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coua_transport::sockets::{Datagrams, Events, Listener, Poller, Readiness, Token};
+use coua_transport::{Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;

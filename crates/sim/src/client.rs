@@ -6,7 +6,7 @@ mod keys;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use coua_transport::sockets::simulated::{Manner, Peer};
+use coua_transport::simulated::{Manner, Peer};
 
 use crate::dice::Dice;
 use crate::model::Flushes;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use coua::server::Shared;
-use coua_transport::sockets::simulated::Network;
+use coua_transport::simulated::Network;
 
 use crate::plan::Plan;
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use coua::clock::Clock;
 use coua::server::simulated;
 use coua::worker::Worker;
-use coua_transport::sockets::Events;
-use coua_transport::sockets::simulated::{Got, Manner, Network};
+use coua_transport::Events;
+use coua_transport::simulated::{Got, Manner, Network};
 
 use crate::Summary;
 use crate::audit;

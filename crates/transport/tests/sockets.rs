@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use coua_transport::sockets::{
+use coua_transport::{
     Accepted, Events, ListenError, Listener, PeerAddress, Poller, Readiness, Received, Sent,
     Stream, TcpOptions, Token, Waker,
 };

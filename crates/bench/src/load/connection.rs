@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use coua_transport::sockets::{Received, Sent, Stream};
+use coua_transport::{Received, Sent, Stream};
 
 use super::clock::Clock;
 use super::dialect::{Front, Heard, Replies};

@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::rc::Rc;
 
 use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
-use coua_transport::sockets::Sender;
+use coua_transport::Sender;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use coua_transport::sockets::{Events, Poller, Token};
 use coua_transport::userspace::HostCounters;
+use coua_transport::{Events, Poller, Token};
 use thiserror::Error as ThisError;
 
 use super::clock::{Clock, nanoseconds};

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use coua_transport::sockets::{Source, Stream};
+use coua_transport::{Source, Stream};
 
 use super::clock::Clock;
 use super::connection::Connection;

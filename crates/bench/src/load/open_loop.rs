@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use coua_transport::sockets::{Source, Token};
+use coua_transport::{Source, Token};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use coua_transport::sockets::{Arrived, Datagrams, Poller, Sender};
+use coua_transport::{Arrived, Datagrams, Poller, Sender};
 
 use super::engine::Error;
 

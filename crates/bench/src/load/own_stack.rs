@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use coua::flags::{Driver, Net};
 use coua::server::userspace::{StackSizes, open_seats, traced};
-use coua_transport::sockets::{Events, Poller, Sender, Stream, Token};
 use coua_transport::userspace::af_xdp::Interface;
 use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
 use coua_transport::userspace::{Mac, Network, StackSetup};
+use coua_transport::{Events, Poller, Sender, Stream, Token};
 
 use super::engine::{Engine, Error};
 use super::own_datagrams::{OwnDatagrams, Ports};

@@ -2,8 +2,8 @@
 
 use super::{Cursor, Full, Reply};
 use crate::base64;
+use crate::flags::Flags;
 use crate::limits::KEY_LEN_MAX;
-use crate::request::flags::Flags;
 
 /// How a meta answer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{Full, Line, MetaDebug, MetaFacts, MetaHead, MetaKey, Reply};
 use crate::error_line::ErrorLine;
-use crate::request::flags::Flags;
+use crate::flags::Flags;
 
 /// What `write` appends, checked at every room from none to enough.
 fn written(write: impl Fn(&mut Reply<'_>) -> Result<(), Full>) -> std::vec::Vec<u8> {

@@ -2,17 +2,17 @@
 
 use crate::error_line::ErrorLine;
 use crate::limits::{KEY_LEN_MAX, Limits};
+use crate::number::{strtol, strtoul, value_len, word_i32, word_u32, word_u64};
 use crate::op::{
     AdminCommand, Arithmetic, Op, ShutdownMode, Store, StoreMode, StoreRefused, StoreReply,
 };
 use crate::request::line::{Line, Parsed};
-use crate::request::number::{strtol, strtoul, value_len, word_i32, word_u32, word_u64};
-use crate::request::parser::CloseReason;
-use crate::request::token::TokenSpans;
+use crate::request::step::CloseReason;
 use crate::span::Span;
+use crate::token::TokenSpans;
 
 /// Parses a line that begins with `command`, which is none of those that
-/// [`Line::parse`] knows.
+/// [`command::parse`](crate::request::command::parse) knows.
 pub(crate) fn parse(line: &Line<'_>, command: &[u8], limits: &Limits) -> Parsed {
     let mut tokens = TokenSpans::new();
     tokens.split(line.text);

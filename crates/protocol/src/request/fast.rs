@@ -6,9 +6,9 @@
 
 use crate::limits::KEY_LEN_MAX;
 use crate::op::{Store, StoreMode, StoreReply};
-use crate::request::parser::GetKey;
-use crate::request::token::bytes_below;
+use crate::request::step::GetKey;
 use crate::span::Span;
+use crate::token::bytes_below;
 
 /// A store command that sets a value whatever is there, all of it in the input, and that is answered
 /// in a word: [`crate::Op::Store`] in few bytes.

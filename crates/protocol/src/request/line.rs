@@ -1,12 +1,9 @@
-//! One request line: which command it is.
+//! One request line, and what it says.
 
 use crate::error_line::ErrorLine;
-use crate::limits::Limits;
 use crate::op::{Op, Store};
 use crate::request::keys::Keys;
-use crate::request::parser::CloseReason;
-use crate::request::token::word_len;
-use crate::request::{classic, keys, meta};
+use crate::request::step::CloseReason;
 
 /// A line that is there as a whole.
 pub(crate) struct Line<'a> {
@@ -51,29 +48,6 @@ impl<'a> Line<'a> {
         Line {
             text: text.strip_suffix(b"\r").unwrap_or(text),
             len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Parses the line. The command is what stands before the first space, so
-    /// that a line with a space in front is none of those below.
-    pub(crate) fn parse(&self, limits: &Limits) -> Parsed {
-        // Two bytes and a line end of two are the least that memcached takes.
-        if self.len < 4 {
-            return Parsed::error(ErrorLine::BadFormat, false);
-        }
-        let command_len = word_len(self.text);
-        match &self.text[..command_len] {
-            b"get" | b"gets" => keys::get(self),
-            b"gat" | b"gats" => keys::get_and_touch(self),
-            b"mg" => Parsed::of(meta::get(self)),
-            b"ms" => meta::set(self, limits),
-            b"md" => Parsed::of(meta::delete(self)),
-            b"ma" => Parsed::of(meta::arithmetic(self)),
-            b"me" => Parsed::of(meta::debug(self)),
-            b"mn" => Parsed::Op(Op::MetaNoop),
-            b"quit" => Parsed::Op(Op::Quit),
-            b"version" => Parsed::Op(Op::Version),
-            command => classic::parse(self, command, limits),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::base64;
 use crate::error_line::ErrorLine;
+use crate::flags::FlagSet;
 use crate::limits::{KEY_LEN_MAX, Limits};
+use crate::number::{value_len, word_i32, word_u32, word_u64};
 use crate::op::{Meta, MetaArithmetic, Op, Store, StoreMode, StoreRefused, StoreReply};
 use crate::request::fast;
-use crate::request::flags::FlagSet;
 use crate::request::line::{Line, Parsed};
-use crate::request::number::{value_len, word_i32, word_u32, word_u64};
-use crate::request::token::TokenSpans;
 use crate::span::Span;
+use crate::token::TokenSpans;
 
 /// Most words in a meta request, its command included.
 const META_TOKENS_MAX: usize = 20;

@@ -7,7 +7,8 @@ use crate::op::{Op, Store, StoreReply};
 use crate::request::fast::{self, PlainSet};
 use crate::request::keys::{Keys, Lookup, space_len};
 use crate::request::line::{Line, Parsed};
-use crate::request::{classic, meta};
+use crate::request::step::{CloseReason, GetKey, Step};
+use crate::request::{classic, command, meta};
 use crate::span::Span;
 
 /// The parser of one connection.
@@ -53,59 +54,6 @@ pub enum Dialect {
     Text,
     /// The binary protocol.
     Binary,
-}
-
-/// One step of parsing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing can be done before the input holds this many bytes in all, which
-    /// is more than it holds now. Nothing is consumed.
-    More {
-        /// Bytes in all.
-        at_least: u32,
-    },
-    /// An operation; its spans are into the same input.
-    Op {
-        /// Bytes used up.
-        consumed: u32,
-        /// What to do.
-        op: Op,
-    },
-    /// Bytes used up without an operation: the rest of something refused.
-    Skip {
-        /// Bytes used up, never 0.
-        consumed: u32,
-    },
-    /// Close the connection without an answer to what the input holds; answers to
-    /// earlier requests may still go out.
-    Close {
-        /// Why, for statistics.
-        reason: CloseReason,
-    },
-}
-
-/// One key of a `get` or `gets`: [`Op::Get`] in few bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GetKey {
-    /// Bytes used up.
-    pub consumed: u32,
-    /// The key, into the same input.
-    pub key: Span,
-    /// Answer with the CAS (`gets`).
-    pub cas: bool,
-    /// The request's last key: `END` follows it.
-    pub last: bool,
-}
-
-/// Why a connection has to be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// Too many bytes without a line end.
-    LineTooLong,
-    /// Someone speaks HTTP.
-    Http,
-    /// What follows a binary request is none.
-    BadMagic,
 }
 
 /// How many spaces may stand before a `get` that is not whole.
@@ -330,7 +278,7 @@ impl Parser {
             None => self.unfinished(input, limits),
             Some(at) => {
                 let line = Line::new(&input[..=scanned + at]);
-                self.parsed(line.parse(limits), line.len, input, limits)
+                self.parsed(command::parse(&line, limits), line.len, input, limits)
             }
         }
     }

@@ -5,8 +5,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use coua_transport::sockets::{DatagramSocket, ListenError, Listener, TcpOptions};
 use coua_transport::userspace::StackSetup;
+use coua_transport::{DatagramSocket, ListenError, Listener, TcpOptions};
 use rustix::io::Errno;
 
 use super::{StartError, userspace};

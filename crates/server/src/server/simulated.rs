@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use coua_transport::sockets::simulated::Network;
+use coua_transport::simulated::Network;
+use coua_transport::{Listener, Poller, Waker};
 
 use super::{Shared, StartError, WorkerSockets, open_store};
 use crate::clock::Clock;
@@ -25,15 +26,17 @@ pub fn start(
 ) -> Result<(Arc<Shared>, Vec<Driven>), StartError> {
     let store = open_store(&mut settings, &clock, Some(seed))?;
     let workers = settings.workers;
-    let wakers = (0..workers).map(|_| network.waker()).collect();
+    let wakers = (0..workers).map(|_| Waker::from(network.waker())).collect();
     let failed = |source| StartError::System {
         action: "make a worker",
         source,
     };
     let listeners = match settings.unix_socket {
-        None => network.listen_tcp(workers),
+        None => (network.listen_tcp(workers).into_iter())
+            .map(Listener::from)
+            .collect(),
         Some(_) => {
-            let listener = network.listen_unix();
+            let listener = Listener::from(network.listen_unix());
             let shared: Result<Vec<_>, _> = (0..workers).map(|_| listener.share()).collect();
             shared.map_err(failed)?
         }
@@ -46,8 +49,8 @@ pub fn start(
             ..WorkerSockets::default()
         };
         let (poller, number) = network.poller();
-        let worker =
-            Worker::simulated(poller, index, Arc::clone(&shared), sockets).map_err(failed)?;
+        let worker = Worker::simulated(Poller::from(poller), index, Arc::clone(&shared), sockets)
+            .map_err(failed)?;
         driven.push((worker, number));
     }
     Ok((shared, driven))

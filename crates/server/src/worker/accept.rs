@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coua_transport::sockets::{Accepted, Listener, Stream};
+use coua_transport::{Accepted, Listener, Stream};
 
 use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
 use crate::clock::Now;

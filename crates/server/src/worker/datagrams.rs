@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use coua_protocol::Parser;
 use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
-use coua_transport::sockets::{Arrived, Datagrams, Poller};
 use coua_transport::userspace::BURST_LEN;
+use coua_transport::{Arrived, Datagrams, Poller};
 
 use super::batch::Planner;
 use super::{Worker, listener_token};

@@ -1,7 +1,7 @@
 //! From ready connections to requests: what a session has sent goes into the input buffer and is parsed
 //! into the batch at once.
 
-use coua_transport::sockets::Received;
+use coua_transport::Received;
 
 use super::batch::{Planner, share};
 use super::input::{SESSION_INPUT_LEN, SessionInput};

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coua_transport::sockets::{Events, Poller};
+use coua_transport::{Events, Poller};
 
 use super::{Worker, WorkerBuffers};
 use crate::server::{Shared, WorkerSockets};

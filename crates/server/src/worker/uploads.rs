@@ -2,7 +2,7 @@
 
 use coua_protocol::{Limits, Parser, Step};
 use coua_store::{Burst, Refused};
-use coua_transport::sockets::Received;
+use coua_transport::Received;
 
 use super::Worker;
 use crate::clock::Now;

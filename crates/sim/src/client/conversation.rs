@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use coua_transport::sockets::simulated::{Got, Peer};
+use coua_transport::simulated::{Got, Peer};
 
 use super::{Ending, Keys, Role};
 use crate::codec;

@@ -11,7 +11,7 @@ use coua_tcp::stack::{ConnectError, Datagram};
 use coua_tcp::wire::{ip, udp};
 
 use super::driver::{SharedHost, StackDriver};
-use crate::sockets::Arrived;
+use crate::outcome::Arrived;
 
 /// All datagrams of a host's stack.
 pub(crate) struct DatagramEnd {

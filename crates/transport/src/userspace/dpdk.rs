@@ -31,6 +31,7 @@ mod burst;
 mod checksum;
 mod device;
 mod eal;
+mod error;
 mod gate;
 mod identity;
 mod interrupt;
@@ -40,6 +41,7 @@ mod queue;
 mod spreading;
 
 pub use eal::{Eal, EalError};
-pub use port::{Link, Port, PortCounters, PortError, PortOptions};
+pub use error::PortError;
+pub use port::{Link, Port, PortCounters, PortOptions};
 pub use queue::{Queue, QueueCounters};
 pub use spreading::Spreading;

@@ -1,8 +1,8 @@
-//! A stack and its card, as something that a [`Poller`](crate::sockets::Poller) waits for.
+//! A stack and its card, as something that a [`Poller`](crate::Poller) waits for.
 //!
-//! Its connections are [`Stream`](crate::sockets::Stream)s like those of the kernel's TCP. A worker's
-//! turn is a turn of the stack: [`Poller::wait`](crate::sockets::Poller::wait) begins it,
-//! [`Poller::end_turn`](crate::sockets::Poller::end_turn) ends it.
+//! Its connections are [`Stream`](crate::Stream)s like those of the kernel's TCP. A worker's
+//! turn is a turn of the stack: [`Poller::wait`](crate::Poller::wait) begins it,
+//! [`Poller::end_turn`](crate::Poller::end_turn) ends it.
 //!
 //! # Concurrency
 //! A host, its poller and its streams stay on the thread that made them.
@@ -21,7 +21,9 @@ use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
 use crate::huge_pages;
-use crate::sockets::{PeerAddress, Readiness, Received, Sent, Token};
+use crate::outcome::{Received, Sent};
+use crate::peer_address::PeerAddress;
+use crate::readiness::{Readiness, Token};
 
 /// For how long after the last frame a worker goes on asking before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);

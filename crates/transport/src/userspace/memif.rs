@@ -30,8 +30,10 @@ mod client;
 mod control;
 mod frames;
 mod layout;
+mod look;
 mod mailbox;
 mod message;
+mod news;
 mod nic;
 mod options;
 mod receive;
@@ -52,14 +54,14 @@ use rustix::net::SocketType;
 
 use client::Client;
 use control::{Control, End};
-pub use control::{News, Report};
 use layout::Layout;
 use mailbox::Mailbox;
+pub use news::{News, Report};
 pub use nic::{MemifNic, QueueCounters};
 pub use options::{OptionError, Options};
 use server::Server;
 
-use crate::sockets::unix_socket;
+use crate::kernel::unix::unix_socket;
 
 /// Access bits of a server's socket: whoever may connect is on the network.
 const SOCKET_MODE: u32 = 0o600;

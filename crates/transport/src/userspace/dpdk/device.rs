@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coua_dpdk_sys as sys;
 
+use super::error::PortError;
 use super::gate::{Inside, Pass};
 use super::pool::Pool;
-use super::port::PortError;
 use super::spreading::{Differing, Rules, Spreading};
 
 /// Mbufs that a thread's cache holds at most; DPDK lets it grow to one and a half of this.

@@ -13,10 +13,11 @@ use rustix::time::{
 };
 
 use super::channel::{Channel, Heard};
-use super::control::{Look, News};
 use super::layout::Layout;
+use super::look::Look;
 use super::mailbox::{Event, Link};
 use super::message::{AddRing, Hello, Init, Message, SECRET_LEN};
+use super::news::News;
 use super::options::Options;
 use super::receive::Consumer;
 use super::region::Memory;

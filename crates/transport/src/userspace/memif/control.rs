@@ -3,7 +3,6 @@
 //! All that can happen makes one descriptor readable, an epoll set, which is in the set that the
 //! worker sleeps on. So nothing takes a thread or a clock, and a turn costs no system call.
 
-use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +12,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::client::Client;
-use super::mailbox::{Link, Mailbox};
+use super::look::{Look, watch};
+use super::mailbox::Mailbox;
+use super::news::{News, Report};
 use super::server::Server;
 
 /// Descriptors that a look takes at most.
@@ -21,47 +22,6 @@ const EVENTS_MAX: usize = 8;
 
 /// Why a connection is ended whose indices are out of range.
 const LIE: &str = "an index of a ring is out of range";
-
-/// What happens to a link, for a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// There is no server, and the client goes on looking for one.
-    Waiting {
-        /// What the system said.
-        why: String,
-    },
-    /// A peer is there.
-    Connected {
-        /// What it calls itself.
-        peer: String,
-        /// Queues that have rings; the others idle.
-        queues: usize,
-    },
-    /// It is no longer.
-    Left {
-        /// In its own words, where it said some.
-        why: String,
-    },
-    /// A peer was refused, or has refused this end.
-    Refused {
-        /// By this end, or in the peer's words.
-        why: String,
-    },
-}
-
-impl fmt::Display for News {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            News::Waiting { why } => write!(f, "no server yet ({why}); tries again every second"),
-            News::Connected { peer, queues } => write!(f, "connected to {peer}, queues: {queues}"),
-            News::Left { why } => write!(f, "the peer has left: {why}"),
-            News::Refused { why } => write!(f, "no connection: {why}"),
-        }
-    }
-}
-
-/// Hears the news of a link. The same is not told twice in a row.
-pub type Report = Box<dyn Fn(&News) + Send>;
 
 /// The end of the channel, and for whom it is looked after.
 pub(super) struct Control {
@@ -148,47 +108,6 @@ impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
-}
-
-/// What an end needs while it is looked after.
-pub(super) struct Look<'c> {
-    set: &'c OwnedFd,
-    mailboxes: &'c [Arc<Mailbox>],
-    report: &'c Report,
-    told: &'c mut Option<News>,
-}
-
-impl Look<'_> {
-    /// Has what comes on a channel told under `key`; whether that can be.
-    pub(super) fn watch(&mut self, channel: impl AsFd, key: u64) -> bool {
-        watch(self.set, channel, key).is_ok()
-    }
-
-    /// Gives each queue its link, and none to those beyond.
-    pub(super) fn link(&mut self, links: Vec<Link>) {
-        let links = links.into_iter().map(Some);
-        let links = links.chain(std::iter::repeat_with(|| None));
-        for (mailbox, link) in self.mailboxes.iter().zip(links) {
-            mailbox.post(link);
-        }
-    }
-
-    /// Tells what has happened.
-    pub(super) fn tell(&mut self, news: News) {
-        if self.told.as_ref() != Some(&news) {
-            (self.report)(&news);
-            *self.told = Some(news);
-        }
-    }
-}
-
-fn watch(set: &OwnedFd, what: impl AsFd, key: u64) -> io::Result<()> {
-    Ok(epoll::add(
-        set,
-        what,
-        EventData::new_u64(key),
-        EventFlags::IN,
-    )?)
 }
 
 /// The keys of what is ready in a set, at this moment.

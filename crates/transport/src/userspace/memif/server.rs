@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use super::Role;
 use super::channel::{Channel, Heard};
-use super::control::{Look, News};
+use super::look::Look;
 use super::mailbox::{Event, Link};
 use super::message::{AddRing, Hello, Init, Message, SECRET_LEN};
+use super::news::News;
 use super::options::Options;
 use super::receive::Consumer;
 use super::region::{MEMORY_MAX, Memory, REGIONS_MAX, Region};

@@ -7,7 +7,8 @@ use super::{Seen, at_front, seen, seen_in_pieces};
 use crate::binary::{Asked, Binary, BinaryCommand, Status};
 use crate::limits::Limits;
 use crate::op::{Op, Store, StoreMode, StoreReply};
-use crate::request::parser::{CloseReason, Dialect, Parser, Step};
+use crate::request::parser::{Dialect, Parser};
+use crate::request::step::{CloseReason, Step};
 use crate::span::Span;
 
 /// A request. Its opaque and CAS come from its opcode.

@@ -7,9 +7,9 @@ use std::vec::Vec;
 use super::{Seen, seen};
 use crate::error_line::ErrorLine;
 use crate::expiry::TtlStart;
+use crate::flags::Echo;
 use crate::limits::{KEY_LEN_MAX, Limits};
 use crate::op::{AdminCommand, MetaArithmetic, Op, ShutdownMode, Store, StoreMode, StoreReply};
-use crate::request::flags::Echo;
 
 /// The one operation of `text`, and the bytes of its spans.
 fn one(text: &str) -> (Op, Vec<Vec<u8>>) {

@@ -11,8 +11,9 @@ use crate::error_line::ErrorLine;
 use crate::limits::{KEY_LEN_MAX, Limits};
 use crate::op::Op;
 use crate::request::line::{Line, Parsed};
-use crate::request::parser::{CloseReason, Parser, Step};
-use crate::request::{classic, fast, meta};
+use crate::request::parser::Parser;
+use crate::request::step::{CloseReason, Step};
+use crate::request::{classic, command, fast, meta};
 
 fn limits() -> impl Strategy<Value = Limits> {
     let gather_max = prop_oneof![Just(24), Just(60), Just(1 << 14)];
@@ -194,7 +195,7 @@ proptest! {
         let line = Line::new(&request[..len]);
         if let Some(get) = fast::get(&request) {
             prop_assert_eq!(get.consumed, line.len);
-            let Parsed::Keys(mut keys) = line.parse(&limits) else {
+            let Parsed::Keys(mut keys) = command::parse(&line, &limits) else {
                 panic!("no get: {request:?}");
             };
             let lookup = keys.lookup;
@@ -204,21 +205,21 @@ proptest! {
         }
         if let Some((consumed, meta)) = meta::glance_get(&request) {
             prop_assert_eq!(consumed, line.len);
-            let Parsed::Op(op) = line.parse(&limits) else {
+            let Parsed::Op(op) = command::parse(&line, &limits) else {
                 panic!("no mg: {request:?}");
             };
             prop_assert_eq!(op, Op::MetaGet(meta));
         }
         if let Some((consumed, store)) = meta::glance_set(&request, &limits) {
             prop_assert_eq!(consumed, line.len);
-            let Parsed::Store(looked) = line.parse(&limits) else {
+            let Parsed::Store(looked) = command::parse(&line, &limits) else {
                 panic!("no ms: {request:?}");
             };
             prop_assert_eq!(store, looked);
         }
         if let Some((consumed, store)) = fast::set(&request) {
             prop_assert_eq!(consumed, line.len);
-            match (classic::sized(store, &limits), line.parse(&limits)) {
+            match (classic::sized(store, &limits), command::parse(&line, &limits)) {
                 (Parsed::Store(store), Parsed::Store(looked)) => {
                     prop_assert_eq!(store, looked);
                 }

@@ -3,43 +3,44 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use super::state::Taken;
 use super::{Network, SERVER, SourceId};
-use crate::sockets::{Accepted, PeerAddress, Readiness, Received, Sent, Stream, Token};
+use crate::outcome::{Accepted, Received, Sent};
+use crate::peer_address::PeerAddress;
+use crate::readiness::{Readiness, Token};
 
 /// Numbers that look like descriptors begin here.
 const FIRST_DESCRIPTOR: usize = 16;
 
 /// The server's end of a connection.
-pub(in crate::sockets) struct StreamEnd {
+pub struct StreamEnd {
     network: Network,
     number: usize,
 }
 
 impl StreamEnd {
-    pub(in crate::sockets) fn id(&self) -> SourceId {
+    pub(crate) fn id(&self) -> SourceId {
         SourceId::Stream(self.number)
     }
 
-    pub(in crate::sockets) fn receive(&self, spaces: &mut [IoSliceMut<'_>]) -> Received {
+    pub(crate) fn receive(&self, spaces: &mut [IoSliceMut<'_>]) -> Received {
         self.network.state().receive(self.number, spaces)
     }
 
-    pub(in crate::sockets) fn send(&self, pieces: &[IoSlice<'_>]) -> Sent {
+    pub(crate) fn send(&self, pieces: &[IoSlice<'_>]) -> Sent {
         self.network.state().send(self.number, pieces)
     }
 
-    pub(in crate::sockets) fn descriptor(&self) -> i32 {
+    pub(crate) fn descriptor(&self) -> i32 {
         i32::try_from(FIRST_DESCRIPTOR + self.number).unwrap_or(i32::MAX)
     }
 
-    pub(in crate::sockets) fn peer(&self) -> PeerAddress {
+    pub(crate) fn peer(&self) -> PeerAddress {
         let [.., high, low] = self.number.to_be_bytes();
         let address = Ipv4Addr::new(10, 1, high, low);
         PeerAddress::Tcp4(SocketAddr::V4(SocketAddrV4::new(address, 40_000)))
     }
 
-    pub(in crate::sockets) fn local(&self) -> PeerAddress {
+    pub(crate) fn local(&self) -> PeerAddress {
         PeerAddress::Tcp4(SERVER)
     }
 }
@@ -52,39 +53,46 @@ impl Drop for StreamEnd {
 
 /// The server's listener.
 #[derive(Clone)]
-pub(in crate::sockets) struct ListenerEnd {
+pub struct ListenerEnd {
     network: Network,
     number: usize,
+    is_tcp: bool,
 }
 
 impl ListenerEnd {
-    pub(super) fn new(network: Network, number: usize) -> ListenerEnd {
-        ListenerEnd { network, number }
+    pub(super) fn new(network: Network, number: usize, is_tcp: bool) -> ListenerEnd {
+        ListenerEnd {
+            network,
+            number,
+            is_tcp,
+        }
     }
 
-    pub(in crate::sockets) fn id(&self) -> SourceId {
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.is_tcp
+    }
+
+    pub(crate) fn id(&self) -> SourceId {
         SourceId::Listener(self.number)
     }
 
-    pub(in crate::sockets) fn descriptor(&self) -> i32 {
+    pub(crate) fn descriptor(&self) -> i32 {
         i32::try_from(self.number).unwrap_or(i32::MAX)
     }
 
-    pub(in crate::sockets) fn accept(&self) -> Accepted {
-        let taken = self.network.state().accept(self.number);
-        match taken {
-            Taken::Link(number) => Accepted::Stream(Stream::simulated(StreamEnd {
+    pub(crate) fn accept(&self) -> Accepted<StreamEnd> {
+        self.network
+            .state()
+            .accept(self.number)
+            .map(|number| StreamEnd {
                 network: self.network.clone(),
                 number,
-            })),
-            Taken::Nothing => Accepted::Nothing,
-            Taken::Exhausted(error) => Accepted::Exhausted(error),
-        }
+            })
     }
 }
 
 /// A waker.
-pub(in crate::sockets) struct WakerEnd {
+pub struct WakerEnd {
     network: Network,
     number: usize,
 }
@@ -94,17 +102,17 @@ impl WakerEnd {
         WakerEnd { network, number }
     }
 
-    pub(in crate::sockets) fn id(&self) -> SourceId {
+    pub(crate) fn id(&self) -> SourceId {
         SourceId::Waker(self.number)
     }
 
-    pub(in crate::sockets) fn set(&self, awake: bool) {
+    pub(crate) fn set(&self, awake: bool) {
         self.network.state().set_waker(self.number, awake);
     }
 }
 
 /// A worker's poller.
-pub(in crate::sockets) struct PollerEnd {
+pub struct PollerEnd {
     network: Network,
     number: usize,
 }
@@ -114,15 +122,15 @@ impl PollerEnd {
         PollerEnd { network, number }
     }
 
-    pub(in crate::sockets) fn add(&self, source: SourceId, token: Token) -> io::Result<()> {
+    pub(crate) fn add(&self, source: SourceId, token: Token) -> io::Result<()> {
         self.network.state().add(self.number, source, token)
     }
 
-    pub(in crate::sockets) fn remove(&self, source: SourceId) -> io::Result<()> {
+    pub(crate) fn remove(&self, source: SourceId) -> io::Result<()> {
         self.network.state().remove(self.number, source)
     }
 
-    pub(in crate::sockets) fn wait(&self, report: &mut Vec<Readiness>) {
+    pub(crate) fn wait(&self, report: &mut Vec<Readiness>) {
         self.network.state().wait(self.number, report);
     }
 }

@@ -1,6 +1,6 @@
 //! The flags of a meta request.
 
-use crate::request::token::Tokens;
+use crate::token::Tokens;
 
 /// The flag tokens of a meta request in the order sent: letter and argument.
 ///

@@ -7,7 +7,8 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::Manner;
-use crate::sockets::{Readiness, Received, Sent, Token};
+use crate::outcome::{Received, Sent};
+use crate::readiness::{Readiness, Token};
 
 /// Where the end of the client's stream is.
 #[derive(Clone, Copy, PartialEq, Eq)]

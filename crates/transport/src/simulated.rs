@@ -1,7 +1,7 @@
 //! A network that a test makes up: the same types as the kernel's sockets, from a seed.
 //!
-//! The server's ends are a [`Stream`], [`Listener`], [`Waker`] and [`Poller`] as it knows them; a
-//! [`Peer`] is the client's end of a connection. Every choice that a kernel or a wire makes (how
+//! The server's ends become a [`Stream`], [`Listener`], [`Waker`] and [`Poller`] by `From`; a [`Peer`]
+//! is the client's end of a connection. Every choice that a kernel or a wire makes (how
 //! much arrives at once, how much a send takes, which listener gets a connection, how many events
 //! one wait reports) is drawn from the seed, within what epoll(7) promises:
 //!
@@ -16,6 +16,11 @@
 //! Peer::receive ◀───────────────── sent ◀────────────────────── Stream::send
 //! ```
 //!
+//! [`Stream`]: crate::Stream
+//! [`Listener`]: crate::Listener
+//! [`Waker`]: crate::Waker
+//! [`Poller`]: crate::Poller
+//!
 //! # Concurrency
 //! One thread drives the whole; the lock is there because the server's types may be shared.
 
@@ -29,8 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::{Listener, Poller, Waker};
-pub(super) use ends::{ListenerEnd, PollerEnd, StreamEnd, WakerEnd};
+pub use ends::{ListenerEnd, PollerEnd, StreamEnd, WakerEnd};
 use state::State;
 
 /// The address of the simulated server.
@@ -110,33 +114,30 @@ impl Network {
     }
 
     /// `count` TCP listeners, among which connections are spread.
-    pub fn listen_tcp(&self, count: usize) -> Vec<Listener> {
-        (0..count)
-            .map(|_| Listener::simulated(self.listener(), true))
-            .collect()
+    pub fn listen_tcp(&self, count: usize) -> Vec<ListenerEnd> {
+        (0..count).map(|_| self.listener(true)).collect()
     }
 
     /// One listener that is no TCP's, to be shared among workers.
-    pub fn listen_unix(&self) -> Listener {
-        Listener::simulated(self.listener(), false)
+    pub fn listen_unix(&self) -> ListenerEnd {
+        self.listener(false)
     }
 
-    fn listener(&self) -> ListenerEnd {
+    fn listener(&self, is_tcp: bool) -> ListenerEnd {
         let number = self.state().add_listener();
-        ListenerEnd::new(self.clone(), number)
+        ListenerEnd::new(self.clone(), number, is_tcp)
     }
 
     /// A waker.
-    pub fn waker(&self) -> Waker {
+    pub fn waker(&self) -> WakerEnd {
         let number = self.state().add_waker();
-        Waker::simulated(WakerEnd::new(self.clone(), number))
+        WakerEnd::new(self.clone(), number)
     }
 
     /// A poller, and its number.
-    pub fn poller(&self) -> (Poller, usize) {
+    pub fn poller(&self) -> (PollerEnd, usize) {
         let number = self.state().add_poller();
-        let end = PollerEnd::new(self.clone(), number);
-        (Poller::simulated(end), number)
+        (PollerEnd::new(self.clone(), number), number)
     }
 
     /// Whether a poller has anything to report, so that a wait would not sleep.

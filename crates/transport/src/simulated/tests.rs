@@ -1,5 +1,5 @@
 use super::{Got, Manner, Network, Peer};
-use crate::sockets::{Accepted, Events, Poller, Readiness, Received, Sent, Stream, Token};
+use crate::{Accepted, Events, Listener, Poller, Readiness, Received, Sent, Stream, Token};
 use std::time::Duration;
 
 const WHOLE: Manner = Manner {
@@ -21,8 +21,9 @@ struct Scene {
 impl Scene {
     fn new(manner: Manner) -> Scene {
         let network = Network::new(7, 0);
-        let listener = network.listen_unix();
+        let listener = Listener::from(network.listen_unix());
         let (poller, _) = network.poller();
+        let poller = Poller::from(poller);
         let peer = network.connect(manner);
         let Accepted::Stream(stream) = listener.accept() else {
             panic!("a connection waits");

@@ -3,19 +3,16 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::time::Timespec;
-
-use coua_tcp::stack::ConnectionId;
-
-use super::Stream;
-use super::datagrams::Datagrams;
+use crate::datagrams::Datagrams;
+use crate::kernel::epoll::{self, Event, EventFlags, readiness, wait_for};
+use crate::readiness::{Readiness, Token};
 #[cfg(feature = "simulated")]
-use super::simulated;
+use crate::simulated;
+use crate::source::Source;
+use crate::stream::Stream;
 use crate::userspace::{
     DatagramEnd, HostCounters, Mac, SharedHost, StackDriver, StackSetup, StreamEnd,
 };
@@ -25,37 +22,6 @@ const EVENTS_PER_WAIT: usize = 512;
 
 /// The card of the stack in user space; the caller does not hear of it.
 const CARD_TOKEN: Token = Token(u64::MAX - 1);
-
-/// What the caller registered a descriptor under; comes back with its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(pub u64);
-
-/// What has happened to a descriptor since the last report.
-#[derive(Clone, Copy, Debug)]
-pub struct Readiness {
-    /// Which descriptor.
-    pub token: Token,
-    /// There is something to receive or accept, or an error to be told by receiving.
-    pub readable: bool,
-    /// There is room to send.
-    pub writable: bool,
-    /// The peer sends no more; what it sent before can still be received.
-    pub end_of_stream: bool,
-}
-
-/// What a poller can wait for.
-#[derive(Clone, Copy, Debug)]
-pub enum Source<'s> {
-    /// A descriptor.
-    Kernel(BorrowedFd<'s>),
-    /// A connection of the poller's own stack.
-    Userspace(ConnectionId),
-    /// All datagrams of the poller's own stack.
-    UserspaceDatagrams,
-    /// One end of a simulated network.
-    #[cfg(feature = "simulated")]
-    Simulated(simulated::SourceId),
-}
 
 /// An epoll set, and a stack in user space beside it where there is one.
 pub struct Poller {
@@ -99,7 +65,7 @@ impl Poller {
     /// Makes an empty set.
     pub fn new() -> io::Result<Poller> {
         Ok(Poller {
-            set: Set::Kernel(epoll::create(CreateFlags::CLOEXEC)?),
+            set: Set::Kernel(epoll::create()?),
             host: None,
         })
     }
@@ -110,7 +76,7 @@ impl Poller {
         let host = StackDriver::new(seat);
         host.borrow_mut().listen(token);
         if let (Set::Kernel(epoll), Some(fd)) = (&self.set, host.borrow().card().descriptor()) {
-            epoll::add(epoll, fd, EventData::new_u64(CARD_TOKEN.0), EventFlags::IN)?;
+            epoll::add(epoll, fd, CARD_TOKEN, EventFlags::IN)?;
         }
         self.host = Some(host);
         Ok(())
@@ -180,14 +146,6 @@ impl Poller {
         }
     }
 
-    #[cfg(feature = "simulated")]
-    pub(super) fn simulated(end: simulated::PollerEnd) -> Poller {
-        Poller {
-            set: Set::Simulated(end),
-            host: None,
-        }
-    }
-
     /// Registers a connection, edge triggered, for everything that can happen to it.
     pub fn add_stream<'s>(&self, source: impl Into<Source<'s>>, token: Token) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -213,9 +171,7 @@ impl Poller {
 
     fn add(&self, source: Source<'_>, token: Token, flags: EventFlags) -> io::Result<()> {
         match (&self.set, source) {
-            (Set::Kernel(epoll), Source::Kernel(fd)) => {
-                Ok(epoll::add(epoll, fd, EventData::new_u64(token.0), flags)?)
-            }
+            (Set::Kernel(epoll), Source::Kernel(fd)) => epoll::add(epoll, fd, token, flags),
             (_, Source::Userspace(id)) => {
                 let host = self.host.as_ref().ok_or(io::ErrorKind::Unsupported)?;
                 host.borrow_mut().register(id, token);
@@ -236,7 +192,7 @@ impl Poller {
     /// Takes a descriptor out of the set. Closing it does so too.
     pub fn remove<'s>(&self, source: impl Into<Source<'s>>) -> io::Result<()> {
         match (&self.set, source.into()) {
-            (Set::Kernel(epoll), Source::Kernel(fd)) => Ok(epoll::delete(epoll, fd)?),
+            (Set::Kernel(epoll), Source::Kernel(fd)) => epoll::delete(epoll, fd),
             // Dropping its stream is what ends a connection.
             (_, Source::Userspace(_) | Source::UserspaceDatagrams) => Ok(()),
             #[cfg(feature = "simulated")]
@@ -291,6 +247,16 @@ impl Poller {
     }
 }
 
+#[cfg(feature = "simulated")]
+impl From<simulated::PollerEnd> for Poller {
+    fn from(end: simulated::PollerEnd) -> Poller {
+        Poller {
+            set: Set::Simulated(end),
+            host: None,
+        }
+    }
+}
+
 /// Waits for descriptors and for a stack at once. A turn of the stack begins.
 fn wait_beside<'e>(
     epoll: &OwnedFd,
@@ -328,31 +294,4 @@ fn wait_beside<'e>(
     host.set_asleep(false);
     host.begin_turn(userspace);
     ready
-}
-
-fn wait_for<'e>(
-    epoll: &OwnedFd,
-    room: &'e mut [MaybeUninit<Event>],
-    timeout: Duration,
-) -> io::Result<&'e [Event]> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    };
-    match epoll::wait(epoll, room, Some(&timeout)) {
-        Ok((ready, _)) => Ok(ready),
-        Err(Errno::INTR) => Ok(&[]),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn readiness(event: &Event) -> Readiness {
-    let (data, flags) = (event.data, event.flags);
-    let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-    Readiness {
-        token: Token(data.u64()),
-        readable: broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP),
-        writable: broken || flags.contains(EventFlags::OUT),
-        end_of_stream: broken || flags.contains(EventFlags::RDHUP),
-    }
 }

@@ -8,7 +8,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::link::{Link, one_in};
 use super::{Got, Manner, Moved, SourceId};
-use crate::sockets::{Readiness, Received, Sent, Token};
+use crate::outcome::{Accepted, Received, Sent};
+use crate::readiness::{Readiness, Token};
 
 /// As many events as a wait reports at most.
 const EVENTS_PER_WAIT: usize = 512;
@@ -31,13 +32,6 @@ pub(super) struct State {
 
 /// Connections that wait to be accepted.
 type Waiting = VecDeque<usize>;
-
-/// What an attempt to accept came to.
-pub(super) enum Taken {
-    Link(usize),
-    Nothing,
-    Exhausted(io::Error),
-}
 
 #[derive(Default)]
 struct PollerState {
@@ -98,16 +92,16 @@ impl State {
         self.live.iter().filter(is_open).count()
     }
 
-    pub(super) fn accept(&mut self, listener: usize) -> Taken {
+    pub(super) fn accept(&mut self, listener: usize) -> Accepted<usize> {
         if self.listeners[listener].is_empty() {
-            return Taken::Nothing;
+            return Accepted::Nothing;
         }
         if one_in(&mut self.rng, self.exhausted_one_in) {
-            return Taken::Exhausted(io::Error::from_raw_os_error(TOO_MANY_DESCRIPTORS));
+            return Accepted::Exhausted(io::Error::from_raw_os_error(TOO_MANY_DESCRIPTORS));
         }
         self.listeners[listener]
             .pop_front()
-            .map_or(Taken::Nothing, Taken::Link)
+            .map_or(Accepted::Nothing, Accepted::Stream)
     }
 
     pub(super) fn pass_time(&mut self) {

@@ -3,11 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
-
-use super::poller::Source;
+use crate::kernel::eventfd;
 #[cfg(feature = "simulated")]
-use super::simulated;
+use crate::simulated;
+use crate::source::Source;
 
 /// An event descriptor: [`Waker::wake`] makes it readable, [`Waker::drain`] makes it quiet again.
 pub struct Waker {
@@ -23,24 +22,15 @@ enum Bell {
 impl Waker {
     /// Makes a quiet one.
     pub fn new() -> io::Result<Waker> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker {
-            bell: Bell::Kernel(fd),
+            bell: Bell::Kernel(eventfd::new()?),
         })
-    }
-
-    #[cfg(feature = "simulated")]
-    pub(super) fn simulated(end: simulated::WakerEnd) -> Waker {
-        Waker {
-            bell: Bell::Simulated(end),
-        }
     }
 
     /// Wakes whoever waits for it. May be called from any thread.
     pub fn wake(&self) {
         match &self.bell {
-            // A full counter is readable already, which is all that is wanted.
-            Bell::Kernel(fd) => drop(rustix::io::write(fd, &1_u64.to_ne_bytes())),
+            Bell::Kernel(fd) => eventfd::set(fd),
             #[cfg(feature = "simulated")]
             Bell::Simulated(end) => end.set(true),
         }
@@ -49,10 +39,18 @@ impl Waker {
     /// Forgets the wake-ups so far.
     pub fn drain(&self) {
         match &self.bell {
-            // An empty counter is quiet already.
-            Bell::Kernel(fd) => drop(rustix::io::read(fd, &mut [0_u8; 8])),
+            Bell::Kernel(fd) => eventfd::clear(fd),
             #[cfg(feature = "simulated")]
             Bell::Simulated(end) => end.set(false),
+        }
+    }
+}
+
+#[cfg(feature = "simulated")]
+impl From<simulated::WakerEnd> for Waker {
+    fn from(end: simulated::WakerEnd) -> Waker {
+        Waker {
+            bell: Bell::Simulated(end),
         }
     }
 }

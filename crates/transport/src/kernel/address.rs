@@ -1,0 +1,44 @@
+//! Addresses of sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
+
+use crate::peer_address::PeerAddress;
+
+/// The IP address that a socket is bound to.
+///
+/// # Errors
+/// Where it is not bound to one.
+pub(crate) fn bound(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    let address: SocketAddrAny = getsockname(fd)?;
+    Ok(SocketAddr::try_from(address)?)
+}
+
+/// The address at a connection's other end.
+pub(crate) fn peer(fd: &OwnedFd) -> PeerAddress {
+    getpeername(fd).map_or(PeerAddress::Unknown, from_any)
+}
+
+/// The address at a connection's own end.
+pub(crate) fn local(fd: &OwnedFd) -> PeerAddress {
+    getsockname(fd).map_or(PeerAddress::Unknown, |address| from_any(Some(address)))
+}
+
+fn from_any(address: Option<SocketAddrAny>) -> PeerAddress {
+    let Some(address) = address else {
+        return PeerAddress::Unix(String::new());
+    };
+    if address.address_family() == AddressFamily::UNIX {
+        let path = SocketAddrUnix::try_from(address)
+            .ok()
+            .and_then(|unix| unix.path().map(|path| path.to_string_lossy().into_owned()));
+        return PeerAddress::Unix(path.unwrap_or_default());
+    }
+    match SocketAddr::try_from(address) {
+        Ok(address) => PeerAddress::from(address),
+        Err(_) => PeerAddress::Unknown,
+    }
+}

@@ -1,0 +1,22 @@
+//! What a poller can wait for.
+
+use std::os::fd::BorrowedFd;
+
+use coua_tcp::stack::ConnectionId;
+
+#[cfg(feature = "simulated")]
+use crate::simulated;
+
+/// What a poller can wait for.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'s> {
+    /// A descriptor.
+    Kernel(BorrowedFd<'s>),
+    /// A connection of the poller's own stack.
+    Userspace(ConnectionId),
+    /// All datagrams of the poller's own stack.
+    UserspaceDatagrams,
+    /// One end of a simulated network.
+    #[cfg(feature = "simulated")]
+    Simulated(simulated::SourceId),
+}

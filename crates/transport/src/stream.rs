@@ -1,0 +1,152 @@
+//! A connection.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use crate::kernel;
+use crate::outcome::{Received, Sent};
+use crate::peer_address::PeerAddress;
+#[cfg(feature = "simulated")]
+use crate::simulated;
+use crate::source::Source;
+use crate::userspace;
+
+/// One connected, non-blocking stream socket. Dropping it closes the connection.
+pub struct Stream {
+    end: End,
+}
+
+enum End {
+    Kernel(OwnedFd),
+    Userspace(userspace::StreamEnd),
+    #[cfg(feature = "simulated")]
+    Simulated(simulated::StreamEnd),
+}
+
+impl Stream {
+    pub(super) fn userspace(end: userspace::StreamEnd) -> Stream {
+        Stream {
+            end: End::Userspace(end),
+        }
+    }
+
+    /// Whether the connection is there, where [`Poller::connect`](crate::Poller::connect) has begun
+    /// to open it; true of all others.
+    ///
+    /// # Errors
+    /// Where it has failed. `AddrNotAvailable` is that its answers come to another worker's queue:
+    /// they may come to this one's if it is opened again, which is from another port.
+    pub fn is_open(&self) -> io::Result<bool> {
+        match &self.end {
+            End::Userspace(end) => end.is_open(),
+            _ => Ok(true),
+        }
+    }
+
+    /// Receives into `space`, which must not be empty.
+    pub fn receive(&self, space: &mut [u8]) -> Received {
+        match &self.end {
+            End::Kernel(fd) => kernel::stream::receive(fd, space),
+            End::Userspace(end) => end.receive(std::iter::once(space)),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.receive(&mut [IoSliceMut::new(space)]),
+        }
+    }
+
+    /// Receives into several spaces, one after the other; they must not all be empty.
+    pub fn receive_vectored(&self, spaces: &mut [IoSliceMut<'_>]) -> Received {
+        match &self.end {
+            End::Kernel(fd) => kernel::stream::receive_vectored(fd, spaces),
+            End::Userspace(end) => end.receive(spaces.iter_mut().map(|space| &mut **space)),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.receive(spaces),
+        }
+    }
+
+    /// Sends from the front of `bytes`.
+    pub fn send(&self, bytes: &[u8]) -> Sent {
+        match &self.end {
+            End::Kernel(fd) => kernel::stream::send(fd, bytes),
+            End::Userspace(end) => end.send(std::iter::once(bytes)),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.send(&[IoSlice::new(bytes)]),
+        }
+    }
+
+    /// As [`Stream::send`], for bytes behind which none come in this turn: they may leave at once.
+    pub fn send_now(&self, bytes: &[u8]) -> Sent {
+        match &self.end {
+            End::Userspace(end) => end.send_now(bytes),
+            _ => self.send(bytes),
+        }
+    }
+
+    /// Sends several pieces, one after the other. At most 1024 pieces.
+    pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Sent {
+        match &self.end {
+            End::Kernel(fd) => kernel::stream::send_vectored(fd, pieces),
+            End::Userspace(end) => end.send(pieces.iter().map(|piece| &**piece)),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.send(pieces),
+        }
+    }
+
+    /// The descriptor's number, for statistics only.
+    pub fn descriptor(&self) -> i32 {
+        match &self.end {
+            End::Kernel(fd) => fd.as_raw_fd(),
+            End::Userspace(end) => end.number(),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.descriptor(),
+        }
+    }
+
+    /// The address at the other end.
+    pub fn peer(&self) -> PeerAddress {
+        match &self.end {
+            End::Kernel(fd) => kernel::address::peer(fd),
+            End::Userspace(end) => end.peer(),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.peer(),
+        }
+    }
+
+    /// The address at this end.
+    pub fn local(&self) -> PeerAddress {
+        match &self.end {
+            End::Kernel(fd) => kernel::address::local(fd),
+            End::Userspace(end) => end.local(),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => end.local(),
+        }
+    }
+}
+
+/// A connected, non-blocking stream socket.
+impl From<OwnedFd> for Stream {
+    fn from(fd: OwnedFd) -> Stream {
+        Stream {
+            end: End::Kernel(fd),
+        }
+    }
+}
+
+#[cfg(feature = "simulated")]
+impl From<simulated::StreamEnd> for Stream {
+    fn from(end: simulated::StreamEnd) -> Stream {
+        Stream {
+            end: End::Simulated(end),
+        }
+    }
+}
+
+impl<'s> From<&'s Stream> for Source<'s> {
+    fn from(stream: &'s Stream) -> Source<'s> {
+        match &stream.end {
+            End::Kernel(fd) => Source::Kernel(fd.as_fd()),
+            End::Userspace(end) => Source::Userspace(end.id()),
+            #[cfg(feature = "simulated")]
+            End::Simulated(end) => Source::Simulated(end.id()),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What an end of the control channel may do while it is looked after.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::mailbox::{Link, Mailbox};
+use super::news::{News, Report};
+
+/// What an end needs while it is looked after.
+pub(super) struct Look<'c> {
+    pub(super) set: &'c OwnedFd,
+    pub(super) mailboxes: &'c [Arc<Mailbox>],
+    pub(super) report: &'c Report,
+    pub(super) told: &'c mut Option<News>,
+}
+
+impl Look<'_> {
+    /// Has what comes on a channel told under `key`; whether that can be.
+    pub(super) fn watch(&mut self, channel: impl AsFd, key: u64) -> bool {
+        watch(self.set, channel, key).is_ok()
+    }
+
+    /// Gives each queue its link, and none to those beyond.
+    pub(super) fn link(&mut self, links: Vec<Link>) {
+        let links = links.into_iter().map(Some);
+        let links = links.chain(std::iter::repeat_with(|| None));
+        for (mailbox, link) in self.mailboxes.iter().zip(links) {
+            mailbox.post(link);
+        }
+    }
+
+    /// Tells what has happened.
+    pub(super) fn tell(&mut self, news: News) {
+        if self.told.as_ref() != Some(&news) {
+            (self.report)(&news);
+            *self.told = Some(news);
+        }
+    }
+}
+
+/// Has what comes on a descriptor told under `key`.
+///
+/// # Errors
+/// Where the kernel refuses to wait for it.
+pub(super) fn watch(set: &OwnedFd, what: impl AsFd, key: u64) -> io::Result<()> {
+    Ok(epoll::add(
+        set,
+        what,
+        EventData::new_u64(key),
+        EventFlags::IN,
+    )?)
+}
