@@ -219,7 +219,7 @@ impl Worker {
         }
         // What is left of the datagram is no whole request, and its rest does not come.
         session.release(&mut self.pool);
-        session.discards_value = false;
+        session.refused_value = None;
         session.skips_keys = false;
         session.wait_no_more();
         let Some(datagram) = session.datagram.as_deref_mut() else {
