@@ -90,6 +90,8 @@ impl Executor<'_, '_> {
         true
     }
 
+    /// Sees to what a store command leaves behind that is too large. Its answer is an operation of
+    /// its own, behind the body.
     pub(super) fn refuse_store(&mut self, request: Request<'_>, refused: &StoreRefused) -> Outcome {
         self.answers.counters.store_too_large.add(1);
         if refused.unlink {
@@ -98,7 +100,7 @@ impl Executor<'_, '_> {
             self.burst
                 .delete(&self.key(bytes, request.hash), &Delete::default());
         }
-        self.answers.error(refused.error, refused.reply.into())
+        Outcome::Done
     }
 
     pub(super) fn delete(

@@ -449,8 +449,9 @@ mod tests {
         ]
         .concat();
         let all = requests(Parser::new(), &input, &limits);
-        // Three keys, a value, a refusal, a meta lookup, the beginning and a part of a large value.
-        assert_eq!(all.len(), 8, "{all:?}");
+        // Three keys, a value, a refusal and its answer, a meta lookup, the beginning and a part of a
+        // large value.
+        assert_eq!(all.len(), 9, "{all:?}");
         for executed in 0..=all.len() {
             let (parser, used) = replay(Parser::new(), &input, executed, &limits);
             assert_eq!(

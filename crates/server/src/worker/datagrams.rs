@@ -131,7 +131,7 @@ impl DatagramSockets {
     ) {
         // What is left of the datagram is no whole request, and its rest does not come.
         session.release(answers.pool);
-        session.discards_value = false;
+        session.refused_value = None;
         session.skips_keys = false;
         session.wait_no_more();
         let Some(datagram) = session.datagram.as_deref_mut() else {
