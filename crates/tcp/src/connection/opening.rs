@@ -145,7 +145,8 @@ impl Connection {
         self.flags.set(ConnectionFlags::ORPHAN);
         self.agree(shared, irs, offer);
         (self.send.una, self.send.nxt, self.send.end) = (iss, iss + 1, iss + 1);
-        self.recovery.fack = iss;
+        let recovery = &mut self.recovery;
+        (recovery.fack, recovery.rack_end, recovery.until) = (iss, iss, iss);
         // What the cookie's segment offered.
         self.receive.edge = self.receive.nxt + u32::from(first_window(&shared.config));
     }
