@@ -189,6 +189,14 @@ impl Buffers {
         Some(id)
     }
 
+    /// As [`Buffers::store`], of half of what is kept for receiving: what lies beyond gaps must not
+    /// keep what closes them from being received.
+    pub(crate) fn store_beyond_gap(&mut self, seq: SeqNumber, bytes: &[u8]) -> Option<BufferId> {
+        let id = self.take(bytes.len(), self.reserved + self.receive_min / 2)?;
+        self.fill(id, seq, bytes);
+        Some(id)
+    }
+
     /// As [`Buffers::store`], out of the reserve.
     ///
     /// # Panics
@@ -266,6 +274,21 @@ impl Buffers {
         room[end..end + count].copy_from_slice(&bytes[..count]);
         buffer.len = u16::try_from(len + count).expect("below 9192");
         count
+    }
+
+    /// Appends the bytes of a buffer to another, where they are few and it has room for all of them.
+    /// False where not; nothing has changed then.
+    pub(crate) fn merge(&mut self, into: BufferId, from: BufferId) -> bool {
+        let bytes = self.bytes(from);
+        let (mut copy, len) = ([0; LENS[1]], bytes.len());
+        if len > copy.len() {
+            return false;
+        }
+        copy[..len].copy_from_slice(bytes);
+        let (buffer, room) = self.parts_mut(into);
+        let end = usize::from(buffer.start) + usize::from(buffer.len);
+        let fits = len <= room.len() - end;
+        fits && self.append(into, &copy[..len], usize::MAX) == len
     }
 
     /// Cuts a buffer behind `len` bytes, and gives the last of those that follow it now: one, or

@@ -24,6 +24,7 @@ mod block;
 mod emit;
 mod fast_path;
 mod opening;
+mod out_of_order;
 mod receive;
 mod segment;
 mod shared;
@@ -42,8 +43,9 @@ use crate::time::Instant;
 pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};
 pub(crate) use block::{ConnectionFlags, Path};
-use block::{Fresh, NO_FRESH, OutOfOrder, Phase, Receiving, Recovery, Sending, Timers, Waiting};
+use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
 pub(crate) use opening::{Offer, first_window, own_shift};
+use out_of_order::OutOfOrder;
 pub(crate) use segment::seal;
 pub(crate) use shared::{Challenges, Shared};
 pub(crate) use template::Skeletons;
@@ -299,8 +301,7 @@ impl Connection {
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
         (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
-        shared.buffers.free_all(self.out_of_order.head);
-        self.out_of_order.head = BufferId::NONE;
+        self.out_of_order.prune(&mut shared.buffers);
         self.timers.send_at = Instant::NEVER;
         self.timers.waiting = Waiting::None;
     }

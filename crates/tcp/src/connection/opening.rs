@@ -1,11 +1,10 @@
 //! How a connection begins: what both sides offer in their SYNs (RFC 9293, section 3.5).
 
 use super::block::{
-    ConnectionFlags, NO_FRESH, OutOfOrder, Path, Phase, Receiving, Recovery, Sending, Timers,
-    Waiting,
+    ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers, Waiting,
 };
 use super::template::Template;
-use super::{Connection, Shared, State, default_mss};
+use super::{Connection, OutOfOrder, Shared, State, default_mss};
 use crate::buffers::{BufferId, Marks};
 use crate::config::Config;
 use crate::congestion::Congestion;
