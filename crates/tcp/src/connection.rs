@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! arrives      a segment has come (RFC 9293, section 3.10.7)
+//!   ├─ checks        whether it counts, before anything changes (RFC 5961, 7323)
 //!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
 //!   └─ receive       what it carries, in order or not
 //! timers       time has passed
@@ -21,6 +22,7 @@
 mod acknowledge;
 mod arrives;
 mod block;
+mod checks;
 mod emit;
 mod fast_path;
 mod opening;
