@@ -49,7 +49,7 @@ use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waitin
 pub(crate) use opening::{Offer, first_window, own_shift};
 use out_of_order::OutOfOrder;
 pub(crate) use segment::seal;
-pub(crate) use shared::{Challenges, Shared};
+pub(crate) use shared::Shared;
 pub(crate) use template::Skeletons;
 use template::Template;
 

@@ -2,12 +2,16 @@
 
 use super::checks::{Flaw, Verdict};
 use super::{Connection, ConnectionFlags, Failure, Offer, Shared, State, default_mss};
+use crate::limits::Answer;
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
 pub(crate) use super::receive::Payload;
+
+/// Segments that do not count are answered once in so many milliseconds (as Linux has it).
+pub(super) const ANSWER_EVERY_MS: u32 = 500;
 
 /// What the stack has to do after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,7 @@ impl Connection {
                 self.flags.set(ConnectionFlags::ACK_NOW);
             }
             Verdict::Drop(_) => {}
-            Verdict::Answer(_) => self.flags.set(ConnectionFlags::ACK_NOW),
+            Verdict::Answer(_) => self.answer(shared),
             Verdict::Duplicate { is_peers } => self.take_duplicate(shared, header, len, is_peers),
             Verdict::Challenge(_) => self.challenge(shared),
             Verdict::Reset => self.take_reset(shared),
@@ -234,11 +238,30 @@ impl Connection {
         }
     }
 
+    /// Answers a segment that does not count, now and then: two sides that take each other's answers
+    /// for wrong ones would go on for ever.
+    fn answer(&mut self, shared: &Shared) {
+        if self.may_answer(shared) {
+            self.flags.set(ConnectionFlags::ACK_NOW);
+        }
+    }
+
+    /// The same, for what may be a guess at the numbers of the connection (RFC 5961, section 7).
     fn challenge(&mut self, shared: &mut Shared) {
-        if shared.may_challenge() {
+        if self.may_answer(shared) && shared.may_answer(Answer::Challenge, self.tuple.remote) {
             shared.counters.challenges_sent += 1;
             self.flags.set(ConnectionFlags::ACK_NOW);
         }
+    }
+
+    /// Whether the last such answer was long enough ago. It is noted.
+    fn may_answer(&mut self, shared: &Shared) -> bool {
+        let now_ms = millis(shared.now);
+        let may = now_ms.wrapping_sub(self.timers.answered_ms) >= ANSWER_EVERY_MS;
+        if may {
+            self.timers.answered_ms = now_ms;
+        }
+        may
     }
 
     /// RFC 7323, section 4.3.
@@ -332,6 +355,12 @@ impl Connection {
             _ => header.seq > self.receive.nxt,
         }
     }
+}
+
+/// Milliseconds of a clock that goes round.
+#[expect(clippy::cast_possible_truncation, reason = "the clock goes round")]
+pub(super) fn millis(now: Instant) -> u32 {
+    now.millis() as u32
 }
 
 /// What a SYN offers.

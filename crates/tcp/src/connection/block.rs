@@ -244,6 +244,8 @@ pub(crate) struct Timers {
     pub(crate) state_at: Instant,
     /// Keep-alive probes without an answer.
     pub(super) probes: u8,
+    /// When a segment that did not count was last answered, in milliseconds of a clock that goes round.
+    pub(super) answered_ms: u32,
     /// What the wheel is set to.
     pub(crate) set_to: Instant,
 }

@@ -1,5 +1,6 @@
 //! How a connection begins: what both sides offer in their SYNs (RFC 9293, section 3.5).
 
+use super::arrives::{ANSWER_EVERY_MS, millis};
 use super::block::{
     ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers, Waiting,
 };
@@ -99,6 +100,7 @@ impl Connection {
                 ack_at: Instant::NEVER,
                 state_at: Instant::NEVER,
                 probes: 0,
+                answered_ms: millis(shared.now).wrapping_sub(ANSWER_EVERY_MS),
                 set_to: Instant::NEVER,
             },
             ts_offset: shared.secrets.timestamp_offset(&tuple),

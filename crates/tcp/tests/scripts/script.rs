@@ -111,7 +111,10 @@ fn unrolled(lines: &[Line]) -> Result<Vec<Line>, String> {
             for line in &lines[at..at + len] {
                 out.push(Line {
                     number: line.number,
-                    text: counted(&line.text, round)?,
+                    text: match line.text.contains("flood ") {
+                        true => line.text.clone(),
+                        false => counted(&line.text, round)?,
+                    },
                 });
             }
         }
@@ -121,7 +124,7 @@ fn unrolled(lines: &[Line]) -> Result<Vec<Line>, String> {
 }
 
 /// `$` stands for the round, `{A+B*$}` and `{A-B*$}` for a number that grows or shrinks with it.
-fn counted(text: &str, round: usize) -> Result<String, String> {
+pub(crate) fn counted(text: &str, round: usize) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(open) = rest.find('{') {
