@@ -233,10 +233,10 @@ impl Worker {
         self.accept(now);
         self.close_idle(now);
         self.unpark(now);
-        self.begin_batch(now);
-        self.receive_datagrams_of_stack(now);
+        self.begin_batch();
+        self.receive_datagrams_of_stack();
         self.receive(now);
-        self.receive_datagrams(now);
+        self.receive_datagrams();
         self.run_batch(now);
         self.poller.end_turn();
         self.tell_net_counters(now);

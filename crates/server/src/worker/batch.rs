@@ -22,12 +22,10 @@
 //! # Not here
 //! How entries are executed is in `run`, what becomes of a session behind its last one in `finish`.
 
-use coua_protocol::{Limits, Op, Parser, PlainSet, Span, Step};
+use coua_protocol::{GetKey, Limits, Op, Parser, PlainSet, Span, Step};
 use coua_store::{Ahead, Intent, KeyHash, Store};
 
-use super::finish::WAIT_MS_MAX;
 use super::input::SessionInput;
-use crate::clock::Now;
 use crate::execute::{Outcome, key_of, stored_key};
 use crate::server::Shared;
 use crate::session::Session;
@@ -48,6 +46,8 @@ pub(super) struct Batch {
     pub(super) sets: Vec<PlainSet>,
     pub(super) operations: Vec<Operation>,
     pub(super) sessions: Vec<SessionBatch>,
+    /// Parsers of sessions whose input begins within a request, and the sessions' numbers.
+    resumed: Vec<(usize, Parser)>,
     /// Sessions that do not simply wait for more input when their entries have been executed.
     pub(super) unfinished: Vec<Unfinished>,
 }
@@ -56,10 +56,12 @@ pub(super) struct Batch {
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) what: What,
+    /// What is going to be done to its key, where it has one.
+    intent: Option<Intent>,
+    /// The parser stands between two requests behind it.
+    is_boundary: bool,
     /// Behind its last byte in the input buffer.
     end: u32,
-    /// The parser stands between two requests there.
-    is_boundary: bool,
     /// Its key's hash, where it has a key.
     hash: KeyHash,
     /// What looking ahead has found.
@@ -80,8 +82,8 @@ pub(super) enum What {
     },
     /// The plain set of this number.
     Set(u16),
-    /// The operation of this number, and what it does to its key where it has one.
-    Other(u16, Option<Intent>),
+    /// The operation of this number.
+    Other(u16),
 }
 
 /// An operation that is neither a get nor a plain set.
@@ -94,15 +96,11 @@ pub(super) struct Operation {
 /// A session's part of the batch.
 pub(super) struct SessionBatch {
     pub(super) input: SessionInput,
-    /// The parser in front of the input.
-    parser_before: Parser,
     /// Behind its last entry.
     pub(super) entries_end: usize,
     /// Behind the last byte that has been parsed.
     pub(super) parsed_to: usize,
     pub(super) pause: Pause,
-    /// Its first request has waited for memory for as long as it may.
-    pub(super) gives_up: bool,
 }
 
 /// Why parsing paused.
@@ -129,30 +127,6 @@ pub(super) struct Unfinished {
     pub(super) outcome: Outcome,
 }
 
-/// What parsing a session's input needs to know.
-pub(super) struct Planner<'s> {
-    store: &'s Store,
-    limits: &'s Limits,
-    /// Requests that a session may have in the batch.
-    share: usize,
-    logs: bool,
-    now: Now,
-}
-
-impl<'s> Planner<'s> {
-    /// `share` is what [`share`] gave at the beginning of the turn.
-    #[inline]
-    pub(super) fn new(shared: &'s Shared, share: usize, now: Now) -> Planner<'s> {
-        Planner {
-            store: &shared.store,
-            limits: &shared.settings.limits,
-            share,
-            logs: shared.verbosity() >= 2,
-            now,
-        }
-    }
-}
-
 /// Requests that each of `sessions` may have in a batch: one alone may fill it, many get what `-R`
 /// says or an equal share.
 pub(super) fn share(sessions: usize, requests_per_turn: usize) -> usize {
@@ -163,7 +137,8 @@ impl Batch {
     /// Bytes of its lists.
     pub(super) const MEMORY: usize = BATCH_LEN_MAX
         * (size_of::<Entry>() + size_of::<PlainSet>() + size_of::<Operation>())
-        + SESSIONS_MAX * (size_of::<SessionBatch>() + size_of::<Unfinished>());
+        + SESSIONS_MAX
+            * (size_of::<SessionBatch>() + size_of::<(usize, Parser)>() + size_of::<Unfinished>());
 
     pub(super) fn new() -> Batch {
         Batch {
@@ -171,6 +146,7 @@ impl Batch {
             sets: Vec::with_capacity(BATCH_LEN_MAX),
             operations: Vec::with_capacity(BATCH_LEN_MAX),
             sessions: Vec::with_capacity(SESSIONS_MAX),
+            resumed: Vec::with_capacity(SESSIONS_MAX),
             unfinished: Vec::with_capacity(SESSIONS_MAX),
         }
     }
@@ -187,23 +163,29 @@ impl Batch {
         self.sets.clear();
         self.operations.clear();
         self.sessions.clear();
+        self.resumed.clear();
         self.unfinished.clear();
     }
 
-    /// Parses a session's `input` in the buffer `bytes`, as far as its share of the batch goes. There
-    /// is room ([`Batch::is_full`]).
+    /// Parses a session's `input` in the buffer `bytes`, as far as its `share` of the batch goes
+    /// ([`share`]). There is room for it ([`Batch::is_full`]).
     #[inline]
     pub(super) fn plan(
         &mut self,
         session: &mut Session,
         input: SessionInput,
         bytes: &[u8],
-        planner: &Planner<'_>,
+        share: usize,
+        shared: &Shared,
     ) {
-        let parser_before = session.parser;
+        let (store, limits) = (&*shared.store, &shared.settings.limits);
+        let logs = shared.verbosity() >= 2;
+        if !session.parser.is_between_requests() {
+            self.resumed.push((self.sessions.len(), session.parser));
+        }
         let first = self.entries.len();
         // Below that many entries no bound can have been reached.
-        let unbounded = BATCH_LEN.min(first + planner.share);
+        let unbounded = BATCH_LEN.min(first + share);
         // Keys that others of the same request follow.
         let mut inner_keys = 0;
         let mut is_within = false;
@@ -215,97 +197,118 @@ impl Batch {
             let len = self.entries.len();
             if len >= unbounded {
                 let is_full = len >= BATCH_LEN_MAX || len >= BATCH_LEN && !is_within;
-                if is_full || len - first - inner_keys >= planner.share {
+                if is_full || len - first - inner_keys >= share {
                     break Pause::Yields;
                 }
             }
             let rest = &bytes[at..input.end];
             let parser = &mut session.parser;
-            let mut closes = false;
-            let (what, hash, consumed) = if matches!(rest[0], b's' | b'm')
-                && let Some(set) = parser.next_set(rest, planner.limits)
-            {
-                is_within = false;
-                let hash = planner.store.key(set.key.of(rest)).hash;
-                (self.set(set, at), hash, set.consumed)
-            } else if let Some(get) = parser.next_get(rest) {
+            if let Some(get) = parser.next_get(rest) {
                 is_within = !get.last;
                 inner_keys += usize::from(is_within);
-                let what = What::Get {
-                    key: get.key.shifted(offset(at)),
-                    cas: get.cas,
-                    last: get.last,
-                };
-                let hash = planner.store.key(get.key.of(rest)).hash;
-                (what, hash, get.consumed)
-            } else {
-                match parser.next(rest, &limits_for(rest, planner.limits)) {
-                    Step::Op { consumed, op } => {
-                        is_within = !ends_request(&op);
-                        inner_keys += usize::from(is_within);
-                        closes = op.closes();
-                        let (what, hash) = self.other(&op, at, rest, planner.store);
-                        (what, hash, consumed)
-                    }
-                    Step::Skip { consumed } => {
-                        at += consumed as usize;
-                        continue;
-                    }
-                    Step::More { .. } => break Pause::NeedsMore,
-                    Step::Close { .. } => break Pause::Closes,
+                let hash = store.key(get.key.of(rest)).hash;
+                if logs {
+                    log_request(session.connection.descriptor, rest, get.consumed);
                 }
-            };
-            if planner.logs {
-                log_request(session.connection.descriptor, rest, consumed);
+                self.push_get(get, hash, at);
+                at += get.consumed as usize;
+                continue;
             }
-            at += consumed as usize;
-            let is_boundary = session.parser.is_between_requests();
-            self.push(what, hash, at, is_boundary);
-            if closes {
-                break Pause::Closes;
+            if matches!(rest[0], b's' | b'm')
+                && let Some(set) = parser.next_set(rest, limits)
+            {
+                is_within = false;
+                let hash = store.key(set.key.of(rest)).hash;
+                if logs {
+                    log_request(session.connection.descriptor, rest, set.consumed);
+                }
+                self.push_set(set, hash, at);
+                at += set.consumed as usize;
+                continue;
+            }
+            match parser.next(rest, &limits_for(rest, limits)) {
+                Step::Op { consumed, op } => {
+                    is_within = !ends_request(&op);
+                    inner_keys += usize::from(is_within);
+                    if logs {
+                        log_request(session.connection.descriptor, rest, consumed);
+                    }
+                    let is_boundary = parser.is_between_requests();
+                    self.push_operation(&op, consumed, is_boundary, at, rest, store);
+                    at += consumed as usize;
+                    if op.closes() {
+                        break Pause::Closes;
+                    }
+                }
+                Step::Skip { consumed } => at += consumed as usize,
+                Step::More { .. } => break Pause::NeedsMore,
+                Step::Close { .. } => break Pause::Closes,
             }
         };
         self.sessions.push(SessionBatch {
             input,
-            parser_before,
             entries_end: self.entries.len(),
             parsed_to: at,
             pause,
-            gives_up: session
-                .waits_since_ms()
-                .is_some_and(|since| planner.now.since_start_ms - since >= WAIT_MS_MAX),
         });
     }
 
+    /// Appends a key of a `get` whose spans count from `base`.
     #[inline(always)]
-    fn push(&mut self, what: What, hash: KeyHash, end: usize, is_boundary: bool) {
+    fn push_get(&mut self, get: GetKey, hash: KeyHash, base: usize) {
         self.entries.push(Entry {
-            what,
-            end: offset(end),
-            is_boundary,
+            what: What::Get {
+                key: get.key.shifted(offset(base)),
+                cas: get.cas,
+                last: get.last,
+            },
+            intent: Some(Intent::Read),
+            is_boundary: get.last,
+            end: offset(base) + get.consumed,
             hash,
             ahead: Ahead::NONE,
         });
     }
 
-    /// A set whose spans count from `base`.
+    /// Appends a plain set whose spans count from `base`.
     #[inline(always)]
-    fn set(&mut self, set: PlainSet, base: usize) -> What {
+    fn push_set(&mut self, set: PlainSet, hash: KeyHash, base: usize) {
         let number = number(self.sets.len());
         self.sets.push(PlainSet {
             key: set.key.shifted(offset(base)),
             value: set.value.shifted(offset(base)),
             ..set
         });
-        What::Set(number)
+        self.entries.push(Entry {
+            what: What::Set(number),
+            intent: Some(Intent::Write),
+            is_boundary: true,
+            end: offset(base) + set.consumed,
+            hash,
+            ahead: Ahead::NONE,
+        });
     }
 
-    /// An operation whose spans count from `base`, where `rest` begins.
-    fn other(&mut self, op: &Op, base: usize, rest: &[u8], store: &Store) -> (What, KeyHash) {
+    /// Appends an operation of `consumed` bytes whose spans count from `base`, where `rest` begins.
+    fn push_operation(
+        &mut self,
+        op: &Op,
+        consumed: u32,
+        is_boundary: bool,
+        base: usize,
+        rest: &[u8],
+        store: &Store,
+    ) {
         if let Op::Get { key, cas, last } = *op {
             let hash = store.key(key.of(rest)).hash;
-            let key = key.shifted(offset(base));
-            return (What::Get { key, cas, last }, hash);
+            let get = GetKey {
+                consumed,
+                key,
+                cas,
+                last,
+            };
+            self.push_get(get, hash, base);
+            return;
         }
         let mut room = None;
         let key = key_of(op).map(|(key, base64, intent)| {
@@ -314,9 +317,14 @@ impl Batch {
         });
         let number = number(self.operations.len());
         self.operations.push(Operation { base, op: *op });
-        let intent = key.map(|(_, intent)| intent);
-        let hash = key.map_or(KeyHash::default(), |(hash, _)| hash);
-        (What::Other(number, intent), hash)
+        self.entries.push(Entry {
+            what: What::Other(number),
+            intent: key.map(|(_, intent)| intent),
+            is_boundary,
+            end: offset(base) + consumed,
+            hash: key.map_or(KeyHash::default(), |(hash, _)| hash),
+            ahead: Ahead::NONE,
+        });
     }
 
     /// The parser and the place in the input buffer with which the session of `unfinished` goes on, whose
@@ -328,21 +336,19 @@ impl Batch {
         bytes: &[u8],
         limits: &Limits,
     ) -> (Parser, usize) {
-        let session = &self.sessions[unfinished.number];
+        let input = self.sessions[unfinished.number].input;
         let executed = &self.entries[unfinished.first..unfinished.executed_to];
-        let boundary = executed.iter().rposition(|entry| entry.is_boundary);
-        let (parser, from, left) = match boundary {
-            Some(at) => {
-                let left = executed.len() - at - 1;
-                (
-                    Parser::of(parser.dialect()),
-                    executed[at].end as usize,
-                    left,
-                )
+        let at_front = Parser::of(parser.dialect());
+        let (parser, from, left) = match executed.iter().rposition(|entry| entry.is_boundary) {
+            Some(at) => (at_front, executed[at].end as usize, executed.len() - at - 1),
+            None => {
+                let mut resumed = self.resumed.iter();
+                let before = resumed.find(|(number, _)| *number == unfinished.number);
+                let before = before.map_or(at_front, |(_, parser)| *parser);
+                (before, input.start, executed.len())
             }
-            None => (session.parser_before, session.input.start, executed.len()),
         };
-        let (parser, used) = replay(parser, &bytes[from..session.input.end], left, limits);
+        let (parser, used) = replay(parser, &bytes[from..input.end], left, limits);
         (parser, from + used)
     }
 }
@@ -354,15 +360,10 @@ impl Entry {
         self.hash
     }
 
-    /// What is going to be done to its key, where it has one.
+    /// Its key's hash and what is going to be done to the key, where it has one.
     #[inline(always)]
     pub(super) fn key(&self) -> Option<(KeyHash, Intent)> {
-        let intent = match self.what {
-            What::Get { .. } => Intent::Read,
-            What::Set(_) => Intent::Write,
-            What::Other(_, intent) => intent?,
-        };
-        Some((self.hash, intent))
+        Some((self.hash, self.intent?))
     }
 }
 

@@ -16,7 +16,6 @@ use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
 use coua_transport::userspace::BURST_LEN;
 use coua_transport::{Arrived, Datagrams, Poller};
 
-use super::batch::Planner;
 use super::{Worker, listener_token};
 use crate::clock::Now;
 use crate::connections::Connection;
@@ -152,14 +151,14 @@ impl DatagramSockets {
 
 impl Worker {
     /// Receives datagrams as far as there is room and sessions are vacant.
-    pub(super) fn receive_datagrams(&mut self, now: Now) {
+    pub(super) fn receive_datagrams(&mut self) {
         while let Some(number) = self.datagrams.readable.pop() {
-            self.receive_from_socket(number, now);
+            self.receive_from_socket(number);
         }
     }
 
     /// Receives what the worker's own stack has: before connections take the room for input.
-    pub(super) fn receive_datagrams_of_stack(&mut self, now: Now) {
+    pub(super) fn receive_datagrams_of_stack(&mut self) {
         let DatagramSockets {
             sockets, readable, ..
         } = &mut self.datagrams;
@@ -167,14 +166,14 @@ impl Worker {
             return;
         };
         let number = readable.swap_remove(at);
-        self.receive_from_socket(number, now);
+        self.receive_from_socket(number);
         let lost = self.datagrams.sockets[number].discard();
         self.counters().udp_dropped.add(lost);
     }
 
     /// Receives datagrams for vacant sessions, and parses them. What a socket keeps stays there while the
     /// batch is full.
-    fn receive_from_socket(&mut self, number: usize, now: Now) {
+    fn receive_from_socket(&mut self, number: usize) {
         let shared = &*self.shared;
         let counters = shared.counters(self.index);
         let own_port = shared.udp_port();
@@ -185,7 +184,6 @@ impl Worker {
             ..
         } = &mut self.datagrams;
         let (socket, vacant) = (&sockets[number], &mut vacant[number]);
-        let planner = Planner::new(shared, self.share, now);
         while let Some(&id) = vacant.last() {
             if self.batch.is_full() && socket.keeps() {
                 return;
@@ -223,7 +221,8 @@ impl Worker {
                 session.is_active = true;
                 self.input.active.push_back(input);
             } else {
-                (self.batch).plan(session, input, self.input.bytes(), &planner);
+                let bytes = self.input.bytes();
+                (self.batch).plan(session, input, bytes, self.share, shared);
             }
         }
     }

@@ -3,8 +3,8 @@
 
 use coua_transport::Received;
 
-use super::batch::{Planner, share};
-use super::input::{SESSION_INPUT_LEN, SessionInput};
+use super::batch::share;
+use super::input::SESSION_INPUT_LEN;
 use super::{Worker, list_session};
 use crate::clock::Now;
 use crate::connections::Activity;
@@ -15,7 +15,7 @@ use crate::stats;
 
 impl Worker {
     /// Begins the turn's batch with input that earlier turns have left.
-    pub(super) fn begin_batch(&mut self, now: Now) {
+    pub(super) fn begin_batch(&mut self) {
         let waiting = self.input.active.len();
         let settings = &self.shared.settings;
         self.share = share(waiting + self.ready.len(), settings.requests_per_turn);
@@ -28,25 +28,10 @@ impl Worker {
             };
             if let Some(session) = self.sessions.get(input.id) {
                 session.is_active = false;
+                let bytes = self.input.bytes();
+                (self.batch).plan(session, input, bytes, self.share, &self.shared);
             }
-            self.plan(input, now);
         }
-    }
-
-    /// Parses a session's input into the batch, or leaves it for the next turn's where this one is full.
-    #[inline(always)]
-    pub(super) fn plan(&mut self, input: SessionInput, now: Now) {
-        let Some(session) = self.sessions.get(input.id) else {
-            return;
-        };
-        if self.batch.is_full() {
-            session.is_active = true;
-            self.input.active.push_back(input);
-            return;
-        }
-        let planner = Planner::new(&self.shared, self.share, now);
-        self.batch
-            .plan(session, input, self.input.bytes(), &planner);
     }
 
     /// Looks after every session that is listed, as far as the input buffer and the batch have room.
@@ -68,7 +53,7 @@ impl Worker {
             if session.is_blocked() && !self.finish_replies(id, now) {
                 continue;
             }
-            self.receive_from(id, now);
+            self.receive_from(id);
         }
     }
 
@@ -126,7 +111,7 @@ impl Worker {
     }
 
     /// Puts a session's leftover input and what the kernel holds into the input buffer, and parses it.
-    fn receive_from(&mut self, id: SessionId, now: Now) {
+    fn receive_from(&mut self, id: SessionId) {
         let (Some(session), Some(room)) = (self.sessions.get(id), self.input.room()) else {
             return;
         };
@@ -160,7 +145,9 @@ impl Worker {
         }
         if len > 0 {
             let input = self.input.occupy(id, 0, len);
-            self.plan(input, now);
+            // The batch has room: see `receive`.
+            let bytes = self.input.bytes();
+            (self.batch).plan(session, input, bytes, self.share, &self.shared);
         } else if session.has_no_more_input {
             self.close(id);
         } else if session.readable {

@@ -13,6 +13,7 @@ use coua_store::Key;
 
 use super::Worker;
 use super::batch::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
+use super::finish::WAIT_MS_MAX;
 use super::look_ahead::LookAhead;
 use crate::clock::Now;
 use crate::counters::Counters;
@@ -39,10 +40,9 @@ struct Requests<'b> {
 #[derive(Default)]
 struct Counted {
     requests: u64,
-    /// Gets on the fast path.
-    gets: u64,
-    hits: u64,
+    /// Sets among them; the others are gets.
     sets: u64,
+    hits: u64,
 }
 
 /// What a session's entries have come to.
@@ -218,11 +218,14 @@ impl Run<'_, '_> {
             executed.is_fast = false;
             // It may be one that asks for the counts, or begins them anew.
             mem::take(&mut self.counted).add_to(self.executor.answers.counters);
-            let gives_up = part.gives_up && executed.to == all.start;
+            let gives_up = executed.to == all.start && self.has_waited_long(session);
             let input_end = part.input.end;
             executed.outcome =
                 (self.executor).execute_entry(entry, self.requests, session, input_end, gives_up);
-            executed.to += usize::from(executed.outcome != Outcome::Wait);
+            if executed.outcome != Outcome::Wait {
+                executed.to += 1;
+                self.executor.answers.counters.requests.add(1);
+            }
             if executed.outcome != Outcome::Done {
                 break;
             }
@@ -230,11 +233,17 @@ impl Run<'_, '_> {
             tries_fast = self.has_fast_path && !session.skips_keys;
         }
         if executed.to > all.start {
-            self.counted.requests += (executed.to - all.start) as u64;
             session.note_request(self.executor.answers.now.unix);
             session.wait_no_more();
         }
         executed
+    }
+
+    /// Whether the next request has waited for memory for as long as it may.
+    fn has_waited_long(&self, session: &Session) -> bool {
+        let now_ms = self.executor.answers.now.since_start_ms;
+        let since_ms = session.waits_since_ms();
+        since_ms.is_some_and(|since_ms| now_ms - since_ms >= WAIT_MS_MAX)
     }
 }
 
@@ -274,7 +283,7 @@ impl Executor<'_, '_> {
         gives_up: bool,
     ) -> Outcome {
         let base = match entry.what {
-            What::Other(number, _) => requests.operations[usize::from(number)].base,
+            What::Other(number) => requests.operations[usize::from(number)].base,
             _ => 0,
         };
         let request = Request {
@@ -287,7 +296,7 @@ impl Executor<'_, '_> {
         match entry.what {
             What::Get { key, cas, last } => self.execute_get(request, key, cas, last),
             What::Set(number) => self.execute_set(request, &requests.sets[usize::from(number)]),
-            What::Other(number, _) => {
+            What::Other(number) => {
                 self.execute(request, &requests.operations[usize::from(number)].op)
             }
         }
@@ -310,7 +319,7 @@ impl Counted {
                 let bytes = key.of(requests.bytes);
                 let key = Key { bytes, hash };
                 let found = executor.try_get_fast(&key, entry.ahead, cas, last);
-                self.gets += u64::from(found.is_some());
+                self.requests += u64::from(found.is_some());
                 self.hits += u64::from(found == Some(true));
                 found.is_some()
             }
@@ -320,6 +329,7 @@ impl Counted {
                 let key = Key { bytes, hash };
                 let value = set.value.of(requests.bytes);
                 let is_set = executor.try_set_fast(&key, entry.ahead, set, value);
+                self.requests += u64::from(is_set);
                 self.sets += u64::from(is_set);
                 is_set
             }
@@ -330,8 +340,9 @@ impl Counted {
     fn add_to(self, counters: &Counters) {
         counters.requests.add(self.requests);
         counters.cmd_set.add(self.sets);
-        counters.cmd_get.add(self.gets);
+        let gets = self.requests - self.sets;
+        counters.cmd_get.add(gets);
         counters.get_hits.add(self.hits);
-        counters.get_misses.add(self.gets - self.hits);
+        counters.get_misses.add(gets - self.hits);
     }
 }
