@@ -8,6 +8,7 @@ mod package;
 mod proxies;
 mod site;
 mod steps;
+mod under_test;
 
 use std::path::PathBuf;
 use std::sync::Arc;
