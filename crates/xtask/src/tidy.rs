@@ -3,6 +3,7 @@
 //! Each rule takes the repository's files and gives complaints. A warning is shown and fails nothing.
 
 mod circles;
+mod glossary;
 mod imports;
 mod rust_code;
 mod text;
@@ -63,6 +64,7 @@ pub(crate) fn run() -> Result<()> {
     let mut findings = Findings::default();
     imports::check(&mut findings)?;
     circles::check(&files, &mut findings)?;
+    glossary::check(&files, &mut findings)?;
     unsafe_code::check(&files, &mut findings)?;
     text::check(&files, &mut findings);
     papers(&mut findings);
