@@ -1,6 +1,7 @@
 //! What must hold when all clients have left: no memory kept, counters that add up.
 
-use crate::world::World;
+use crate::client::Client;
+use crate::scene::Scene;
 
 /// Length in bytes of the line that a refused connection gets. No counter includes it.
 const TOO_MANY_LEN: u64 = 33;
@@ -9,15 +10,15 @@ const TOO_MANY_LEN: u64 = 33;
 ///
 /// # Errors
 /// The first rule that does not hold.
-pub(crate) fn at_the_end(world: &World) -> Result<(), String> {
-    memory(world)?;
-    counters(world)?;
-    sum(world)
+pub(crate) fn at_the_end(scene: &Scene, clients: &[Client]) -> Result<(), String> {
+    memory(scene)?;
+    counters(scene)?;
+    sum(scene, clients)
 }
 
 /// Checks that nothing is kept for connections, since there are none.
-fn memory(world: &World) -> Result<(), String> {
-    let shared = &world.scene.shared;
+fn memory(scene: &Scene) -> Result<(), String> {
+    let shared = &scene.shared;
     let stats = shared.store.stats();
     // Each worker keeps one page for later connections.
     let kept = stats.segment_len * shared.settings.workers as u64;
@@ -42,10 +43,10 @@ fn memory(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-fn counters(world: &World) -> Result<(), String> {
-    let counts = world.scene.shared.counts();
-    let stored = world.scene.shared.store.stats();
-    let moved = world.scene.network.moved();
+fn counters(scene: &Scene) -> Result<(), String> {
+    let counts = scene.shared.counts();
+    let stored = scene.shared.store.stats();
+    let moved = scene.network.moved();
     let refused = (counts.rejected_connections * TOO_MANY_LEN).min(moved.sent);
     let lookups = counts.get_hits + counts.get_misses;
     let touches = counts.touch_hits + counts.touch_misses;
@@ -73,7 +74,7 @@ fn counters(world: &World) -> Result<(), String> {
             return Err(format!("{name}: {value}, not {right}"));
         }
     }
-    let plan = &world.scene.plan;
+    let plan = &scene.plan;
     if !plan.laxity.refuses && stored.totals.evicted > 0 {
         return Err(format!(
             "{} evictions with room enough",
@@ -84,16 +85,13 @@ fn counters(world: &World) -> Result<(), String> {
 }
 
 /// Checks that the shared counter was raised as often as the answers said.
-fn sum(world: &World) -> Result<(), String> {
-    if world.scene.plan.laxity.loses {
+fn sum(scene: &Scene, clients: &[Client]) -> Result<(), String> {
+    if scene.plan.laxity.loses {
         return Ok(());
     }
-    let counts = world.clients.iter().map(|client| client.keys.counts);
+    let counts = clients.iter().map(|client| client.keys.counts);
     let (sure, unsure) = counts.fold((0, 0), |sum, (a, b)| (sum.0 + a, sum.1 + b));
-    let highest = world
-        .clients
-        .iter()
-        .filter_map(|client| client.keys.counted());
+    let highest = clients.iter().filter_map(|client| client.keys.counted());
     let Some(highest) = highest.max() else {
         return Ok(());
     };

@@ -1,7 +1,6 @@
 //! A client: one connection after another, each with requests, a behaviour and an end.
 
 mod conversation;
-mod keys;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -9,12 +8,12 @@ use std::rc::Rc;
 use coua_transport::simulated::{Manner, Peer};
 
 use crate::dice::Dice;
+use crate::keys::Keys;
 use crate::model::Flushes;
 use crate::plan::Plan;
 use crate::request::Asked;
 use crate::scene::Scene;
 use conversation::{Conversation, Over};
-pub(crate) use keys::Keys;
 
 /// Within so many turns of its worker the witness's request must be answered.
 const TURNS_MAX: u64 = 40;

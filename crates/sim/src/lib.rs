@@ -30,12 +30,14 @@ mod client;
 mod codec;
 mod dice;
 mod filler;
+mod keys;
 mod model;
 mod plan;
 mod request;
 mod scene;
 mod script;
 mod values;
+mod window;
 mod world;
 
 use world::World;

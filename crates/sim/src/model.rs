@@ -11,8 +11,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::request::{Answer, Asked, Found, KeyNumber, Mode, Request};
+use crate::window::Window;
+pub(crate) use states::Laxity;
 use states::{Item, State, allows, is_flushed, is_shown, note, taught};
-pub(crate) use states::{Laxity, Window};
 
 /// A key that may be in more states than this may be in any.
 const STATES_MAX: usize = 64;

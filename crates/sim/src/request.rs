@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use crate::model::Window;
+use crate::window::Window;
 
 /// A client's key, by number.
 pub(crate) type KeyNumber = usize;

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::client::Keys;
 use crate::dice::Dice;
+use crate::keys::Keys;
 use crate::plan::Plan;
 use crate::request::{Form, KeyNumber, Mode, Request};
 use crate::values::{self, HEAD_LEN};

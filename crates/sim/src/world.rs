@@ -50,7 +50,7 @@ pub(crate) struct World {
     dice: Dice,
     workers: Vec<Driven>,
     events: Events,
-    pub(crate) clients: Vec<Client>,
+    clients: Vec<Client>,
     witness: Client,
     /// Turns of each worker.
     turns: Vec<u64>,
@@ -138,7 +138,7 @@ impl World {
                 self.take_turn(at)?;
             }
         }
-        audit::at_the_end(self)?;
+        audit::at_the_end(&self.scene, &self.clients)?;
         let counts = self.scene.shared.counts();
         Ok(Summary {
             hash: self.scene.record.hash(),

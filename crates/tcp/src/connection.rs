@@ -39,8 +39,9 @@ use crate::buffers::{BufferId, Marks};
 use crate::congestion::Congestion;
 use crate::nic::Mac;
 use crate::rtt::Rtt;
-use crate::table::{FourTuple, Hash};
+use crate::table::Hash;
 use crate::time::Instant;
+use crate::wire::four_tuple::FourTuple;
 
 pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};

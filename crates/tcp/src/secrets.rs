@@ -21,8 +21,8 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
 use crate::seq::SeqNumber;
-use crate::table::FourTuple;
 use crate::time::Instant;
+use crate::wire::four_tuple::FourTuple;
 
 /// The values of MSS that a cookie can tell.
 const MSS: [u16; 8] = [64, 536, 1024, 1220, 1360, 1440, 1460, 8940];

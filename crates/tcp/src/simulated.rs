@@ -30,16 +30,19 @@
 //! allocated.
 
 mod cable;
+mod card;
 mod counters;
 mod end;
 mod faults;
+mod forwarding;
 mod link;
 mod offload;
 mod state;
 mod switch;
 
+pub use card::Card;
 pub use counters::{CableCounters, CardCounters, SwitchCounters};
-pub use end::{Card, End};
+pub use end::End;
 pub use faults::Faults;
 pub use link::Link;
 pub use switch::{Switch, Way};

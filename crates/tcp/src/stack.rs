@@ -23,6 +23,7 @@
 mod control;
 mod fast_path;
 mod frames;
+mod link;
 mod opening;
 mod outgoing;
 mod user;
@@ -45,7 +46,7 @@ use crate::wheel::Wheel;
 use crate::wire::{Address, icmp};
 
 pub use crate::connection::{Failure, State as ConnectionState};
-pub use crate::table::FourTuple;
+pub use crate::wire::four_tuple::FourTuple;
 pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
 

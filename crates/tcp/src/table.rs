@@ -9,20 +9,7 @@
 //! hash           number + 1      0 where there is nothing
 //! ```
 
-use crate::wire::Address;
-
-/// What names a connection on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FourTuple {
-    /// Our address.
-    pub local: Address,
-    /// The peer's address.
-    pub remote: Address,
-    /// Our port.
-    pub local_port: u16,
-    /// The peer's port.
-    pub remote_port: u16,
-}
+use crate::wire::four_tuple::FourTuple;
 
 /// Entries of the smallest table: a page.
 const SLOTS_MIN: usize = 512;
@@ -170,6 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::Address;
 
     fn last_slot() -> u32 {
         u32::try_from(SLOTS_MIN - 1).expect("a small table")

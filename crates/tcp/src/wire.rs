@@ -7,6 +7,7 @@ pub mod address;
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod four_tuple;
 pub mod icmp;
 pub mod ip;
 pub(crate) mod predicted;

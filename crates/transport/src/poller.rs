@@ -72,8 +72,8 @@ impl Poller {
 
     /// Waits for a stack in user space too, whose connections to be accepted are told under
     /// `token`.
-    pub fn host(&mut self, seat: StackSetup, token: Token) -> io::Result<()> {
-        let host = StackDriver::new(seat);
+    pub fn host(&mut self, setup: StackSetup, token: Token) -> io::Result<()> {
+        let host = StackDriver::new(setup);
         host.borrow_mut().listen(token);
         if let (Set::Kernel(epoll), Some(fd)) = (&self.set, host.borrow().card().descriptor()) {
             epoll::add(epoll, fd, CARD_TOKEN, EventFlags::IN)?;

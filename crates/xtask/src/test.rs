@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test, as a list of steps with a table at the end.
 
+mod aarch64;
 mod capabilities;
 mod clients;
 mod deep;
@@ -8,6 +9,7 @@ mod package;
 mod proxies;
 mod site;
 mod steps;
+mod under_test;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,7 +2,10 @@
 //!
 //! Each rule takes the repository's files and gives complaints. A warning is shown and fails nothing.
 
+mod circles;
+mod glossary;
 mod imports;
+mod rust_code;
 mod text;
 mod unsafe_code;
 
@@ -60,6 +63,8 @@ pub(crate) fn run() -> Result<()> {
     let files = files()?;
     let mut findings = Findings::default();
     imports::check(&mut findings)?;
+    circles::check(&files, &mut findings)?;
+    glossary::check(&files, &mut findings)?;
     unsafe_code::check(&files, &mut findings)?;
     text::check(&files, &mut findings);
     papers(&mut findings);

@@ -1,4 +1,4 @@
-//! The commonest requests at one glance: `get` and `gets` of one key, and `set`
+//! A fast path for the commonest requests: `get` and `gets` of one key, and `set`
 //! with plain numbers; [`crate::request::meta`] has the like for `mg` and `ms`.
 //!
 //! What these functions take they read as [`crate::request::line`] would; for

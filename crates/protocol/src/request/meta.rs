@@ -25,15 +25,15 @@ pub(crate) fn get(line: &Line<'_>) -> Result<Op, ErrorLine> {
     Ok(Op::MetaGet(request.meta))
 }
 
-/// `mg` at one glance, and the bytes of its line; see [`crate::request::fast`].
+/// `mg` by the fast path, and the bytes of its line; see [`crate::request::fast`].
 #[inline]
-pub(crate) fn glance_get(input: &[u8]) -> Option<(u32, Meta)> {
+pub(crate) fn fast_get(input: &[u8]) -> Option<(u32, Meta)> {
     if input.first_chunk() != Some(b"mg ") {
         return None;
     }
     let mut request = Request::new();
-    let at = request.glance_key(input)?;
-    let consumed = request.glance_flags(input, at, 2)?;
+    let at = request.fast_key(input)?;
+    let consumed = request.fast_flags(input, at, 2)?;
     Some((consumed, request.meta))
 }
 
@@ -83,16 +83,16 @@ pub(crate) fn debug(line: &Line<'_>) -> Result<Op, ErrorLine> {
     Ok(Op::MetaDebug { key, base64 })
 }
 
-/// The line of `ms` at one glance and its bytes; see [`crate::request::fast`].
+/// The line of `ms` by the fast path, and its bytes; see [`crate::request::fast`].
 #[inline]
-pub(crate) fn glance_set(input: &[u8], limits: &Limits) -> Option<(u32, Store)> {
+pub(crate) fn fast_set(input: &[u8], limits: &Limits) -> Option<(u32, Store)> {
     if input.first_chunk() != Some(b"ms ") {
         return None;
     }
     let mut request = Request::new();
-    let mut at = request.glance_key(input)?;
+    let mut at = request.fast_key(input)?;
     let value_len = fast::spaced_number(input, &mut at)?;
-    let consumed = request.glance_flags(input, at, 3)?;
+    let consumed = request.fast_flags(input, at, 3)?;
     let store = request.store(value_len, limits).ok()?;
     Some((consumed, store))
 }
@@ -325,7 +325,7 @@ impl Request {
 
     /// Reads the key behind a command of two letters, and returns where it ends.
     #[inline]
-    fn glance_key(&mut self, input: &[u8]) -> Option<usize> {
+    fn fast_key(&mut self, input: &[u8]) -> Option<usize> {
         let key = fast::key(input, 3)?;
         self.meta.key = key;
         self.key_len = key.len as usize;
@@ -335,7 +335,7 @@ impl Request {
     /// Reads the flags at `at`, before which there are `count` words, and returns
     /// the bytes in the line.
     #[inline]
-    fn glance_flags(&mut self, input: &[u8], mut at: usize, mut count: usize) -> Option<u32> {
+    fn fast_flags(&mut self, input: &[u8], mut at: usize, mut count: usize) -> Option<u32> {
         let first = at + 1;
         while *input.get(at)? == b' ' {
             let token = at + 1;

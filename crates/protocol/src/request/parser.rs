@@ -128,7 +128,7 @@ impl Parser {
         matches!(self.state, FRONT)
     }
 
-    /// Does what [`Parser::next`] would where a glance shows that the next step is
+    /// Does what [`Parser::next`] would where the fast path sees that the next step is
     /// a key of a `get` or `gets`; else does nothing. Most such keys are found so,
     /// but not all.
     #[inline(always)]
@@ -164,7 +164,7 @@ impl Parser {
         fast::get(input)
     }
 
-    /// What [`Parser::next`] would find and pass over, where a glance shows that it is a plain set that
+    /// What [`Parser::next`] would find and pass over, where the fast path sees that it is a plain set that
     /// is there as a whole. Most such sets are found so, but not all. [`Limits::gather_max`] does not
     /// matter: what is there need not be waited for.
     #[inline]
@@ -177,7 +177,7 @@ impl Parser {
             let fits = limits.item_fits(key_len, flags, store.value_len);
             return fits.then(|| fast::plain(&store, line_len, input))?;
         }
-        let (line_len, store) = meta::glance_set(input, limits)?;
+        let (line_len, store) = meta::fast_set(input, limits)?;
         fast::plain(&store, line_len, input)
     }
 
@@ -196,11 +196,11 @@ impl Parser {
                 let parsed = classic::sized(store, limits);
                 return self.parsed(parsed, len, input, limits);
             }
-            if let Some((consumed, meta)) = meta::glance_get(input) {
+            if let Some((consumed, meta)) = meta::fast_get(input) {
                 let op = Op::MetaGet(meta);
                 return Step::Op { consumed, op };
             }
-            if let Some((len, store)) = meta::glance_set(input, limits) {
+            if let Some((len, store)) = meta::fast_set(input, limits) {
                 return self.store(store, len, input, limits);
             }
         }

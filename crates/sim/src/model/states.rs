@@ -3,18 +3,10 @@
 use std::rc::Rc;
 
 use crate::request::{Answer, Asked, Found, Mode, Request};
+use crate::window::Window;
 
 /// An expiry of more seconds than this is a point in time.
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
-
-/// When a request was executed: between these seconds and rounds, all included.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub(crate) from: u32,
-    pub(crate) to: u32,
-    pub(crate) asked: u64,
-    pub(crate) answered: u64,
-}
 
 /// What the server may do that no request asked for.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,9 @@ use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
 use crate::seq::SeqNumber;
-use crate::table::{FourTuple, Hash};
+use crate::table::Hash;
 use crate::time::Instant;
+use crate::wire::four_tuple::FourTuple;
 
 /// What of the peer's SYN counts for the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

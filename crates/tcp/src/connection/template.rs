@@ -6,9 +6,9 @@
 
 use crate::nic::{Layout, Mac, Offload};
 use crate::seq::SeqNumber;
-use crate::table::FourTuple;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{self, EtherType};
+use crate::wire::four_tuple::FourTuple;
 use crate::wire::ip::{self, Protocol};
 use crate::wire::tcp::{self, Flags, Header, Options, Timestamps};
 use crate::wire::{Address, put};

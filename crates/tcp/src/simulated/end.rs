@@ -1,45 +1,15 @@
 //! A simulated card, at one end of a cable.
 
-use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
+use super::card::Card;
 use super::counters::CardCounters;
+use super::faults::Faults;
+use super::forwarding::Forwarding;
 use super::offload::complete;
-use super::state::Shared;
-use crate::nic::{BURST_LEN, Features, Frame, LINK_HEADER_LEN, Mac, Nic, Offload};
-
-/// What a simulated card is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Card {
-    /// Its own address.
-    pub mac: Mac,
-    /// Bytes of the longest IP packet.
-    pub mtu: u16,
-    /// Frames that it keeps until they are received; what comes beyond is dropped.
-    pub receive_len_max: usize,
-    /// Frames that it takes until they are flushed.
-    pub send_len_max: usize,
-    /// The probability that a call of `slot` finds it full although it is not. It is so until the
-    /// next `flush` or `receive`.
-    pub full: f64,
-    /// Bytes of payload that it cuts into segments itself; where it does, it computes checksums too. 0
-    /// where it does neither.
-    pub segmentation_len_max: u32,
-}
-
-impl Card {
-    /// A card with that address, the MTU of Ethernet, and room for a thousand frames each way.
-    pub const fn new(mac: Mac) -> Card {
-        Card {
-            mac,
-            mtu: 1500,
-            receive_len_max: 1024,
-            send_len_max: 1024,
-            full: 0.0,
-            segmentation_len_max: 0,
-        }
-    }
-}
+use super::state::{Destination, Shared};
+use crate::nic::{BURST_LEN, Features, Frame, LINK_HEADER_LEN, Nic, Offload};
 
 /// One end of a simulated cable. It vouches for no checksum.
 ///
@@ -57,8 +27,26 @@ pub struct End {
     committed: Vec<Vec<u8>>,
 }
 
+/// Lays a network of these cards, and of a cable for each destination: see [`Shared::new`].
+pub(super) fn lay(
+    seed: u64,
+    cards: &[Card],
+    faults: Faults,
+    leads_to: Vec<Destination>,
+    forwarding: Option<Forwarding>,
+) -> (Shared, Vec<End>) {
+    let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let network = Shared::new(&mut seeds, cards, faults, leads_to, forwarding);
+    let ends = cards.iter().enumerate().map(|(number, card)| {
+        let rng = Xoshiro256PlusPlus::from_rng(&mut seeds);
+        End::new(network.clone(), number, *card, rng)
+    });
+    let ends = ends.collect();
+    (network, ends)
+}
+
 impl End {
-    pub(super) fn new(network: Shared, number: usize, card: Card, rng: Xoshiro256PlusPlus) -> End {
+    fn new(network: Shared, number: usize, card: Card, rng: Xoshiro256PlusPlus) -> End {
         End {
             network,
             number,

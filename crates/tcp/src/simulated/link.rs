@@ -1,9 +1,10 @@
 //! A cable with an end on both sides.
 
+use super::card::Card;
 use super::counters::CableCounters;
-use super::end::{Card, End};
+use super::end::{End, lay};
 use super::faults::Faults;
-use super::state::{Destination, Shared, State};
+use super::state::{Destination, Shared};
 
 /// Two ends and the cable between them. Ends are 0 and 1; a direction goes by the end that sends.
 pub struct Link {
@@ -15,7 +16,7 @@ impl Link {
     /// `seed`. Time is 0.
     pub fn new(seed: u64, cards: [Card; 2], faults: Faults) -> (Link, [End; 2]) {
         let across = vec![Destination::End(1), Destination::End(0)];
-        let (network, ends) = State::lay(seed, &cards, faults, across, None);
+        let (network, ends) = lay(seed, &cards, faults, across, None);
         let ends = ends
             .try_into()
             .unwrap_or_else(|_| unreachable!("two cards"));

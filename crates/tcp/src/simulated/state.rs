@@ -8,16 +8,43 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::cable::{Cable, Passed};
+use super::card::Card;
 use super::counters::CardCounters;
-use super::end::{Card, End};
 use super::faults::Faults;
-use super::switch::Forwarding;
+use super::forwarding::Forwarding;
 
 /// What the handles of one network hold.
 #[derive(Clone)]
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
+    /// A network of these cards, and of a cable for each destination. The cable that begins at a
+    /// card has its number.
+    pub(super) fn new(
+        seeds: &mut Xoshiro256PlusPlus,
+        cards: &[Card],
+        faults: Faults,
+        leads_to: Vec<Destination>,
+        forwarding: Option<Forwarding>,
+    ) -> Shared {
+        let card_state = |card: &Card| CardState {
+            arrived: VecDeque::new(),
+            counters: CardCounters::default(),
+            receive_len_max: card.receive_len_max,
+        };
+        let cable = |_: &Destination| Cable::new(faults, Xoshiro256PlusPlus::from_rng(seeds));
+        Shared(Arc::new(Mutex::new(State {
+            cables: leads_to.iter().map(cable).collect(),
+            cards: cards.iter().map(card_state).collect(),
+            forwarding,
+            leads_to,
+            now_ns: 0,
+            under_way: BinaryHeap::new(),
+            serial: 0,
+            spare: Vec::new(),
+        })))
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,41 +90,6 @@ struct UnderWay {
 }
 
 impl State {
-    /// A network of these cards, and of a cable for each destination. The cable that begins at a
-    /// card has its number.
-    pub(super) fn lay(
-        seed: u64,
-        cards: &[Card],
-        faults: Faults,
-        leads_to: Vec<Destination>,
-        forwarding: Option<Forwarding>,
-    ) -> (Shared, Vec<End>) {
-        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut rng = || Xoshiro256PlusPlus::from_rng(&mut seeds);
-        let card_state = |card: &Card| CardState {
-            arrived: VecDeque::new(),
-            counters: CardCounters::default(),
-            receive_len_max: card.receive_len_max,
-        };
-        let state = State {
-            cables: leads_to.iter().map(|_| Cable::new(faults, rng())).collect(),
-            cards: cards.iter().map(card_state).collect(),
-            forwarding,
-            leads_to,
-            now_ns: 0,
-            under_way: BinaryHeap::new(),
-            serial: 0,
-            spare: Vec::new(),
-        };
-        let shared = Shared(Arc::new(Mutex::new(state)));
-        let ends = cards.iter().enumerate().map(|(number, card)| {
-            let network = shared.clone();
-            End::new(network, number, *card, rng())
-        });
-        let ends = ends.collect();
-        (shared, ends)
-    }
-
     pub(super) fn now_us(&self) -> u64 {
         self.now_ns / 1000
     }

@@ -1,15 +1,11 @@
 //! A switch that learns who is where.
 
-use std::collections::BTreeMap;
-
+use super::card::Card;
 use super::counters::{CableCounters, SwitchCounters};
-use super::end::{Card, End};
+use super::end::{End, lay};
 use super::faults::Faults;
-use super::state::{Destination, Shared, State};
-use crate::nic::Mac;
-
-/// Addresses that the switch remembers. To those beyond it floods.
-const ADDRESSES_MAX: usize = 4096;
+use super::forwarding::Forwarding;
+use super::state::{Destination, Shared};
 
 /// Any number of ends, each with a cable to the same switch.
 ///
@@ -37,7 +33,7 @@ impl Switch {
         let to_switch = (0..ports).map(Destination::Port);
         let cables = to_switch.chain((0..ports).map(Destination::End)).collect();
         let forwarding = Forwarding::default();
-        let (network, ends) = State::lay(seed, cards, faults, cables, Some(forwarding));
+        let (network, ends) = lay(seed, cards, faults, cables, Some(forwarding));
         (Switch { network, ports }, ends)
     }
 
@@ -99,35 +95,5 @@ impl Switch {
             Way::In => port,
             Way::Out => self.ports + port,
         }
-    }
-}
-
-/// Which address is at which port.
-#[derive(Default)]
-pub(super) struct Forwarding {
-    counters: SwitchCounters,
-    ports: BTreeMap<Mac, usize>,
-}
-
-impl Forwarding {
-    /// Learns where the sender is, and says where the receiver is, if that is known.
-    pub(super) fn port(&mut self, from: usize, frame: &[u8]) -> Option<usize> {
-        let mac = |at: usize| {
-            let bytes = frame.get(at..at + 6)?;
-            bytes.try_into().ok().map(Mac)
-        };
-        if let Some(sender) = mac(6)
-            && !sender.is_group()
-            && (self.ports.len() < ADDRESSES_MAX || self.ports.contains_key(&sender))
-        {
-            self.ports.insert(sender, from);
-        }
-        let to = mac(0).and_then(|receiver| self.ports.get(&receiver).copied());
-        match to {
-            None => self.counters.flooded += 1,
-            Some(to) if to == from => self.counters.filtered += 1,
-            Some(_) => self.counters.forwarded += 1,
-        }
-        to
     }
 }

@@ -1,13 +1,14 @@
 //! ARP, ICMP and ICMPv6: neighbours, echoes, and packets that did not arrive.
 
-use super::frames::{Link, Packet};
+use super::frames::Packet;
+use super::link::Link;
 use super::outgoing::{Control, ECHO_LEN_MAX, ECHOES_MAX, Echo};
 use super::{Failure, Notice, Stack};
 use crate::connection::State;
 use crate::limits::Answer;
 use crate::nic::Mac;
 use crate::seq::SeqNumber;
-use crate::table::FourTuple;
+use crate::wire::four_tuple::FourTuple;
 use crate::wire::icmp::{Message, Quoted, Reason};
 use crate::wire::ip::Protocol;
 use crate::wire::{Address, Malformed, arp};

@@ -1,24 +1,18 @@
 //! Where a frame belongs.
 
+use super::link::Link;
 use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
 use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared};
 use crate::limits::Answer;
-use crate::nic::{Frame, Mac, Nic};
-use crate::table::FourTuple;
+use crate::nic::{Frame, Nic};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{self, EtherType};
+use crate::wire::four_tuple::FourTuple;
 use crate::wire::ip::{self, Protocol};
 use crate::wire::tcp::{Flags, Header};
 use crate::wire::{Address, Malformed, udp};
-
-/// From where a frame came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
-    pub(super) mac: Mac,
-    pub(super) vlan: u16,
-}
 
 /// A packet within its frame.
 #[derive(Clone, Copy)]

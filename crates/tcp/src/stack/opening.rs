@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::frames::Link;
+use super::link::Link;
 use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Notice, Stack};
 use crate::connection::{
@@ -11,8 +11,9 @@ use crate::connection::{
 };
 use crate::nic::Nic;
 use crate::secrets;
-use crate::table::{FourTuple, Hash};
+use crate::table::Hash;
 use crate::wire::Address;
+use crate::wire::four_tuple::FourTuple;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// For how long after the last cookie was sent one may come back, in microseconds.

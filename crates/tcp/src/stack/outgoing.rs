@@ -1,12 +1,12 @@
 //! What leaves: answers without a connection first, then all connections with something due.
 
 use super::Stack;
-use super::frames::Link;
+use super::link::Link;
 use crate::connection::{ConnectionFlags, State, answer_to, seal};
 use crate::nic::{Layout, Nic, Offload};
 use crate::seq::SeqNumber;
-use crate::table::FourTuple;
 use crate::wire::ethernet::{self, EtherType};
+use crate::wire::four_tuple::FourTuple;
 use crate::wire::icmp::{self, Solicited};
 use crate::wire::ip::{self, Protocol};
 use crate::wire::tcp::{Flags, Header};

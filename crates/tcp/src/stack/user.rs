@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::frames::Link;
+use super::link::Link;
 use super::{ConnectError, ConnectionId, Failure, Stack};
 use crate::connection::{Connection, ConnectionFlags, State};
 use crate::nic::Nic;
-use crate::table::FourTuple;
 use crate::wire::Address;
+use crate::wire::four_tuple::FourTuple;
 
 /// What an attempt to receive came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::tcp::{Flags, HEADER_LEN, TIMESTAMPS_LEN, Timestamps};
 use super::{Address, u16_at, u32_at};
 use crate::nic::Mac;
 use crate::seq::SeqNumber;
-use crate::table::FourTuple;
+use crate::wire::four_tuple::FourTuple;
 
 /// Bytes of the Ethernet header, of the IP headers without options, and of a TCP header whose only
 /// option are timestamps.

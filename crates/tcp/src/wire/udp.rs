@@ -14,7 +14,7 @@ use super::ip::{self, Protocol, V4_HEADER_LEN, V6_HEADER_LEN};
 use super::predicted::Front;
 use super::{Malformed, put, u16_at};
 use crate::nic::{Layout, Mac, Offload};
-use crate::table::FourTuple;
+use crate::wire::four_tuple::FourTuple;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 8;

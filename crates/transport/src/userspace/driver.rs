@@ -114,21 +114,21 @@ pub struct Turns {
 pub(crate) type SharedHost = Rc<RefCell<StackDriver>>;
 
 impl StackDriver {
-    pub(crate) fn new(seat: StackSetup) -> SharedHost {
+    pub(crate) fn new(setup: StackSetup) -> SharedHost {
         let started = Moment::now();
-        let mut stack = Stack::new(seat.config, seat.card.features(), Instant::default());
+        let mut stack = Stack::new(setup.config, setup.card.features(), Instant::default());
         for table in stack.tables() {
             huge_pages::ask_for(table);
         }
-        for port in seat.ports {
+        for port in setup.ports {
             stack.listen(port);
         }
-        if let Some(port) = seat.datagram_port {
+        if let Some(port) = setup.datagram_port {
             stack.listen_for_datagrams(port);
         }
         Rc::new(RefCell::new(StackDriver {
             stack,
-            card: seat.card,
+            card: setup.card,
             started,
             busy_at: started,
             turn_at: started,
@@ -137,10 +137,10 @@ impl StackDriver {
             asleep_since: started,
             slept: Duration::ZERO,
             turns_without_sockets: 0,
-            polling: seat.polling,
-            exchange: seat.exchange,
+            polling: setup.polling,
+            exchange: setup.exchange,
             listener: None,
-            takes_datagrams: seat.datagram_port.is_some(),
+            takes_datagrams: setup.datagram_port.is_some(),
             datagrams: None,
             news: Vec::new(),
             is_in_turn: false,

@@ -31,6 +31,15 @@ pub(crate) const OF_TESTS: &[Package] = &[
     (&["pkg-config", "--exists", "libdpdk"], "libdpdk-dev"),
     (&["setpriv"], "util-linux"),
     (&["ab"], "apache2-utils"),
+    (&["qemu-aarch64", "--version"], "qemu-user"),
+    (
+        &["aarch64-linux-gnu-gcc", "--version"],
+        "gcc-aarch64-linux-gnu",
+    ),
+    (
+        &["test", "-e", "/usr/aarch64-linux-gnu/lib/libc.so"],
+        "libc6-dev-arm64-cross",
+    ),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),
 ];

@@ -6,8 +6,8 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::clients::{FLAGS, coua};
 use super::site::Site;
+use super::under_test::{FLAGS, coua};
 use super::{Context, Outcome};
 use crate::commands::program;
 

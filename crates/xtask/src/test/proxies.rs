@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::clients::{FLAGS, LIMIT, coua};
+use super::under_test::{FLAGS, LIMIT, coua};
 use super::{Context, Outcome};
 use crate::commands::{program, read, run_within, target};
 use crate::server::{Server, connect, free_port};

@@ -1,11 +1,9 @@
 //! The steps of a test run, in their order: the quickest to tell of a mistake come first.
 
-use std::path::Path;
-
 use anyhow::Result;
 
-use super::{Context, Outcome, Step, capabilities, clients, deep, lab, package, proxies};
-use crate::commands::{cargo, program, read, run, succeeds};
+use super::{Context, Outcome, Step, aarch64, capabilities, clients, deep, lab, package, proxies};
+use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
 
 /// All steps.
@@ -34,7 +32,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("loom", deep::loom),
     quick("address-sanitizer", deep::address_sanitizer),
     quick("fuzz", deep::fuzz),
-    quick("aarch64", aarch64),
+    quick("aarch64", aarch64::aarch64),
     long("stress", deep::stress),
     long("miri", deep::miri),
     long("thread-sanitizer", deep::thread_sanitizer),
@@ -92,26 +90,6 @@ fn dpdk(_: &Context) -> Result<Outcome> {
     run(cargo()
         .args(["test", "-p", "coua", "--features", "dpdk"])
         .args(["--test", "userspace", "--", "dpdk"]))?;
-    Ok(Outcome::Passed)
-}
-
-/// Compiles for the other architecture; nothing is run.
-fn aarch64(_: &Context) -> Result<Outcome> {
-    const TARGET: &str = "aarch64-unknown-linux-gnu";
-    let has_library = || {
-        let sysroot = read(program("rustc").args(["--print", "sysroot"]));
-        sysroot.is_ok_and(|sysroot| {
-            let library = Path::new(&sysroot).join("lib/rustlib").join(TARGET);
-            library.is_dir()
-        })
-    };
-    let gets_library = || succeeds(program("rustup").args(["target", "add", TARGET]));
-    if !has_library() && !gets_library() {
-        return Ok(Outcome::LeftOut(format!(
-            "no standard library: `rustup target add {TARGET}`"
-        )));
-    }
-    run(cargo().args(["check", "--workspace", "--target", TARGET]))?;
     Ok(Outcome::Passed)
 }
 

@@ -20,7 +20,7 @@ const UNFIT: &[(&str, &str)] = &[
 ];
 
 /// Beside ASCII: what drawings and formulas need. The rest is most often a slip of an editor.
-const SIGNS: &str = "\u{d7}\u{f7}\u{b5}\u{b7}\u{b1}\u{b2}\u{3bc}\u{2013}\u{2014}\u{2026}\u{2190}\u{2191}\u{2192}\u{2193}\u{2194}\u{2248}\u{2260}\u{2264}\u{2265}\u{2212}\u{21d2}";
+const LETTERS: &str = "\u{d7}\u{f7}\u{b5}\u{b7}\u{b1}\u{b2}\u{3bc}\u{2013}\u{2014}\u{2026}\u{2190}\u{2191}\u{2192}\u{2193}\u{2194}\u{2248}\u{2260}\u{2264}\u{2265}\u{2212}\u{21d2}";
 
 /// Checks every file.
 pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) {
@@ -52,7 +52,7 @@ fn strange_letters(file: &SourceFile, findings: &mut Findings) {
         let is_drawing = |c: char| ('\u{2500}'..='\u{25ff}').contains(&c);
         let strange = line
             .chars()
-            .find(|c| !c.is_ascii() && !SIGNS.contains(*c) && !is_drawing(*c));
+            .find(|c| !c.is_ascii() && !LETTERS.contains(*c) && !is_drawing(*c));
         if let Some(strange) = strange {
             findings.complain(format!(
                 "{}:{number}: the letter U+{:04X}",
@@ -81,6 +81,12 @@ fn layout(file: &SourceFile, findings: &mut Findings) {
         && folder == name
     {
         findings.complain(format!("{}: the folder's own name again", file.path));
+    }
+    if file.path.ends_with("/mod.rs") && !file.path.ends_with("/tests/support/mod.rs") {
+        findings.complain(format!(
+            "{}: a folder's module stands beside the folder, in a file of its name",
+            file.path
+        ));
     }
     let is_of_tests = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
     let code = file
@@ -121,6 +127,8 @@ fn each_rule_finds_its_case() {
         ("crates/a/src/b.rs", "//! b", 1),
         ("crates/a/src/b/b.rs", "//! b\n", 1),
         ("crates/a/src/b.rs", "mod c;\n", 1),
+        ("crates/a/src/b/mod.rs", "//! b\n", 1),
+        ("crates/a/tests/support/mod.rs", "//! b\n", 0),
         ("README.md", "text  \n", 0),
     ];
     for (path, text, complaints) in cases {

@@ -27,7 +27,7 @@ enum Seen {
 }
 
 /// What is seen of `bytes` at once: as the first of a connection, which are looked
-/// at, and as later ones, for which a glance may do.
+/// at, and as later ones, for which the fast path may do.
 fn seen(bytes: &[u8], limits: &Limits) -> Vec<Seen> {
     let whole = || usize::MAX / 2;
     let seen = seen_in_pieces(bytes, limits, whole);
@@ -121,7 +121,7 @@ fn answers_refusal(op: &Op, last: Option<&Seen>) -> bool {
     is_error && is_behind_body
 }
 
-/// What was seen at a glance is what the parser sees.
+/// What the fast path saw is what the parser sees.
 fn is_same_set(set: &PlainSet, step: &Step) {
     let Step::Op { consumed, op } = step else {
         panic!("{set:?}, not {step:?}");
@@ -197,9 +197,9 @@ fn moved_to_front(mut op: Op, input: &[u8]) -> Seen {
     Seen::Op(op, pieces)
 }
 
-/// Which spellings a glance knows; that it reads them as the parser does is checked wherever that runs.
+/// Which spellings the fast path knows; that it reads them as the parser does is checked wherever that runs.
 #[test]
-fn plain_sets_are_known_at_a_glance() {
+fn plain_sets_take_the_fast_path() {
     let (parser, limits) = (Parser::of(Dialect::Text), Limits::default());
     let is_plain = |text: &str| parser.next_set(text.as_bytes(), &limits).is_some();
     for plain in [

@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn a_glance_reads_what_a_look_reads(
+    fn the_fast_path_reads_what_the_parser_reads(
         request in prop_oneof![
             stored(),
             line(),
@@ -203,14 +203,14 @@ proptest! {
             prop_assert_eq!((get.key, get.cas), (taken.key, lookup.cas));
             prop_assert_eq!((taken.last, lookup.touch), (true, None));
         }
-        if let Some((consumed, meta)) = meta::glance_get(&request) {
+        if let Some((consumed, meta)) = meta::fast_get(&request) {
             prop_assert_eq!(consumed, line.len);
             let Parsed::Op(op) = command::parse(&line, &limits) else {
                 panic!("no mg: {request:?}");
             };
             prop_assert_eq!(op, Op::MetaGet(meta));
         }
-        if let Some((consumed, store)) = meta::glance_set(&request, &limits) {
+        if let Some((consumed, store)) = meta::fast_set(&request, &limits) {
             prop_assert_eq!(consumed, line.len);
             let Parsed::Store(looked) = command::parse(&line, &limits) else {
                 panic!("no ms: {request:?}");

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::dice::Dice;
-use crate::model::{Flushes, Laxity, Model, Window};
+use crate::model::{Flushes, Laxity, Model};
 use crate::request::{Answer, Asked, Found, KeyNumber, Request};
 use crate::values;
+use crate::window::Window;
 
 /// Keys that all clients share, beside the counter.
 const SHARED: usize = 4;

@@ -1,0 +1,69 @@
+//! The other architecture that is supported: everything is compiled for it, and what has code or
+//! layouts of its own there is run, in QEMU's emulation of a program.
+//!
+//! # Not here
+//! Faults in the order of memory accesses. QEMU keeps the order of the machine that it runs on, so on
+//! x86-64 it hides them: loom looks for those.
+
+use std::env::consts::ARCH;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::deep::minutes;
+use super::{Context, Outcome};
+use crate::commands::{cargo, program, read, run, run_within, succeeds};
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// What links for it, and what runs it with Debian's libraries for it.
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const RUNNER: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
+
+/// Crates that are tested.
+const CRATES: [&str; 4] = ["coua-cpu", "coua-protocol", "coua-store", "coua-tcp"];
+
+/// Tests that only do more of what shorter ones do, and would take minutes each.
+const TOO_LONG: [&str; 4] = [
+    "items_find_room_where_others_are_read",
+    "small_items_in_large_bursts_find_room",
+    "the_index_grows_a_thousandfold",
+    "what_is_put_off_for_too_long_is_sent_again",
+];
+
+/// A tenth or less of what is tried natively: cases of each property, simulated networks.
+const FEWER: [(&str, &str); 2] = [("PROPTEST_CASES", "16"), ("COUA_TCP_SEEDS", "1000")];
+
+/// Compiles the workspace and runs the tests.
+pub(crate) fn aarch64(_: &Context) -> Result<Outcome> {
+    if ARCH == "aarch64" {
+        let why = "the other steps run on it already";
+        return Ok(Outcome::LeftOut(why.to_owned()));
+    }
+    let gets_library = || succeeds(program("rustup").args(["target", "add", TARGET]));
+    if !has_library() && !gets_library() {
+        return Ok(Outcome::LeftOut(format!(
+            "no standard library: `rustup target add {TARGET}`"
+        )));
+    }
+    run(cargo().args(["check", "--workspace", "--target", TARGET]))?;
+    let mut command = cargo();
+    command
+        .args(["test", "--target", TARGET, "--lib", "--tests"])
+        .args(CRATES.iter().flat_map(|name| ["-p", name]))
+        .arg("--")
+        .args(TOO_LONG.iter().flat_map(|name| ["--skip", name]))
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", RUNNER)
+        .envs(FEWER);
+    run_within(minutes(15), &command)?;
+    Ok(Outcome::Passed)
+}
+
+fn has_library() -> bool {
+    let sysroot = read(program("rustc").args(["--print", "sysroot"]));
+    sysroot.is_ok_and(|sysroot| {
+        let library = Path::new(&sysroot).join("lib/rustlib").join(TARGET);
+        library.is_dir()
+    })
+}

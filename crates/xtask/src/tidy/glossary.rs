@@ -1,0 +1,277 @@
+//! One word for one thing: words that a term of the field stands for, and the glossary of the documents.
+//!
+//! What a name or a comment of `crates/*/src` may not say is [`BANNED`]; where it must, a row of
+//! [`EXCEPTIONS`] says why. What the glossary explains must be there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::rust_code::{Kind, tokens};
+use super::{Findings, SourceFile};
+use crate::commands::root;
+
+/// Files that may use a banned word for now: `path: word: reason`.
+const EXCEPTIONS: &str = "crates/xtask/word-exceptions.txt";
+
+/// Where a word is banned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// As a name of its own; it is good English elsewhere.
+    WholeName,
+    /// As a word of a name.
+    Names,
+    /// There and in comments.
+    Everywhere,
+}
+
+use Scope::{Everywhere, Names, WholeName};
+
+/// Words, where they are banned, and what the field calls what they stood for.
+const BANNED: &[(&str, Scope, &str)] = &[
+    ("astray", Everywhere, "slow path"),
+    ("beyond", WholeName, "out of order"),
+    ("briefly", Names, "fast path"),
+    ("bury", Everywhere, "unlink"),
+    ("calm", Everywhere, "predicted"),
+    ("desk", Everywhere, "worker's buffers"),
+    ("giant", Everywhere, "oversized"),
+    ("glance", Everywhere, "fast path, or predicted"),
+    ("hand", WholeName, "worker's handle to the store"),
+    ("intake", Everywhere, "receive"),
+    ("lane", Everywhere, "fast path"),
+    ("leftover", Everywhere, "unparsed input"),
+    ("long way", Everywhere, "slow path"),
+    ("ordinary", Names, "fast path"),
+    ("pen", WholeName, "writer"),
+    ("seat", Everywhere, "setup"),
+    ("sight", WholeName, "lookup hint"),
+    ("signs", WholeName, "flags"),
+    ("stir", Everywhere, "leave the fast path"),
+    ("unusual", Names, "general"),
+    (
+        "upstream",
+        Names,
+        "streaming set: upstream is an origin server elsewhere",
+    ),
+    ("usual", Names, "fast path"),
+];
+
+/// Complains of banned words without a row, of rows that excuse nothing, and of words of the glossary
+/// that no code uses.
+///
+/// # Errors
+/// When the exceptions cannot be read.
+pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
+    let exceptions = fs::read_to_string(root().join(EXCEPTIONS)).context(EXCEPTIONS)?;
+    let sources: Vec<&SourceFile> = files.iter().filter(|file| is_source(file)).collect();
+    banned(&sources, &exceptions, findings);
+    let pages = files.iter().filter(|file| file.path.ends_with(".md"));
+    let pages: Vec<&SourceFile> = pages
+        .filter(|page| glossary(&page.text).is_some())
+        .collect();
+    match pages.as_slice() {
+        [page] => unused(page, &sources, findings),
+        pages => findings.complain(format!("{} pages have a glossary, not one", pages.len())),
+    }
+    Ok(())
+}
+
+/// What is shipped; not what says which words are banned.
+fn is_source(file: &SourceFile) -> bool {
+    file.path.starts_with("crates/")
+        && file.path.contains("/src/")
+        && file.path.ends_with(".rs")
+        && file.path != "crates/xtask/src/tidy/glossary.rs"
+}
+
+fn banned(sources: &[&SourceFile], exceptions: &str, findings: &mut Findings) {
+    let mut rows = BTreeMap::new();
+    for line in exceptions.lines().filter(|line| !line.starts_with('#')) {
+        let parts: Vec<&str> = line.splitn(3, ": ").collect();
+        match parts.as_slice() {
+            [path, word, reason] if reason.len() > 10 => drop(rows.insert((*path, *word), false)),
+            _ => findings.complain(format!(
+                "{EXCEPTIONS}: `path: word: reason` expected: {line}"
+            )),
+        }
+    }
+    for file in sources {
+        for (word, instead, line) in uses(&file.text) {
+            match rows.get_mut(&(file.path.as_str(), word)) {
+                Some(is_needed) => *is_needed = true,
+                None => findings.complain(format!(
+                    "{}:{line}: `{word}`: the field's word is {instead}",
+                    file.path
+                )),
+            }
+        }
+    }
+    for ((path, word), _) in rows.iter().filter(|(_, is_needed)| !**is_needed) {
+        findings.complain(format!(
+            "{EXCEPTIONS}: {path} does not say `{word}`: take the row out"
+        ));
+    }
+}
+
+/// The banned words of a file, each with what to say instead and its line.
+fn uses(text: &str) -> Vec<(&'static str, &'static str, usize)> {
+    let mut uses = Vec::new();
+    for token in tokens(text) {
+        let (name, words) = match token.kind {
+            Kind::Name(name) => (name.to_lowercase(), words_of_name(name)),
+            Kind::Comment(text) => (String::new(), words_of_text(text)),
+            Kind::Sign(_) => continue,
+        };
+        let is_comment = name.is_empty();
+        let phrase = format!(" {} ", words.join(" "));
+        let banned = BANNED.iter().filter(|(word, scope, _)| match scope {
+            WholeName => name == *word,
+            Names => !is_comment && phrase.contains(&format!(" {word} ")),
+            Everywhere => phrase.contains(&format!(" {word} ")),
+        });
+        uses.extend(banned.map(|(word, _, instead)| (*word, *instead, token.line)));
+    }
+    uses
+}
+
+/// `WorkerStore`, `worker_store` and `WORKER_STORE` are both of two words.
+fn words_of_name(name: &str) -> Vec<String> {
+    let is_constant = !name.contains(|c: char| c.is_lowercase());
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        let begins = c == '_' || c.is_uppercase() && !is_constant;
+        if begins && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if c != '_'
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words
+}
+
+fn words_of_text(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '\'');
+    let words = words.filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+/// The rows of the table under `## Glossary`.
+fn glossary(page: &str) -> Option<impl Iterator<Item = &str>> {
+    let (_, behind) = page.split_once("\n## Glossary\n")?;
+    let rows = behind
+        .lines()
+        .take_while(|line| !line.starts_with("## "))
+        .filter_map(|line| line.strip_prefix("| "))
+        .filter_map(|line| line.split_once(" |"))
+        .map(|(word, _)| word.trim_matches(['`', '*', ' ']));
+    Some(rows.filter(|word| *word != "word" && !word.starts_with("---")))
+}
+
+/// Complains of words that stand in the glossary and nowhere in the code. A word of several, or with a
+/// hyphen, is one in the code, or several in a row.
+fn unused(page: &SourceFile, sources: &[&SourceFile], findings: &mut Findings) {
+    let mut used = BTreeSet::new();
+    for file in sources {
+        for token in tokens(&file.text) {
+            let words = match token.kind {
+                Kind::Name(name) => words_of_name(name),
+                Kind::Comment(text) => words_of_text(text),
+                Kind::Sign(_) => continue,
+            };
+            for len in 1..=3 {
+                used.extend(words.windows(len).map(<[String]>::concat));
+            }
+        }
+    }
+    for word in glossary(&page.text).into_iter().flatten() {
+        // `ack, acknowledgment` are two words for a reader who looks for either.
+        let is_used = word.split([',', '/']).any(|word| {
+            let word = words_of_text(word).concat();
+            used.contains(&word) || used.contains(&format!("{word}s"))
+        });
+        if !is_used {
+            findings.complain(format!(
+                "{}: no code uses `{word}` of the glossary",
+                page.path
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    fn complaints(text: &str, exceptions: &str) -> Vec<String> {
+        let mut findings = Findings::default();
+        let file = file("crates/a/src/b.rs", text);
+        banned(&[&file], exceptions, &mut findings);
+        findings.complaints
+    }
+
+    #[test]
+    fn banned_words_are_found_in_names_and_comments() {
+        for text in [
+            "fn fast_lane() {}",
+            "struct LaneOf;",
+            "const LANE: u8 = 1;",
+            "// in the lane",
+            "/// The Lane.",
+            "// go the long way round",
+            "let hand = 1;",
+            "fn is_usual() {}",
+        ] {
+            assert_eq!(complaints(text, "").len(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn english_and_other_words_are_none() {
+        for text in [
+            "let plane = 1; // planes",
+            "let s = \"lane\";",
+            "fn by_hand() {} // on the other hand",
+            "// as usual, beyond that",
+        ] {
+            assert_eq!(complaints(text, ""), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_excuse_a_file_and_are_needed() {
+        let row = "# about\ncrates/a/src/b.rs: lane: the processor's own word\n";
+        assert_eq!(complaints("// lane 0, lane 1", row), [""; 0]);
+        assert_eq!(
+            complaints("// lane 0", "crates/a/src/b.rs: lane: so\n").len(),
+            2
+        );
+        assert_eq!(complaints("", row).len(), 1);
+        assert_eq!(complaints("// glance", row).len(), 2);
+    }
+
+    #[test]
+    fn words_of_the_glossary_are_used() {
+        let page = "a\n\n## Glossary\n\n| word | meaning |\n|---|---|\n| sub-table | x |\n| turn, round | x |\n\
+                    | look-ahead | x |\n| `ghost` | x |\n| slot | x |\n\n## More\n\n| other | x |\n";
+        let code = "struct SubTable; fn turns() {} // looks at the look-ahead\nlet ghost_age = 1;";
+        let mut findings = Findings::default();
+        let (page, code) = (file("A.md", page), file("crates/a/src/b.rs", code));
+        unused(&page, &[&code], &mut findings);
+        assert_eq!(
+            findings.complaints,
+            ["A.md: no code uses `slot` of the glossary"]
+        );
+    }
+}
