@@ -15,6 +15,7 @@
 //! - A segment's sequence number is never used again, so a place in the log has a number of its own
 //!   for ever: an item's CAS follows from it.
 
+mod dead_bytes;
 pub(crate) mod item;
 pub(crate) mod layout;
 pub(crate) mod log;

@@ -1,5 +1,6 @@
 //! All segments together: appending to them, and what follows from a place in them.
 
+use super::dead_bytes::DeadBytes;
 use super::item::RawItem;
 use super::queues::Queues;
 use super::space::Space;
@@ -10,7 +11,7 @@ use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
@@ -38,9 +39,7 @@ pub(crate) struct Log {
     queues: Mutex<Queues>,
     retired: Mutex<VecDeque<(Epoch, PageId)>>,
     retired_count: AtomicUsize,
-    /// For each worker, bytes of each segment that it has made dead. Only the worker adds, so no
-    /// line is fought over; [`Log::dead_bytes`] sums. One row more is for whoever is no worker.
-    dead: Box<[Box<[AtomicU32]>]>,
+    dead: DeadBytes,
     /// Segments that somebody holds.
     held: AtomicUsize,
 }
@@ -85,9 +84,7 @@ impl Log {
             queues: Mutex::new(Queues::with_capacity(count)),
             retired: Mutex::new(VecDeque::with_capacity(count)),
             retired_count: AtomicUsize::new(0),
-            dead: (0..=workers)
-                .map(|_| (0..count).map(|_| AtomicU32::new(0)).collect())
-                .collect(),
+            dead: DeadBytes::new(workers, count),
             held: AtomicUsize::new(0),
             pages,
             entries,
@@ -251,11 +248,7 @@ impl Log {
     fn open_next(&self, open: &mut OpenSegment, purpose: Purpose) -> Option<()> {
         let next = self.pages.take(purpose)?;
         self.seal(open);
-        for dead in &self.dead {
-            // Nobody adds to it now: no slot points into a free segment, and the last burst that
-            // saw one that did is over.
-            dead[next as usize].store(0, Ordering::Relaxed);
-        }
+        self.dead.reset(next);
         // Acquire: who opens a segment that a flush does not kill sees the flush.
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.opened.fetch_add(1, Ordering::Relaxed);
@@ -284,31 +277,22 @@ impl Log {
     /// Notes that `len` bytes at `location` are of no use any more.
     #[inline]
     pub(crate) fn note_dead(&self, worker: usize, location: Location, len: usize) {
-        let cell = &self.dead[worker][self.segment_of(location) as usize];
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "segments are at most 2 MiB"
-        )]
-        cell.store(
-            cell.load(Ordering::Relaxed).wrapping_add(len as u32),
-            Ordering::Relaxed,
-        );
+        self.dead.note(worker, self.segment_of(location), len);
     }
 
     /// As [`Log::note_dead`], for a thread that need not be a worker.
     pub(crate) fn note_dead_from_outside(&self, location: Location, len: usize) {
-        let Some(row) = self.dead.last() else { return };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "segments are at most 2 MiB"
-        )]
-        row[self.segment_of(location) as usize].fetch_add(len as u32, Ordering::Relaxed);
+        self.dead.note_from_outside(self.segment_of(location), len);
     }
 
     /// Bytes of a segment that are known to be of no use.
     pub(crate) fn dead_bytes(&self, segment: PageId) -> usize {
-        let dead = |worker: &[AtomicU32]| worker[segment as usize].load(Ordering::Relaxed) as usize;
-        self.dead.iter().map(|worker| dead(worker)).sum()
+        self.dead.of(segment)
+    }
+
+    /// Whether all of a sealed segment is of no use, so that it can be retired.
+    pub(crate) fn is_all_dead(&self, segment: PageId) -> bool {
+        self.dead.are_all(segment, self.entry(segment).used())
     }
 
     /// Bytes of segments that items take which are not known to be dead.
