@@ -54,7 +54,8 @@ impl Burst<'_> {
         value_len: usize,
     ) -> Result<Upload, Refused> {
         let store = Arc::clone(&self.worker.store);
-        if key.bytes.len() > KEY_MAX || value_len > store.item_size_max - key.bytes.len() {
+        let fits = store.item_size_max.checked_sub(key.bytes.len());
+        if key.bytes.len() > KEY_MAX || fits.is_none_or(|most| value_len > most) {
             return Err(Refused::TooLarge);
         }
         let mut upload = Upload {
