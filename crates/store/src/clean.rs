@@ -30,7 +30,7 @@ mod pick;
 
 use crate::segment::{OpenSegment, Queue};
 use crate::time::UnixSeconds;
-use crate::worker_store::WorkerStore;
+use crate::worker_store::{Turn, WorkerStore};
 
 use job::{AHEAD, Job};
 
@@ -158,13 +158,9 @@ impl Slice {
 impl Cleaner {
     /// Does a slice of cleaning, `appended` bytes having been stored since the last one. True where
     /// the next slice should come soon.
-    pub(crate) fn clean(
-        &mut self,
-        local: WorkerStore<'_>,
-        appended: usize,
-        now: UnixSeconds,
-    ) -> bool {
-        let log = &local.shared.log;
+    pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, appended: usize, now: UnixSeconds) -> bool {
+        let log = &turn.shared().log;
+        let mut local = turn.begin();
         let pages = log.pages();
         let (free, low) = (pages.free_count(), pages.reserve());
         self.peak = appended.max(self.peak - self.peak.div_ceil(PEAK_TURNS));
@@ -208,7 +204,7 @@ impl Cleaner {
             }
             if self.job.is_none() {
                 // What was emptied is room to move more to, where no other worker is in a burst.
-                local.reclaim();
+                local = turn.reclaim();
                 if 2 * pages.free_count() > low {
                     slice.bytes = SLICE_BYTES;
                 }

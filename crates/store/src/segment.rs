@@ -22,7 +22,7 @@ pub(crate) mod log;
 pub(crate) mod queues;
 pub(crate) mod space;
 
-pub(crate) use log::{Log, OpenSegment};
+pub(crate) use log::{Hold, Log, OpenSegment};
 pub(crate) use queues::Queue;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -42,8 +42,8 @@ fn nothing_points_into(local: WorkerStore<'_>, segment: PageId) -> bool {
     let log = &local.shared.log;
     let mut offset = 0;
     while offset < log.entry(segment).used() {
-        let location = log.location_in(segment, offset);
-        let item = log.item(location);
+        let (location, item) =
+            log.item_in(local.guard(), segment, offset, log.entry(segment).used());
         let hash = local.shared.hasher.hash(item.key());
         if local
             .shared

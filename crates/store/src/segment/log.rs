@@ -2,11 +2,12 @@
 
 use super::dead_bytes::DeadBytes;
 use super::item::RawItem;
+use super::layout::HEADER_LEN;
 use super::queues::Queues;
 use super::space::Space;
 use super::{Queue, SegmentEntry, SegmentState};
-use crate::epoch::{Epoch, Epochs};
-use crate::index::slot::{GRANULE, Location, Slot};
+use crate::epoch::{Epoch, Epochs, Guard};
+use crate::index::slot::{GRANULE, Location};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
@@ -42,6 +43,21 @@ pub(crate) struct Log {
     dead: DeadBytes,
     /// Segments that somebody holds.
     held: AtomicUsize,
+}
+
+/// A place in a segment that is not cleaned and not used again until this is given back by
+/// [`Log::release`].
+#[derive(Debug)]
+#[must_use = "a hold that is not released keeps its segment for ever"]
+pub(crate) struct Hold {
+    location: Location,
+}
+
+impl Hold {
+    /// Where the item or piece is.
+    pub(crate) fn location(&self) -> Location {
+        self.location
+    }
 }
 
 /// A worker's place to append to.
@@ -130,21 +146,48 @@ impl Log {
         Location::of_offset(segment as usize * self.segment_len + offset)
     }
 
-    /// The item that a slot points to. The caller is inside the burst in which it loaded the slot,
-    /// holds the slot's bucket, or owns the segment.
+    /// The item or piece at `location`, to be looked at while the guard lasts. The location was loaded
+    /// under the same guard, from a slot or a head's table, or is that of an item that the caller
+    /// has written, or lies in a segment that the caller owns.
     #[inline]
     #[expect(unsafe_code, reason = "follows a slot into segment memory")]
-    pub(crate) fn item(&self, location: Location) -> RawItem<'_> {
+    pub(crate) fn item<'g>(&'g self, _: Guard<'g>, location: Location) -> RawItem<'g> {
         // SAFETY: slots and piece tables only ever hold locations of whole, published items, and a
         // segment is not used again before every burst that could have loaded one has ended
-        // (`retire` and `reclaim`). The callers keep to the rule above.
+        // (`retire` and `reclaim`): the worker announces the end of its own by the presence that the
+        // guard borrows.
         unsafe { RawItem::new(&self.mapping, location) }
     }
 
-    /// As [`Log::item`].
+    /// The item or piece `offset` bytes into a segment whose items end at `end`. The caller owns the
+    /// segment, or has seen it sealed under the same guard.
+    ///
+    /// # Panics
+    /// Where it does not lie before `end`: then its header is none.
+    pub(crate) fn item_in<'g>(
+        &'g self,
+        guard: Guard<'g>,
+        segment: PageId,
+        offset: usize,
+        end: usize,
+    ) -> (Location, RawItem<'g>) {
+        assert!(offset + HEADER_LEN <= end && end <= self.segment_len);
+        let location = self.location_in(segment, offset);
+        let item = self.item(guard, location);
+        assert!(
+            item.total_len() <= end - offset,
+            "an item that does not fit its segment"
+        );
+        (location, item)
+    }
+
+    /// The item or piece whose segment `hold` keeps from being used again.
     #[inline]
-    pub(crate) fn item_of(&self, slot: Slot) -> RawItem<'_> {
-        self.item(slot.location())
+    #[expect(unsafe_code, reason = "looks into a held segment")]
+    pub(crate) fn held_item<'h>(&'h self, hold: &'h Hold) -> RawItem<'h> {
+        // SAFETY: an item or piece was written there before the hold was made, and its segment is not
+        // used again before the hold is released, which takes it by value.
+        unsafe { RawItem::new(&self.mapping, hold.location) }
     }
 
     /// The CAS of an item at `location`, where the item does not carry one: its place in the log.
@@ -360,16 +403,18 @@ impl Log {
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
-    /// Keeps the segment of `location` as it is. See [`SegmentEntry::hold`].
-    pub(crate) fn hold(&self, location: Location) {
+    /// Keeps the item or piece at `location` readable after the burst; see [`Log::item`] for which
+    /// locations these are.
+    pub(crate) fn hold(&self, _: Guard<'_>, location: Location) -> Hold {
         if self.entry_of(location).hold() {
             self.held.fetch_add(1, Ordering::Relaxed);
         }
+        Hold { location }
     }
 
-    /// Undoes one [`Log::hold`].
-    pub(crate) fn release(&self, location: Location) {
-        if self.entry_of(location).release() {
+    /// Gives a [`Log::hold`] back.
+    pub(crate) fn release(&self, hold: Hold) {
+        if self.entry_of(hold.location).release() {
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -9,7 +9,7 @@ use loom::sync::Arc;
 
 fn remove(index: &Index, hash: KeyHash) {
     let place = index.find(hash, |found| found.location() == slot(hash).location());
-    place.unwrap().lock().unwrap().replace(Slot::EMPTY);
+    let _ = place.unwrap().lock().unwrap().replace(Slot::EMPTY);
 }
 
 /// How often a walk shows the key.
