@@ -55,7 +55,7 @@ pub(crate) struct Index {
     buckets: Slice<Bucket>,
     /// Held while the directory changes.
     restructure: Mutex<()>,
-    /// 1 while a split's words are being stored to the directory.
+    /// 1 while a split's words are being stored to the directory; see [`split`].
     publishing: AtomicU64,
 }
 

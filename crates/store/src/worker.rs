@@ -146,6 +146,9 @@ impl Own {
             let step = left.min(TABLE_BUCKETS);
             if store.index.migrate(migration, step) {
                 self.migrations.remove(0);
+            } else if migration.is_filled() {
+                // Another worker changes the directory at this moment.
+                return;
             }
             left -= step;
         }

@@ -185,7 +185,7 @@ impl Index {
             let buckets = self.lock_both(entry.table(), i, j);
             // The sub-table may have split between the look at the directory and the locks.
             if self.directory.entry(hash) == entry {
-                self.fill_both(entry, i, j);
+                self.fill_both(hash, entry, i, j);
                 return Locked {
                     index: self,
                     tag: hash.tag(),
@@ -212,10 +212,11 @@ impl Index {
 
     /// Fetches from the parent what belongs to two locked buckets.
     #[inline]
-    pub(super) fn fill_both(&self, entry: Entry, i: BucketNumber, j: BucketNumber) {
+    pub(super) fn fill_both(&self, hash: KeyHash, entry: Entry, i: BucketNumber, j: BucketNumber) {
         if entry.is_filling() {
-            self.fill(entry, i);
-            self.fill(entry, j);
+            let start = self.directory.start(hash, entry.depth());
+            self.fill(entry, start, i);
+            self.fill(entry, start, j);
         }
     }
 }

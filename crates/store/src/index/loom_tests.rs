@@ -107,6 +107,25 @@ fn a_lookup_never_misses_a_key_whose_table_splits() {
     });
 }
 
+/// A splitter loses its core while the directory changes: nobody waits for it.
+#[test]
+fn a_split_that_stands_still_holds_nobody_up() {
+    check(2, 1, || {
+        let index = index();
+        let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
+        let newer = [hash(1, false, false, 1), hash(2, false, true, 1)];
+        assert!(insert(&index, low) && insert(&index, high));
+        index.split_half_way(low, TableId(1));
+        assert!(newer.into_iter().all(|key| insert(&index, key)));
+        assert!(
+            [low, high]
+                .into_iter()
+                .chain(newer)
+                .all(|key| has(&index, key))
+        );
+    });
+}
+
 #[test]
 fn inserts_and_splits_do_not_lose_each_other() {
     check(2, 100, || {

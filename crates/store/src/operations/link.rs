@@ -190,15 +190,18 @@ impl Writer<'_> {
         if !store.index.can_split(hash) {
             return false;
         }
+        if self.migrations.len() == MIGRATIONS_MAX {
+            if !store.index.migrate(&mut self.migrations[0], TABLE_BUCKETS) {
+                // Another worker changes the directory at this moment.
+                return true;
+            }
+            self.migrations.remove(0);
+        }
         let Some(table) = store.take_table() else {
             return false;
         };
         match store.index.split(hash, table) {
             Some(migration) => {
-                if self.migrations.len() == MIGRATIONS_MAX {
-                    let mut oldest = self.migrations.remove(0);
-                    store.index.migrate(&mut oldest, TABLE_BUCKETS);
-                }
                 self.migrations.push(migration);
                 self.local.counters().splits.add(1);
             }
