@@ -32,7 +32,7 @@ mod pick;
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
-use crate::worker_store::WorkerStore;
+use crate::worker_store::{Turn, WorkerStore};
 
 use job::Job;
 use pace::{Limits, Pace, Room};
@@ -82,12 +82,8 @@ impl Cleaner {
 impl Cleaner {
     /// Cleans as much as is due after a turn in which `stored` bytes were stored. True where the next turn
     /// should come soon.
-    pub(crate) fn clean(
-        &mut self,
-        local: WorkerStore<'_>,
-        stored: usize,
-        now: UnixSeconds,
-    ) -> bool {
+    pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixSeconds) -> bool {
+        let mut local = turn.begin();
         self.pace.begin(stored, room(local));
         loop {
             if self.job.is_none() {
@@ -103,7 +99,7 @@ impl Cleaner {
             }
             if self.job.is_none() {
                 // What was emptied is room to move more to, where no other worker is in a burst.
-                local.reclaim();
+                local = turn.reclaim();
                 self.pace.note_segment(room(local));
             }
         }

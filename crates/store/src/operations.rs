@@ -102,18 +102,13 @@ impl Burst<'_> {
     /// Kills all that was stored so far, or, with a second to come, all that will have been stored
     /// by then. A later call takes the place of one that has not happened yet.
     pub fn flush_all(&mut self, at: Option<UnixSeconds>) {
-        let store = &self.worker.store;
+        let store = self.local.shared;
         match at {
             Some(second) if second > self.now => store.flush.at(second),
             _ => {
                 let latest = store.flush.now(&store.log);
-                self.worker.renew(latest);
+                self.own.renew(store, latest);
             }
         }
-    }
-
-    pub(crate) fn writer(&mut self) -> Writer<'_> {
-        let now = self.now;
-        self.worker.writer(now)
     }
 }

@@ -3,7 +3,6 @@
 use crate::clean::flush::FlushState;
 use crate::counters::{Counters, Totals};
 use crate::epoch::Epochs;
-use crate::index::slot::Slot;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
 use crate::memory::{HugePages, Mapping, Page, Pages, Purpose, Slice};
@@ -368,12 +367,6 @@ impl Store {
     /// Bytes of the index's sub-tables.
     pub(crate) fn index_bytes(&self) -> usize {
         self.tables.load(Ordering::Relaxed) * TABLE_BYTES
-    }
-
-    /// Whether `slot` is the item of `key`.
-    #[inline]
-    pub(crate) fn is_key(&self, slot: Slot, key: &[u8]) -> bool {
-        self.log.item_of(slot).key_is(key)
     }
 
     /// Seconds since the store was made, as access words have them.

@@ -81,10 +81,8 @@ impl<'p> Writer<'p> {
         let (new, body) = self.fill_header(key.hash, space, &draft);
         body.copy_from_slice(value);
         if !self.replace(place, new, |_| {}) {
-            local.note_dead(new.location(), log.item_of(new));
             return None;
         }
-        local.note_dead(old_at, old);
         Some(Stored::Stored {
             cas: match put.return_cas {
                 true => draft.cas.unwrap_or_else(|| log.cas_of(new.location())),
@@ -136,7 +134,7 @@ impl<'p> Writer<'p> {
             };
             match self.put_once(key, &draft, &plan, old, body) {
                 Ok(Some(new)) => {
-                    let item = self.local.shared.log.item_of(new);
+                    let item = self.local.item_of(new);
                     let cas = if put.return_cas {
                         self.local.cas_at(new.location(), item)
                     } else {
@@ -241,14 +239,8 @@ impl<'p> Writer<'p> {
         let Some((place, item)) = old else {
             return match self.link(key, new) {
                 Link::Done => Ok(Some(new)),
-                Link::Raced => {
-                    self.abandon(new);
-                    Ok(None)
-                }
-                Link::Refused(refused) => {
-                    self.abandon(new);
-                    Err(refused)
-                }
+                Link::Raced => Ok(None),
+                Link::Refused(refused) => Err(refused),
             };
         };
         let keeps_old = plan.join != Join::Replace || plan.over_newer;
@@ -267,11 +259,6 @@ impl<'p> Writer<'p> {
                 new_item.change_marks(item.access() & mark::WON, 0);
             }
         });
-        if !done {
-            self.abandon(new);
-            return Ok(None);
-        }
-        self.local.note_dead(place.slot.location(), item);
-        Ok(Some(new))
+        Ok(done.then_some(new))
     }
 }
