@@ -197,9 +197,9 @@ impl<'s> WorkerStore<'s> {
     /// Bytes of an item that no slot points to are dead.
     #[inline]
     pub(crate) fn note_dead(self, location: Location, item: RawItem<'_>) {
-        self.shared
-            .log
-            .note_dead(self.id, location, item.total_len());
+        let len = item.total_len();
+        self.counters().bytes_dead.add(len as u64);
+        self.shared.log.note_dead(self.id, location, len);
         if item.is_head() {
             self.note_pieces_dead(item);
         }
@@ -210,7 +210,9 @@ impl<'s> WorkerStore<'s> {
         let log = &self.shared.log;
         for chunk in item.chunks() {
             let location = Location::from_raw(chunk.load(Ordering::Relaxed));
-            log.note_dead(self.id, location, log.item(location).total_len());
+            let len = log.item(location).total_len();
+            self.counters().bytes_dead.add(len as u64);
+            log.note_dead(self.id, location, len);
         }
     }
 
