@@ -28,6 +28,7 @@ mod job;
 mod moves;
 mod pace;
 mod pick;
+pub(crate) mod survey;
 
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
@@ -36,6 +37,7 @@ use crate::worker_store::{Turn, WorkerStore};
 
 use job::Job;
 use pace::{Limits, Pace, Room};
+use survey::Survey;
 
 /// A worker's cleaning.
 pub(crate) struct Cleaner {
@@ -45,6 +47,7 @@ pub(crate) struct Cleaner {
     /// segments that are set aside for cleaning.
     pub(crate) open: [OpenSegment; 2],
     pace: Pace,
+    survey: Survey,
     /// Where it looks for empty segments next.
     look_at: u32,
     /// Where it looks for segments without a live item next.
@@ -71,6 +74,7 @@ impl Cleaner {
                 OpenSegment::new(Queue::Main),
             ],
             pace: Pace::new(limits),
+            survey: Survey::default(),
             look_at: 0,
             look_for_dead: 0,
             flush_pause: 0,

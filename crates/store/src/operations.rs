@@ -65,12 +65,13 @@ impl Burst<'_> {
         value: &[u8],
         counts_waits: bool,
     ) -> Stored {
-        if let Some(stored) = self.writer().set_over(key, ahead, put, value) {
-            return stored;
-        }
+        let written = match self.writer().set_over(key, ahead, put, value) {
+            Ok(stored) => return stored,
+            Err(written) => written,
+        };
         let mut writer = self.writer();
         writer.counts_waits = counts_waits;
-        writer.put(key, ahead, put, Body::Bytes(value))
+        writer.put(key, ahead, put, Body::Bytes(value), written)
     }
 
     /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had

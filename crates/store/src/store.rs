@@ -1,6 +1,7 @@
 //! The store as all workers share it, and how it is set up.
 
 use crate::clean::flush::FlushState;
+use crate::clean::survey::Reclaimable;
 use crate::counters::{Counters, Totals};
 use crate::epoch::Epochs;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
@@ -165,6 +166,7 @@ pub struct Store {
     /// When the store was made; access times count from here.
     pub(crate) made: UnixSeconds,
     pub(crate) flush: FlushState,
+    pub(crate) reclaimable: Reclaimable,
     /// Bytes that unfinished uploads hold, and the most that they may.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) upload_bytes_max: usize,
@@ -232,6 +234,7 @@ impl Store {
             item_size_max: config.item_size_max,
             made: now,
             flush: FlushState::default(),
+            reclaimable: Reclaimable::default(),
             upload_bytes: AtomicUsize::new(0),
             upload_bytes_max: plan.len / 8,
             held_max: (plan.pages / 8).max(1),

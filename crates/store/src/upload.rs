@@ -137,7 +137,7 @@ impl Burst<'_> {
         };
         let stored = self
             .writer()
-            .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload));
+            .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload), None);
         if stored == Stored::Refused(Refused::Wait) {
             Err(upload)
         } else {

@@ -263,8 +263,10 @@ impl<'s> WorkerStore<'s> {
     /// The item at `location` was written and is not published: its bytes, and its pieces', are dead.
     #[inline]
     pub(crate) fn abandon(self, location: Location) {
-        self.abandon_head(location);
         let item = self.item(location);
+        let len = item.total_len();
+        self.counters().bytes_dead.add(len as u64);
+        self.shared.log.note_dead(self.id, location, len);
         if item.is_head() {
             self.abandon_pieces(item.pieces());
         }
@@ -280,7 +282,12 @@ impl<'s> WorkerStore<'s> {
     /// Pieces that no head points to are dead.
     #[cold]
     pub(crate) fn abandon_pieces(self, pieces: impl Iterator<Item = Location>) {
-        pieces.for_each(|piece| self.abandon_head(piece));
+        for piece in pieces {
+            self.counters()
+                .bytes_dead
+                .add(self.item(piece).total_len() as u64);
+            self.abandon_head(piece);
+        }
     }
 
     /// Why the item at `location` is dead at `now`, if it is.

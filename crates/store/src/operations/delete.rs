@@ -99,7 +99,7 @@ impl Writer<'_> {
         };
         let len = draft.layout().total;
         let Some(mut space) = log.append(open, len, Purpose::Items) else {
-            return Err(self.refused());
+            return Err(self.refused(len));
         };
         *self.appended += len;
         item.copy_to(&mut space, &draft);

@@ -43,17 +43,27 @@ impl Writer<'_> {
         new: Slot,
         adjust: impl FnOnce(RawItem<'_>),
     ) -> bool {
-        let old = self.publish(place, new, adjust);
-        match old {
-            Some(old) => {
-                self.local.note_dead(old);
-                true
-            }
-            None => {
-                self.local.abandon(new.location());
-                false
-            }
+        let is_published = self.try_replace(place, new, adjust);
+        if !is_published {
+            self.local.abandon(new.location());
         }
+        is_published
+    }
+
+    /// As [`Writer::replace`], but `new` can still be published where this was in vain.
+    #[inline]
+    pub(crate) fn try_replace(
+        &self,
+        place: Place<'_>,
+        new: Slot,
+        adjust: impl FnOnce(RawItem<'_>),
+    ) -> bool {
+        let old = self.publish(place, new, adjust);
+        let is_published = old.is_some();
+        if let Some(old) = old {
+            self.local.note_dead(old);
+        }
+        is_published
     }
 
     /// As [`Writer::replace`], where the new item has the pieces of the old one, if there are any.
@@ -103,7 +113,8 @@ impl Writer<'_> {
         link
     }
 
-    fn try_link(&mut self, key: &Key<'_>, new: Slot) -> Link {
+    /// As [`Writer::link`], but `new` can still be published where this was in vain.
+    pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot) -> Link {
         let (local, store) = (self.local, self.local.shared);
         let mut tries = 0;
         loop {

@@ -167,7 +167,7 @@ impl<'p> Writer<'p> {
             return Err(Refused::TooLarge);
         }
         let Some(space) = log.append(open, total, Purpose::Items) else {
-            return Err(self.refused());
+            return Err(self.refused(total));
         };
         Ok(self.fill_header(hash, space, &draft))
     }
@@ -200,6 +200,7 @@ impl<'p> Writer<'p> {
         parts: &[Body<'_>],
         cas_above: u64,
     ) -> Result<Slot, Refused> {
+        self.expect_room(draft.value_len)?;
         let mut pieces = Pieces {
             locations: Vec::new(),
             left: draft.value_len,
@@ -211,6 +212,25 @@ impl<'p> Writer<'p> {
             self.local.abandon_pieces(pieces.locations.into_iter());
         }
         result
+    }
+
+    /// Refuses a value of `value_len` that cannot be written whole, where nothing is evicted: pieces that are given up
+    /// for lack of memory would be what is cleaned for the next attempt, over and over. With evictions the
+    /// cleaner learns from such pieces how much is wanted.
+    fn expect_room(&mut self, value_len: usize) -> Result<(), Refused> {
+        let store = self.local.shared;
+        if store.evict {
+            return Ok(());
+        }
+        // Less than an eighth of each segment stays empty behind its last piece; and a segment for the head.
+        let len = value_len + value_len / 6 + store.log.segment_len();
+        let pages = store.log.pages();
+        let free = pages.free_count().saturating_sub(pages.reserve());
+        if len <= free * store.log.segment_len() {
+            Ok(())
+        } else {
+            Err(self.refused(len))
+        }
     }
 
     fn fill_pieces(
@@ -273,7 +293,7 @@ impl<'p> Writer<'p> {
         .min(left);
         let total = piece_len(data_len);
         let Some(space) = log.append(open, total, Purpose::Items) else {
-            return Err(self.refused());
+            return Err(self.refused(left));
         };
         *self.appended += total;
         self.local.counters().bytes_appended.add(total as u64);
@@ -313,15 +333,21 @@ impl<'p> Writer<'p> {
         Ok(slot)
     }
 
-    pub(crate) fn refused(&self) -> Refused {
+    /// Why there is no memory for `len` more bytes: whether there will be some.
+    #[cold]
+    pub(crate) fn refused(&mut self, len: usize) -> Refused {
         if self.counts_waits {
             self.local.counters().waits.add(1);
         }
         if self.local.shared.evict {
-            Refused::Wait
-        } else {
-            Refused::OutOfMemory
+            return Refused::Wait;
         }
+        if !self.local.shared.will_have_room(len) {
+            return Refused::OutOfMemory;
+        }
+        // The cleaner makes as much room as if it had been stored.
+        *self.appended = len.max(*self.appended);
+        Refused::Wait
     }
 }
 
