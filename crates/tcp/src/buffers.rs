@@ -133,6 +133,17 @@ impl Buffers {
         self.pieces().saturating_sub(kept) * (Self::PIECE_LEN / 2)
     }
 
+    /// [`Buffers::room_to_send`] while nothing is stored.
+    pub(crate) fn room_to_send_max(&self) -> usize {
+        // A quarter is kept for receiving.
+        3 * self.receive_min * (Self::PIECE_LEN / 2)
+    }
+
+    /// Bytes of memory that a buffer takes, whatever is in it.
+    pub(crate) fn size_of(id: BufferId) -> usize {
+        LENS[id.class() as usize] + size_of::<Buffer>()
+    }
+
     /// Whether so many pieces can be stored beside those for which there is a reserve.
     pub(crate) fn has_pieces(&self, count: usize) -> bool {
         self.pieces() >= self.reserved + count

@@ -25,6 +25,7 @@ mod fast_path;
 mod frames;
 mod opening;
 mod outgoing;
+mod pressure;
 mod user;
 
 use std::collections::VecDeque;
@@ -50,6 +51,7 @@ pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
 
 use outgoing::{Control, Echo, Reply};
+use pressure::Pressure;
 
 /// Names a connection. It is never that of another one that later takes the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,12 +94,6 @@ const NOTICES_MAX: usize = 256;
 /// Timers that have fired and are looked at together.
 const EXPIRED_TOGETHER: usize = 16;
 
-/// Connections that a turn looks at for those that hold memory up.
-const SHED_LOOKS: usize = 64;
-
-/// For how long a connection may take nothing while memory is short, in microseconds.
-const STALL_US: u64 = 5_000_000;
-
 /// All connections of a worker.
 pub struct Stack {
     shared: Shared,
@@ -123,8 +119,7 @@ pub struct Stack {
     ask_again_at: Instant,
     /// Those that could not take what the user gave, since memory was short.
     waiting_for_memory: Vec<u32>,
-    /// Where looking for connections that hold memory up goes on.
-    shed_at: usize,
+    pressure: Pressure,
     /// Those with news for the user.
     ready: VecDeque<u32>,
     /// Those with bytes in frames of this burst.
@@ -159,7 +154,7 @@ impl Stack {
             waiting_for_mac: Vec::new(),
             ask_again_at: now,
             waiting_for_memory: Vec::new(),
-            shed_at: 0,
+            pressure: Pressure::new(capacity),
             ready: VecDeque::with_capacity(capacity),
             fresh: Vec::with_capacity(crate::nic::BURST_LEN),
             datagrams: VecDeque::with_capacity(crate::nic::BURST_LEN),
@@ -219,7 +214,7 @@ impl Stack {
         self.shared.now = self.shared.now.max(now);
         self.shared.share_room();
         self.expire();
-        self.shed_if_short();
+        self.relieve();
         self.wake_waiting();
         let count = nic.receive();
         self.take_burst(nic, count);
@@ -264,26 +259,6 @@ impl Stack {
             while let Some(index) = self.waiting_for_memory.pop() {
                 self.list_ready(index);
             }
-        }
-    }
-
-    /// Ends some of those that hold memory up, where there is none left: whoever asks and does not take
-    /// the answers must not keep others from being answered.
-    fn shed_if_short(&mut self) {
-        if self.shared.buffers.room_to_send() > 0 {
-            return;
-        }
-        for _ in 0..SHED_LOOKS.min(self.connections.len()) {
-            self.shed_at = (self.shed_at + 1) % self.connections.len();
-            let connection = &mut self.connections[self.shed_at];
-            if connection.stalled_for(self.shared.now) < STALL_US {
-                continue;
-            }
-            connection.abort(&mut self.shared, Failure::Aborted);
-            self.shared.counters.shed += 1;
-            let index = u32::try_from(self.shed_at).expect("a place");
-            self.list_to_emit(index);
-            self.after_change(index);
         }
     }
 
