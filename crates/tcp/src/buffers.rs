@@ -116,6 +116,14 @@ impl Buffers {
         self.in_use
     }
 
+    /// Bytes of memory of the buffers in use.
+    pub(crate) fn memory_in_use(&self) -> usize {
+        self.tiny.memory_in_use()
+            + self.small.memory_in_use()
+            + self.large.memory_in_use()
+            + self.jumbo.memory_in_use()
+    }
+
     /// With less there is not one chunk for each size.
     pub(crate) const BUDGET_MIN: usize = 8 * CHUNK_LEN;
 

@@ -117,8 +117,9 @@ pub struct Stack {
     /// Those that wait for a neighbour's MAC address.
     waiting_for_mac: Vec<u32>,
     ask_again_at: Instant,
-    /// Those that could not take what the user gave, since memory was short.
-    waiting_for_memory: Vec<u32>,
+    /// Those that could not take what the user gave, since memory was short, the first before the
+    /// others.
+    waiting_for_memory: VecDeque<u32>,
     pressure: Pressure,
     /// Those with news for the user.
     ready: VecDeque<u32>,
@@ -153,7 +154,7 @@ impl Stack {
             to_emit: Vec::with_capacity(capacity),
             waiting_for_mac: Vec::new(),
             ask_again_at: now,
-            waiting_for_memory: Vec::new(),
+            waiting_for_memory: VecDeque::with_capacity(capacity),
             pressure: Pressure::new(capacity),
             ready: VecDeque::with_capacity(capacity),
             fresh: Vec::with_capacity(crate::nic::BURST_LEN),
@@ -255,10 +256,17 @@ impl Stack {
             self.ask_again_at = self.shared.now.after(1_000_000);
             self.retry_mac();
         }
-        if !self.waiting_for_memory.is_empty() && self.shared.buffers.room() > 0 {
-            while let Some(index) = self.waiting_for_memory.pop() {
-                self.list_ready(index);
-            }
+        // As many as there is memory for, or most would find none again.
+        let pieces = self
+            .shared
+            .buffers
+            .room_to_send()
+            .div_ceil(Buffers::PIECE_LEN);
+        for _ in 0..pieces.min(self.waiting_for_memory.len()) {
+            let index = self.waiting_for_memory.pop_front().expect("as many");
+            let flags = &mut self.connections[index as usize].flags;
+            flags.clear(ConnectionFlags::WAITS_FOR_MEMORY);
+            self.list_ready(index);
         }
     }
 
@@ -284,6 +292,11 @@ impl Stack {
     /// Buffers in use, for what waits to be acknowledged or read.
     pub fn buffers_in_use(&self) -> usize {
         self.shared.buffers.in_use()
+    }
+
+    /// Bytes of memory of these buffers.
+    pub fn memory_in_use(&self) -> usize {
+        self.shared.buffers.memory_in_use()
     }
 
     /// Something that other workers' stacks must know too.
@@ -422,6 +435,9 @@ impl Stack {
             Some(index) => {
                 let place = &mut self.connections[index as usize];
                 connection.generation = place.generation;
+                if place.flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
+                    connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+                }
                 *place = connection;
                 index
             }
@@ -443,6 +459,15 @@ impl Stack {
         }
     }
 
+    /// Lists a connection among those that wait for memory, once.
+    fn wait_for_memory(&mut self, index: u32) {
+        let flags = &mut self.connections[index as usize].flags;
+        if !flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
+            flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+            self.waiting_for_memory.push_back(index);
+        }
+    }
+
     /// Forgets a connection; its place is free.
     fn remove(&mut self, index: u32) {
         self.unlink(index);
@@ -452,7 +477,12 @@ impl Stack {
         connection.release(&mut self.shared);
         connection.generation = connection.generation.wrapping_add(1);
         connection.state = State::Closed;
+        // The place stays in the list of those that wait for memory, where it is in it.
+        let waits = connection.flags.has(ConnectionFlags::WAITS_FOR_MEMORY);
         connection.flags = ConnectionFlags::default();
+        if waits {
+            connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+        }
         connection.flags.set(ConnectionFlags::ORPHAN);
         connection.flags.set(ConnectionFlags::VACANT);
         self.free.push(index);

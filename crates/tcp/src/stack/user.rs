@@ -206,7 +206,7 @@ impl Stack {
         if taken < bytes.len() {
             connection.flags.set(ConnectionFlags::WANTS_ROOM);
             if connection.send_room(&self.shared) > 0 {
-                self.waiting_for_memory.push(id.index);
+                self.wait_for_memory(id.index);
             }
         }
         if taken > 0 {
