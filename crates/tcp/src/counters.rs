@@ -88,6 +88,8 @@ counters! {
     tail_probes,
     /// Times that a loss was found by acknowledgments.
     recoveries,
+    /// Buffers looked at to find what has arrived beyond gaps, what is lost, and what goes again.
+    queue_steps,
     /// Zero-window probes.
     window_probes,
     /// Keep-alive probes.
