@@ -4,7 +4,7 @@ use super::link::Link;
 use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
-use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared};
+use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared, State};
 use crate::limits::Answer;
 use crate::nic::{Frame, Nic};
 use crate::wire::checksum::Sum;
@@ -34,6 +34,7 @@ pub(super) struct Before {
     has_fresh: bool,
     unread: u32,
     has_ended: bool,
+    state: State,
     /// Room to send; none where nobody waits for it.
     room: Option<u32>,
 }
@@ -47,6 +48,7 @@ impl Before {
             has_fresh: connection.has_fresh(),
             unread: connection.receive.unread,
             has_ended: connection.flags.has(ConnectionFlags::PEER_ENDED),
+            state: connection.state,
             room: wants_room.then(|| connection.send_room(shared)),
         }
     }
@@ -268,6 +270,13 @@ impl Stack {
         }
         self.after_change(index);
         self.list_to_emit(index);
+        let connection = &self.connections[index as usize];
+        if connection.state == State::TimeWait
+            && before.state != State::TimeWait
+            && connection.flags.has(ConnectionFlags::ORPHAN)
+        {
+            self.note_orphan(index);
+        }
     }
 
     /// Takes a datagram in that a predicted shows and that is taken. False where it is something else;
