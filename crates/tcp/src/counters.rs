@@ -92,4 +92,6 @@ counters! {
     icmp_received,
     /// Paths that turned out to take shorter packets only.
     mtu_lowered,
+    /// Paths on which a longer packet was tried again, and arrived (RFC 4821).
+    mtu_raised,
 }

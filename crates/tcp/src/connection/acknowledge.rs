@@ -346,7 +346,16 @@ impl Connection {
             self.mark_first_lost(shared);
             self.flags.set(ConnectionFlags::MUST_SEND);
         }
-        if self.recovery.lost > lost_before {
+        self.take_losses(shared, lost_before);
+    }
+
+    /// Sees to what was found lost, beyond so many bytes that were known to be: the window shrinks
+    /// (RFC 5681), unless it is nothing but a longer packet that was tried (RFC 4821, section 7.6.2).
+    pub(super) fn take_losses(&mut self, shared: &mut Shared, lost_before: u32) {
+        let is_probe_alone = self.settle_mtu_probe(shared);
+        if is_probe_alone && lost_before == 0 {
+            self.flags.set(ConnectionFlags::MUST_SEND);
+        } else if self.recovery.lost > lost_before {
             self.enter_recovery(shared);
         }
     }

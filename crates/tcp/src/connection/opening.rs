@@ -4,6 +4,7 @@ use super::block::{
     ConnectionFlags, NO_FRESH, OutOfOrder, Path, Phase, Receiving, Recovery, Sending, Timers,
     Waiting,
 };
+use super::path_mtu::MtuSearch;
 use super::template::Template;
 use super::{Connection, Shared, State, default_mss};
 use crate::buffers::{BufferId, Marks};
@@ -105,6 +106,7 @@ impl Connection {
             ts_offset: shared.secrets.timestamp_offset(&tuple),
             template: Template::NONE,
             out_of_order: OutOfOrder::NOTHING,
+            mtu_search: MtuSearch::NONE,
         }
     }
 

@@ -173,10 +173,8 @@ impl Stack {
                     told => Some(told),
                 };
                 if let Some(mtu) = mtu.map(|mtu| mtu.max(least))
-                    && mtu < current
+                    && connection.narrow(&mut self.shared, mtu, seq)
                 {
-                    self.shared.counters.mtu_lowered += 1;
-                    connection.narrow(&mut self.shared, mtu);
                     self.list_to_emit(index);
                 }
             }
