@@ -26,6 +26,7 @@ pub mod config;
 mod congestion;
 mod connection;
 pub mod counters;
+mod listener;
 mod neighbours;
 pub mod nic;
 mod rtt;

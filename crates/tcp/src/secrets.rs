@@ -85,6 +85,13 @@ impl Secrets {
         self.of_tuple(0, b"port", &tuple).finish()
     }
 
+    /// A number below `bound`, which is not 0, that nobody can tell before `now`.
+    pub(crate) fn draw(&self, what: &[u8], now: Instant, bound: u64) -> u64 {
+        let mut hasher = self.hasher(1, what);
+        hasher.write_u64(now.micros());
+        hasher.finish() % bound
+    }
+
     /// The cookie for a SYN with the number `irs`.
     pub(crate) fn cookie(
         &self,

@@ -35,6 +35,7 @@ use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::connection::{Challenges, Connection, ConnectionFlags, Shared, Skeletons, State};
 use crate::counters::Counters;
+use crate::listener::Listener;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
 use crate::secrets::Secrets;
@@ -44,6 +45,7 @@ use crate::wheel::Wheel;
 use crate::wire::{Address, icmp};
 
 pub use crate::connection::{Failure, State as ConnectionState};
+pub use crate::neighbours::Overrides;
 pub use crate::table::FourTuple;
 pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
@@ -77,7 +79,7 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A neighbour has told its MAC address.
-    Neighbour(Address, Mac),
+    Neighbour(Address, Mac, Overrides),
     /// A router or host has told of a packet that did not arrive.
     Unreachable(icmp::Reason, icmp::Quoted),
     /// An answer to the opening of this connection has come to where nobody had asked. The one who
@@ -105,6 +107,7 @@ pub struct Stack {
     table: Table,
     wheel: Wheel,
     neighbours: Neighbours,
+    listener: Listener,
     /// Ports at which connections are taken.
     listens_at: Vec<u16>,
     /// Ports at which datagrams are taken.
@@ -148,6 +151,7 @@ impl Stack {
             table: Table::new(capacity, secrets.table_key()),
             wheel: Wheel::new(now, capacity),
             neighbours: Neighbours::new(),
+            listener: Listener::new(&config.addresses, config.multicast_reports, now),
             listens_at: Vec::new(),
             datagrams_at: Vec::new(),
             accepted: VecDeque::with_capacity(capacity),
@@ -232,6 +236,7 @@ impl Stack {
         self.shared.fresh.clear();
         self.shared.buffers.end_reserve();
         self.datagrams.clear();
+        self.report_groups();
         self.emit_replies(nic);
         nic.release();
         self.emit_connections(nic);
@@ -247,7 +252,8 @@ impl Stack {
         }
         let asks = (!self.waiting_for_mac.is_empty()).then_some(self.ask_again_at);
         let retries = (!self.waiting_for_memory.is_empty()).then(|| self.shared.now.after(1000));
-        [self.wheel.deadline(), asks, retries]
+        let reports = Some(self.listener.report_at).filter(|at| *at != Instant::NEVER);
+        [self.wheel.deadline(), asks, retries, reports]
             .into_iter()
             .flatten()
             .min()
@@ -318,8 +324,8 @@ impl Stack {
     /// Takes in what another worker's stack has learnt.
     pub fn take_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Neighbour(address, mac) => {
-                self.note_neighbour(address, mac);
+            Notice::Neighbour(address, mac, overrides) => {
+                self.note_neighbour(address, mac, overrides);
             }
             Notice::Unreachable(reason, quoted) => {
                 self.take_unreachable(reason, &quoted);

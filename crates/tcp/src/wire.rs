@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod ethernet;
 pub mod icmp;
 pub mod ip;
+pub mod mld;
 pub(crate) mod predicted;
 pub mod tcp;
 pub mod udp;

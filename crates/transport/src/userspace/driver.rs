@@ -16,7 +16,9 @@ use std::time::{Duration, Instant as Moment};
 use coua_tcp::config::Config;
 use coua_tcp::counters::Counters;
 use coua_tcp::nic::{Mac, Nic};
-use coua_tcp::stack::{ConnectError, ConnectionId, ConnectionState, Failure, Notice, Stack};
+use coua_tcp::stack::{
+    ConnectError, ConnectionId, ConnectionState, Failure, Notice, Overrides, Stack,
+};
 use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
@@ -175,7 +177,7 @@ impl StackDriver {
 
     /// Takes in the MAC address of a neighbour that is asked for.
     pub(crate) fn introduce(&mut self, neighbour: IpAddr, mac: Mac) {
-        let notice = Notice::Neighbour(neighbour.into(), mac);
+        let notice = Notice::Neighbour(neighbour.into(), mac, Overrides(true));
         self.stack.take_notice(notice);
     }
 
