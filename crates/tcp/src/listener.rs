@@ -24,6 +24,9 @@ const UNASKED_INTERVAL: u64 = 1_000_000;
 /// of queries, and the time that an answer may take (RFC 3810, section 9.12).
 const V1_FOR: u64 = 260_000_000;
 
+/// Tells the delays that are drawn from others' numbers: no address is like it.
+const DELAYS: u128 = u128::MAX / 3;
+
 /// The groups, and when the next report is due.
 pub(crate) struct Listener {
     groups: Vec<Address>,
@@ -80,7 +83,7 @@ impl Listener {
             self.v1_until = now.after(V1_FOR);
         }
         let bound = u64::from(query.delay_ms) * 1000 + 1;
-        let at = now.after(secrets.draw(b"listener", now, bound));
+        let at = now.after(secrets.drawn(now.micros(), DELAYS) % bound);
         self.report_at = self.report_at.min(at);
     }
 
@@ -93,7 +96,7 @@ impl Listener {
         self.unasked_left = self.unasked_left.saturating_sub(1);
         self.report_at = match self.unasked_left {
             0 => Instant::NEVER,
-            _ => now.after(secrets.draw(b"listener", now, UNASKED_INTERVAL)),
+            _ => now.after(secrets.drawn(now.micros(), DELAYS) % UNASKED_INTERVAL),
         };
         Some(match (now < self.v1_until, is_unasked) {
             (true, _) => None,

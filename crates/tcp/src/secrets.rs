@@ -85,11 +85,12 @@ impl Secrets {
         self.of_tuple(0, b"port", &tuple).finish()
     }
 
-    /// A number below `bound`, which is not 0, that nobody can tell before `now`.
-    pub(crate) fn draw(&self, what: &[u8], now: Instant, bound: u64) -> u64 {
-        let mut hasher = self.hasher(1, what);
-        hasher.write_u64(now.micros());
-        hasher.finish() % bound
+    /// A number for each second and each of what is told apart in it.
+    pub(crate) fn drawn(&self, second: u64, what: u128) -> u64 {
+        let mut hasher = self.hasher(0, b"drawn");
+        hasher.write_u64(second);
+        hasher.write_u128(what);
+        hasher.finish()
     }
 
     /// The cookie for a SYN with the number `irs`.
