@@ -329,7 +329,8 @@ impl Attack for Orphans {
     }
 }
 
-/// Segments in the honest client's name whose numbers are guessed: 20,000 a second.
+/// Segments in the honest client's name whose numbers are guessed, from beyond a router: 20,000 a
+/// second.
 pub(crate) struct Blind {
     dice: Dice,
 }
@@ -341,13 +342,16 @@ impl Blind {
 }
 
 impl Attack for Blind {
-    fn act(&mut self, forger: &mut Forger, _: u64) {
+    fn act(&mut self, forger: &mut Forger, now_us: u64) {
+        forger.is_router = true;
+        // Few: each that begins something is answered, and the honest client resets that.
+        let syns = (now_us / 1000).is_multiple_of(20);
         for round in 0..20 {
             let port = 49_152 + u16::try_from(self.dice.next() % 16_384).expect("short");
             let (seq, ack) = (self.dice.next(), self.dice.next());
             let (flags, payload): (Flags, &[u8]) = match round % 4 {
                 0 => (Flags::RST, b""),
-                1 => (Flags::SYN, b""),
+                1 if syns => (Flags::SYN, b""),
                 2 => (Flags::RST.and(Flags::ACK), b""),
                 _ => (Flags::ACK, b"quit\n"),
             };

@@ -10,7 +10,7 @@ use coua_tcp::wire::ip::{self, Protocol};
 use coua_tcp::wire::tcp::{Flags, Header};
 
 use crate::service::PORT;
-use crate::world::{SERVER_MAC, address};
+use crate::world::{CLIENT_MAC, SERVER_MAC, address};
 
 /// A segment that has come from the attacked host.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Heard {
 pub(crate) struct Forger {
     pub(crate) card: End,
     mac: Mac,
+    /// It is the router through which all comes: what is for the honest client, or of its, is passed on.
+    pub(crate) is_router: bool,
     /// Segments that it has sent, and that have come.
     pub(crate) sent: u64,
     pub(crate) heard: u64,
@@ -36,6 +38,7 @@ impl Forger {
         Forger {
             card,
             mac,
+            is_router: false,
             sent: 0,
             heard: 0,
         }
@@ -100,6 +103,19 @@ impl Forger {
             return None;
         }
         let (packet, header_len) = ip::Header::read_v4(&bytes[at..], false).ok()?;
+        if self.is_router {
+            let onward = [(address(1), SERVER_MAC), (address(2), CLIENT_MAC)];
+            let to = onward.iter().find(|(to, _)| *to == packet.destination);
+            let link = ethernet::Header {
+                destination: to?.1,
+                source: self.mac,
+                ..link
+            };
+            self.frame(bytes.len(), |frame| {
+                frame.copy_from_slice(bytes);
+                link.write(frame);
+            });
+        }
         let segment = &bytes[at + header_len..][..packet.payload_len];
         let (header, header_len) = Header::read(segment).ok()?;
         Some(Heard {

@@ -79,7 +79,6 @@ fn withstands(what: &str, config: Config, seconds: u64, attack: &mut dyn Attack)
 
 /// Out-of-order memory is bounded for each connection, whatever the order.
 #[test]
-#[ignore = "the stack does not withstand it"]
 fn pieces_in_descending_order() {
     let mut attack = DescendingPieces::new();
     let outcome = withstands("descending pieces", little(), 10, &mut attack);
@@ -147,7 +146,6 @@ fn orphans_with_closed_windows() {
 
 /// Who does not see the numbers changes nothing.
 #[test]
-#[ignore = "the stack does not withstand it"]
 fn blind_injection() {
     withstands("blind segments", little(), 10, &mut Blind::new());
 }
@@ -155,7 +153,6 @@ fn blind_injection() {
 /// Two that disagree about numbers do not go on about it: one answer in half a second for each
 /// connection.
 #[test]
-#[ignore = "the stack does not withstand it"]
 fn loops_of_acknowledgments() {
     let seconds = 10;
     let outcome = withstands("loops", little(), seconds, &mut AckLoop::new());

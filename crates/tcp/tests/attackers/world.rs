@@ -16,6 +16,9 @@ use crate::service::Service;
 /// The attacked host's card.
 pub(crate) const SERVER_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
+/// The honest client's.
+pub(crate) const CLIENT_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
 /// Microseconds between two acts of an attacker.
 const TICK_US: u64 = 1000;
 
