@@ -82,6 +82,9 @@ counters! {
     challenges_sent,
     /// Retransmission timeouts (RFC 6298).
     timeouts,
+    /// Of these, those that turned out to have been too early: what they waited for had arrived, and
+    /// the congestion window was restored (RFC 3522, RFC 4015).
+    timeouts_undone,
     /// Tail loss probes (RFC 8985, section 7).
     tail_probes,
     /// Times that a loss was found by acknowledgments.

@@ -245,6 +245,9 @@ impl Connection {
                 buffer.marks.clear(Marks::LOST);
                 buffer.sent_at = shared.now;
             });
+            if self.recovery.phase == Phase::Recovery {
+                self.congestion.sent(buffer.seq_len());
+            }
             let (end, next) = (buffer.end(), buffer.next);
             self.send.nxt = self.send.nxt.max(end);
             if self.send.unsent == id {

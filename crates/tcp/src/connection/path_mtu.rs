@@ -33,9 +33,8 @@ pub(crate) struct MtuSearch {
     too_long: u16,
     /// Bytes of the packet that is on its way as a probe; 0 where none is.
     probe: u16,
-    /// The first number of the probe's segment, and the one behind its last.
+    /// The first number of the probe's segment.
     first: SeqNumber,
-    end: SeqNumber,
 }
 
 impl MtuSearch {
@@ -45,7 +44,6 @@ impl MtuSearch {
         too_long: u16::MAX,
         probe: 0,
         first: SeqNumber(0),
-        end: SeqNumber(0),
     };
 
     /// Whether a probe is on its way.
@@ -73,7 +71,7 @@ impl Connection {
         let search = &self.mtu_search;
         let is_about_probe = search.is_probing()
             && search.first <= seq
-            && seq < search.end
+            && seq < self.probe_end()
             && mtu < search.probe
             && mtu >= self.path.mtu;
         if is_about_probe {
@@ -144,7 +142,7 @@ impl Connection {
             return Ok(());
         }
         self.mtu_search.probe = mtu;
-        (self.mtu_search.first, self.mtu_search.end) = (seq, seq + u32::from(mss));
+        self.mtu_search.first = seq;
         let usual = std::mem::replace(&mut self.send.mss, mss);
         let sent = self.send_from(shared, nic, first, u32::from(mss));
         self.send.mss = usual;
@@ -152,6 +150,11 @@ impl Connection {
             self.mtu_search.probe = 0;
         }
         sent.map(drop)
+    }
+
+    /// The number behind the last of the probe's segment.
+    fn probe_end(&self) -> SeqNumber {
+        self.mtu_search.first + u32::from(self.mss_within(self.mtu_search.probe))
     }
 
     /// The length of packet to try next, and the payload of a segment in it; none where nothing
@@ -194,7 +197,8 @@ impl Connection {
         if !self.mtu_search.is_probing() {
             return false;
         }
-        if self.send.una >= self.mtu_search.end {
+        let end = self.probe_end();
+        if self.send.una >= end {
             shared.counters.mtu_raised += 1;
             self.path.mtu = self.mtu_search.probe;
             self.settle_mss();
@@ -204,7 +208,7 @@ impl Connection {
         }
         let mut lost_of_it = 0;
         let mut id = self.send.head;
-        while !id.is_none() && shared.buffers[id].seq < self.mtu_search.end {
+        while !id.is_none() && shared.buffers[id].seq < end {
             let buffer = &shared.buffers[id];
             if buffer.end() > self.mtu_search.first && buffer.marks.has(Marks::LOST) {
                 lost_of_it += buffer.seq_len();
@@ -220,9 +224,9 @@ impl Connection {
 
     /// The probe is lost: all of it goes again, in segments of the usual length.
     pub(super) fn lose_mtu_probe(&mut self, shared: &mut Shared) {
-        let search = self.mtu_search;
+        let (search, end) = (self.mtu_search, self.probe_end());
         let mut id = self.send.head;
-        while !id.is_none() && shared.buffers[id].seq < search.end {
+        while !id.is_none() && shared.buffers[id].seq < end {
             let buffer = shared.buffers[id];
             if buffer.end() > search.first && buffer.is_in_flight() {
                 self.mark_lost(shared, id);

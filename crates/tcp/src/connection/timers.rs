@@ -42,7 +42,10 @@ impl Connection {
                 Waiting::Tail => self.probe_tail(shared),
                 Waiting::Reordered => {
                     self.detect_by_time(shared);
-                    self.take_losses(shared, 0);
+                    self.take_losses(shared, 0, 0);
+                    if self.recovery.phase == Phase::Recovery {
+                        self.reduce_window(0, false);
+                    }
                     if self.timers.waiting == Waiting::None {
                         self.set_send_timer(shared);
                     }
@@ -110,6 +113,9 @@ impl Connection {
             return;
         }
         let is_first = self.recovery.phase != Phase::Loss;
+        if self.recovery.phase == Phase::Open {
+            self.congestion.keep_for_undo(self.clock(shared.now));
+        }
         self.recovery.phase = Phase::Loss;
         self.recovery.until = self.send.nxt;
         self.recovery.probe = None;
