@@ -25,6 +25,7 @@ mod block;
 mod checks;
 mod emit;
 mod fast_path;
+mod holdings;
 mod opening;
 mod out_of_order;
 mod path_mtu;
@@ -204,19 +205,6 @@ impl Connection {
                 shared.config.send_len_max.min(share).saturating_sub(queued)
             }
             _ => 0,
-        }
-    }
-
-    /// For how long it has had something to send and the peer has not taken it, in microseconds.
-    pub(crate) fn stalled_for(&self, now: Instant) -> u64 {
-        if self.timers.waiting == Waiting::None || !self.is_open() {
-            return 0;
-        }
-        // Nothing goes any more into a window that is closed, and nothing is answered.
-        let unsent_for = now.micros_since(self.send.last_at);
-        match self.flags.has(ConnectionFlags::PREDICTED) {
-            true => unsent_for,
-            false => unsent_for.max(now.micros_since(self.recovery.stuck_since)),
         }
     }
 

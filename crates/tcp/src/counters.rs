@@ -68,14 +68,16 @@ counters! {
     cookies_sent,
     /// Connections that began with a cookie that came back.
     cookies_accepted,
-    /// SYNs that were dropped since there was no room.
+    /// Openings that were refused since there was no room.
     refused_full,
     /// Connections that the peer reset.
     reset_by_peer,
     /// Connections given up for want of any answer.
     timed_out,
-    /// Connections given up as memory was short, whose peers did not take what they had asked for.
+    /// Connections given up as memory was short, whose peers took what they had asked for too slowly.
     shed,
+    /// Connections without a user that were forgotten early, as new ones needed their place.
+    evicted,
     /// Resets sent.
     resets_sent,
     /// Challenges sent (RFC 5961).

@@ -25,6 +25,7 @@ mod fast_path;
 mod frames;
 mod opening;
 mod outgoing;
+mod pressure;
 mod user;
 
 use std::collections::VecDeque;
@@ -52,6 +53,7 @@ pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
 
 use outgoing::{Control, Echo, Reply};
+use pressure::Pressure;
 
 /// Names a connection. It is never that of another one that later takes the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,12 +96,6 @@ const NOTICES_MAX: usize = 256;
 /// Timers that have fired and are looked at together.
 const EXPIRED_TOGETHER: usize = 16;
 
-/// Connections that a turn looks at for those that hold memory up.
-const SHED_LOOKS: usize = 64;
-
-/// For how long a connection may take nothing while memory is short, in microseconds.
-const STALL_US: u64 = 5_000_000;
-
 /// All connections of a worker.
 pub struct Stack {
     shared: Shared,
@@ -124,10 +120,10 @@ pub struct Stack {
     /// Those that wait for a neighbour's MAC address.
     waiting_for_mac: Vec<u32>,
     ask_again_at: Instant,
-    /// Those that could not take what the user gave, since memory was short.
-    waiting_for_memory: Vec<u32>,
-    /// Where looking for connections that hold memory up goes on.
-    shed_at: usize,
+    /// Those that could not take what the user gave, since memory was short, the first before the
+    /// others.
+    waiting_for_memory: VecDeque<u32>,
+    pressure: Pressure,
     /// Those with news for the user.
     ready: VecDeque<u32>,
     /// Those with bytes in frames of this burst.
@@ -162,8 +158,8 @@ impl Stack {
             to_emit: Vec::with_capacity(capacity),
             waiting_for_mac: Vec::new(),
             ask_again_at: now,
-            waiting_for_memory: Vec::new(),
-            shed_at: 0,
+            waiting_for_memory: VecDeque::with_capacity(capacity),
+            pressure: Pressure::new(capacity),
             ready: VecDeque::with_capacity(capacity),
             fresh: Vec::with_capacity(crate::nic::BURST_LEN),
             datagrams: VecDeque::with_capacity(crate::nic::BURST_LEN),
@@ -223,7 +219,7 @@ impl Stack {
         self.shared.now = self.shared.now.max(now);
         self.shared.share_room();
         self.expire();
-        self.shed_if_short();
+        self.relieve();
         self.wake_waiting();
         let count = nic.receive();
         self.take_burst(nic, count);
@@ -266,30 +262,17 @@ impl Stack {
             self.ask_again_at = self.shared.now.after(1_000_000);
             self.retry_mac();
         }
-        if !self.waiting_for_memory.is_empty() && self.shared.buffers.room() > 0 {
-            while let Some(index) = self.waiting_for_memory.pop() {
-                self.list_ready(index);
-            }
-        }
-    }
-
-    /// Ends some of those that hold memory up, where there is none left: whoever asks and does not take
-    /// the answers must not keep others from being answered.
-    fn shed_if_short(&mut self) {
-        if self.shared.buffers.room_to_send() > 0 {
-            return;
-        }
-        for _ in 0..SHED_LOOKS.min(self.connections.len()) {
-            self.shed_at = (self.shed_at + 1) % self.connections.len();
-            let connection = &mut self.connections[self.shed_at];
-            if connection.stalled_for(self.shared.now) < STALL_US {
-                continue;
-            }
-            connection.abort(&mut self.shared, Failure::Aborted);
-            self.shared.counters.shed += 1;
-            let index = u32::try_from(self.shed_at).expect("a place");
-            self.list_to_emit(index);
-            self.after_change(index);
+        // As many as there is memory for, or most would find none again.
+        let pieces = self
+            .shared
+            .buffers
+            .room_to_send()
+            .div_ceil(Buffers::PIECE_LEN);
+        for _ in 0..pieces.min(self.waiting_for_memory.len()) {
+            let index = self.waiting_for_memory.pop_front().expect("as many");
+            let flags = &mut self.connections[index as usize].flags;
+            flags.clear(ConnectionFlags::WAITS_FOR_MEMORY);
+            self.list_ready(index);
         }
     }
 
@@ -315,6 +298,11 @@ impl Stack {
     /// Buffers in use, for what waits to be acknowledged or read.
     pub fn buffers_in_use(&self) -> usize {
         self.shared.buffers.in_use()
+    }
+
+    /// Bytes of memory of these buffers.
+    pub fn memory_in_use(&self) -> usize {
+        self.shared.buffers.memory_in_use()
     }
 
     /// Something that other workers' stacks must know too.
@@ -453,6 +441,9 @@ impl Stack {
             Some(index) => {
                 let place = &mut self.connections[index as usize];
                 connection.generation = place.generation;
+                if place.flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
+                    connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+                }
                 *place = connection;
                 index
             }
@@ -474,6 +465,15 @@ impl Stack {
         }
     }
 
+    /// Lists a connection among those that wait for memory, once.
+    fn wait_for_memory(&mut self, index: u32) {
+        let flags = &mut self.connections[index as usize].flags;
+        if !flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
+            flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+            self.waiting_for_memory.push_back(index);
+        }
+    }
+
     /// Forgets a connection; its place is free.
     fn remove(&mut self, index: u32) {
         self.unlink(index);
@@ -483,7 +483,12 @@ impl Stack {
         connection.release(&mut self.shared);
         connection.generation = connection.generation.wrapping_add(1);
         connection.state = State::Closed;
+        // The place stays in the list of those that wait for memory, where it is in it.
+        let waits = connection.flags.has(ConnectionFlags::WAITS_FOR_MEMORY);
         connection.flags = ConnectionFlags::default();
+        if waits {
+            connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+        }
         connection.flags.set(ConnectionFlags::ORPHAN);
         connection.flags.set(ConnectionFlags::VACANT);
         self.free.push(index);

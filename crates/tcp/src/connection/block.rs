@@ -24,6 +24,9 @@ impl ConnectionFlags {
     pub(crate) const ACK_NOW: ConnectionFlags = ConnectionFlags::moving(2);
     /// An acknowledgment may wait for a moment.
     pub(crate) const ACK_LATER: ConnectionFlags = ConnectionFlags::moving(3);
+    /// The stack lists its place among those that wait for memory, also where another connection had
+    /// the place then.
+    pub(crate) const WAITS_FOR_MEMORY: ConnectionFlags = ConnectionFlags::moving(4);
 
     /// The peer's FIN has come, and all before it.
     pub(crate) const PEER_ENDED: ConnectionFlags = ConnectionFlags::lasting(0);

@@ -16,6 +16,9 @@ const ANSWER_BACKOFFS_MAX: u8 = 5;
 const PROBES_MAX: u8 = 9;
 const PROBE_INTERVAL: u64 = 75_000_000;
 
+/// Probes of a closed window that a connection without a user sends (as Linux has it).
+const ORPHAN_PROBES_MAX: u8 = 8;
+
 impl Connection {
     /// The first moment at which something is to happen.
     #[inline]
@@ -185,7 +188,9 @@ impl Connection {
     fn probe_window(&mut self, shared: &mut Shared) {
         let silent_for = shared.now.micros_since(self.receive.last_at);
         let limit = micros(shared.config.user_timeout);
-        if silent_for >= limit && self.rtt.backoffs() > 2 {
+        let is_silent = silent_for >= limit && self.rtt.backoffs() > 2;
+        let is_nobodys = self.flags.has(ConnectionFlags::ORPHAN);
+        if is_silent || is_nobodys && self.rtt.backoffs() >= ORPHAN_PROBES_MAX {
             shared.counters.timed_out += 1;
             self.abort(shared, Failure::TimedOut);
             return;
@@ -206,11 +211,26 @@ impl Connection {
         self.timers.send_at = shared.now.after(self.rtt.timeout(shared.rto_min_us));
     }
 
+    /// The user is done: what is on its way, and what the peer has to say to that, gets some time and
+    /// no more, whatever the peer answers.
+    pub(crate) fn set_orphans_end(&mut self, shared: &Shared) {
+        self.timers.state_at = match self.state {
+            State::FinWait2 => shared.now + shared.config.time_wait,
+            State::FinWait1 | State::Closing | State::LastAck => {
+                shared.now + shared.config.user_timeout
+            }
+            _ => return,
+        };
+    }
+
     fn state_timeout(&mut self, shared: &mut Shared) {
+        let is_nobodys = self.flags.has(ConnectionFlags::ORPHAN);
         match self.state {
             State::TimeWait => self.state = State::Closed,
-            State::FinWait2 if self.flags.has(ConnectionFlags::ORPHAN) => {
-                self.state = State::Closed;
+            State::FinWait2 if is_nobodys => self.state = State::Closed,
+            State::FinWait1 | State::Closing | State::LastAck if is_nobodys => {
+                shared.counters.timed_out += 1;
+                self.abort(shared, Failure::TimedOut);
             }
             State::SynSent => {
                 shared.counters.timed_out += 1;

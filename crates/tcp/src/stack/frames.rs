@@ -3,7 +3,7 @@
 use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
-use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared};
+use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared, State};
 use crate::limits::Answer;
 use crate::nic::{Frame, Mac, Nic};
 use crate::table::FourTuple;
@@ -40,6 +40,7 @@ pub(super) struct Before {
     has_fresh: bool,
     unread: u32,
     has_ended: bool,
+    state: State,
     /// Room to send; none where nobody waits for it.
     room: Option<u32>,
 }
@@ -53,6 +54,7 @@ impl Before {
             has_fresh: connection.has_fresh(),
             unread: connection.receive.unread,
             has_ended: connection.flags.has(ConnectionFlags::PEER_ENDED),
+            state: connection.state,
             room: wants_room.then(|| connection.send_room(shared)),
         }
     }
@@ -284,6 +286,13 @@ impl Stack {
         }
         self.after_change(index);
         self.list_to_emit(index);
+        let connection = &self.connections[index as usize];
+        if connection.state == State::TimeWait
+            && before.state != State::TimeWait
+            && connection.flags.has(ConnectionFlags::ORPHAN)
+        {
+            self.note_orphan(index);
+        }
     }
 
     /// Takes a datagram in that a predicted shows and that is taken. False where it is something else;
