@@ -29,6 +29,7 @@ mod fast_path;
 mod holdings;
 mod opening;
 mod out_of_order;
+mod path_mtu;
 mod receive;
 mod scoreboard;
 mod segment;
@@ -52,6 +53,7 @@ pub(crate) use block::{ConnectionFlags, Path};
 use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
 pub(crate) use opening::{Offer, first_window, own_shift};
 use out_of_order::OutOfOrder;
+use path_mtu::MtuSearch;
 pub(crate) use segment::seal;
 pub(crate) use shared::Shared;
 pub(crate) use template::Skeletons;
@@ -121,6 +123,7 @@ pub(crate) struct Connection {
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
     pub(crate) out_of_order: OutOfOrder,
+    mtu_search: MtuSearch,
     pub(crate) hash: Hash,
 }
 
@@ -157,13 +160,17 @@ impl Connection {
     /// Computes them anew, as something has changed on which they depend: what the peer takes and the
     /// path lets pass, less the timestamps (RFC 6691).
     fn settle_mss(&mut self) {
-        let path = self.path.mtu - headers_len(self.tuple.remote.is_v4());
-        let options = if self.flags.has(ConnectionFlags::TIMESTAMPS) {
-            12
-        } else {
-            0
+        self.send.mss = self.mss_within(self.path.mtu);
+    }
+
+    /// The payload of a full segment in packets of so many bytes.
+    fn mss_within(&self, mtu: u16) -> u16 {
+        let path = mtu - headers_len(self.tuple.remote.is_v4());
+        let options = match self.flags.has(ConnectionFlags::TIMESTAMPS) {
+            true => 12,
+            false => 0,
         };
-        self.send.mss = self.send.peer_mss.min(path) - options;
+        self.send.peer_mss.min(path) - options
     }
 
     /// Lines of the cache that the usual exchange needs.
@@ -312,15 +319,6 @@ impl Connection {
         self.out_of_order.prune(&mut shared.buffers);
         self.timers.send_at = Instant::NEVER;
         self.timers.waiting = Waiting::None;
-    }
-
-    /// Packets of more than `mtu` bytes do not arrive: what is on its way goes again.
-    pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16) {
-        self.leave_fast_path();
-        self.path.mtu = mtu;
-        self.settle_mss();
-        self.mark_all_lost(shared);
-        self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     /// Gives all memory back.

@@ -84,6 +84,9 @@ counters! {
     challenges_sent,
     /// Retransmission timeouts (RFC 6298).
     timeouts,
+    /// Of these, those that turned out to have been too early: what they waited for had arrived, and
+    /// the congestion window was restored (RFC 3522, RFC 4015).
+    timeouts_undone,
     /// Tail loss probes (RFC 8985, section 7).
     tail_probes,
     /// Times that a loss was found by acknowledgments.
@@ -98,4 +101,6 @@ counters! {
     icmp_received,
     /// Paths that turned out to take shorter packets only.
     mtu_lowered,
+    /// Paths on which a longer packet was tried again, and arrived (RFC 4821).
+    mtu_raised,
 }

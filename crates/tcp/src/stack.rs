@@ -38,6 +38,7 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionFlags, Shared, Skeletons, State};
 use crate::counters::Counters;
 use crate::limits::Limits;
+use crate::listener::Listener;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
 use crate::secrets::Secrets;
@@ -47,6 +48,7 @@ use crate::wheel::Wheel;
 use crate::wire::{Address, icmp};
 
 pub use crate::connection::{Failure, State as ConnectionState};
+pub use crate::neighbours::Overrides;
 pub use crate::wire::four_tuple::FourTuple;
 pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
@@ -81,7 +83,7 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A neighbour has told its MAC address.
-    Neighbour(Address, Mac),
+    Neighbour(Address, Mac, Overrides),
     /// A router or host has told of a packet that did not arrive.
     Unreachable(icmp::Reason, icmp::Quoted),
     /// An answer to the opening of this connection has come to where nobody had asked. The one who
@@ -103,6 +105,7 @@ pub struct Stack {
     table: Table,
     wheel: Wheel,
     neighbours: Neighbours,
+    listener: Listener,
     /// Ports at which connections are taken.
     listens_at: Vec<u16>,
     /// Ports at which datagrams are taken.
@@ -146,6 +149,7 @@ impl Stack {
             table: Table::new(capacity, secrets.table_key()),
             wheel: Wheel::new(now, capacity),
             neighbours: Neighbours::new(),
+            listener: Listener::new(&config.addresses, config.multicast_reports, now),
             listens_at: Vec::new(),
             datagrams_at: Vec::new(),
             accepted: VecDeque::with_capacity(capacity),
@@ -230,6 +234,7 @@ impl Stack {
         self.shared.fresh.clear();
         self.shared.buffers.end_reserve();
         self.datagrams.clear();
+        self.report_groups();
         self.emit_replies(nic);
         nic.release();
         self.emit_connections(nic);
@@ -245,7 +250,8 @@ impl Stack {
         }
         let asks = (!self.waiting_for_mac.is_empty()).then_some(self.ask_again_at);
         let retries = (!self.waiting_for_memory.is_empty()).then(|| self.shared.now.after(1000));
-        [self.wheel.deadline(), asks, retries]
+        let reports = Some(self.listener.report_at).filter(|at| *at != Instant::NEVER);
+        [self.wheel.deadline(), asks, retries, reports]
             .into_iter()
             .flatten()
             .min()
@@ -308,8 +314,8 @@ impl Stack {
     /// Takes in what another worker's stack has learnt.
     pub fn take_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Neighbour(address, mac) => {
-                self.note_neighbour(address, mac);
+            Notice::Neighbour(address, mac, overrides) => {
+                self.note_neighbour(address, mac, overrides);
             }
             Notice::Unreachable(reason, quoted) => {
                 self.take_unreachable(reason, &quoted);

@@ -204,8 +204,9 @@ pub(crate) struct Recovery {
     pub(super) reorder_quarters: u8,
     /// Recoveries for which that stays so.
     pub(super) reorder_persists: u8,
-    /// DSACKs count once a round trip, until this is acknowledged.
-    pub(super) dsack_round: Option<SeqNumber>,
+    /// DSACKs count once a round trip: there was one, and until this is acknowledged none counts.
+    pub(super) has_dsack: bool,
+    pub(super) dsack_round: SeqNumber,
     /// A tail loss probe is under way: what stood behind it, and whether it was sent before.
     pub(super) probe: Option<(SeqNumber, bool)>,
     /// Acknowledgments in a row that say nothing new, without SACK (RFC 5681).

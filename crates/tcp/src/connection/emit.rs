@@ -29,13 +29,16 @@ impl Connection {
                 break;
             };
             next = id;
-            if !self.send_from(shared, nic, id)? {
+            if !self.send_from(shared, nic, id, u32::from(self.mss()))? {
                 return Ok(());
             }
             shared.counters.segments_retransmitted += 1;
         }
+        if self.path.mtu < shared.features.mtu {
+            self.try_longer_packet(shared, nic)?;
+        }
         while let Some(id) = self.next_unsent(shared) {
-            if !self.send_from(shared, nic, id)? {
+            if !self.send_from(shared, nic, id, self.longest(shared))? {
                 return Ok(());
             }
         }
@@ -136,13 +139,14 @@ impl Connection {
         self.send.cut(&mut shared.buffers, id, room).then_some(id)
     }
 
-    /// Sends a segment with the buffer `first` and those behind it that fit in. False where there is
-    /// no memory to cut one that is too long.
-    fn send_from(
+    /// Sends a frame with the buffer `first` and those behind it that fit into `longest` bytes. False
+    /// where there is no memory to cut one that is too long.
+    pub(super) fn send_from(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
         first: BufferId,
+        longest: u32,
     ) -> Result<bool, NoSlot> {
         let mss = u32::from(self.mss());
         let limit = self.send.una + self.send.window;
@@ -155,10 +159,6 @@ impl Connection {
         }
         let front = buffers[first];
         let is_new = !front.marks.has(Marks::SENT);
-        let longest = match is_new {
-            true => self.longest(shared),
-            false => mss,
-        };
         let buffers = &mut shared.buffers;
         let (mut len, mut flags, mut last) = (0, Flags::ACK, first);
         let mut id = first;
@@ -227,6 +227,9 @@ impl Connection {
                 buffer.marks.clear(Marks::LOST);
                 buffer.sent_at = shared.now;
             });
+            if self.recovery.phase == Phase::Recovery {
+                self.congestion.sent(buffer.seq_len());
+            }
             let (end, next) = (buffer.end(), buffer.next);
             self.send.nxt = self.send.nxt.max(end);
             if self.send.unsent == id {

@@ -284,7 +284,9 @@ impl Connection {
     ) -> bool {
         let (send, recovery) = (&self.send, &self.recovery);
         let id = send.head;
-        let is_calm = recovery.phase == Phase::Open && recovery.probe.is_none();
+        let is_calm = recovery.phase == Phase::Open
+            && recovery.probe.is_none()
+            && !self.mtu_search.is_probing();
         if ack != send.nxt || id.is_none() || id != send.tail || !send.unsent.is_none() || !is_calm
         {
             return false;

@@ -4,6 +4,7 @@ use super::arrives::{ANSWER_EVERY_MS, millis};
 use super::block::{
     ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers, Waiting,
 };
+use super::path_mtu::MtuSearch;
 use super::template::Template;
 use super::{Connection, MSS_MIN, OutOfOrder, Shared, State, default_mss};
 use crate::buffers::{BufferId, Marks};
@@ -90,7 +91,8 @@ impl Connection {
                 reorders: false,
                 reorder_quarters: 1,
                 reorder_persists: 0,
-                dsack_round: None,
+                has_dsack: false,
+                dsack_round: iss,
                 probe: None,
                 duplicates: 0,
                 sacked_from: iss,
@@ -110,6 +112,7 @@ impl Connection {
             ts_offset: shared.secrets.timestamp_offset(&tuple),
             template: Template::NONE,
             out_of_order: OutOfOrder::NOTHING,
+            mtu_search: MtuSearch::NONE,
         }
     }
 

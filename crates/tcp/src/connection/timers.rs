@@ -45,8 +45,9 @@ impl Connection {
                 Waiting::Tail => self.probe_tail(shared),
                 Waiting::Reordered => {
                     self.detect_by_time(shared);
-                    if self.recovery.lost > 0 {
-                        self.enter_recovery(shared);
+                    self.take_losses(shared, 0, 0);
+                    if self.recovery.phase == Phase::Recovery {
+                        self.reduce_window(0, false);
                     }
                     if self.timers.waiting == Waiting::None {
                         self.set_send_timer(shared);
@@ -115,10 +116,16 @@ impl Connection {
             return;
         }
         let is_first = self.recovery.phase != Phase::Loss;
+        if self.recovery.phase == Phase::Open {
+            self.congestion.keep_for_undo(self.clock(shared.now));
+        }
         self.recovery.phase = Phase::Loss;
         self.recovery.until = self.send.nxt;
         self.recovery.probe = None;
         self.recovery.duplicates = 0;
+        if self.mtu_search.is_probing() {
+            self.lose_mtu_probe(shared);
+        }
         // The peer may have thrown away what it said it had (RFC 2018, section 8).
         self.mark_all_lost(shared);
         self.rtt.back_off();
@@ -150,33 +157,16 @@ impl Connection {
         true
     }
 
-    /// The two lengths of packets that nearly all paths let pass are tried, as no answer comes to
-    /// longer ones.
-    fn suspect_mtu(&mut self, shared: &mut Shared) {
-        let is_v4 = self.tuple.remote.is_v4();
-        let steps: [u16; 2] = if is_v4 { [1400, 576] } else { [1400, 1280] };
-        let longest = self
-            .send
-            .nxt
-            .since(self.send.una)
-            .min(u32::from(self.mss()));
-        let len = u16::try_from(longest).unwrap_or(u16::MAX);
-        let headers = super::headers_len(is_v4) + 12;
-        let is_step = |step: &u16| *step < self.path.mtu && len.saturating_add(headers) > *step;
-        if let Some(mtu) = steps.into_iter().find(is_step) {
-            shared.counters.mtu_lowered += 1;
-            self.path.mtu = mtu;
-            self.settle_mss();
-        }
-    }
-
     /// RFC 8985, section 7.3: something new is sent, or the last once more.
     fn probe_tail(&mut self, shared: &mut Shared) {
         shared.counters.tail_probes += 1;
         let send = &self.send;
         let has_new =
             !send.unsent.is_none() && shared.buffers[send.unsent].end() <= send.una + send.window;
-        if !has_new {
+        if !has_new && self.mtu_search.is_probing() {
+            // A longer packet than usual stands for nothing when it is lost at the end.
+            self.lose_mtu_probe(shared);
+        } else if !has_new {
             let mut last = send.head;
             while !last.is_none() {
                 let next = shared.buffers[last].next;

@@ -146,6 +146,16 @@ impl Stack {
                 .addresses
                 .iter()
                 .any(|own| own.address().solicited_node() == destination);
+        let kind = packet.payload.first();
+        // A router asks who listens to what (RFC 3810); it may be one that may not connect.
+        let is_query = is_group
+            && is_near
+            && packet.header.hop_limit == 1
+            && source.is_link_local()
+            && kind == Some(&130);
+        if is_query {
+            return true;
+        }
         if !config.is_own(destination) && !is_solicited {
             self.shared.counters.dropped_not_ours += 1;
             return false;
@@ -154,7 +164,7 @@ impl Stack {
         // Whoever is not allowed to connect is a neighbour all the same, such as the gateway.
         let is_neighbours = is_near
             && packet.header.hop_limit == 255
-            && matches!(packet.payload.first(), Some(135 | 136))
+            && matches!(kind, Some(135 | 136))
             && source.is_station()
             && !config.is_own(source);
         let takes =
