@@ -59,7 +59,14 @@ impl Ground {
 
 /// A set of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cores(Vec<usize>);
+pub(crate) struct Cores(Vec<usize>);
+
+impl Cores {
+    /// In ascending order.
+    pub(crate) fn numbers(&self) -> &[usize] {
+        &self.0
+    }
+}
 
 impl FromStr for Cores {
     type Err = &'static str;
