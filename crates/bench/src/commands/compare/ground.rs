@@ -32,6 +32,14 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
+    /// The same, with so many MiB for each server.
+    pub(crate) fn with_memory(&self, memory: u64) -> Ground {
+        Ground {
+            memory,
+            ..self.clone()
+        }
+    }
+
     /// Where the servers run.
     pub(crate) fn server_cores(&self) -> anyhow::Result<Vec<usize>> {
         let all = cpu::allowed()?;
