@@ -22,7 +22,7 @@
 
 use std::collections::VecDeque;
 
-use super::frames::Link;
+use super::link::Link;
 use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Stack};
 use crate::connection::{Connection, ConnectionFlags, State};
