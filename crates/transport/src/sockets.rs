@@ -14,7 +14,7 @@ pub mod simulated;
 mod stream;
 mod waker;
 
-pub use datagrams::{Arrived, DatagramSocket, Datagrams, Sender};
+pub use datagrams::{Arrived, DatagramSocket, Datagrams, Sender, dropped_by_kernel};
 pub(crate) use listener::unix_socket;
 pub use listener::{Accepted, ListenError, Listener, TcpOptions};
 pub use poller::{Events, Poller, Readiness, Source, Token};

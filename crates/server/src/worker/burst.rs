@@ -6,6 +6,7 @@ use super::input::Active;
 use super::look_ahead::LookAhead;
 use super::{BURST_LEN, BURST_LEN_MAX, VISITS_MAX, Worker, list_session};
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::execute::{Answers, Executor, Outcome, Request};
 use crate::output::Flushed;
 
@@ -175,6 +176,7 @@ impl Worker {
                         }
                         Step::More { .. } => break,
                         Step::Close { .. } => {
+                            session.close_cause = Some(CloseCause::Protocol);
                             visit.pause = Pause::Closes;
                             break;
                         }

@@ -5,6 +5,7 @@ use super::burst::WAIT_MS_MAX;
 use super::input::{Active, SESSION_INPUT_LEN};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::execute::Outcome;
 use crate::session::{Leftover, SessionId};
@@ -22,7 +23,7 @@ impl Worker {
             Outcome::Close => self.close(id),
             Outcome::CloseForMemory => {
                 self.counters().connections_shed.add(1);
-                self.close(id);
+                self.close_for(id, CloseCause::Memory);
             }
             Outcome::Blocked | Outcome::Wait => {
                 if let Some(session) = self.sessions.get(id) {
@@ -140,7 +141,7 @@ impl Worker {
             }
         }
         self.counters().connections_shed.add(1);
-        self.close(input.id);
+        self.close_for(input.id, CloseCause::Memory);
     }
 }
 

@@ -111,6 +111,7 @@ impl DatagramSocket {
                 let fd = udp_socket(bound).map_err(failed)?;
                 sockopt::set_socket_reuseport(&fd, true).map_err(|errno| failed(errno.into()))?;
                 bind(&fd, &bound).map_err(|errno| failed(errno.into()))?;
+                enlarge_queue(&fd);
                 Ok(DatagramSocket { fd })
             })
             .collect()
@@ -124,6 +125,42 @@ impl DatagramSocket {
     /// The descriptor's number, for statistics only.
     pub fn descriptor(&self) -> i32 {
         self.fd.as_raw_fd()
+    }
+
+    /// The number by which the kernel lists it, for [`dropped_by_kernel`].
+    pub fn inode(&self) -> Option<u64> {
+        rustix::fs::fstat(&self.fd).ok().map(|status| status.st_ino)
+    }
+}
+
+/// Bytes of datagrams, as the kernel counts them, that may wait in a socket. All of one sender's come
+/// to the same socket, and a burst of some thousand is what a client sends that waits for no answer.
+const QUEUE_LEN: usize = 8 << 20;
+
+/// Has the kernel keep more datagrams than it does by itself, as many as it lets this user.
+fn enlarge_queue(fd: &OwnedFd) {
+    // Only with the right to do so (CAP_NET_ADMIN) beyond net.core.rmem_max; a shorter queue will do.
+    if sockopt::set_socket_recv_buffer_size_force(fd, QUEUE_LEN).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(fd, QUEUE_LEN);
+    }
+}
+
+/// How many datagrams the kernel has thrown away because the queues of these sockets were full, or a
+/// checksum was wrong.
+pub fn dropped_by_kernel(inodes: &[u64]) -> u64 {
+    let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let tables = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    lines.filter_map(|line| dropped(line, inodes)).sum()
+}
+
+/// The number of one line of such a table, where it is of one of these sockets.
+fn dropped(line: &str, inodes: &[u64]) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace();
+    let inode = fields.nth(9)?.parse().ok()?;
+    match inodes.contains(&inode) {
+        true => fields.nth(2)?.parse().ok(),
+        false => None,
     }
 }
 

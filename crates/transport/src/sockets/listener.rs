@@ -86,21 +86,23 @@ impl Listener {
         options: TcpOptions,
     ) -> Result<Vec<Listener>, ListenError> {
         let failed = |source: io::Error| ListenError::Tcp { address, source };
-        // A socket that does not share its port tells whether somebody has it; sharing ones would
-        // silently take half of another server's connections.
-        let probe = tcp_socket(address).map_err(failed)?;
-        bind(&probe, &address).map_err(|errno| failed(errno.into()))?;
-        let bound = local_address(&probe).map_err(failed)?;
-        drop(probe);
-        let mut listeners = Vec::with_capacity(count);
-        for _ in 0..count {
-            let fd = listen_shared(bound, options).map_err(failed)?;
-            listeners.push(Listener {
-                socket: Socket::Kernel(fd),
-                is_tcp: true,
-            });
+        // The first socket does not share its port until it listens: so it tells whether somebody has
+        // the port, and of two servers that start at the same time only one gets it. Sharing ones
+        // would silently take half of another server's connections.
+        let first = tcp_socket(address).map_err(failed)?;
+        bind(&first, &address).map_err(|errno| failed(errno.into()))?;
+        listen(&first, options.backlog).map_err(|errno| failed(errno.into()))?;
+        let bound = local_address(&first).map_err(failed)?;
+        sockopt::set_socket_reuseport(&first, true).map_err(|errno| failed(errno.into()))?;
+        let mut all = vec![first];
+        for _ in 1..count {
+            all.push(listen_shared(bound, options).map_err(failed)?);
         }
-        Ok(listeners)
+        let listeners = all.into_iter().map(|fd| Listener {
+            socket: Socket::Kernel(fd),
+            is_tcp: true,
+        });
+        Ok(listeners.collect())
     }
 
     /// Listens on a unix socket at `path` with the access bits `mode`. A socket that lies there
