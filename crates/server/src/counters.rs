@@ -122,7 +122,7 @@ counters! {
     /// Connections closed because their clients asked for it.
     closed_quit,
     /// Connections closed for being idle.
-    closed_idle,
+    idle_kicks,
     /// Connections closed because what came was no request.
     closed_protocol,
     /// Connections closed for want of memory.

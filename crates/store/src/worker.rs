@@ -110,6 +110,7 @@ impl Worker {
         } else {
             self.store.epochs.announce(self.id);
         }
+        self.store.log.note_time(now);
         if !self.migrations.is_empty() {
             self.migrate(MIGRATE_BUCKETS);
         }

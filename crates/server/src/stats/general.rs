@@ -74,7 +74,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("auth_cmds", 0);
     stats.add("auth_errors", 0);
     if shared.settings.idle_timeout_s > 0 {
-        stats.add("idle_kicks", counts.closed_idle);
+        stats.add("idle_kicks", counts.idle_kicks);
     }
     stats.add("bytes_read", counts.bytes_read);
     stats.add("bytes_written", counts.bytes_written);

@@ -7,6 +7,7 @@ use super::{Queue, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs};
 use crate::index::slot::{GRANULE, Location, Slot};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crate::time::UnixSeconds;
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
@@ -33,6 +34,8 @@ pub(crate) struct Log {
     sequence: CachePadded<AtomicU64>,
     /// Segments opened so far.
     opened: AtomicU64,
+    /// The time, as a worker has told it last.
+    now: AtomicU32,
     /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none.
     flushed_below: CachePadded<AtomicU64>,
     queues: Mutex<Queues>,
@@ -72,7 +75,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Log {
-    pub(crate) fn new(pages: Arc<Pages>, entries: Slice<SegmentEntry>, workers: usize) -> Log {
+    pub(crate) fn new(
+        pages: Arc<Pages>,
+        entries: Slice<SegmentEntry>,
+        workers: usize,
+        now: UnixSeconds,
+    ) -> Log {
         let segment_len = pages.page_len();
         let count = entries.len();
         Log {
@@ -81,6 +89,7 @@ impl Log {
             segment_shift: segment_len.trailing_zeros(),
             sequence: CachePadded::new(AtomicU64::new(1)),
             opened: AtomicU64::new(1),
+            now: AtomicU32::new(now.0),
             flushed_below: CachePadded::new(AtomicU64::new(0)),
             queues: Mutex::new(Queues::with_capacity(count)),
             retired: Mutex::new(VecDeque::with_capacity(count)),
@@ -155,6 +164,25 @@ impl Log {
     pub(crate) fn cas_of(&self, location: Location) -> u64 {
         let within = (location.offset() & (self.segment_len - 1)) / GRANULE;
         (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
+    }
+
+    /// Tells the time, of which segments remember when they were opened. Once a turn.
+    pub(crate) fn note_time(&self, now: UnixSeconds) {
+        if self.now.load(Ordering::Relaxed) != now.0 {
+            self.now.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When the oldest segment was opened of those that hold items, where there are any.
+    pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
+        let all = (0..self.segment_count()).map(|segment| self.entry(segment));
+        let holds_items = |entry: &&SegmentEntry| {
+            let state = entry.state();
+            let is_old = matches!(state, SegmentState::Sealed | SegmentState::Cleaning);
+            is_old || state == SegmentState::Open && entry.used() > 0
+        };
+        let opened = all.filter(holds_items).map(|entry| entry.opened_at().0);
+        opened.min().map(UnixSeconds)
     }
 
     /// How many segments have been opened: the log's clock.
@@ -259,7 +287,8 @@ impl Log {
         // Acquire: who opens a segment that a flush does not kill sees the flush.
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.opened.fetch_add(1, Ordering::Relaxed);
-        self.entry(next).open(open.queue, sequence);
+        let now = UnixSeconds(self.now.load(Ordering::Relaxed));
+        self.entry(next).open(open.queue, sequence, now);
         *open = OpenSegment {
             queue: open.queue,
             segment: Some(next),
