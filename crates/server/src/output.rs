@@ -138,7 +138,7 @@ impl Output {
 
     /// What has been written from `start` on, where a reply began.
     pub fn written_from(&self, start: usize) -> &[u8] {
-        &self.buffer[start..self.len]
+        &self.buffer[start.min(self.len)..self.len]
     }
 
     /// Whether the next reply fits, whatever it is.

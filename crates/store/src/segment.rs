@@ -27,6 +27,8 @@ pub(crate) use queues::Queue;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::time::UnixSeconds;
+
 /// Where in its life a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -58,6 +60,8 @@ pub(crate) struct SegmentEntry {
     holds: AtomicU32,
     /// Pieces of large items lie here.
     has_pieces: AtomicU32,
+    /// The second in which it was opened.
+    opened_at: AtomicU32,
 }
 
 impl SegmentEntry {
@@ -76,7 +80,8 @@ impl SegmentEntry {
     }
 
     /// Begins a new life as an open segment.
-    fn open(&self, queue: Queue, sequence: u64) {
+    fn open(&self, queue: Queue, sequence: u64, now: UnixSeconds) {
+        self.opened_at.store(now.0, Ordering::Relaxed);
         self.queue.store(queue as u32, Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
@@ -93,6 +98,11 @@ impl SegmentEntry {
         } else {
             Queue::Small
         }
+    }
+
+    /// The second in which it was opened.
+    pub(crate) fn opened_at(&self) -> UnixSeconds {
+        UnixSeconds(self.opened_at.load(Ordering::Relaxed))
     }
 
     #[inline]

@@ -117,6 +117,8 @@ pub struct Stats {
     pub totals: Totals,
     /// Seconds for which the item that was evicted last had not been used.
     pub evicted_idle_s: u64,
+    /// When the oldest segment was opened of those that hold items: how far memory reaches back.
+    pub oldest_segment: Option<UnixSeconds>,
     /// Items that there are.
     pub items: u64,
     /// Bytes of segments that live items take, headers included.
@@ -222,7 +224,7 @@ impl Store {
         let index = Index::new(Directory::new(words, plan.base_bits), buckets);
         let mut store = Store {
             index,
-            log: Log::new(Arc::clone(&pages), entries, config.workers),
+            log: Log::new(Arc::clone(&pages), entries, config.workers, now),
             epochs: Epochs::new(config.workers),
             hasher: Hasher::new(config.seed.unwrap_or_else(random_seed)),
             counters: (0..config.workers)
@@ -319,6 +321,7 @@ impl Store {
         Stats {
             totals,
             evicted_idle_s: self.evicted_idle_s.load(Ordering::Relaxed).into(),
+            oldest_segment: self.log.oldest_opened_at(),
             items: totals.linked.saturating_sub(totals.unlinked),
             bytes: self.log.live_bytes() as u64,
             memory: self.log.mapping().len() as u64,

@@ -53,6 +53,25 @@ fn a_value_is_found_until_it_is_deleted() {
     assert_eq!(store.stats().items, 0);
 }
 
+/// How far memory reaches back is what the size of a cache is chosen by.
+#[test]
+fn the_oldest_segment_remembers_when_it_was_opened() {
+    let store = store(64 << 20);
+    let mut worker = store.worker(0);
+    assert_eq!(store.stats().oldest_segment, None);
+    set(&mut worker, b"first", b"value");
+    worker.end(NOW);
+    assert_eq!(store.stats().oldest_segment, Some(NOW));
+    let later = UnixSeconds(NOW.0 + 60);
+    worker.end(later);
+    // Enough for segments that are opened later.
+    for number in 0..5000 {
+        set(&mut worker, format!("k{number}").as_bytes(), &[b'v'; 1000]);
+    }
+    worker.end(later);
+    assert_eq!(store.stats().oldest_segment, Some(NOW));
+}
+
 #[test]
 fn modes_respect_what_is_there() {
     let store = store(64 << 20);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coua_tcp::nic::{Features, Frame, Nic, Offload};
-use coua_transport::sockets::{Events, Poller, Token};
 use coua_transport::userspace::{Card, Config, Exchange, Mac, OtherCard, Polling, StackSetup};
+use coua_transport::{Events, Poller, Token};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// What a card was asked, in order.

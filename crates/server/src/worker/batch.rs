@@ -26,6 +26,7 @@ use coua_protocol::{GetKey, Limits, Op, Parser, PlainSet, Span, Step};
 use coua_store::{Ahead, Intent, KeyHash, Store};
 
 use super::input::SessionInput;
+use crate::closing::CloseCause;
 use crate::execute::{Outcome, key_of, stored_key};
 use crate::server::Shared;
 use crate::session::Session;
@@ -246,7 +247,10 @@ impl Batch {
                 }
                 Step::Skip { consumed } => at += consumed as usize,
                 Step::More { .. } => break Pause::NeedsMore,
-                Step::Close { .. } => break Pause::Closes,
+                Step::Close { .. } => {
+                    session.close_cause = Some(CloseCause::Protocol);
+                    break Pause::Closes;
+                }
             }
         };
         self.sessions.push(SessionBatch {

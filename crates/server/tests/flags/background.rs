@@ -97,7 +97,7 @@ fn the_background_command_fails_where_the_server_does() {
     assert!(line.contains(&taken.address.to_string()), "{line}");
     assert!(!folder.path("pid").exists());
     // Flags are checked before there is a process in the background.
-    let end = Process::start(coua(&["-d", "-m", "1"])).end();
+    let end = Process::start(coua(&["-d", "-m", "x"])).end();
     assert!(end.one_line(64).contains("-m"));
     // The one whose port it is has not noticed.
     assert_eq!(Client::new(taken.connect()).ask("mn\r\n"), "MN");

@@ -9,10 +9,11 @@ use super::{Queue, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs, Guard};
 use crate::index::slot::{GRANULE, Location};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crate::time::UnixSeconds;
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
@@ -35,6 +36,8 @@ pub(crate) struct Log {
     sequence: CachePadded<AtomicU64>,
     /// Segments opened so far.
     opened: AtomicU64,
+    /// The time, as a worker has told it last.
+    now: AtomicU32,
     /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none.
     flushed_below: CachePadded<AtomicU64>,
     queues: Mutex<Queues>,
@@ -87,7 +90,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Log {
-    pub(crate) fn new(pages: Arc<Pages>, entries: Slice<SegmentEntry>, workers: usize) -> Log {
+    pub(crate) fn new(
+        pages: Arc<Pages>,
+        entries: Slice<SegmentEntry>,
+        workers: usize,
+        now: UnixSeconds,
+    ) -> Log {
         let segment_len = pages.page_len();
         let count = entries.len();
         Log {
@@ -96,6 +104,7 @@ impl Log {
             segment_shift: segment_len.trailing_zeros(),
             sequence: CachePadded::new(AtomicU64::new(1)),
             opened: AtomicU64::new(1),
+            now: AtomicU32::new(now.0),
             flushed_below: CachePadded::new(AtomicU64::new(0)),
             queues: Mutex::new(Queues::with_capacity(count)),
             retired: Mutex::new(VecDeque::with_capacity(count)),
@@ -197,6 +206,25 @@ impl Log {
         (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
     }
 
+    /// Tells the time, of which segments remember when they were opened. Once a turn.
+    pub(crate) fn note_time(&self, now: UnixSeconds) {
+        if self.now.load(Ordering::Relaxed) != now.0 {
+            self.now.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When the oldest segment was opened of those that hold items, where there are any.
+    pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
+        let all = (0..self.segment_count()).map(|segment| self.entry(segment));
+        let holds_items = |entry: &&SegmentEntry| {
+            let state = entry.state();
+            let is_old = matches!(state, SegmentState::Sealed | SegmentState::Cleaning);
+            is_old || state == SegmentState::Open && entry.used() > 0
+        };
+        let opened = all.filter(holds_items).map(|entry| entry.opened_at().0);
+        opened.min().map(UnixSeconds)
+    }
+
     /// How many segments have been opened: the log's clock.
     pub(crate) fn clock(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
@@ -295,7 +323,8 @@ impl Log {
         // Acquire: who opens a segment that a flush does not kill sees the flush.
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.opened.fetch_add(1, Ordering::Relaxed);
-        self.entry(next).open(open.queue, sequence);
+        let now = UnixSeconds(self.now.load(Ordering::Relaxed));
+        self.entry(next).open(open.queue, sequence, now);
         *open = OpenSegment {
             queue: open.queue,
             segment: Some(next),
