@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod compare;
+pub(crate) mod diff;
 pub(crate) mod echo;
 pub(crate) mod figure;
 pub(crate) mod fill;
@@ -20,6 +21,7 @@ pub(crate) mod site;
 pub(crate) mod soak;
 pub(crate) mod stack;
 pub(crate) mod store;
+mod sweep;
 pub(crate) mod verify;
 pub(crate) mod workers;
 pub(crate) mod xdp;

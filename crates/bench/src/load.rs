@@ -28,6 +28,7 @@ mod own_stack;
 mod plan;
 mod requests;
 mod schedule;
+mod series;
 mod team;
 
 pub(crate) use agents::Service as AgentService;
@@ -37,4 +38,5 @@ pub(crate) use measured::{Measured, Run};
 pub(crate) use plan::{Dialect, Plan};
 pub(crate) use requests::Requests;
 pub(crate) use schedule::{Arrivals, Pace};
+pub(crate) use series::Row;
 pub(crate) use team::{Order, Setup, Team};

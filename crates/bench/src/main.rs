@@ -1,6 +1,7 @@
 //! `coua-bench`: puts load on caches and compares them.
 
 mod cable;
+mod chart;
 mod client;
 mod commands;
 mod cpu;
@@ -27,10 +28,10 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use coua::flags::FlagError;
 
-use report::WrongFlags;
+use report::{ConditionsHeld, WrongFlags};
 
 use commands::{
-    agent, compare, echo as echo_command, figure, fill, guard as guard_command,
+    agent, compare, diff, echo as echo_command, figure, fill, guard as guard_command,
     hits as hits_command, memaslap, memory, net, net_echo, net_load, page, run, server,
     site as site_command, soak as soak_command, stack, store, verify, workers, xdp,
 };
@@ -51,6 +52,8 @@ Examples:
     coua-bench verify --target 127.0.0.1:11211 --keys 1000000
   Start two servers and compare them
     coua-bench compare coua memcached --keys 1000000
+  Say whether a later run is worse than an earlier one
+    coua-bench diff old.json new.json
 
 Each command has examples of its own: coua-bench run --help.";
 
@@ -60,6 +63,7 @@ enum Command {
     Load(fill::Flags),
     Verify(verify::Flags),
     Compare(compare::Flags),
+    Diff(diff::Flags),
     Figure(figure::Flags),
     Agent(agent::Flags),
     Echo(echo_command::Flags),
@@ -82,15 +86,20 @@ enum Command {
 
 /// The exit status where a flag is wrong, or has a wrong value.
 const WRONG_FLAG: u8 = 2;
+/// The exit status where all was measured, and a `--fail-if` holds.
+const CONDITION_HELD: u8 = 3;
 
 fn main() -> ExitCode {
     match run(parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report::progress(format_args!("{error:#}"));
-            match error.is::<FlagError>() || error.is::<WrongFlags>() {
-                true => ExitCode::from(WRONG_FLAG),
-                false => ExitCode::FAILURE,
+            if error.is::<FlagError>() || error.is::<WrongFlags>() {
+                ExitCode::from(WRONG_FLAG)
+            } else if error.is::<ConditionsHeld>() {
+                ExitCode::from(CONDITION_HELD)
+            } else {
+                ExitCode::FAILURE
             }
         }
     }
@@ -102,6 +111,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Load(flags) => fill::run(&flags),
         Command::Verify(flags) => verify::run(&flags),
         Command::Compare(flags) => compare::run(&flags),
+        Command::Diff(flags) => diff::run(&flags),
         Command::Figure(flags) => figure::run(&flags),
         Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
@@ -174,6 +184,10 @@ mod tests {
             ("run --bound 1ms", &["--bound", "p99=500us"]),
             ("run --rate fast", &["--rate", "requests a second"]),
             ("run --rate 5 --find-max", &["--rate", "--find-max"]),
+            ("run --rate 5 --sweep 1-9", &["--rate", "--sweep"]),
+            ("run --sweep 9-1", &["--sweep", "10000-200000:12"]),
+            ("run --fail-if p99=1ms", &["--fail-if", "p99>1ms", "misses"]),
+            ("run --json --csv", &["--json", "--csv"]),
             ("load --workload etx", &["--workload", "usr"]),
             ("verify --target nowhere", &["--target", "HOST:PORT"]),
             ("run --agents here", &["--agents", "HOST:PORT"]),
@@ -214,7 +228,8 @@ mod tests {
             let mut is_named = false;
             for example in examples {
                 is_named |= example.starts_with(&format!("coua-bench {name}"));
-                let words = shlex::split(example.trim_end_matches('&')).unwrap();
+                let command = example.split(" > ").next().unwrap_or(example);
+                let words = shlex::split(command.trim_end_matches('&')).unwrap();
                 let parsed = Cli::try_parse_from(words);
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }

@@ -73,6 +73,44 @@ impl Display for Table {
     }
 }
 
+/// Rows of values with commas between them, for spreadsheets.
+#[derive(Debug)]
+pub(crate) struct Csv {
+    text: String,
+}
+
+impl Csv {
+    /// Rows under these names.
+    pub(crate) fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Csv {
+        let mut csv = Csv {
+            text: String::new(),
+        };
+        csv.row(names);
+        csv
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<S: AsRef<str>>(&mut self, fields: impl IntoIterator<Item = S>) {
+        let fields = fields.into_iter().map(|field| csv_field(field.as_ref()));
+        self.text.push_str(&fields.collect::<Vec<_>>().join(","));
+        self.text.push('\n');
+    }
+}
+
+impl Display for Csv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.text.trim_end())
+    }
+}
+
+/// As a field of a row (RFC 4180).
+pub(crate) fn csv_field(text: &str) -> String {
+    match text.contains(['"', ',', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
 /// The middle value; the mean of both where two are in the middle, 0 where there is none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
@@ -110,6 +148,16 @@ pub(crate) fn show(report: &(impl Display + Serialize), json: bool) -> io::Resul
 #[derive(Debug, ThisError)]
 #[error("{0}")]
 pub(crate) struct WrongFlags(pub(crate) String);
+
+/// What was measured is worse than it may be, in one line: the `--fail-if` that hold.
+#[derive(Debug, ThisError)]
+#[error("failed: {0}")]
+pub(crate) struct ConditionsHeld(pub(crate) String);
+
+/// The second of two runs is worse than the first, and in what.
+#[derive(Debug, ThisError)]
+#[error("worse: {0}")]
+pub(crate) struct Worse(pub(crate) String);
 
 /// Returns [`WrongFlags`] with a formatted line where something is not so.
 macro_rules! require {
@@ -175,6 +223,14 @@ mod tests {
         table.row(["b"]);
         let expected = "| a     | long |\n|-------|-----:|\n| first |    1 |\n| b     |      |\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn fields_with_commas_and_quotes_are_quoted() {
+        let mut csv = Csv::new(["server", "p99"]);
+        csv.row(["coua -t 2, \"new\"", "1.5"]);
+        let expected = "server,p99\n\"coua -t 2, \"\"new\"\"\",1.5";
+        assert_eq!(csv.to_string(), expected);
     }
 
     #[test]

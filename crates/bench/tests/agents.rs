@@ -189,7 +189,7 @@ fn what_is_no_driver_is_refused_in_one_line() {
     let agent = Agent::start();
     let long = format!("{{\"hello\":\"{}\"}}\n", "x".repeat(200_000));
     for (words, expected) in [
-        ("{\"hello\":{\"version\":999}}\n", "version 1"),
+        ("{\"hello\":{\"version\":999}}\n", "version 2"),
         (&long, "64 KiB"),
         ("GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1"),
         ("{\"order\":\"finish\"}\n", "hello"),
@@ -213,7 +213,7 @@ fn one_driver_is_served_at_a_time() {
     let agent = Agent::start();
     let server = Server::at_port();
     let mut first = agent.connect();
-    first.write_all(b"{\"hello\":{\"version\":1}}\n").unwrap();
+    first.write_all(b"{\"hello\":{\"version\":2}}\n").unwrap();
     let mut answer = String::new();
     BufReader::new(&first).read_line(&mut answer).unwrap();
     assert!(answer.contains("hello"), "{answer}");

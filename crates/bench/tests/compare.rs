@@ -90,6 +90,58 @@ fn a_mirror_plays_ping_pong() {
     }
 }
 
+#[test]
+fn servers_are_swept_beside_each_other() {
+    let folder = std::env::temp_dir();
+    let [svg, log] = ["svg", "hlog"].map(|kind| {
+        let name = format!("coua-bench-compare-{}.{kind}", std::process::id());
+        folder.join(name)
+    });
+    let flags = BRIEF.replace("--repetitions 3", "--repetitions 1");
+    let servers = ["first=coua", "second=coua -t 2"];
+    let swept = compare(
+        &servers,
+        &format!("{flags} --sweep 300,600 --plot {}", svg.display()),
+    );
+    for (server, name) in swept["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(["first", "second"])
+    {
+        assert_eq!(server["name"], name);
+        let rates = server["rates"].as_array().unwrap();
+        let rates = rates.iter().map(|one| one["rate"].as_f64().unwrap());
+        assert_eq!(rates.collect::<Vec<f64>>(), [300.0, 600.0]);
+    }
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    for text in ["first", "second", "p99", "offered load, requests/s"] {
+        assert!(drawn.contains(text), "{text}: {drawn}");
+    }
+    compare(&servers, &format!("{flags} --histogram {}", log.display()));
+    let latencies = std::fs::read_to_string(&log).unwrap();
+    for tag in ["Tag=first,", "Tag=second,"] {
+        assert!(latencies.contains(tag), "{latencies}");
+    }
+    for file in [svg, log] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn servers_are_rows_with_commas() {
+    let program = coua();
+    let mut words = vec!["compare", "coua", "two=coua -t 2", "--csv", "--coua"];
+    words.push(program.to_str().unwrap());
+    words.extend(BRIEF.split_whitespace());
+    let output = bench_of(&words);
+    let rows = String::from_utf8_lossy(&output.stdout).into_owned();
+    let servers = rows.lines().map(|row| row.split(',').next().unwrap());
+    let servers: Vec<&str> = servers.collect();
+    let expected = ["server", "coua", "coua", "coua", "two", "two", "two"];
+    assert_eq!(servers, expected, "{rows}");
+}
+
 /// Over cables between network namespaces, which only root may lay.
 #[test]
 fn stacks_are_compared_with_the_kernels() {

@@ -1,11 +1,11 @@
-//! Copying of few bytes.
+//! Copies of a few bytes.
 
-/// Copies bytes to a place of the same length, as `copy_from_slice`: where they are few without a
-/// call, by two moves that may overlap. Requests and replies are mostly so short, and a call of
-/// `memcpy` costs more than what it does.
+/// Copies `from` to `to`, which has the same length, as `copy_from_slice` does. From 8 to 64 bytes it
+/// takes two moves, which may overlap, instead of a call of `memcpy`. Most requests and replies are
+/// that short, and the call costs more than the copy.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// If the lengths differ.
 #[inline(always)]
 pub fn copy_short(to: &mut [u8], from: &[u8]) {
     match from.len() {
@@ -16,7 +16,7 @@ pub fn copy_short(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Copies the first `N` bytes and the last, of at most `2 * N`.
+/// Copies the first `N` and the last `N` bytes of `N` to `2 * N` bytes.
 #[inline(always)]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "one length");

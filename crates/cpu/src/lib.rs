@@ -1,5 +1,6 @@
-//! What hot paths ask of the processor beside computing: hints that memory will soon be needed, and copies
-//! of few bytes.
+//! Prefetch hints and copies of a few bytes, for hot paths.
+//!
+//! Every crate uses these, so the unsafe code of prefetching stands in one file.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,9 +1,9 @@
-//! Hints to the processor that a line of memory will soon be needed.
+//! Prefetching: hints to the processor that a line of memory will soon be needed.
 //!
-//! A server that keeps gigabytes finds most of what it touches in none of the caches. It names the
-//! lines ahead, does something else meanwhile, and memory fetches many of them at a time. A hint
-//! changes nothing but the time that later reads and writes take; where there is no such
-//! instruction it does nothing.
+//! With gigabytes of items, most of what a request touches is in no cache. A hot path hints at the
+//! lines ahead and does something else meanwhile, and memory fetches many lines at a time. A hint
+//! changes nothing but the time that later reads and writes take. Where the processor has no such
+//! instruction, the functions do nothing.
 #![allow(
     clippy::pointers_in_nomem_asm_block,
     reason = "the instructions read nothing"
@@ -16,10 +16,10 @@
     )
 )]
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 
-/// One instruction on an address, by processor.
+/// Executes one prefetch instruction on an address, by processor.
 macro_rules! hint {
     ($address:expr, $x86:literal, $aarch64:literal) => {{
         let address: *const u8 = $address;
@@ -39,32 +39,32 @@ macro_rules! hint {
     }};
 }
 
-/// Asks for the line in which `target` begins.
+/// Prefetches the line in which `target` begins.
 #[inline(always)]
 pub fn prefetch<T>(target: &T) {
     prefetch_at(core::ptr::from_ref(target).cast());
 }
 
-/// As [`prefetch`], for writing.
+/// As [`prefetch`], for a line that will be written.
 #[inline(always)]
 pub fn prefetch_for_write<T>(target: &T) {
     prefetch_write_at(core::ptr::from_ref(target).cast());
 }
 
-/// As [`prefetch`], by address. Any address will do.
+/// As [`prefetch`], by address. Any address is allowed, mapped or not.
 #[inline(always)]
 pub fn prefetch_at(address: *const u8) {
     hint!(address, "prefetcht0 [{}]", "prfm pldl1keep, [{}]");
 }
 
-/// As [`prefetch_for_write`], by address. Any address will do.
+/// As [`prefetch_for_write`], by address. Any address is allowed, mapped or not.
 #[inline(always)]
 pub fn prefetch_write_at(address: *const u8) {
     hint!(address, "prefetchw [{}]", "prfm pstl1keep, [{}]");
 }
 
-/// As [`prefetch_at`], for so many lines from the address on, the first in any case. Between one and
-/// two there is no branch: items are mostly so long, and which it is nothing foretells.
+/// As [`prefetch_at`], for `lines` lines from the address on; the first one in any case. One line and
+/// two take no branch: most items have one or two, and no branch predictor can tell which.
 #[inline(always)]
 pub fn prefetch_lines(address: *const u8, lines: usize) {
     prefetch_at(address);

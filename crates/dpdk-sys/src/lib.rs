@@ -1,14 +1,15 @@
-//! What coua calls of DPDK, as C functions with symbols.
+//! Bindings to the part of DPDK that coua uses.
 //!
-//! DPDK's fast path is inline functions and its control structures change from release to release,
-//! so `shim.c` makes functions of the first and flat structures of the second, and asserts at
-//! compile time that [`Mbuf`] is where DPDK has it. The crate is empty without the feature `dpdk`.
+//! DPDK's fast path consists of inline functions, and its control structures change from release to
+//! release. `shim.c` turns the functions into ones with symbols and the structures into flat ones. It
+//! asserts at compile time that [`Mbuf`] has DPDK's layout. The crate is empty without the feature
+//! `dpdk`.
 //!
-//! Functions are `safe` where DPDK checks all that they are given: it knows its ports and queues by
-//! number and refuses others. Negative results are `-errno`.
+//! A function is `safe` where DPDK checks its arguments: DPDK knows its ports and queues by number and
+//! refuses others. Negative results are `-errno`.
 //!
 //! # Not here
-//! Safe types over it: `coua_transport::userspace::dpdk`.
+//! Safe types over these functions: `coua_transport::userspace::dpdk`.
 #![cfg(feature = "dpdk")]
 #![expect(unsafe_code, reason = "declares the functions of the C shim")]
 
@@ -17,19 +18,19 @@ use std::ffi::{c_char, c_int, c_void};
 /// Bytes that stay free before the frame in an mbuf from a pool.
 pub const HEADROOM: u16 = 128;
 
-/// No port, from [`coua_port_next`].
+/// What [`coua_port_next`] returns if there is no further port.
 pub const NO_PORT: u16 = u16::MAX;
 
-/// What a card has found out about a frame ([`Mbuf::ol_flags`]).
+/// What a card found out about a received frame ([`Mbuf::ol_flags`]).
 ///
-/// Of each pair of flags for a checksum both together say that it is not in the frame, but that
-/// the data are right; none says that nobody has looked.
+/// Each checksum has two flags. Both together mean that the frame lacks the checksum, but its data
+/// are right. Neither means that the card has not checked.
 pub mod received {
     /// The checksum of TCP or UDP is wrong.
     pub const L4_BAD: u64 = 1 << 3;
     /// The checksum of IPv4 is wrong.
     pub const IP_BAD: u64 = 1 << 4;
-    /// A VLAN tag was in the frame and is beside it now.
+    /// The card took a VLAN tag out of the frame; it stands beside the frame now.
     pub const VLAN_STRIPPED: u64 = 1 << 6;
     /// The checksum of IPv4 is right.
     pub const IP_GOOD: u64 = 1 << 7;
@@ -37,7 +38,7 @@ pub mod received {
     pub const L4_GOOD: u64 = 1 << 8;
 }
 
-/// What a card is asked to do to a frame ([`Mbuf::ol_flags`]).
+/// What a card is asked to do to a frame that it sends ([`Mbuf::ol_flags`]).
 pub mod sent {
     /// Cut the payload of TCP into segments.
     pub const TCP_SEGMENTS: u64 = 1 << 50;
@@ -53,7 +54,7 @@ pub mod sent {
     pub const IPV6: u64 = 1 << 56;
 }
 
-/// What a card can do to frames that come ([`PortFacts::rx_offloads`]).
+/// What a card can do to received frames ([`PortFacts::rx_offloads`]).
 pub mod rx_offload {
     /// Checks the checksum of IPv4.
     pub const IPV4_CHECKSUM: u64 = 1 << 1;
@@ -63,7 +64,7 @@ pub mod rx_offload {
     pub const TCP_CHECKSUM: u64 = 1 << 3;
 }
 
-/// What a card can do to frames that leave ([`PortFacts::tx_offloads`]).
+/// What a card can do to frames that it sends ([`PortFacts::tx_offloads`]).
 pub mod tx_offload {
     /// Fills in the checksum of IPv4.
     pub const IPV4_CHECKSUM: u64 = 1 << 1;
@@ -73,11 +74,11 @@ pub mod tx_offload {
     pub const TCP_CHECKSUM: u64 = 1 << 3;
     /// Cuts the payload of TCP into segments.
     pub const TCP_SEGMENTS: u64 = 1 << 5;
-    /// Gives sent mbufs back without a look at each, where all of a queue come from one pool.
+    /// Returns sent mbufs without looking at each one. All mbufs of a queue must be from one pool.
     pub const FAST_FREE: u64 = 1 << 16;
 }
 
-/// DPDK's buffer for a frame or a part of one, as far as it is touched here.
+/// DPDK's buffer for a frame or a part of one: the fields that coua uses.
 ///
 /// ```text
 /// buf_addr →┌──────────┬───────────────┬──────┐
@@ -87,20 +88,20 @@ pub mod tx_offload {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Mbuf {
-    /// Where the buffer begins.
+    /// The beginning of the buffer.
     pub buf_addr: *mut u8,
     reserved_8: u64,
     /// Bytes before the frame.
     pub data_off: u16,
-    /// How many own it.
+    /// The number of owners.
     pub refcnt: u16,
-    /// Of how many mbufs the frame is made.
+    /// The number of mbufs that make up the frame.
     pub nb_segs: u16,
     reserved_22: u16,
     /// Flags of [`received`] and [`sent`].
     pub ol_flags: u64,
     reserved_32: u32,
-    /// Bytes of the frame, in all its mbufs.
+    /// Bytes of the whole frame, over all its mbufs.
     pub pkt_len: u32,
     /// Bytes of the frame in this mbuf.
     pub data_len: u16,
@@ -109,8 +110,8 @@ pub struct Mbuf {
     /// Bytes of the buffer.
     pub buf_len: u16,
     reserved_56: [u64; 2],
-    /// Lengths of headers and segments: Ethernet in bits 0 to 6, IP from 7 on, TCP from 16 on and
-    /// the payload of a segment from 24 on.
+    /// Lengths of headers and of a segment's payload: Ethernet in bits 0 to 6, IP from bit 7, TCP
+    /// from bit 16, the payload from bit 24.
     pub tx_offload: u64,
     reserved_80: [u64; 6],
 }
@@ -127,40 +128,40 @@ pub struct Mempool {
     _private: [u8; 0],
 }
 
-/// What a port is and can do.
+/// A port's identity and abilities.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PortFacts {
-    /// Its name, with a zero at its end.
+    /// Its name, ended by a zero.
     pub name: [u8; 64],
-    /// The name of its driver, with a zero at its end.
+    /// The name of its driver, ended by a zero.
     pub driver: [u8; 64],
     /// Flags of [`rx_offload`].
     pub rx_offloads: u64,
     /// Flags of [`tx_offload`].
     pub tx_offloads: u64,
-    /// The NUMA node that it is at, negative where that does not matter.
+    /// Its NUMA node; negative if that does not matter.
     pub numa_node: i32,
-    /// Bytes of the longest IP packet, as it is now.
+    /// The longest IP packet in bytes, as set now.
     pub mtu: u16,
-    /// Bytes of the longest IP packet that can be set.
+    /// The longest IP packet in bytes that can be set.
     pub mtu_max: u16,
-    /// How many receive queues it can have.
+    /// The most receive queues that it can have.
     pub rx_queues_max: u16,
-    /// How many transmit queues it can have.
+    /// The most transmit queues that it can have.
     pub tx_queues_max: u16,
-    /// Whether its driver says that it can spread what comes over its queues by a hash, of addresses
-    /// at least, 0 or 1.
+    /// 1 if its driver says that it can spread frames over its queues by a hash that covers at least
+    /// the addresses; else 0.
     pub has_rss: u8,
-    /// Whether that can be over the ports of TCP too, in IPv4 as in IPv6, 0 or 1.
+    /// 1 if that hash can also cover TCP ports, for IPv4 and IPv6; else 0.
     pub hashes_ports: u8,
-    /// Its own address.
+    /// Its MAC address.
     pub mac: [u8; 6],
     reserved: [u8; 4],
 }
 
 impl PortFacts {
-    /// Nothing known.
+    /// Facts that say nothing, for [`coua_port_facts`] to fill in.
     pub const fn new() -> PortFacts {
         PortFacts {
             name: [0; 64],
@@ -188,7 +189,7 @@ impl Default for PortFacts {
 
 const _: () = assert!(size_of::<PortFacts>() == 168);
 
-/// What a port is to be.
+/// How a port is to be set up.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortPlan {
@@ -196,19 +197,19 @@ pub struct PortPlan {
     pub rx_offloads: u64,
     /// Flags of [`tx_offload`].
     pub tx_offloads: u64,
-    /// How many queues, of each kind.
+    /// The number of queues of each kind.
     pub queues: u16,
-    /// Bytes of the longest IP packet.
+    /// The longest IP packet in bytes.
     pub mtu: u16,
-    /// Frames of a receive queue; comes back as what the card can have.
+    /// The length of a receive queue in frames. Comes back as what the card takes.
     pub rx_descriptors: u16,
-    /// Frames of a transmit queue; comes back as what the card can have.
+    /// The length of a transmit queue in frames. Comes back as what the card takes.
     pub tx_descriptors: u16,
-    /// Whether to spread by a hash of the addresses, 0 or 1.
+    /// 1 to spread frames by a hash of the addresses (RSS); else 0.
     pub wants_rss: u8,
-    /// Whether by the same for both directions of a connection, 0 or 1.
+    /// 1 for a hash that is the same for both directions of a connection; else 0.
     pub wants_symmetric_key: u8,
-    /// Whether it will be slept on, 0 or 1.
+    /// 1 if workers will sleep on its interrupts; else 0.
     pub wants_interrupts: u8,
     /// Zeros.
     pub reserved: [u8; 5],
@@ -216,43 +217,43 @@ pub struct PortPlan {
 
 const _: () = assert!(size_of::<PortPlan>() == 32);
 
-/// What a port's RSS hashes, and how.
+/// What a port's RSS hash covers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortHash {
-    /// Addresses, of some frames at least, 0 or 1.
+    /// 1 if it covers addresses, of at least some frames; else 0.
     pub is_over_addresses: u8,
-    /// The ports of TCP too, in IPv4 as in IPv6, 0 or 1.
+    /// 1 if it also covers TCP ports, for IPv4 and IPv6; else 0.
     pub is_over_ports: u8,
-    /// With the key that is the same for both directions of a connection, 0 or 1.
+    /// 1 if it is the same for both directions of a connection; else 0.
     pub is_symmetric: u8,
 }
 
-/// The frames that a rule is for.
+/// The kind of frames that a flow rule matches.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Of IPv6 rather than IPv4, 0 or 1.
+    /// 1 for IPv6, 0 for IPv4.
     pub is_ipv6: u8,
-    /// Of UDP rather than TCP, 0 or 1.
+    /// 1 for UDP, 0 for TCP.
     pub is_udp: u8,
 }
 
-/// Which port of TCP or UDP a rule looks at, and for what.
+/// Which TCP or UDP port a flow rule looks at, and what it must be.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortMatch {
-    /// What the bits of the mask are to be; the others are zero.
+    /// What the bits of the mask must be. The other bits are zero.
     pub value: u16,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u16,
-    /// Looks at the port that a frame is to rather than the one that it is from, 0 or 1.
+    /// 1 to look at the destination port, 0 to look at the source port.
     pub is_own: u8,
     reserved: u8,
 }
 
 impl PortMatch {
-    /// The ports of which the bits of `mask` are those of `value`.
+    /// Matches ports whose bits in `mask` equal those of `value`.
     pub const fn new(value: u16, mask: u16, is_own: u8) -> PortMatch {
         PortMatch {
             value: value & mask,
@@ -265,94 +266,94 @@ impl PortMatch {
 
 const _: () = assert!(size_of::<PortMatch>() == 6);
 
-/// Whether there is a cable.
+/// The state of a port's link.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkState {
-    /// Megabits a second; 0 or all ones where the card does not know.
+    /// Megabits a second; 0 or all ones if the card does not know.
     pub speed_mbps: u32,
-    /// Whether frames can go, 0 or 1.
+    /// 1 if the link is up; else 0.
     pub is_up: u32,
 }
 
-/// What has gone wrong at a port since it was started.
+/// A port's error counters since it was started.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortErrors {
-    /// Frames that came while the receive queue was full.
+    /// Frames dropped because the receive queue was full.
     pub rx_missed: u64,
-    /// Frames that came damaged.
+    /// Frames that arrived damaged.
     pub rx_errors: u64,
-    /// Times that there was no mbuf for a frame.
+    /// Times that no mbuf was free for a frame.
     pub rx_no_buffer: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
 }
 
 unsafe extern "C" {
-    /// Starts DPDK for this process. The arguments must live as long as the process, and EAL may
-    /// reorder them.
+    /// Starts DPDK's environment (EAL) for this process. The arguments must live as long as the
+    /// process. EAL may reorder them.
     pub fn coua_eal_start(argc: c_int, argv: *mut *mut c_char) -> c_int;
-    /// Gives the thread an identity of its own in DPDK; 1 where it had none, 0 where it had.
+    /// Registers the calling thread with DPDK. Returns 1 if it was not registered before, else 0.
     pub safe fn coua_thread_register() -> c_int;
-    /// Takes it back. For threads for which [`coua_thread_register`] gave 1.
+    /// Undoes [`coua_thread_register`], for a thread for which it returned 1.
     pub safe fn coua_thread_unregister();
-    /// Has EAL's interrupt thread call `run` with `with` each time round its loop, for ever, which
-    /// does not wait from then on.
+    /// Makes EAL's interrupt thread call `run(with)` in each round of its loop, for ever. The loop no
+    /// longer waits then.
     pub fn coua_call_each_round(run: extern "C" fn(*mut c_void), with: *mut c_void) -> c_int;
 
-    /// The first port that is not below `from`; [`NO_PORT`] where there is none.
+    /// The first port whose number is `from` or higher; [`NO_PORT`] if there is none.
     pub safe fn coua_port_next(from: u16) -> u16;
-    /// Tells what a port is.
+    /// Fills in a port's facts.
     pub safe fn coua_port_facts(port: u16, facts: &mut PortFacts) -> c_int;
-    /// Sets a stopped port up.
+    /// Sets up a stopped port.
     pub safe fn coua_port_configure(port: u16, plan: &mut PortPlan) -> c_int;
-    /// Tells what a port that was set up for RSS hashes; fails where its driver does not say.
+    /// Tells what the hash of a port covers that was set up for RSS. Fails if its driver does not say.
     pub safe fn coua_port_hash(port: u16, hash: &mut PortHash) -> c_int;
-    /// Makes a rule on a started port: some traffic is spread by a hash of addresses and ports over
-    /// the queues below `queues`.
+    /// Makes a flow rule on a started port: `traffic` is spread over the queues below `queues` by a
+    /// hash of addresses and ports.
     pub safe fn coua_rule_hash(port: u16, traffic: &Traffic, queues: u16) -> c_int;
-    /// Makes a rule on a started port: what of some traffic has such a port comes to `queue`.
+    /// Makes a flow rule on a started port: frames of `traffic` whose port matches go to `queue`.
     pub safe fn coua_rule_queue(port: u16, traffic: &Traffic, of: &PortMatch, queue: u16) -> c_int;
-    /// Takes all rules of a port back.
+    /// Removes all flow rules of a port.
     pub safe fn coua_rules_clear(port: u16) -> c_int;
-    /// Sets a receive queue of a stopped port up. The pool must live until the port is closed.
+    /// Sets up a receive queue of a stopped port. The pool must live until the port is closed.
     pub fn coua_rx_queue_setup(
         port: u16,
         queue: u16,
         descriptors: u16,
         pool: *mut Mempool,
     ) -> c_int;
-    /// Sets a transmit queue of a stopped port up.
+    /// Sets up a transmit queue of a stopped port.
     pub safe fn coua_tx_queue_setup(port: u16, queue: u16, descriptors: u16) -> c_int;
-    /// Sets the longest IP packet.
+    /// Sets the longest IP packet, in bytes.
     pub safe fn coua_port_set_mtu(port: u16, mtu: u16) -> c_int;
-    /// Has frames to all group addresses come.
+    /// Makes the port receive frames to all multicast addresses.
     pub safe fn coua_port_receive_groups(port: u16) -> c_int;
-    /// Starts a port that is set up.
+    /// Starts a port that was set up.
     pub safe fn coua_port_start(port: u16) -> c_int;
-    /// Stops a port. No burst may run on any of its queues.
+    /// Stops a port. No receive or transmit burst may run on any of its queues.
     pub fn coua_port_stop(port: u16) -> c_int;
-    /// Closes a stopped port; its number may then mean another.
+    /// Closes a stopped port. Another port may get its number then.
     pub fn coua_port_close(port: u16) -> c_int;
-    /// Tells whether there is a cable, without waiting.
+    /// Reads the state of the link, without waiting.
     pub safe fn coua_port_link(port: u16, link: &mut LinkState) -> c_int;
-    /// Tells what has gone wrong.
+    /// Reads the error counters.
     pub safe fn coua_port_counters(port: u16, errors: &mut PortErrors) -> c_int;
 
     /// Adds a receive queue's interrupt to an epoll set.
     pub safe fn coua_interrupt_add(port: u16, queue: u16, epoll: c_int) -> c_int;
-    /// Takes it out again.
+    /// Removes a receive queue's interrupt from an epoll set.
     pub safe fn coua_interrupt_remove(port: u16, queue: u16, epoll: c_int) -> c_int;
-    /// Has the queue interrupt at the next frame.
+    /// Enables the queue's interrupt, for the next frame.
     pub safe fn coua_interrupt_enable(port: u16, queue: u16) -> c_int;
-    /// Has it not.
+    /// Disables the queue's interrupt.
     pub safe fn coua_interrupt_disable(port: u16, queue: u16) -> c_int;
-    /// Takes what the set has to report. It must hold nothing but interrupts of this kind.
+    /// Consumes the events of an epoll set that holds nothing but interrupts of receive queues.
     pub fn coua_interrupt_consume(epoll: c_int) -> c_int;
 
-    /// Makes a pool of `count` mbufs of `room_len` bytes each, headroom included; null and `failed`
-    /// where there is no memory or the name is taken.
+    /// Makes a pool of `count` mbufs with `room_len` bytes each, headroom included. Returns null and
+    /// sets `failed` if there is no memory or the name is taken.
     pub fn coua_pool_create(
         name: *const c_char,
         count: u32,
@@ -361,22 +362,22 @@ unsafe extern "C" {
         numa_node: c_int,
         failed: *mut c_int,
     ) -> *mut Mempool;
-    /// Frees a pool whose mbufs are all back, and gives 1; else 0.
+    /// Frees a pool and returns 1 if all its mbufs are back; else returns 0.
     pub fn coua_pool_free_if_full(pool: *mut Mempool) -> c_int;
 
-    /// Takes `count` mbufs, or none.
+    /// Allocates `count` mbufs, or none.
     pub fn coua_alloc_bulk(pool: *mut Mempool, mbufs: *mut *mut Mbuf, count: u32) -> c_int;
-    /// Gives `count` mbufs back to their pools.
+    /// Returns `count` mbufs to their pools.
     pub fn coua_free_bulk(mbufs: *mut *mut Mbuf, count: u32);
-    /// Takes frames that have come, at most `count`.
+    /// Receives at most `count` frames. Returns their number.
     pub fn coua_rx_burst(port: u16, queue: u16, mbufs: *mut *mut Mbuf, count: u16) -> u16;
-    /// Hands frames to the card, which owns as many from the first on as it says.
+    /// Sends frames. Returns how many the card took, from the first on; it owns those.
     pub fn coua_tx_burst(port: u16, queue: u16, mbufs: *mut *mut Mbuf, count: u16) -> u16;
-    /// Makes frames ready for what the card is asked to do to them; how many could be, from the
+    /// Prepares frames for the offloads that they ask for. Returns how many it could prepare, from the
     /// first on.
     pub fn coua_tx_prepare(port: u16, queue: u16, mbufs: *mut *mut Mbuf, count: u16) -> u16;
-    /// Brings a frame of several mbufs into its first.
+    /// Copies a frame of several mbufs into its first one.
     pub fn coua_gather(mbuf: *mut Mbuf) -> c_int;
-    /// Puts a stripped VLAN tag back in.
+    /// Puts a stripped VLAN tag back into the frame.
     pub fn coua_vlan_restore(mbuf: *mut Mbuf) -> c_int;
 }

@@ -1,15 +1,15 @@
 /*
- * What coua calls of DPDK.
+ * The part of DPDK that coua uses, as C functions with symbols.
  *
- * DPDK's fast path is inline functions, and its control structures differ from release to release.
- * Here the first become functions with a symbol, and the second become flat structures of our own,
- * so that Rust depends on two layouts only: that of struct rte_mbuf, as far as asserted below, and
- * that of the structures that begin with coua_.
+ * DPDK's fast path consists of inline functions, and its control structures differ from release to
+ * release. This file turns the functions into ones with symbols and the structures into flat ones.
+ * So Rust depends on two layouts only: that of struct rte_mbuf, as far as asserted below, and that
+ * of the structures whose names begin with coua_.
  *
  * Negative results are -errno.
  */
 
-/* For interrupt sources of our own, which keep their names and arguments from release to release. */
+/* For coua's own interrupt sources: these names and arguments stay the same from release to release. */
 #define ALLOW_EXPERIMENTAL_API
 
 #include <errno.h>
@@ -27,7 +27,7 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
-/* struct rte_mbuf, as lib.rs has it. */
+/* The layout of struct rte_mbuf that lib.rs declares. */
 #define AT(field, offset) _Static_assert(offsetof(struct rte_mbuf, field) == (offset), #field " has moved")
 AT(buf_addr, 0);
 AT(data_off, 16);
@@ -39,7 +39,7 @@ AT(data_len, 40);
 AT(buf_len, 54);
 AT(tx_offload, 72);
 _Static_assert(sizeof(struct rte_mbuf) == 128, "struct rte_mbuf has another size");
-/* tx_offload is bit fields; big-endian machines count them from the other end. */
+/* tx_offload consists of bit fields. Big-endian machines count them from the other end. */
 _Static_assert(RTE_MBUF_L2_LEN_OFS == 0, "l2_len has moved");
 _Static_assert(RTE_MBUF_L3_LEN_OFS == 7, "l3_len has moved");
 _Static_assert(RTE_MBUF_L4_LEN_OFS == 16, "l4_len has moved");
@@ -76,7 +76,7 @@ int coua_eal_start(int argc, char **argv)
 	return rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
 }
 
-/* 1: registered now, 0: it had an identity before. */
+/* 1: the thread is registered now. 0: it was registered before. */
 int coua_thread_register(void)
 {
 	if (rte_lcore_id() != LCORE_ID_ANY)
@@ -90,8 +90,8 @@ void coua_thread_unregister(void)
 }
 
 /*
- * Has EAL's interrupt thread call run each time round its loop: its source is a descriptor that is
- * always readable, so that the loop does not wait.
+ * Makes EAL's interrupt thread call run in each round of its loop. The source is a descriptor that
+ * is always readable, so the loop does not wait.
  */
 int coua_call_each_round(void (*run)(void *), void *with)
 {
@@ -133,11 +133,11 @@ struct coua_port_facts {
 };
 _Static_assert(sizeof(struct coua_port_facts) == 168, "coua_port_facts has another size");
 
-/* What a hash is over, of some frames at least; and what tells the connections of a peer apart. */
+/* What a hash covers, of at least some frames; and what tells a peer's connections apart. */
 #define ADDRESSES (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP)
 #define PORTS (RTE_ETH_RSS_NONFRAG_IPV4_TCP | RTE_ETH_RSS_NONFRAG_IPV6_TCP)
 
-/* The first port not below from that is not part of another one; UINT16_MAX where there is none. */
+/* The first port, from `from` on, that is not part of another one; UINT16_MAX if there is none. */
 uint16_t coua_port_next(uint16_t from)
 {
 	uint64_t port = rte_eth_find_next_owned_by(from, RTE_ETH_DEV_NO_OWNER);
@@ -170,7 +170,7 @@ int coua_port_facts(uint16_t port, struct coua_port_facts *facts)
 	facts->tx_offloads = info.tx_offload_capa;
 	facts->numa_node = rte_eth_dev_socket_id(port);
 	facts->mtu_max = info.max_mtu;
-	/* Drivers that name no longest packet name a longest frame. */
+	/* Drivers that do not give a longest packet give a longest frame. */
 	if (info.max_mtu == UINT16_MAX && info.max_rx_pktlen < UINT16_MAX)
 		facts->mtu_max = info.max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN;
 	facts->rx_queues_max = info.max_rx_queues;
@@ -186,7 +186,7 @@ struct coua_port_plan {
 	uint64_t tx_offloads;
 	uint16_t queues;
 	uint16_t mtu;
-	uint16_t rx_descriptors; /* may come back changed to what the card takes */
+	uint16_t rx_descriptors; /* comes back as what the card takes */
 	uint16_t tx_descriptors;
 	uint8_t wants_rss;
 	uint8_t wants_symmetric_key;
@@ -195,7 +195,7 @@ struct coua_port_plan {
 };
 _Static_assert(sizeof(struct coua_port_plan) == 32, "coua_port_plan has another size");
 
-/* 0x6d5a repeated gives both directions of a connection the same hash (Woo and Park, 2012). */
+/* The key 0x6d5a, repeated, hashes both directions of a connection alike (Woo and Park, 2012). */
 static uint8_t symmetric_key[64];
 
 int coua_port_configure(uint16_t port, struct coua_port_plan *plan)
@@ -235,7 +235,7 @@ struct coua_port_hash {
 	uint8_t is_symmetric;
 };
 
-/* What a card that was set up for RSS hashes; fails where its driver does not tell. */
+/* What the hash of a card covers that was set up for RSS; fails if its driver does not say. */
 int coua_port_hash(uint16_t port, struct coua_port_hash *hash)
 {
 	struct rte_eth_dev_info info;
@@ -263,8 +263,8 @@ int coua_port_hash(uint16_t port, struct coua_port_hash *hash)
 }
 
 /*
- * Rules for what comes. They are made on a started port, as some drivers want it, and each is for
- * the frames of one family and protocol; all others come as if there were none.
+ * Flow rules for received frames. They are made on a started port, since some drivers need that. Each
+ * rule matches frames of one family and protocol; all other frames come as if there were no rule.
  */
 
 struct coua_traffic {
@@ -273,9 +273,9 @@ struct coua_traffic {
 };
 
 struct coua_port_match {
-	uint16_t value; /* bits outside of the mask are zero */
+	uint16_t value; /* bits outside the mask are zero */
 	uint16_t mask;
-	uint8_t is_own; /* the port that the frame is to, rather than the one that it is from */
+	uint8_t is_own; /* 1: the destination port; 0: the source port */
 	uint8_t reserved;
 };
 
@@ -295,7 +295,7 @@ static int add_rule(uint16_t port, const struct coua_traffic *traffic,
 		{ .type = traffic->is_udp ? RTE_FLOW_ITEM_TYPE_UDP : RTE_FLOW_ITEM_TYPE_TCP },
 		{ .type = RTE_FLOW_ITEM_TYPE_END },
 	};
-	struct rte_flow_error error; /* not all drivers look whether there is one */
+	struct rte_flow_error error; /* some drivers write to it without checking for NULL */
 	int failed;
 
 	memset(&tcp, 0, sizeof(tcp));
@@ -316,13 +316,13 @@ static int add_rule(uint16_t port, const struct coua_traffic *traffic,
 	failed = rte_flow_validate(port, &attr, items, actions, &error);
 	if (failed)
 		return failed;
-	/* The driver that says yes may yet refuse. */
+	/* A driver that validates a rule may still refuse to create it. */
 	if (rte_flow_create(port, &attr, items, actions, &error) == NULL)
 		return rte_errno > 0 ? -rte_errno : -EIO;
 	return 0;
 }
 
-/* Spreads by a hash of addresses and ports over the queues below the given number. */
+/* Spreads frames over the queues below the given number, by a hash of addresses and ports. */
 int coua_rule_hash(uint16_t port, const struct coua_traffic *traffic, uint16_t queues)
 {
 	uint16_t all[RTE_MAX_QUEUES_PER_PORT];
@@ -346,7 +346,7 @@ int coua_rule_hash(uint16_t port, const struct coua_traffic *traffic, uint16_t q
 	return add_rule(port, traffic, NULL, &action);
 }
 
-/* Has the frames of some ports come to a queue. */
+/* Sends the frames of some ports to one queue. */
 int coua_rule_queue(uint16_t port, const struct coua_traffic *traffic,
 		const struct coua_port_match *match, uint16_t queue)
 {
@@ -356,7 +356,7 @@ int coua_rule_queue(uint16_t port, const struct coua_traffic *traffic,
 	return add_rule(port, traffic, match, &action);
 }
 
-/* Takes all rules back. */
+/* Removes all rules. */
 int coua_rules_clear(uint16_t port)
 {
 	struct rte_flow_error error;
@@ -379,7 +379,7 @@ int coua_port_set_mtu(uint16_t port, uint16_t mtu)
 	return rte_eth_dev_set_mtu(port, mtu);
 }
 
-/* Neighbour discovery comes to group addresses. */
+/* Neighbour discovery is sent to multicast addresses. */
 int coua_port_receive_groups(uint16_t port)
 {
 	return rte_eth_allmulticast_enable(port);
@@ -460,7 +460,7 @@ int coua_interrupt_disable(uint16_t port, uint16_t queue)
 	return rte_eth_dev_rx_intr_disable(port, queue);
 }
 
-/* Takes what the set has to report, so that it is not readable any more. */
+/* Consumes the set's events, so that it is no longer readable. */
 int coua_interrupt_consume(int epoll)
 {
 	struct rte_epoll_event events[4];
@@ -479,7 +479,7 @@ struct rte_mempool *coua_pool_create(const char *name, uint32_t count, uint32_t 
 	return pool;
 }
 
-/* 0 and nothing done where some of its mbufs are still out. */
+/* Does nothing and returns 0 while some of the pool's mbufs are in use. */
 int coua_pool_free_if_full(struct rte_mempool *pool)
 {
 	if (!rte_mempool_full(pool))
@@ -515,13 +515,13 @@ uint16_t coua_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs,
 	return rte_eth_tx_prepare(port, queue, mbufs, count);
 }
 
-/* Brings a frame of several mbufs into its first; fails where it is too long for that. */
+/* Copies a frame of several mbufs into its first one; fails if it is too long for that. */
 int coua_gather(struct rte_mbuf *mbuf)
 {
 	return rte_pktmbuf_linearize(mbuf);
 }
 
-/* Puts a tag that the card took out of a frame back in; fails where there is no room for it. */
+/* Puts a stripped VLAN tag back into the frame; fails if there is no room for it. */
 int coua_vlan_restore(struct rte_mbuf *mbuf)
 {
 	struct rte_mbuf *same = mbuf;

@@ -54,7 +54,8 @@ pub enum Op {
         /// answer is [`ErrorLine::BadDataChunk`].
         terminated: bool,
     },
-    /// A store command that the item size forbids; its body is swallowed.
+    /// A store command that the item size forbids. It is not answered yet: its body is passed over,
+    /// and the answer is an [`Op::Error`] or a [`BinaryCommand::Error`] of its own behind that.
     StoreRefused(StoreRefused),
     /// `delete`.
     Delete {
@@ -298,12 +299,8 @@ pub struct StoreRefused {
     /// Unlink what the key holds, so that no old value outlives the attempt:
     /// `set`, and every mode of `ms`.
     pub unlink: bool,
-    /// Bytes in the value that is swallowed.
+    /// Bytes in the value that is passed over.
     pub value_len: u32,
-    /// The line to answer.
-    pub error: ErrorLine,
-    /// How it is answered.
-    pub reply: StoreReply,
 }
 
 /// `incr` and `decr`.

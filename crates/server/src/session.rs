@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coua_cpu::prefetch_lines;
-use coua_protocol::{Dialect, Echo, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
+use coua_protocol::{Dialect, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
 use coua_transport::Stream;
 use coua_transport::huge_pages;
@@ -33,8 +33,6 @@ pub struct Session {
     noted: UnixSeconds,
     /// Bytes that came and could not be executed, in front of those that the kernel holds.
     pub leftover: Option<Leftover>,
-    /// The value that arrives in pieces has been refused; what comes of it is dropped.
-    pub discards_value: bool,
     /// The answer to the `get` under way has ended early: the keys that are left are not looked up.
     pub skips_keys: bool,
     /// The kernel may hold input.
@@ -61,6 +59,9 @@ pub struct Session {
     pub upload: Option<Box<StreamingSet>>,
     /// A long reply that is being produced in parts. Nothing is executed while there is one.
     pub dump: Option<Box<Dump>>,
+    /// The value that arrives in pieces has been refused: what comes of it is dropped, and this is
+    /// answered behind it.
+    pub refused_value: Option<(ErrorLine, StoreReply)>,
     /// Milliseconds since the server's start.
     waits_since_ms: u64,
     /// It is in the middle of something since then (milliseconds since the server's start).
@@ -140,7 +141,7 @@ impl Session {
             dump: None,
             datagram: None,
             upload: None,
-            discards_value: false,
+            refused_value: None,
             skips_keys: false,
             readable: true,
             ended: false,

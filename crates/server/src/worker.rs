@@ -1,11 +1,11 @@
 //! A worker: one thread, its sockets, and the turns in which it serves them.
 //!
 //! A turn waits for the sockets, takes new connections, receives from those that are ready,
-//! parses a burst of requests out of what came, executes it and sends the replies. What a turn
+//! parses what came into a batch of requests, executes that and sends the replies. What a turn
 //! does not finish (more input than one connection's share, replies that the client does not
 //! read) leads to another turn at once, or waits for the poller.
 //!
-//! Bytes become input in `intake` and `uploads`, and replies become bytes in [`Output`] and
+//! Bytes become input in `receive` and `uploads`, and replies become bytes in [`Output`] and
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue), nowhere else: what transforms a connection's
 //! bytes stands between these and the socket.
 //!
@@ -13,16 +13,16 @@
 //! - Between turns a session is in one of three places: listed as ready, active (its input lies in
 //!   the input buffer, not all of it executed), or waiting for the poller.
 //! - Nothing is received and nothing executed for a session whose replies wait to be sent.
-//! - No reference to an item outlives a burst; a value whose reply does is pinned.
+//! - No reference to an item outlives a batch; a value whose reply does is pinned.
 
 mod accept;
-mod burst;
+mod batch;
 mod datagrams;
+mod finish;
 mod input;
-mod intake;
-mod lane;
-mod leftover;
 mod look_ahead;
+mod receive;
+mod run;
 #[cfg(feature = "simulated")]
 mod simulated;
 mod uploads;
@@ -32,7 +32,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coua_protocol::Op;
 use coua_transport::{Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -41,29 +40,12 @@ use crate::clock::Now;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::server::{Shared, WorkerSockets};
 use crate::session::{Session, SessionId, Sessions, StreamingSet};
-use burst::{Planned, Visit};
+use batch::Batch;
 use datagrams::DatagramSockets;
 use input::Input;
-use lane::Lane;
-
-/// Requests that are looked up together at most, a key of a request with many counting as one.
-const BURST_LEN: usize = 512;
-
-/// How far the last request of a burst may go beyond that to be in it as a whole.
-const BURST_LEN_MAX: usize = 2 * BURST_LEN;
 
 /// Bytes outside of the store's memory that each worker takes: buffers and lists of fixed size.
-pub const MEMORY_PER_WORKER: usize = Input::MEMORY
-    + OUTPUT_LEN
-    + BURST_LEN_MAX * PLANNED_LEN
-    + VISITS_MAX * size_of::<Visit>()
-    + Lane::MEMORY;
-
-/// Bytes that the lists take for each request of a burst.
-const PLANNED_LEN: usize = size_of::<Planned>() + size_of::<Op>();
-
-/// Connections in a burst at most.
-const VISITS_MAX: usize = BURST_LEN;
+pub const MEMORY_PER_WORKER: usize = Input::MEMORY + OUTPUT_LEN + Batch::MEMORY;
 
 /// Sessions from which on they do not all stay in a core's own cache.
 const SESSIONS_MIN: usize = 256;
@@ -107,14 +89,11 @@ pub struct Worker {
     /// Sessions among them that wait for memory to be cleaned.
     waiting_for_memory: usize,
     input: Input,
-    /// Usual visits of this turn.
-    lane: Lane,
+    batch: Batch,
+    /// Requests that each session may have in this turn's batch.
+    share: usize,
     output: Output,
     pool: Pool,
-    plan: Vec<Planned>,
-    /// What is planned beyond keys of gets.
-    ops: Vec<Op>,
-    visits: Vec<Visit>,
     #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
     spare_upstreams: Vec<Box<StreamingSet>>,
     /// Sessions whose values are received straight into the store.
@@ -131,11 +110,8 @@ pub struct Worker {
 /// a want of it can still be told.
 pub struct WorkerBuffers {
     input: Input,
-    lane: Lane,
+    batch: Batch,
     output: Output,
-    plan: Vec<Planned>,
-    ops: Vec<Op>,
-    visits: Vec<Visit>,
 }
 
 impl WorkerBuffers {
@@ -143,11 +119,8 @@ impl WorkerBuffers {
     pub fn new() -> WorkerBuffers {
         WorkerBuffers {
             input: Input::new(),
-            lane: Lane::new(),
+            batch: Batch::new(),
             output: Output::new(),
-            plan: Vec::with_capacity(BURST_LEN_MAX),
-            ops: Vec::with_capacity(BURST_LEN_MAX),
-            visits: Vec::with_capacity(VISITS_MAX),
         }
     }
 }
@@ -164,13 +137,13 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         mut sockets: WorkerSockets,
-        desk: WorkerBuffers,
+        buffers: WorkerBuffers,
     ) -> io::Result<Worker> {
         let mut poller = Poller::new()?;
         if let Some(seat) = sockets.seat.take() {
             poller.host(seat, listener_token(USERSPACE_LISTENER))?;
         }
-        Worker::with_poller(poller, index, shared, sockets, desk)
+        Worker::with_poller(poller, index, shared, sockets, buffers)
     }
 
     fn with_poller(
@@ -178,7 +151,7 @@ impl Worker {
         index: usize,
         shared: Arc<Shared>,
         sockets: WorkerSockets,
-        desk: WorkerBuffers,
+        buffers: WorkerBuffers,
     ) -> io::Result<Worker> {
         let WorkerSockets {
             listeners,
@@ -209,13 +182,11 @@ impl Worker {
             sessions,
             ready: VecDeque::new(),
             waiting_for_memory: 0,
-            input: desk.input,
-            lane: desk.lane,
-            output: desk.output,
+            input: buffers.input,
+            batch: buffers.batch,
+            share: 1,
+            output: buffers.output,
             pool: Pool::new(Arc::clone(&shared.store), pages_max),
-            plan: desk.plan,
-            ops: desk.ops,
-            visits: desk.visits,
             spare_upstreams: Vec::new(),
             uploads: Vec::new(),
             has_chores: false,
@@ -262,10 +233,11 @@ impl Worker {
         self.accept(now);
         self.close_idle(now);
         self.unpark(now);
+        self.begin_batch();
         self.receive_datagrams_of_stack();
         self.receive(now);
         self.receive_datagrams();
-        self.run_burst(now);
+        self.run_batch(now);
         self.poller.end_turn();
         self.tell_net_counters(now);
         self.has_chores = self.store.end(now.unix);

@@ -133,7 +133,7 @@ fn over_tcp(server: &Server) -> impl FnMut() {
     }
 }
 
-/// A datagram for each of so many requests: sets and gets, which the lane takes, and one of eight that
+/// A datagram for each of so many requests: sets and gets, which the fast path takes, and one of eight that
 /// takes the long way and is not answered.
 fn datagrams(count: u16) -> Vec<Vec<u8>> {
     let request = |number: u16| match number % 8 {

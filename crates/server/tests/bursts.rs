@@ -97,7 +97,7 @@ fn what_one_sends_in_a_turn_is_done_in_its_order() {
             (get.clone(), ends(value("k", &long))),
             (set("k", b"e", ""), stored.clone()),
             (get.clone(), ends(value("k", b"e"))),
-            // The first key is answered in the lane, the second is not.
+            // The first key takes the fast path, the second does not.
             (set("long", &long, ""), stored.clone()),
             (
                 line("get k long k\r\n"),
@@ -195,7 +195,7 @@ fn what_is_no_usual_request_is_answered_as_ever() {
     assert_eq!(count("coua_udp_replies_dropped"), 0);
 }
 
-/// A request of any kind, most of them such as the lane takes, on keys that nobody else has.
+/// A request of any kind, most of them such as the fast path takes, on keys that nobody else has.
 fn request(dice: &mut Xoshiro256PlusPlus, sender: Sender) -> Vec<u8> {
     let key = |dice: &mut Xoshiro256PlusPlus| format!("{}-{}", sender.0, dice.random_range(0..6));
     let name = key(dice);
@@ -231,10 +231,10 @@ fn request(dice: &mut Xoshiro256PlusPlus, sender: Sender) -> Vec<u8> {
     }
 }
 
-/// A server that counts by prefix has no lane. Both answer the same, and count the same.
+/// A server that counts by prefix has no fast path. Both answer the same, and count the same.
 #[test]
-fn the_lane_does_what_the_long_way_does() {
-    let (lane, long_way) = (Scene::start(&[]), Scene::start(&["-D", ":"]));
+fn the_fast_path_does_what_the_general_path_does() {
+    let (fast, general) = (Scene::start(&[]), Scene::start(&["-D", ":"]));
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(1);
     for burst in 0..400 {
         let senders = dice.random_range(1..=8);
@@ -245,7 +245,7 @@ fn the_lane_does_what_the_long_way_does() {
                 (sender, message(id, &request(&mut dice, sender)))
             })
             .collect();
-        let replies = [&lane, &long_way].map(|scene| scene.exchange(&sent));
+        let replies = [&fast, &general].map(|scene| scene.exchange(&sent));
         for sender in (1..=senders).map(Sender) {
             let [here, there] = replies.each_ref().map(|replies| told(replies, sender));
             for (here, there) in here.iter().zip(&there) {
@@ -261,6 +261,6 @@ fn the_lane_does_what_the_long_way_does() {
             assert_eq!(here.len(), there.len(), "burst {burst}, {sender:?}");
         }
     }
-    let counts = [&lane, &long_way].map(Scene::counts);
+    let counts = [&fast, &general].map(Scene::counts);
     assert_eq!(counts[0], counts[1]);
 }

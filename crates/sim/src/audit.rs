@@ -1,26 +1,26 @@
-//! What must hold when everybody is gone.
+//! What must hold when all clients have left: no memory kept, counters that add up.
 
 use crate::client::Client;
 use crate::scene::Scene;
 
-/// Bytes of the line that refused connections get, which no counter counts.
+/// Length in bytes of the line that a refused connection gets. No counter includes it.
 const TOO_MANY_LEN: u64 = 33;
 
-/// Looks at memory, counters and sums.
+/// Checks memory, counters and sums.
 ///
 /// # Errors
-/// What does not hold.
+/// The first rule that does not hold.
 pub(crate) fn at_the_end(scene: &Scene, clients: &[Client]) -> Result<(), String> {
     memory(scene)?;
     counters(scene)?;
     sum(scene, clients)
 }
 
-/// Nobody is connected, so nothing is kept for anybody.
+/// Checks that nothing is kept for connections, since there are none.
 fn memory(scene: &Scene) -> Result<(), String> {
     let shared = &scene.shared;
     let stats = shared.store.stats();
-    // Each worker keeps one page for connections to come.
+    // Each worker keeps one page for later connections.
     let kept = stats.segment_len * shared.settings.workers as u64;
     for (name, value, right) in [
         (
@@ -84,7 +84,7 @@ fn counters(scene: &Scene) -> Result<(), String> {
     Ok(())
 }
 
-/// The counter that all clients raise has been raised as often as they were told.
+/// Checks that the shared counter was raised as often as the answers said.
 fn sum(scene: &Scene, clients: &[Client]) -> Result<(), String> {
     if scene.plan.laxity.loses {
         return Ok(());

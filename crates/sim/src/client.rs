@@ -1,4 +1,4 @@
-//! A client: one connection after the other, each with requests, moods and an end.
+//! A client: one connection after another, each with requests, a behaviour and an end.
 
 mod conversation;
 
@@ -15,7 +15,7 @@ use crate::request::Asked;
 use crate::scene::Scene;
 use conversation::{Conversation, Over};
 
-/// Turns of its worker in which the witness's request must be answered.
+/// Within so many turns of its worker the witness's request must be answered.
 const TURNS_MAX: u64 = 40;
 
 /// How a client's connection ends.
@@ -23,24 +23,25 @@ const TURNS_MAX: u64 = 40;
 pub(crate) enum Ending {
     /// It asks the server to close.
     Quit,
-    /// It ends its side when all is sent, and reads the rest.
+    /// It ends its side when everything is sent, and reads the rest.
     HalfClose,
     /// The same in the middle of a request.
     CutOff,
-    /// It closes when all is answered.
+    /// It closes when everything is answered.
     Close,
-    /// It closes in the middle of everything.
+    /// It closes at any moment.
     Drop,
-    /// It breaks the connection in the middle of everything.
+    /// It resets the connection at any moment.
     Reset,
 }
 
-/// What a client is there for.
+/// The part that a client plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It does all that a client can do.
+    /// It does everything that a client can do.
     Actor,
-    /// It asks for one thing at a time, and must never wait for long. It stays until told to go.
+    /// The witness: it sends one request at a time and must never wait for long. It stays until it
+    /// is told to leave.
     Witness,
 }
 
@@ -54,11 +55,11 @@ pub(crate) struct Client {
     epoch: u32,
     sessions_left: usize,
     conversation: Option<Conversation>,
-    /// A connection of which it is not known what the server makes of the last requests.
+    /// A connection whose last requests may or may not have been executed.
     past: Option<Past>,
     /// It does nothing until this round.
     rests_until: u64,
-    /// Turns of its worker that the witness waited for at most.
+    /// The longest that the witness waited, in turns of its worker.
     pub(crate) turns_waited_max: u64,
     /// Answers so far.
     pub(crate) answers: u64,
@@ -100,12 +101,12 @@ impl Client {
         }
     }
 
-    /// Whether it has done all that it was to do.
+    /// Whether it has done everything that the plan asks of it.
     pub(crate) fn is_gone(&self) -> bool {
         self.sessions_left == 0 && self.conversation.is_none() && self.past.is_none()
     }
 
-    /// The witness goes when it has its answer.
+    /// Tells the witness to leave when it has its answer.
     pub(crate) fn dismiss(&mut self) {
         self.sessions_left = 0;
         if let Some(conversation) = &mut self.conversation {
@@ -113,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What it is about, for a failure's sake.
+    /// What it is doing, to explain a failure.
     pub(crate) fn describe(&self) -> String {
         let conversation = match &self.conversation {
             Some(conversation) => conversation.describe(),
@@ -125,7 +126,7 @@ impl Client {
         )
     }
 
-    /// Does something. True where anything came of it.
+    /// Takes one step. True where it got anywhere.
     ///
     /// # Errors
     /// Where the server did something wrong.
@@ -180,7 +181,7 @@ impl Client {
         let manner = if is_witness {
             Manner::AMPLE
         } else {
-            // A large value must not take for ever.
+            // A large value must not take too many rounds.
             let least = 16 + plan.value_len / 64;
             Manner {
                 up_room: dice.size(least, 256 << 10),
@@ -213,7 +214,7 @@ impl Client {
         ));
     }
 
-    /// A connection is over.
+    /// Deals with the end of a connection.
     fn part(&mut self, scene: &Scene, over: Over) {
         let Some(conversation) = self.conversation.take() else {
             return;
@@ -227,7 +228,7 @@ impl Client {
         match over {
             Over::Settled => {}
             Over::Rejected => {
-                // Nothing was executed. It comes again.
+                // Nothing was executed. It connects again.
                 self.sessions_left = self.sessions_left.saturating_add(1);
                 self.rests_until += 20;
             }

@@ -1,7 +1,7 @@
 //! The languages: requests written, answers read.
 //!
-//! Answers are read by code of this crate's own, strictly: what the server's crates believe about
-//! the language is not believed here.
+//! Answers are read strictly, by code of this crate's own: a mistake in the server's crates must not
+//! hide itself here.
 
 mod binary;
 mod text;
@@ -12,7 +12,7 @@ use crate::request::{Answer, Asked, Form};
 
 /// An answer among what was received.
 pub(crate) struct Read {
-    /// Which of the requests that wait it is to, by place; those before it were silent.
+    /// Which of the waiting requests it answers, by position. Those before it were silent.
     pub(crate) to: usize,
     pub(crate) answer: Answer,
     /// Its bytes.
@@ -31,7 +31,7 @@ pub(crate) fn write(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
 /// Reads the first answer of `bytes`; `None` where it is not whole.
 ///
 /// # Errors
-/// Where it is none, or nothing that waits asked for it.
+/// Where it is no answer, or no waiting request asked for it.
 pub(crate) fn read(
     bytes: &[u8],
     waiting: &VecDeque<Asked>,

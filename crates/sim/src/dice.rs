@@ -3,7 +3,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// A source of choices. The same seed makes the same ones.
+/// A source of choices. The same seed gives the same choices.
 pub(crate) struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
@@ -11,7 +11,7 @@ impl Dice {
         Dice(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// Dice of their own for a part of the whole.
+    /// Separate dice for one part of the run.
     pub(crate) fn part(&mut self) -> Dice {
         Dice::new(self.0.random())
     }
@@ -36,18 +36,18 @@ impl Dice {
         self.below(count) == 0
     }
 
-    /// One of some things.
+    /// One of the given things.
     pub(crate) fn pick<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.below(things.len())]
     }
 
-    /// A size from `from` to `to`, both included and above 0, of any order of magnitude.
+    /// A size from `from` to `to`, both included and above 0; each order of magnitude is as likely.
     pub(crate) fn size(&mut self, from: usize, to: usize) -> usize {
         let magnitude = self.within(from.ilog2() as usize, to.max(from).ilog2() as usize);
         self.within(1, 2 << magnitude).clamp(from, to.max(from))
     }
 
-    /// Puts things into any order.
+    /// Shuffles things.
     pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
         for at in (1..things.len()).rev() {
             let other = self.within(0, at);

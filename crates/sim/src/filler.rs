@@ -1,14 +1,14 @@
-//! What fills memory before the clients come.
+//! Fills memory before the clients start.
 
 use crate::codec;
 use crate::dice::Dice;
 use crate::request::{Asked, Form, Mode, Request};
 use crate::values;
 
-/// The largest value, in bytes: every seed's `-I` takes it.
+/// The largest value, in bytes: every seed's `-I` allows it.
 const VALUE_LEN_MAX: usize = 3 << 10;
 
-/// Quiet stores of `len` bytes of values in all, and one request that is answered.
+/// Quiet stores with `len` bytes of values in total, and one request that is answered.
 pub(crate) fn requests(dice: &mut Dice, len: usize, is_binary: bool) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + len / 8);
     let mut filled = 0;

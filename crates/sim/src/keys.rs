@@ -12,8 +12,8 @@ use crate::window::Window;
 /// Keys that all clients share, beside the counter.
 const SHARED: usize = 4;
 
-/// Names and states of keys. Numbers come first, then other values, then shared keys, then the
-/// shared counter.
+/// Names and states of keys. Keys of numbers come first, then keys of other values, then shared
+/// keys, then the shared counter.
 pub(crate) struct Keys {
     names: Vec<Vec<u8>>,
     own: usize,
@@ -22,16 +22,16 @@ pub(crate) struct Keys {
     model: Model,
     laxity: Laxity,
     flushes: Flushes,
-    /// No value of a key is longer, whatever of what is under way is executed.
+    /// The longest that each key's value can be, whichever requests under way are executed.
     bounds: Vec<usize>,
-    /// The highest that the counter has been seen at.
+    /// The highest value of the counter that was seen.
     counted: Option<u64>,
     /// Increments of the counter that were answered, and others that may have happened.
     pub(crate) counts: (u64, u64),
 }
 
 impl Keys {
-    /// Fresh keys: none of them has ever been used where `epoch` is new.
+    /// Fresh keys. If `epoch` is new, none of them has ever been used.
     pub(crate) fn new(
         writer: u32,
         epoch: u32,
@@ -41,7 +41,7 @@ impl Keys {
     ) -> Keys {
         let own_name = |number: usize| {
             let mut name = format!("c{writer}.{epoch}.{number}").into_bytes();
-            // Some are as long as a key can be.
+            // Some are as long as a key may be.
             if number % 7 == 3 {
                 name.resize(250, b'k');
             }
@@ -66,7 +66,7 @@ impl Keys {
         }
     }
 
-    /// The same client's keys of another epoch: what is stored under the old ones does not matter.
+    /// The same client's keys of another epoch: what the old keys hold no longer matters.
     pub(crate) fn renew(&mut self, epoch: u32) {
         let flushes = Rc::clone(&self.flushes);
         let fresh = Keys::new(self.writer, epoch, self.own, self.laxity, flushes);
@@ -119,7 +119,7 @@ impl Keys {
         self.bounds[key] = self.bounds[key].max(len);
     }
 
-    /// Nothing is under way: values are as long as they are.
+    /// Nothing is under way, so the lengths of values are known exactly.
     pub(crate) fn lower_bounds(&mut self) {
         for key in 0..self.own {
             self.bounds[key] = self.model.value_len_max(key);
@@ -132,7 +132,7 @@ impl Keys {
         values::value(&self.names[key], self.writer, self.version, len)
     }
 
-    /// The highest that the counter has been seen at.
+    /// The highest value of the counter that was seen.
     pub(crate) fn counted(&self) -> Option<u64> {
         self.counted
     }
@@ -159,8 +159,8 @@ impl Keys {
         })
     }
 
-    /// Takes note that the first of `waiting`, nobody knows how many, were executed until
-    /// second `to` and `round`.
+    /// Takes note that some of `waiting`, from the first on, were executed by second `to` and
+    /// `round`. How many is not known.
     pub(crate) fn doubt(&mut self, waiting: &VecDeque<Asked>, to: u32, round: u64) {
         let is_shared = |asked: &&Asked| self.shared_key(&asked.request).is_some();
         let is_count = |asked: &&Asked| matches!(asked.request, Request::Count { .. });
@@ -195,7 +195,8 @@ impl Keys {
         Ok(())
     }
 
-    /// What others do to a key is not known; that it is somebody's value as a whole is.
+    /// What other clients do to a shared key is not known, but its value must be one that some
+    /// client stored, whole.
     fn settle_shared(&self, key: KeyNumber, answer: &Answer) -> Result<(), String> {
         match answer {
             Answer::Values(found) => found.iter().try_for_each(|item| self.check(key, item)),
@@ -217,7 +218,7 @@ impl Keys {
     }
 }
 
-/// The key of a request, where it is none of the first `own`.
+/// The key of a request, if it is not one of the client's first `own` keys.
 fn key_beyond(own: usize, request: &Request) -> Option<KeyNumber> {
     let key = match request {
         Request::Get { keys, .. } => *keys.first()?,

@@ -1,12 +1,12 @@
 //! The whole server of coua on a simulated network and clock, from a seed.
 //!
-//! A seed chooses the server's flags, the clients, what they ask, how bytes come and go, who acts
-//! when and how time passes. Everything runs in one thread: the same seed always makes the same
-//! run. The workers, the parser, the execution and the store are the real ones; only sockets and
-//! clock are not.
+//! A seed chooses the server's flags, the clients, their requests, how bytes arrive, who acts when,
+//! and how time passes. Everything runs in one thread, so the same seed always gives the same run.
+//! The workers, the parser, the execution and the store are the real ones. Only the sockets and the
+//! clock are simulated.
 //!
 //! ```text
-//! World  round after round: network, workers and clients in any order, then time
+//! World  in rounds: network, workers and clients in any order, then time
 //!   ├─ Worker (coua)  ─ Stream, Listener, Poller (coua-transport, simulated)
 //!   └─ Client ─ Conversation   bytes there and back; stalls, breaks, ends
 //!                 ├─ script    what to ask next
@@ -15,15 +15,15 @@
 //! ```
 //!
 //! # Invariants
-//! - Every answer is one that the model of its client's keys allows, every byte accounted for.
-//! - Whoever ends its side gets the rest of its answers; the server closes nobody without counting
-//!   why.
-//! - A client that asks for one small thing at a time is answered within a number of turns,
+//! - The model of the client's keys allows every answer, and every byte is accounted for.
+//! - A client that ends its side gets the rest of its answers. The server closes no connection
+//!   without counting why.
+//! - A client that sends one small request at a time is answered within a bounded number of turns,
 //!   whatever the others do.
-//! - When everybody is gone nothing is held for anybody, and the counters add up.
+//! - When all clients have left, nothing is held for them, and the counters add up.
 //!
 //! # Not here
-//! What goes on between two workers within one turn: loom and the stress tests of the store. UDP.
+//! Races between two workers within one turn: loom and the store's stress tests look for those. UDP.
 
 mod audit;
 mod client;
@@ -42,10 +42,10 @@ mod world;
 
 use world::World;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Of everything that clients received, in order.
+    /// A hash of everything that clients received, in order.
     pub hash: u64,
     /// Rounds.
     pub rounds: u64,
@@ -55,11 +55,11 @@ pub struct Summary {
     pub requests: u64,
     /// Answers that clients read.
     pub answers: u64,
-    /// Turns that the witness waited for an answer at most.
+    /// The longest that the witness waited for an answer, in turns.
     pub turns_waited_max: u64,
     /// Items evicted.
     pub evictions: u64,
-    /// Connections closed for want of memory.
+    /// Connections closed for lack of memory.
     pub shed: u64,
     /// Times that a request had to wait for memory.
     pub deferred: u64,
@@ -67,12 +67,12 @@ pub struct Summary {
     pub idle_kicks: u64,
     /// Connections refused because there were too many.
     pub rejected: u64,
-    /// Requests refused for want of memory.
+    /// Requests refused for lack of memory.
     pub refused: u64,
 }
 
 impl Summary {
-    /// Adds another run's; the longest waits are not added up.
+    /// Adds another run's figures. Of the longest waits it keeps the longer one.
     pub fn add(&mut self, other: &Summary) {
         self.hash ^= other.hash;
         self.rounds += other.rounds;
@@ -89,10 +89,10 @@ impl Summary {
     }
 }
 
-/// Runs a seed; a loud run writes down what happens on standard error.
+/// Runs a seed. A loud run writes what happens to standard error.
 ///
 /// # Errors
-/// What went wrong, and what happened last.
+/// What went wrong, and the last events before it.
 pub fn run(seed: u64, is_loud: bool) -> Result<Summary, String> {
     let mut world = World::new(seed, is_loud)?;
     world

@@ -1,9 +1,9 @@
 //! What a client knows of its keys.
 //!
-//! A key has a list of states that it may be in: one as a rule, several where an expiry passed
-//! while a request was under way, where a connection broke before an answer came, or where memory
-//! is short and items may be evicted. An answer is right where some state allows it, and leaves the
-//! states that it allows.
+//! A key has a list of states that it may be in. As a rule it is one. It is several where an expiry
+//! passed while a request was under way, where a connection broke before an answer came, or where
+//! memory is short and items may be evicted. An answer is right if some state allows it. It leaves
+//! the states that allow it.
 
 mod states;
 
@@ -15,22 +15,22 @@ use crate::window::Window;
 pub(crate) use states::Laxity;
 use states::{Item, State, allows, is_flushed, is_shown, note, taught};
 
-/// A key that may be in more states than that may be in any.
+/// A key that may be in more states than this may be in any.
 const STATES_MAX: usize = 64;
 
-/// The flushes of all clients that were answered.
+/// The flushes that were answered, of all clients.
 pub(crate) type Flushes = Rc<RefCell<Vec<Window>>>;
 
 /// The keys of one client.
 pub(crate) struct Model {
-    /// The states that each key may be in; none where it may be in any.
+    /// The states that each key may be in; an empty list means any state.
     keys: Vec<Vec<State>>,
     laxity: Laxity,
     flushes: Flushes,
 }
 
 impl Model {
-    /// Keys of which none is stored.
+    /// Keys that are not stored.
     pub(crate) fn new(keys: usize, laxity: Laxity, flushes: Flushes) -> Model {
         Model {
             keys: vec![vec![State::Absent]; keys],
@@ -47,7 +47,7 @@ impl Model {
         }
     }
 
-    /// Bytes that the value of a key may have at most; very many where nothing is known.
+    /// The longest that a key's value may be, in bytes; very long where nothing is known.
     pub(crate) fn value_len_max(&self, key: KeyNumber) -> usize {
         let lens = self.keys[key].iter().map(|state| match state {
             State::Absent => 0,
@@ -114,8 +114,8 @@ impl Model {
         }
     }
 
-    /// Takes note that the first of `waiting`, nobody knows how many, were executed until
-    /// second `to` and `round`.
+    /// Takes note that some of `waiting`, from the first on, were executed by second `to` and
+    /// `round`. How many is not known.
     pub(crate) fn doubt<'a>(
         &mut self,
         waiting: impl Iterator<Item = &'a Asked>,
@@ -209,7 +209,7 @@ impl Model {
         Ok(())
     }
 
-    /// What an answer tells of a key of which nothing is known.
+    /// What an answer tells about a key of which nothing is known.
     fn find_out(&mut self, key: KeyNumber, request: &Request, answer: &Answer, window: Window) {
         let Some(after) = (match (request, answer) {
             (Request::Store { mode, .. }, Answer::Stored(_)) if *mode == Mode::Set => {
@@ -230,7 +230,7 @@ impl Model {
         let flushes = self.flushes.borrow();
         for state in &self.keys[key] {
             match state {
-                // What one client flushed no other finds.
+                // Another client's flush removes the item too.
                 State::Item(item) if is_flushed(item, &flushes, window) => {
                     note(&mut states, State::Absent);
                 }

@@ -1,4 +1,4 @@
-//! What a seed makes of a run: the server's flags, and what sort of clients there are.
+//! What a seed chooses for a run: the server's flags and the kinds of clients.
 
 use std::ffi::OsString;
 
@@ -10,10 +10,10 @@ use crate::model::Laxity;
 /// When the simulated server starts, in unix seconds.
 const STARTED: u32 = 1_700_000_000;
 
-/// Bytes that an item takes beside its value, at most, as `-I` counts.
+/// The most bytes that `-I` counts for an item beside its value.
 const ITEM_HEAD_MAX: usize = 400;
 
-/// Bytes of values that a client stores on one connection, about.
+/// About how many bytes of values a client stores on one connection.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The plan of one run.
@@ -22,40 +22,40 @@ pub(crate) struct Plan {
     pub(crate) flags: Vec<String>,
     pub(crate) settings: Settings,
     pub(crate) clients: usize,
-    /// What all clients speak: binary, text, or each as it likes.
+    /// What all clients speak: binary, text, or each what it chooses.
     pub(crate) speak_binary: Option<bool>,
     pub(crate) laxity: Laxity,
     /// The longest value that is likely, in bytes.
     pub(crate) value_len: usize,
     /// Keys of each client.
     pub(crate) keys: usize,
-    /// Connections that each client makes one after the other, at most.
+    /// The most connections that each client makes, one after another.
     pub(crate) sessions: usize,
-    /// Requests on each, at most.
+    /// The most requests on each.
     pub(crate) requests: usize,
-    /// Bytes of values that are stored before the clients come.
+    /// Bytes of values that are stored before the clients start.
     pub(crate) filling: usize,
     /// Clients flush everything now and then.
     pub(crate) flushes: bool,
     /// Connections break.
     pub(crate) breaks: bool,
-    /// Time jumps once in so many rounds; 0 for never.
+    /// Time jumps once in this many rounds; 0 for never.
     pub(crate) jump_one_in: usize,
-    /// The system runs out of descriptors once in so many attempts to accept; 0 for never.
+    /// The system runs out of descriptors once in this many attempts to accept; 0 for never.
     pub(crate) exhausted_one_in: u32,
 }
 
 impl Plan {
     pub(crate) fn new(dice: &mut Dice) -> Plan {
-        // With room for everything nothing may be lost or refused; most faults hide where there is
-        // little.
+        // With room for everything, nothing may be lost or refused. Most faults hide where there is
+        // little room.
         let is_roomy = dice.one_in(3);
         let (megabytes, item_kib): (usize, usize) = match is_roomy {
             true => (dice.pick(&[16, 32]), 64),
             false => (8, dice.pick(&[4, 64, 256, 1024, 2048])),
         };
         let clients = match dice.below(6) {
-            // So many that what they wait for takes all memory, and some are closed for that.
+            // So many that their waiting replies take all memory, and some connections are closed.
             0 if !is_roomy => dice.within(20, 60),
             0 | 1 => dice.within(1, 20),
             _ => dice.within(1, 6),

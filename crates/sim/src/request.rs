@@ -1,14 +1,14 @@
-//! What clients ask, whatever the words, and what they are answered.
+//! Requests and answers, independent of the dialect.
 
 use std::fmt;
 use std::rc::Rc;
 
 use crate::window::Window;
 
-/// A key of a client, by number.
+/// A client's key, by number.
 pub(crate) type KeyNumber = usize;
 
-/// How a request is written.
+/// The dialect in which a request is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Classic,
@@ -46,7 +46,7 @@ pub(crate) enum Request {
     Delete {
         key: KeyNumber,
     },
-    /// `incr` and `decr`; `initial` is the number and expiry of an item that there is not.
+    /// `incr` and `decr`. `initial` is the number and expiry for a key that has no item.
     Count {
         key: KeyNumber,
         delta: u64,
@@ -60,7 +60,7 @@ pub(crate) enum Request {
     Flush {
         delay: i32,
     },
-    /// What is always answered the same.
+    /// A request whose answer never varies.
     Fixed {
         send: Vec<u8>,
         answer: Vec<u8>,
@@ -83,12 +83,12 @@ pub(crate) struct Asked {
     /// The second and the round in which it was made.
     pub(crate) at: u32,
     pub(crate) round: u64,
-    /// Where it ends among all bytes that the client sends on the connection.
+    /// Where it ends in the stream of bytes that the client sends on the connection.
     pub(crate) end: u64,
 }
 
 impl Asked {
-    /// When it was executed, if that had happened by second `to` and `round`.
+    /// When it was executed, if that happened by second `to` and `round`.
     pub(crate) fn window(&self, to: u32, round: u64) -> Window {
         Window {
             from: self.at,
@@ -116,7 +116,7 @@ pub(crate) struct Found {
 pub(crate) enum Answer {
     /// A quiet request was executed and had nothing to say.
     Silence,
-    /// What of the keys was there, in their order.
+    /// The items found, in the order of the keys.
     Values(Vec<Found>),
     Stored(Option<u64>),
     NotStored,
@@ -128,7 +128,7 @@ pub(crate) enum Answer {
     NotNumeric,
     TooLarge,
     NoMemory,
-    /// The only answer that there is.
+    /// The only possible answer.
     Fixed,
 }
 
@@ -144,8 +144,8 @@ impl Request {
         }
     }
 
-    /// Whether `answer`, which is one that it may get, is left out where it is quiet: `None` where
-    /// it may be left out or not.
+    /// Whether the quiet form of the request leaves `answer` out, which must be a right answer to
+    /// it. `None` where both are allowed.
     pub(crate) fn is_silent(&self, form: Form, answer: &Answer) -> Option<bool> {
         match (form, self, answer) {
             (Form::Classic, ..) => Some(true),

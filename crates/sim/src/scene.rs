@@ -1,4 +1,4 @@
-//! What all parts of a run share: the network, the time, the server's counters, the record.
+//! What all parts of a run share: the network, the time, the server's counters, the trace.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use coua_transport::simulated::Network;
 
 use crate::plan::Plan;
 
-/// Lines that are kept for a failure's sake.
+/// Lines of the trace that are kept to explain a failure.
 const LINES_KEPT: usize = 60;
 
 /// See the module.
@@ -29,7 +29,7 @@ pub(crate) struct Scene {
     pub(crate) record: Record,
 }
 
-/// What happened, as a hash of all of it and the last lines of it.
+/// What happened: a hash of everything, and the last lines.
 pub(crate) struct Record {
     hash: Cell<u64>,
     lines: RefCell<VecDeque<String>>,
@@ -41,7 +41,7 @@ impl Scene {
         self.clock.load(Relaxed)
     }
 
-    /// The second on the wall.
+    /// The wall clock, in seconds.
     pub(crate) fn second(&self) -> u32 {
         self.shared.clock.now().unix.0
     }
@@ -50,16 +50,14 @@ impl Scene {
         self.clock.fetch_add(ms, Relaxed);
     }
 
-    /// Whether the server has closed a connection of its own accord that no client has found
-    /// closed.
+    /// Whether the server has closed a connection of its own accord and no client has noticed yet.
     pub(crate) fn may_have_closed(&self) -> bool {
         let counts = self.shared.counts();
         self.closed_by_server.get()
             < counts.idle_kicks + counts.connections_shed + counts.rejected_connections
     }
 
-    /// A client found its connection closed that should not have been. Whether the server has
-    /// counted why.
+    /// A client found its connection closed by the server. Whether the server has counted why.
     pub(crate) fn excuses_closing(&self) -> bool {
         let is_counted = self.may_have_closed();
         self.closed_by_server.set(self.closed_by_server.get() + 1);
@@ -99,7 +97,7 @@ impl Record {
     fn say(&self, round: u64, ms: u64, line: impl FnOnce() -> String) {
         let line = format!("{round:>6} {:>9}.{:03} {}", ms / 1000, ms % 1000, line());
         if self.is_loud {
-            // A trace that nobody reads is no reason to stop.
+            // Standard error may be closed; that is no reason to stop.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
         let mut lines = self.lines.borrow_mut();

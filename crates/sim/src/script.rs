@@ -8,13 +8,13 @@ use crate::plan::Plan;
 use crate::request::{Form, KeyNumber, Mode, Request};
 use crate::values::{self, HEAD_LEN};
 
-/// Bytes of values that one request asks for, about.
+/// About how many bytes of values one request asks for.
 const VALUES_LEN_MAX: usize = 1 << 20;
 
-/// Values up to this length are copied where they cannot be sent from where they lie.
+/// Values up to this length, in bytes, are copied where they cannot be sent in place.
 const COPIED_LEN_MAX: usize = 64 << 10;
 
-/// Requests whose answer never varies: sent, answered.
+/// Requests whose answer never varies, with the answer.
 const FIXED: [(&[u8], &[u8]); 8] = [
     (b"mn\r\n", b"MN\r\n"),
     (b"nonsense\r\n", b"ERROR\r\n"),
@@ -43,7 +43,7 @@ pub(crate) fn next(
     let has_meta_form = match &request {
         Request::Get { keys, .. } => keys.len() == 1,
         Request::Store { .. } | Request::Delete { .. } => true,
-        // Only the meta form makes an item.
+        // Only the meta form creates an item.
         Request::Count { .. } => true,
         _ => false,
     };
@@ -65,7 +65,7 @@ pub(crate) fn next(
         (Form::Binary, _) => true,
         (Form::Classic, Request::Get { .. }) => false,
         (Form::Classic, _) => true,
-        // An error line does not say which quiet request it is to.
+        // An error line does not say which quiet request it answers.
         (Form::Meta, request) => {
             !plan.laxity.refuses
                 && match request {
@@ -88,8 +88,8 @@ fn choose(dice: &mut Dice, plan: &Plan, keys: &mut Keys, is_binary: bool) -> Req
             let touch = dice.one_in(6).then(|| expiry(dice, plan, is_binary));
             let count = match touch {
                 _ if is_binary || dice.one_in(2) => 1,
-                // Where a value among several is refused for want of memory, the answer has no end
-                // that a client can tell.
+                // Where one of several values is refused for lack of memory, a client cannot tell where
+                // the answer ends.
                 _ if plan.laxity.refuses && plan.value_len > COPIED_LEN_MAX => 1,
                 None => dice.size(1, (VALUES_LEN_MAX / plan.value_len).clamp(1, 40)),
                 // Only lines of get and gets may be longer than 2048 bytes.
@@ -177,9 +177,10 @@ fn store(
             keys.raise_bound(key, keys.bound(key) + len);
             (dice.pick(&[Mode::Append, Mode::Prepend]), len)
         }
-        // Another CAS than any that was given out is right where none is known.
+        // Where no CAS is known, any that was never given out will do.
         4 | 5 => (Mode::Cas(keys.cas(key).unwrap_or(3)), len),
-        // Where the others are short, pieces may be too, and this would take for ever.
+        // Where the plan's values are short, the network's pieces may be short too, and a long value
+        // would take too many rounds.
         6 if dice.one_in(6) && plan.value_len > plan.laxity.value_len_max / 16 => {
             let above = plan.laxity.value_len_max + 1000;
             (Mode::Set, dice.size(above, 2 * above))
@@ -240,7 +241,7 @@ fn shared(dice: &mut Dice, keys: &mut Keys) -> Request {
     }
 }
 
-/// An expiry as it is sent; the binary protocol has no negative ones.
+/// An expiry as it is sent. The binary protocol has no negative expiry.
 fn expiry(dice: &mut Dice, plan: &Plan, is_binary: bool) -> i32 {
     let started = i32::try_from(plan.laxity.started).unwrap_or(i32::MAX);
     match dice.below(12) {

@@ -1,4 +1,4 @@
-//! Values that tell where they come from, so that a wrong or torn one is known.
+//! Values that say who wrote them, so that a wrong or torn value is found.
 //!
 //! ```text
 //! byte 0          4        8         12     16
@@ -6,11 +6,11 @@
 //!      | key hash | writer | version | len  | bytes that follow from it |
 //!      +----------+--------+---------+------+--------------------------+
 //! ```
-//! Numbers are little-endian. A shorter value is the front of that.
+//! Numbers are little-endian. A shorter value is the beginning of this.
 
 use std::rc::Rc;
 
-/// The bytes in front from which the others follow.
+/// Length in bytes of the part from which the rest follows.
 pub(crate) const HEAD_LEN: usize = 16;
 
 /// The value that `writer` stores under `key` as its store number `version`.
@@ -31,7 +31,7 @@ pub(crate) fn value(key: &[u8], writer: u32, version: u32, len: usize) -> Rc<[u8
     bytes.into()
 }
 
-/// Whether somebody has stored exactly this under `key`; the version then.
+/// The version, if somebody has stored exactly this value under `key`.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -53,7 +53,7 @@ pub(crate) fn check(key: &[u8], bytes: &[u8]) -> Result<u32, String> {
     }
 }
 
-/// FNV-1a, folded. The first byte is no character, so that no value begins as a number does.
+/// FNV-1a, folded. Its first byte is not ASCII, so no value looks like a number.
 fn hash(bytes: &[u8]) -> u32 {
     let long = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

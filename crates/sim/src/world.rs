@@ -1,5 +1,5 @@
-//! The whole: workers and clients, who act in an order that the seed chooses, and time, which
-//! passes when nobody can do anything.
+//! The whole run: workers and clients act in an order that the seed chooses, and time passes when
+//! none of them can do anything.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,19 +22,19 @@ use crate::model::Flushes;
 use crate::plan::Plan;
 use crate::scene::{Record, Scene};
 
-/// Rounds after which a run should have been over long ago.
+/// A run that takes more rounds than this never ends.
 const ROUNDS_MAX: u64 = 400_000;
 
-/// Rounds in which no client got anywhere, after which none ever will.
+/// After so many rounds in which no client got anywhere, none ever will.
 const IDLE_ROUNDS_MAX: u64 = 4_000;
 
-/// Rounds that the server has to see that everybody is gone.
+/// Rounds in which the server must notice that all clients have left.
 const ROUNDS_TO_CLOSE: u64 = 4_000;
 
 /// Rounds in which memory must be full.
 const ROUNDS_TO_FILL: u64 = 20_000;
 
-/// Time jumps are left out from then on: the wall's second has 32 bits.
+/// No time jumps from this second on: the wall clock's seconds have 32 bits.
 const JUMPS_END_MS: u64 = 40 * 365 * 24 * 3_600_000;
 
 /// A worker and when it wakes.
@@ -115,7 +115,7 @@ impl World {
         Ok(world)
     }
 
-    /// Goes on until all clients are gone and the server has seen so.
+    /// Runs until all clients have left and the server has noticed.
     pub(crate) fn run(&mut self) -> Result<Summary, String> {
         self.fill()?;
         while !self.clients.iter().all(Client::is_gone) {
@@ -131,7 +131,7 @@ impl World {
                 return Err(format!("{open} connections are still open"));
             }
         }
-        // What the last connections held is freed at the end of a turn, or of the next.
+        // What the last connections held is freed at the end of this turn or of the next.
         for _ in 0..4 {
             self.scene.advance(1);
             for at in 0..self.workers.len() {
@@ -156,7 +156,7 @@ impl World {
         })
     }
 
-    /// Fills memory with items that nobody asks for.
+    /// Fills memory with items that no client asks for.
     fn fill(&mut self) -> Result<(), String> {
         let scene = &self.scene;
         if scene.plan.filling == 0 {
@@ -191,7 +191,7 @@ impl World {
         Ok(())
     }
 
-    /// Everybody gets to act, in any order.
+    /// Lets each of them act once, in any order.
     fn round(&mut self) -> Result<(), String> {
         let round = self.scene.round.get() + 1;
         self.scene.round.set(round);
@@ -225,7 +225,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a worker take a turn if it is awake. True where it did.
+    /// Lets a worker take a turn if it is awake. True if it did.
     fn let_work(&mut self, at: usize) -> Result<bool, String> {
         let driven = &self.workers[at];
         let is_awake = driven.wakes_at_ms <= self.scene.now_ms()

@@ -20,7 +20,7 @@ pub struct Key<'k> {
 /// |   tag    |    base    |     unused      |    bucket    |
 /// +----------+------------+-----------------+--------------+
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyHash(pub(crate) u64);
 
 impl KeyHash {

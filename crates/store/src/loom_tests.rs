@@ -12,12 +12,39 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Runs `model` with at most `preemptions` forced switches.
-pub(crate) fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+/// Runs `model` with at most `preemptions` forced switches, and makes sure that it was run in
+/// `executions_min` ways at least. A model whose threads turn out not to meet is tried in one way,
+/// and shows nothing. For that reason all threads that are to meet are spawned ones: what the first
+/// thread does beside them is hardly ever tried in another order.
+pub(crate) fn check(
+    preemptions: usize,
+    executions_min: usize,
+    model: impl Fn() + Sync + Send + 'static,
+) {
+    let executions = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
-    builder.check(model);
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    let executions = executions.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{executions} executions");
+    assert!(
+        executions >= executions_min,
+        "loom tried {executions} executions, fewer than {executions_min}"
+    );
+}
+
+/// Runs `part` on a thread of its own.
+pub(crate) fn beside<T: Send + Sync + 'static>(
+    shared: &Arc<T>,
+    part: impl FnOnce(&T) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || part(&shared))
 }
 
 /// An index of one sub-table that can split once, and room for the second.
@@ -64,22 +91,36 @@ fn has(index: &Index, hash: KeyHash) -> bool {
         .is_some()
 }
 
-/// Fills bucket 0 and 1 so that the key at `hash(3, far)` stands in its second bucket, 0, and
-/// making room for `hash(0, near)` moves it to its first, 3.
-fn index_about_to_displace() -> (Index, KeyHash, KeyHash) {
+fn remove(index: &Index, hash: KeyHash) {
+    let place = index.find(hash, |s| s.location() == slot(hash).location());
+    place.unwrap().lock().unwrap().replace(Slot::EMPTY);
+}
+
+/// Which way a key moves when room is made for another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From its first bucket, which lookups read first, to its second.
+    Forth,
+    /// Back to its first.
+    Back,
+}
+
+/// Fills bucket 0 and 1 so that making room for the second key, of bucket 0, moves the first one from
+/// bucket 0 to bucket 3.
+fn index_about_to_displace(way: Way) -> (Index, KeyHash, KeyHash) {
     let index = index();
-    let key = hash(3, true, false, 0);
-    // Two others take its first bucket, so that it goes to its second; then they leave.
+    let key = match way {
+        Way::Forth => hash(0, true, false, 0),
+        Way::Back => hash(3, true, false, 0),
+    };
+    // Two others take bucket 3, so that it goes to bucket 0; then they leave.
     let others = [hash(3, true, false, 1), hash(3, true, false, 2)];
     for other in others {
         assert!(insert(&index, other));
     }
     assert!(insert(&index, key));
     for other in others {
-        let place = index
-            .find(other, |s| s.location() == slot(other).location())
-            .unwrap();
-        place.lock().unwrap().replace(Slot::EMPTY);
+        remove(&index, other);
     }
     for n in 0..3 {
         assert!(insert(&index, hash(0, false, false, n)));
@@ -89,86 +130,99 @@ fn index_about_to_displace() -> (Index, KeyHash, KeyHash) {
     (index, key, pushy)
 }
 
-#[test]
-fn a_lookup_never_misses_a_key_that_is_displaced() {
-    check(3, || {
-        let (index, key, pushy) = index_about_to_displace();
+fn lookup_against_displacement(way: Way, executions_min: usize) {
+    check(3, executions_min, move || {
+        let (index, key, pushy) = index_about_to_displace(way);
         let index = Arc::new(index);
-        let writer = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                index.make_room(pushy);
-                assert!(insert(&index, pushy));
-            })
-        };
-        assert!(has(&index, key));
+        let writer = beside(&index, move |index| {
+            index.make_room(pushy);
+            assert!(insert(index, pushy));
+        });
+        let reader = beside(&index, move |index| {
+            assert!(has(index, key), "a key that is there is missed");
+        });
         writer.join().unwrap();
+        reader.join().unwrap();
         assert!(has(&index, key) && has(&index, pushy));
     });
 }
 
+/// The reader has passed the bucket that the key comes to.
+#[test]
+fn a_lookup_never_misses_a_key_that_moves_back() {
+    lookup_against_displacement(Way::Back, 50);
+}
+
+/// The reader comes to the bucket that the key moves to after the one that it leaves. Whoever sees it
+/// gone from there has to see it here.
+#[test]
+fn a_lookup_never_misses_a_key_that_moves_forth() {
+    lookup_against_displacement(Way::Forth, 50);
+}
+
 #[test]
 fn a_lookup_never_misses_a_key_whose_table_splits() {
-    check(3, || {
+    check(2, 100, || {
         let index = Arc::new(index());
         let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
         assert!(insert(&index, low) && insert(&index, high));
-        let splitter = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                let mut migration = index.split(low, TableId(1)).unwrap();
-                while !index.migrate(&mut migration, 1) {}
-            })
-        };
-        assert!(has(&index, high));
-        assert!(has(&index, low));
+        let splitter = beside(&index, move |index| {
+            let mut migration = index.split(low, TableId(1)).unwrap();
+            while !index.migrate(&mut migration, 1) {}
+        });
+        let reader = beside(&index, move |index| {
+            assert!(has(index, high));
+        });
         splitter.join().unwrap();
+        reader.join().unwrap();
         assert!(has(&index, low) && has(&index, high) && index.is_settled(high));
     });
 }
 
 #[test]
 fn inserts_and_splits_do_not_lose_each_other() {
-    check(2, || {
+    check(2, 100, || {
         let index = Arc::new(index());
         let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
         assert!(insert(&index, low));
-        let splitter = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                let mut migration = index.split(low, TableId(1)).unwrap();
-                while !index.migrate(&mut migration, 4) {}
-            })
-        };
-        assert!(insert(&index, high));
-        assert!(has(&index, high) && has(&index, low));
+        let splitter = beside(&index, move |index| {
+            let mut migration = index.split(low, TableId(1)).unwrap();
+            while !index.migrate(&mut migration, 4) {}
+        });
+        let writer = beside(&index, move |index| {
+            assert!(insert(index, high));
+            assert!(has(index, high) && has(index, low));
+        });
         splitter.join().unwrap();
+        writer.join().unwrap();
         assert!(has(&index, low) && has(&index, high));
     });
 }
 
 #[test]
 fn displacement_and_splits_do_not_lose_each_other() {
-    check(2, || {
-        let (index, key, pushy) = index_about_to_displace();
-        let index = Arc::new(index);
-        let splitter = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
+    for way in [Way::Back, Way::Forth] {
+        check(2, 100, move || {
+            let (index, key, pushy) = index_about_to_displace(way);
+            let index = Arc::new(index);
+            let splitter = beside(&index, move |index| {
                 let mut migration = index.split(key, TableId(1)).unwrap();
                 while !index.migrate(&mut migration, 4) {}
-            })
-        };
-        index.make_room(pushy);
-        assert!(has(&index, key));
-        splitter.join().unwrap();
-        assert!(has(&index, key));
-    });
+            });
+            let displacer = beside(&index, move |index| {
+                index.make_room(pushy);
+                assert!(has(index, key));
+            });
+            splitter.join().unwrap();
+            displacer.join().unwrap();
+            assert!(has(&index, key));
+        });
+    }
 }
 
 #[test]
 fn two_workers_do_not_insert_one_key_twice() {
-    check(3, || {
+    check(3, 5, || {
         let index = Arc::new(index());
         let key = hash(1, false, false, 0);
         let store = move |index: &Index| {
@@ -178,12 +232,10 @@ fn two_workers_do_not_insert_one_key_twice() {
                 None => assert_ne!(locked.insert(slot(key)), Inserted::Full),
             }
         };
-        let other = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || store(&index))
-        };
-        store(&index);
-        other.join().unwrap();
+        let stores = [beside(&index, store), beside(&index, store)];
+        for store in stores {
+            store.join().unwrap();
+        }
         let place = index.find(key, |_| true).unwrap();
         place.lock().unwrap().replace(Slot::EMPTY);
         assert!(!has(&index, key));
@@ -245,18 +297,18 @@ impl Reused {
 }
 
 fn reader_against_cleaner(waits: bool) {
-    check(3, move || {
+    check(3, 5, move || {
         let reused = Reused::new();
         reused.epochs.come_back(0);
-        let cleaner = {
-            let reused = Arc::clone(&reused);
-            thread::spawn(move || reused.clean(waits))
-        };
-        for _ in 0..2 {
-            reused.epochs.announce(0);
-            reused.look();
-        }
+        let cleaner = beside(&reused, move |reused| reused.clean(waits));
+        let reader = beside(&reused, |reused| {
+            for _ in 0..2 {
+                reused.epochs.announce(0);
+                reused.look();
+            }
+        });
         cleaner.join().unwrap();
+        reader.join().unwrap();
     });
 }
 
@@ -266,25 +318,25 @@ fn a_segment_is_not_used_again_under_a_reader() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn without_a_grace_period_it_is() {
     reader_against_cleaner(false);
 }
 
 fn parked_against_cleaner(comes_back_with_fence: bool) {
-    check(3, move || {
+    check(3, 5, move || {
         let reused = Reused::new();
-        let cleaner = {
-            let reused = Arc::clone(&reused);
-            thread::spawn(move || reused.clean(true))
-        };
-        if comes_back_with_fence {
-            reused.epochs.come_back(0);
-        } else {
-            reused.epochs.announce(0);
-        }
-        reused.look();
+        let cleaner = beside(&reused, |reused| reused.clean(true));
+        let reader = beside(&reused, move |reused| {
+            if comes_back_with_fence {
+                reused.epochs.come_back(0);
+            } else {
+                reused.epochs.announce(0);
+            }
+            reused.look();
+        });
         cleaner.join().unwrap();
+        reader.join().unwrap();
     });
 }
 
@@ -294,35 +346,35 @@ fn a_parked_worker_comes_back_safely() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "Causality violation")]
 fn a_parked_worker_needs_the_fence() {
     parked_against_cleaner(false);
 }
 
-/// Moves the key of `index_about_to_displace` by local, counting the move in one of its two buckets
+/// Moves the key of `index_about_to_displace` by hand, counting the move in one of its two buckets
 /// or in none.
 fn displaced_by_hand(counts_in: Option<u32>) {
-    check(3, move || {
-        let (index, key, _) = index_about_to_displace();
+    check(3, 50, move || {
+        let (index, key, _) = index_about_to_displace(Way::Back);
         let index = Arc::new(index);
-        let mover = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                let (from, to) = (index.bucket(TableId(0), 0), index.bucket(TableId(0), 3));
-                from.lock();
-                to.lock();
-                let at = (0..2).find(|&i| from.peek(i).same_item(slot(key))).unwrap();
-                to.put(0, from.peek(at));
-                if let Some(number) = counts_in {
-                    index.bucket(TableId(0), number).count_move();
-                }
-                from.put(at, Slot::EMPTY);
-                to.unlock();
-                from.unlock();
-            })
-        };
-        assert!(has(&index, key));
+        let mover = beside(&index, move |index| {
+            let (from, to) = (index.bucket(TableId(0), 0), index.bucket(TableId(0), 3));
+            from.lock();
+            to.lock();
+            let at = (0..2).find(|&i| from.peek(i).same_item(slot(key))).unwrap();
+            to.put(0, from.peek(at));
+            if let Some(number) = counts_in {
+                index.bucket(TableId(0), number).count_move();
+            }
+            from.put(at, Slot::EMPTY);
+            to.unlock();
+            from.unlock();
+        });
+        let reader = beside(&index, move |index| {
+            assert!(has(index, key), "the key is missed");
+        });
         mover.join().unwrap();
+        reader.join().unwrap();
     });
 }
 
@@ -332,13 +384,13 @@ fn counting_moves_at_the_destination_is_right() {
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "the key is missed")]
 fn counting_moves_at_the_source_is_wrong() {
     displaced_by_hand(Some(0));
 }
 
 #[test]
-#[should_panic]
+#[should_panic(expected = "the key is missed")]
 fn not_counting_moves_is_wrong() {
     displaced_by_hand(None);
 }
@@ -419,7 +471,7 @@ impl Moving {
 
 #[test]
 fn a_touch_is_not_lost_to_the_cleaner() {
-    check(3, || {
+    check(3, 2, || {
         let moving = Moving::new();
         let cleaner = {
             let moving = Arc::clone(&moving);
@@ -434,7 +486,7 @@ fn a_touch_is_not_lost_to_the_cleaner() {
 /// A touch that has the item written anew first, while the cleaner moves it and another wins.
 #[test]
 fn a_first_expiry_is_not_lost_and_loses_nothing() {
-    check(1, || {
+    check(1, 2, || {
         let moving = Moving::new();
         let others = [false, true].map(|cleans| {
             let moving = Arc::clone(&moving);
@@ -458,7 +510,7 @@ fn a_first_expiry_is_not_lost_and_loses_nothing() {
 
 #[test]
 fn exactly_one_wins_whatever_the_cleaner_does() {
-    check(1, || {
+    check(1, 2, || {
         let moving = Moving::new();
         let threads: Vec<_> = [false, true]
             .map(|cleans| {

@@ -52,6 +52,7 @@ pub enum Intent {
 impl Worker {
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Worker {
         Worker {
+            cleaner: Cleaner::new(&store),
             store,
             id,
             open: [
@@ -59,7 +60,6 @@ impl Worker {
                 OpenSegment::new(Queue::Main),
             ],
             migrations: Vec::with_capacity(MIGRATIONS_MAX),
-            cleaner: Cleaner::new(),
             flush_seen: 0,
             present: false,
             appended: 0,

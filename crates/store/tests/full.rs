@@ -112,3 +112,45 @@ fn a_value_of_many_segments_finds_room() {
     }
     assert!(store.stats().totals.evicted > 100);
 }
+
+/// Large values over small items: what a turn does is bounded, whatever has to go for them.
+#[test]
+fn a_turn_looks_at_a_bounded_number_of_items() {
+    let store = store();
+    let mut worker = store.worker(0);
+    let set = Put::set(0, Expiry::NEVER);
+    let mut number = 0_u64;
+    while store.stats().totals.evicted == 0 {
+        let mut burst = worker.burst(NOW);
+        for _ in 0..BURST {
+            let key = number.to_be_bytes();
+            let _ = burst.store(&burst.key(&key), &set, &[0; 8]);
+            number += 1;
+        }
+        burst.close();
+        worker.end(NOW);
+    }
+    let cleaned = || {
+        let totals = store.stats().totals;
+        totals.evicted + totals.promoted + totals.kept + totals.compacted
+    };
+    let value = vec![b'v'; 250_000];
+    let (mut stored, mut turns) = (0, 0);
+    while stored < 64 {
+        let mut burst = worker.burst(NOW);
+        for large in 0..4 {
+            let key = format!("large {}", stored + large);
+            let outcome = burst.store(&burst.key(key.as_bytes()), &set, &value);
+            if outcome == Stored::Refused(Refused::Wait) {
+                break;
+            }
+            stored += 1;
+        }
+        burst.close();
+        let before = cleaned();
+        worker.end(NOW);
+        assert!(cleaned() - before <= 4096, "{} items", cleaned() - before);
+        turns += 1;
+        assert!(turns < 4000, "{stored} values found room");
+    }
+}

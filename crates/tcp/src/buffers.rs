@@ -15,11 +15,14 @@ use crate::seq::SeqNumber;
 pub(crate) use buffer::{Buffer, BufferId, Marks};
 use class::{Class, nodes};
 
-/// Bytes of a chunk, about.
+/// Bytes of a chunk at most. A chunk of pieces takes exactly so many.
 const CHUNK_LEN: usize = 64 << 10;
 
 /// Bytes of the buffers' payloads. With what is known of them they take 128, 512, 2048 and 9216.
 const LENS: [usize; 4] = [104, 488, 2024, 9192];
+
+/// The class of a piece's size.
+const PIECE: usize = 2;
 
 type Tiny = Class<{ LENS[0] }, { nodes(LENS[0]) }>;
 type Small = Class<{ LENS[1] }, { nodes(LENS[1]) }>;
@@ -117,7 +120,7 @@ impl Buffers {
     pub(crate) const BUDGET_MIN: usize = 8 * CHUNK_LEN;
 
     /// Bytes of a piece, of which [`Buffers::has_pieces`] tells how many can be stored.
-    pub(crate) const PIECE_LEN: usize = LENS[2];
+    pub(crate) const PIECE_LEN: usize = LENS[PIECE];
 
     /// Bytes that can be stored, about.
     pub(crate) fn room(&self) -> usize {
@@ -186,12 +189,24 @@ impl Buffers {
         Some(id)
     }
 
+    /// As [`Buffers::store`], of half of what is kept for receiving: what lies beyond gaps must not
+    /// keep what closes them from being received.
+    pub(crate) fn store_beyond_gap(&mut self, seq: SeqNumber, bytes: &[u8]) -> Option<BufferId> {
+        let id = self.take(bytes.len(), self.reserved + self.receive_min / 2)?;
+        self.fill(id, seq, bytes);
+        Some(id)
+    }
+
     /// As [`Buffers::store`], out of the reserve.
     ///
     /// # Panics
     /// Where nothing was reserved and there is no memory.
     pub(crate) fn store_reserved(&mut self, seq: SeqNumber, bytes: &[u8]) -> BufferId {
-        let id = self.take(bytes.len(), 0).expect("what was reserved");
+        // A buffer of another size may cost a whole chunk, which is what others have reserved; one
+        // of a piece's size is part of the reserve.
+        let taken = self.take(bytes.len(), self.reserved);
+        let id = taken.or_else(|| self.take_of(PIECE, 0));
+        let id = id.expect("what was reserved");
         self.fill(id, seq, bytes);
         id
     }
@@ -219,7 +234,7 @@ impl Buffers {
         let pieces = self.pieces();
         let chunks = self.large.chunks() + self.budget / CHUNK_LEN;
         let may_grow =
-            class == 2 || chunks > self.piece_chunks_min && pieces >= leaves + Large::NODES;
+            class == PIECE || chunks > self.piece_chunks_min && pieces >= leaves + Large::NODES;
         // What is taken from the system is no room for pieces any more.
         let budget = match may_grow {
             true => &mut self.budget,
@@ -228,8 +243,8 @@ impl Buffers {
         let taken = match class {
             0 => self.tiny.take(0, budget),
             1 => self.small.take(1, budget),
-            2 if pieces <= leaves => None,
-            2 => self.large.take(2, budget),
+            PIECE if pieces <= leaves => None,
+            PIECE => self.large.take(2, budget),
             _ => self.jumbo.take(3, budget),
         };
         self.in_use += usize::from(taken.is_some());
@@ -259,6 +274,21 @@ impl Buffers {
         room[end..end + count].copy_from_slice(&bytes[..count]);
         buffer.len = u16::try_from(len + count).expect("below 9192");
         count
+    }
+
+    /// Appends the bytes of a buffer to another, where they are few and it has room for all of them.
+    /// False where not; nothing has changed then.
+    pub(crate) fn merge(&mut self, into: BufferId, from: BufferId) -> bool {
+        let bytes = self.bytes(from);
+        let (mut copy, len) = ([0; LENS[1]], bytes.len());
+        if len > copy.len() {
+            return false;
+        }
+        copy[..len].copy_from_slice(bytes);
+        let (buffer, room) = self.parts_mut(into);
+        let end = usize::from(buffer.start) + usize::from(buffer.len);
+        let fits = len <= room.len() - end;
+        fits && self.append(into, &copy[..len], usize::MAX) == len
     }
 
     /// Cuts a buffer behind `len` bytes, and gives the last of those that follow it now: one, or

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! arrives      a segment has come (RFC 9293, section 3.10.7)
+//!   ├─ checks        whether it counts, before anything changes (RFC 5961, 7323)
 //!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
 //!   └─ receive       what it carries, in order or not
 //! timers       time has passed
@@ -21,9 +22,11 @@
 mod acknowledge;
 mod arrives;
 mod block;
+mod checks;
 mod emit;
 mod fast_path;
 mod opening;
+mod out_of_order;
 mod receive;
 mod segment;
 mod shared;
@@ -43,10 +46,11 @@ use crate::wire::four_tuple::FourTuple;
 pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};
 pub(crate) use block::{ConnectionFlags, Path};
-use block::{Fresh, NO_FRESH, OutOfOrder, Phase, Receiving, Recovery, Sending, Timers, Waiting};
+use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
 pub(crate) use opening::{Offer, first_window, own_shift};
+use out_of_order::OutOfOrder;
 pub(crate) use segment::seal;
-pub(crate) use shared::{Challenges, Shared};
+pub(crate) use shared::Shared;
 pub(crate) use template::Skeletons;
 use template::Template;
 
@@ -300,8 +304,7 @@ impl Connection {
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
         (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
-        shared.buffers.free_all(self.out_of_order.head);
-        self.out_of_order.head = BufferId::NONE;
+        self.out_of_order.prune(&mut shared.buffers);
         self.timers.send_at = Instant::NEVER;
         self.timers.waiting = Waiting::None;
     }

@@ -56,6 +56,8 @@ counters! {
     dropped_acknowledgment,
     /// Bytes received beyond a gap for which there was no memory or place.
     dropped_memory,
+    /// Buffers of bytes beyond gaps that were thrown away again, as memory was short (RFC 2018, section 8).
+    pruned,
     /// What was to be sent but found no room in the card's queue, and was not kept.
     dropped_no_slot,
     /// Connections that others opened.

@@ -10,7 +10,7 @@
 //! connection   one TCP connection
 //!   ├─ congestion, rtt   how much may be on its way, and how long that takes
 //!   └─ buffers           bytes that wait
-//! table, wheel, neighbours, secrets   finding, timing, asking, hiding
+//! table, wheel, neighbours, secrets, limits   finding, timing, asking, hiding, answering attacks
 //! ```
 //!
 //! # Concurrency
@@ -26,6 +26,7 @@ pub mod config;
 mod congestion;
 mod connection;
 pub mod counters;
+mod limits;
 mod neighbours;
 pub mod nic;
 mod rtt;

@@ -85,6 +85,14 @@ impl Secrets {
         self.of_tuple(0, b"port", &tuple).finish()
     }
 
+    /// A number for each second and each of what is told apart in it.
+    pub(crate) fn drawn(&self, second: u64, what: u128) -> u64 {
+        let mut hasher = self.hasher(0, b"drawn");
+        hasher.write_u64(second);
+        hasher.write_u128(what);
+        hasher.finish()
+    }
+
     /// The cookie for a SYN with the number `irs`.
     pub(crate) fn cookie(
         &self,

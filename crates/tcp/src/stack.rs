@@ -34,8 +34,9 @@ use coua_cpu::prefetch;
 
 use crate::buffers::Buffers;
 use crate::config::Config;
-use crate::connection::{Challenges, Connection, ConnectionFlags, Shared, Skeletons, State};
+use crate::connection::{Connection, ConnectionFlags, Shared, Skeletons, State};
 use crate::counters::Counters;
+use crate::limits::Limits;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
 use crate::secrets::Secrets;
@@ -176,7 +177,7 @@ impl Stack {
                 counters: Counters::default(),
                 secrets,
                 fresh: Vec::with_capacity(crate::nic::BURST_LEN),
-                challenges: Challenges::at(now),
+                limits: Limits::new(),
                 predecessor: None,
                 receive_share: 0,
                 rto_min_us: u64::try_from(config.rto_min.as_micros()).unwrap_or(u64::MAX),

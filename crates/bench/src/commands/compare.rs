@@ -6,6 +6,8 @@ mod outcome;
 mod recipe;
 mod stack;
 
+use std::path::PathBuf;
+
 use anyhow::ensure;
 use clap::Args;
 
@@ -15,7 +17,8 @@ use outcome::Outcome;
 pub(crate) use recipe::{Needs, Recipe};
 use stack::LoadStack;
 
-use super::load_flags::{LoadFlags, TeamFlags};
+use super::load_flags::{LoadFlags, ReportFlags, TeamFlags};
+use super::run::{csv_rows, write_histograms};
 use crate::report;
 
 /// Starts servers on cores of their own, stores the same items in each, puts the same load on one
@@ -38,9 +41,14 @@ pub(crate) struct Flags {
     /// --net memif have that in any case
     #[arg(long, value_enum)]
     net: Option<LoadStack>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    /// Write the latencies in nanoseconds to a file in HdrHistogram's log format, a tag for each server
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    histogram: Option<PathBuf>,
+    /// Draw p99 and p50 of each server over the offered load of a --sweep
+    #[arg(long, value_name = "FILE.svg", requires = "sweep")]
+    plot: Option<PathBuf>,
+    #[command(flatten)]
+    report: ReportFlags,
 }
 
 const EXAMPLES: &str = "\
@@ -53,6 +61,10 @@ Examples:
     coua-bench compare coua memcached --keys 1000000 --rate 50000 --mix get=90,set=10
   What is the most that each answers within a millisecond?
     coua-bench compare coua memcached --keys 1000000 --find-max --bound p99=1ms
+  How does the latency of each grow with the load? Drawn on logarithmic axes
+    coua-bench compare coua memcached --keys 1000000 --sweep 10000-400000:12 --plot sweep.svg
+  All latencies, for HdrHistogram's tools
+    coua-bench compare coua memcached --keys 1000000 --rate 50000 --histogram latencies.hlog
   This build and an older one, and both on a unix socket
     coua-bench compare coua old=./older/coua 'coua -s {socket}' 'unix-old=./older/coua -s {socket}'
   The kernel's TCP and coua's own stack, over a cable between two network namespaces (needs root)
@@ -73,14 +85,45 @@ is a search.";
 
 /// Measures all servers and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let load = &flags.load;
+    let (load, report) = (&flags.load, &flags.report);
     let (ground, team) = (&flags.ground, &flags.team);
     let contest = Contest::prepare(&flags.servers, ground, team, load, flags.net)?;
-    let sides = contest.measure(load, load.repetitions.unwrap_or(ROUNDS))?;
+    let rounds = load.repetitions.unwrap_or(ROUNDS);
+    if let Some(rates) = &load.sweep {
+        let sweep = contest.sweep(load, rates, rounds)?;
+        drop(contest);
+        if let Some(path) = &flags.plot {
+            let title = "Latency over the offered load";
+            sweep.chart(title).write_svg(path)?;
+        }
+        return sweep.tell(report);
+    }
+    let sides = contest.measure(load, rounds)?;
     drop(contest);
+    if let Some(path) = &flags.histogram {
+        let all = sides
+            .iter()
+            .map(|side| (Some(side.name.as_str()), &side.merged));
+        write_histograms(path, all)?;
+    }
     let outcome = Outcome::new(load, sides);
+    let named = || {
+        outcome
+            .servers
+            .iter()
+            .map(|side| (side.name.as_str(), &side.outcome))
+    };
+    if report.csv {
+        report::print(csv_rows(named(), report.by_second))?;
+    } else {
+        report::show(&outcome, report.json)?;
+        if report.by_second && !report.json {
+            for (name, outcome) in named() {
+                report::print(format_args!("\n{name}\n\n{}", outcome.seconds_table()))?;
+            }
+        }
+    }
     let wrong = outcome.wrong();
-    report::show(&outcome, flags.json)?;
     ensure!(wrong == 0, "{wrong} values are not those of their keys");
     Ok(())
 }

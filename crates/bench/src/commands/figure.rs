@@ -5,8 +5,6 @@
 //! of other machines do not compare; ratios and shapes do, as far as the load is not the busier side,
 //! which the notes in the CSV tell of each point.
 
-mod chart;
-mod draw;
 mod gain;
 mod latency;
 mod page;
@@ -19,10 +17,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 
-use chart::Point;
-
 use super::compare::{Ground, Recipe, Side};
 use super::load_flags::{LoadFlags, TeamFlags, positive_time, rate};
+use crate::chart::{self, Point};
 use crate::report;
 
 /// Measures a published figure again, and writes it as NAME.csv and NAME.svg with the paper's own

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use coua::flags::{Net, NetFlags};
 
+use super::sweep::Rates;
 use crate::hits::trace;
 use crate::load::{Arrivals, Bound, Dialect, Error, Plan, Requests, Setup, Team};
 use crate::report::{WrongFlags, require};
@@ -271,6 +272,10 @@ pub(crate) struct LoadFlags {
     /// Find the highest rate at which --bound holds; each rate is tried for --seconds
     #[arg(long, conflicts_with = "rate")]
     pub(crate) find_max: bool,
+    /// Measure at several rates, one after the other: 10000,20000,50000, or 10000-200000 for eight
+    /// in equal proportions, or 10000-200000:12
+    #[arg(long, value_name = "RATES", conflicts_with_all = ["rate", "find_max"])]
+    pub(crate) sweep: Option<Rates>,
     /// For --find-max: avg=TIME, max=TIME or a percentile, as in p99=1ms
     #[arg(long, default_value = "avg=1ms")]
     pub(crate) bound: Bound,
@@ -283,6 +288,30 @@ pub(crate) struct LoadFlags {
     /// Measurements; medians and spread are reported [default: 1 of one server, 5 to compare]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: Option<u32>,
+}
+
+impl LoadFlags {
+    /// The same load, so many requests a second.
+    pub(crate) fn at_rate(&self, rate: f64) -> LoadFlags {
+        LoadFlags {
+            rate: Some(rate),
+            ..self.clone()
+        }
+    }
+}
+
+/// How what was measured is told.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReportFlags {
+    /// Print JSON; coua-bench diff compares two of these
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print a row with commas for each measurement
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+    /// Show each second for itself, so that stalls show (JSON has them in any case)
+    #[arg(long)]
+    pub(crate) by_second: bool,
 }
 
 /// How long and how often it is measured, of interleaved sides.

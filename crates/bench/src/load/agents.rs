@@ -5,13 +5,13 @@
 //!
 //! ```text
 //! driver                                              agent
-//!   {"hello":{"version":1}} ─────────────────────────▶
-//!   ◀───────────────────────── {"hello":{"version":1}}
+//!   {"hello":{"version":2}} ─────────────────────────▶
+//!   ◀───────────────────────── {"hello":{"version":2}}
 //!   {"job":{...}}, key numbers, 4 bytes each, LE ────▶  connects to the server
 //!   ◀───────────────────────────────────────── "ready"
 //!   {"order":...} ───────────────────────────────────▶  at once, as the driver's own threads
 //!   ◀────────────────────── {"progress":{"replies":N}}  twice a second
-//!   ◀──────── {"done":{...}}, a histogram in V2 format
+//!   ◀──────── {"done":{...}}, histograms in V2 format
 //!   further orders, then the end of the connection ──▶  waits for the next driver
 //! ```
 //!
@@ -19,8 +19,8 @@
 //! not compared: an order begins when it arrives.
 //!
 //! # Invariants
-//! - A line has at most 64 KiB, the key numbers 1 GiB, a histogram 1 MiB; memory grows with what has
-//!   come, not with what was announced.
+//! - A line has at most 64 KiB, the key numbers 1 GiB, the histograms of an order 16 MiB; memory
+//!   grows with what has come, not with what was announced.
 //! - What a job asks for is within the limits of the flags, whoever sent it.
 //! - Nobody waits for ever for the other: the driver hears from a busy agent twice a second, and an
 //!   idle agent learns by TCP's keepalive that the driver's machine is gone.

@@ -175,7 +175,7 @@ impl Engine {
     /// whether anything is in flight.
     fn drive(&mut self, more: impl Fn(u64, bool) -> bool) -> Result<Measured, Error> {
         let mut measured = Measured::new();
-        let stretch = Stretch::begin(self);
+        let stretch = Stretch::begin(self, &mut measured);
         self.heard_at_ns = self.clock.now_ns();
         let mut is_busy = vec![false; self.links.len()];
         let mut busy = 0;
@@ -277,6 +277,7 @@ impl Engine {
         mut then: impl FnMut(&mut Engine, usize, &mut Measured) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let now_ns = self.clock.now_ns();
+        measured.tick(now_ns);
         for event in 0..self.events.len() {
             let data = self.events[event];
             if data == Self::TIMER {
@@ -374,7 +375,8 @@ pub(super) struct Stretch {
 
 impl Stretch {
     /// Begins now.
-    pub(super) fn begin(engine: &Engine) -> Stretch {
+    pub(super) fn begin(engine: &Engine, measured: &mut Measured) -> Stretch {
+        measured.begin_series(engine.clock.now_ns());
         Stretch {
             started: Instant::now(),
             cpu_before: cpu::of_this_thread(),
@@ -391,6 +393,7 @@ impl Stretch {
         };
         let waited = Duration::from_nanos(engine.waited_ns - self.waited_ns);
         measured.client_cpu = used.saturating_sub(waited);
+        measured.end_series();
     }
 }
 

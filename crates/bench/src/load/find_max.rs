@@ -21,6 +21,11 @@ enum Statistic {
 }
 
 impl Bound {
+    /// The time that it allows.
+    pub(crate) fn most(&self) -> Duration {
+        self.most
+    }
+
     /// What the bound is about, as measured.
     pub(crate) fn of(&self, measured: &Measured) -> Duration {
         match self.statistic {

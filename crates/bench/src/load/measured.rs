@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
+use super::series::{Counts, Row, Series};
 use crate::workload::Op;
 
 /// Counts and latencies of one stretch of load, of one thread or of several. As serde writes it, it
@@ -54,6 +55,9 @@ pub(crate) struct Measured {
     /// open loop that from when a request was due; in nanoseconds, to three digits.
     #[serde(skip, default = "Measured::no_latencies")]
     pub(crate) latency_ns: Histogram<u64>,
+    /// The same by the second, where it is kept.
+    #[serde(skip)]
+    series: Option<Series>,
     /// What the first error, or the first wrong value, looked like.
     pub(crate) example: Option<Box<str>>,
 }
@@ -68,7 +72,7 @@ pub(crate) struct AgentBusy {
 }
 
 impl Measured {
-    const LATENCY_NS_MAX: u64 = 60_000_000_000;
+    pub(super) const LATENCY_NS_MAX: u64 = 60_000_000_000;
     /// How late a request may leave before it counts as late.
     pub(crate) const LATE: Duration = Duration::from_millis(1);
 
@@ -93,6 +97,7 @@ impl Measured {
             received: 0,
             sent: 0,
             latency_ns: Self::no_latencies(),
+            series: None,
             example: None,
         }
     }
@@ -101,12 +106,20 @@ impl Measured {
         Histogram::new_with_max(Self::LATENCY_NS_MAX, 3).expect("the bounds are in order")
     }
 
-    /// The latencies in HdrHistogram's V2 format.
+    /// The latencies as an agent sends them: the length of the histogram, 8 bytes LE, the histogram in
+    /// HdrHistogram's V2 format, then those by the second ([`Series::append`]), where they are kept.
     pub(super) fn latencies(&self) -> Vec<u8> {
-        Self::in_v2(&self.latency_ns)
+        let histogram = Self::in_v2(&self.latency_ns);
+        let mut bytes = (histogram.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&histogram);
+        if let Some(series) = &self.series {
+            series.append(&mut bytes);
+        }
+        bytes
     }
 
-    fn in_v2(latency_ns: &Histogram<u64>) -> Vec<u8> {
+    /// A histogram in V2 format.
+    pub(super) fn in_v2<C: Counter>(latency_ns: &Histogram<C>) -> Vec<u8> {
         let mut bytes = Vec::new();
         V2Serializer::new()
             .serialize(latency_ns, &mut bytes)
@@ -114,19 +127,74 @@ impl Measured {
         bytes
     }
 
-    /// Takes over latencies in that format; none where they are not, or have other bounds. Nothing
-    /// is believed of lengths and bounds: they are compared with what they must be.
+    /// Takes over latencies in that format; none where they are not, or have other bounds.
     pub(super) fn read_latencies(&mut self, bytes: &[u8]) -> Option<()> {
+        let (len, bytes) = bytes.split_first_chunk()?;
+        let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+        let (histogram, series) = bytes.split_at_checked(len)?;
+        self.latency_ns = Self::read_v2(histogram, &Self::no_latencies())?;
+        self.series = match series.is_empty() {
+            true => None,
+            false => Some(Series::read(series)?),
+        };
+        Some(())
+    }
+
+    /// Reads a histogram that has the bounds of `empty`. Nothing is believed of lengths and bounds:
+    /// they are compared with what they must be.
+    pub(super) fn read_v2<C: Counter>(bytes: &[u8], empty: &Histogram<C>) -> Option<Histogram<C>> {
         /// The header: a cookie, the length of what follows, then bounds and precision.
         const HEADER: usize = 40;
-        let empty = Self::in_v2(&Self::no_latencies());
+        let empty = Self::in_v2(empty);
         let (header, counts) = bytes.split_at_checked(HEADER)?;
         let length = u32::try_from(counts.len()).ok()?.to_be_bytes();
         let as_expected =
             header[..4] == empty[..4] && header[4..8] == length && header[8..] == empty[8..HEADER];
         let read = |bytes: &mut &[u8]| Deserializer::new().deserialize(bytes).ok();
-        self.latency_ns = as_expected.then(|| read(&mut &*bytes))??;
-        Some(())
+        as_expected.then(|| read(&mut &*bytes))?
+    }
+
+    /// Keeps what comes from now on by the second too.
+    pub(super) fn begin_series(&mut self, now_ns: u64) {
+        self.series = Some(Series::begin(now_ns));
+    }
+
+    /// Begins the next second where it is due. To be called at each turn of an event loop.
+    #[inline]
+    pub(super) fn tick(&mut self, now_ns: u64) {
+        let is_due = self.series.as_ref().is_some_and(|s| s.is_due(now_ns));
+        if is_due {
+            let total = self.counts();
+            if let Some(series) = &mut self.series {
+                series.advance(now_ns, total);
+            }
+        }
+    }
+
+    /// The stretch is over: what still comes belongs to its last second.
+    pub(super) fn end_series(&mut self) {
+        if let Some(series) = &mut self.series {
+            series.end(self.elapsed);
+        }
+    }
+
+    /// What it came to by the second; nothing where that was not kept.
+    pub(crate) fn by_second(&self) -> Vec<Row> {
+        let series = self.series.as_ref();
+        series.map_or_else(Vec::new, |series| series.rows(self.elapsed, self.counts()))
+    }
+
+    /// Forgets what it came to by the second: measurements that follow each other have none together.
+    pub(crate) fn without_seconds(mut self) -> Measured {
+        self.series = None;
+        self
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            replies: self.replies,
+            errors: self.refused + self.wrong + self.lost,
+        }
     }
 
     /// The share of their time that so many load threads worked, on average.
@@ -139,6 +207,9 @@ impl Measured {
     #[inline]
     pub(crate) fn record(&mut self, latency_ns: u64, replies: u64) {
         self.latency_ns.saturating_record_n(latency_ns, replies);
+        if let Some(series) = &mut self.series {
+            series.record(latency_ns, replies);
+        }
     }
 
     /// Counts a reply.
@@ -177,6 +248,7 @@ impl Measured {
 
     /// Adds what another thread, or an agent, measured in the same time.
     pub(crate) fn add(&mut self, other: &Measured) {
+        self.add_series(other);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.client_cpu += other.client_cpu;
         self.agents.extend_from_slice(&other.agents);
@@ -205,6 +277,20 @@ impl Measured {
             .expect("both have the same bounds");
         if self.example.is_none() {
             self.example.clone_from(&other.example);
+        }
+    }
+
+    /// Adds what came by the second, before the totals are added.
+    fn add_series(&mut self, other: &Measured) {
+        let total = self.counts();
+        match (&mut self.series, &other.series) {
+            (Some(series), Some(others)) => series.add(total, others, other.counts()),
+            // The first one that is added to nothing.
+            (None, Some(others)) if total == Counts::default() => {
+                self.series = Some(others.clone());
+            }
+            (_, None) if other.counts() == Counts::default() => {}
+            _ => self.series = None,
         }
     }
 
@@ -281,8 +367,43 @@ mod tests {
         assert!(read(&|bytes| bytes.truncate(20)).is_none());
         assert!(read(&|bytes| bytes.push(0)).is_none());
         // A length, and an upper bound, that would take memory.
-        for at in [4, 24] {
+        for at in [7, 12, 32] {
             assert!(read(&|bytes| bytes[at] = 0x7f).is_none());
         }
+    }
+
+    #[test]
+    fn seconds_add_up_as_the_totals_do() {
+        let thread = |replies: u64| {
+            let mut measured = Measured::new();
+            measured.begin_series(0);
+            for second in 0..3 {
+                measured.tick(second * 1_000_000_000);
+                measured.replies += replies;
+                measured.refused += second;
+                measured.record(1000, replies);
+            }
+            measured.elapsed = Duration::from_secs(3);
+            measured.end_series();
+            measured
+        };
+        let mut total = Measured::new();
+        for replies in [10, 200] {
+            let mut sent = Measured::new();
+            let measured = thread(replies);
+            sent.read_latencies(&measured.latencies()).unwrap();
+            let counted = Measured {
+                latency_ns: sent.latency_ns,
+                series: sent.series,
+                ..measured
+            };
+            total.add(&counted);
+        }
+        let of = |row: Row| (row.replies, row.errors);
+        let rows: Vec<(u64, u64)> = total.by_second().into_iter().map(of).collect();
+        assert_eq!(rows, [(210, 0), (210, 2), (210, 4)]);
+        total.add(&Measured::new());
+        assert_eq!(total.by_second().len(), 3);
+        assert!(total.without_seconds().by_second().is_empty());
     }
 }

@@ -73,7 +73,7 @@ impl<'a> OpenLoop<'a> {
         time: Duration,
     ) -> Result<Measured, Error> {
         let mut measured = Measured::new();
-        let stretch = Stretch::begin(self.engine);
+        let stretch = Stretch::begin(self.engine, &mut measured);
         for index in 0..self.engine.links.len() {
             self.note_free(index);
         }

@@ -6,6 +6,7 @@ use crate::binary::{
 use crate::error_line::ErrorLine;
 use crate::limits::{KEY_LEN_MAX, Limits};
 use crate::op::{Op, Store, StoreMode, StoreRefused, StoreReply};
+use crate::request::line::Refusal;
 use crate::span::Span;
 
 /// What stands at the front of the input.
@@ -16,8 +17,16 @@ pub(crate) enum Front {
     BadMagic,
     /// A store command; `value_len` bytes follow the first `consumed`.
     Store { consumed: u32, store: Store },
-    /// Any other, or one that is refused; `rest` bytes of it that nobody looks at follow.
+    /// Any other; `rest` bytes of it that nobody looks at follow.
     Op { consumed: u32, op: Op, rest: u32 },
+    /// One that is refused and answered behind the `rest` bytes that follow, of which there are some.
+    /// What the key holds is unlinked at once where `store` says so.
+    Refused {
+        consumed: u32,
+        store: Option<StoreRefused>,
+        refusal: Refusal,
+        rest: u32,
+    },
 }
 
 /// A request's header.
@@ -87,14 +96,25 @@ impl Header {
 
     /// Refuses the request. Where the connection stays open the rest is passed over.
     fn refuse(&self, status: Status, closes: bool) -> Front {
-        let (consumed, rest) = match closes {
-            true => (HEADER_LEN, 0),
-            false => (self.head_len(), self.value_len()),
+        let rest = match closes {
+            true => 0,
+            false => self.value_len(),
         };
-        let command = BinaryCommand::Error { status, closes };
+        if rest > 0 {
+            let asked = self.asked;
+            return Front::Refused {
+                consumed: self.head_len(),
+                store: None,
+                refusal: Refusal::Binary { asked, status },
+                rest,
+            };
+        }
         Front::Op {
-            consumed,
-            op: self.op(command),
+            consumed: match closes {
+                true => HEADER_LEN,
+                false => self.head_len(),
+            },
+            op: self.op(BinaryCommand::Error { status, closes }),
             rest,
         }
     }
@@ -207,18 +227,18 @@ impl Header {
         };
         let (value_len, reply) = (self.value_len(), StoreReply::Binary(self.asked));
         let consumed = self.head_len();
-        if !limits.item_fits(self.key_len as usize, client_flags, value_len) {
+        // Nothing can be answered behind no bytes, and the store refuses what is too large, too.
+        if value_len > 0 && !limits.item_fits(self.key_len as usize, client_flags, value_len) {
             let refused = StoreRefused {
                 key,
                 key_base64: false,
                 unlink: mode == StoreMode::Set,
                 value_len,
-                error: ErrorLine::TooLarge,
-                reply,
             };
-            return Front::Op {
+            return Front::Refused {
                 consumed,
-                op: Op::StoreRefused(refused),
+                store: Some(refused),
+                refusal: Refusal::of(ErrorLine::TooLarge, reply),
                 rest: value_len,
             };
         }

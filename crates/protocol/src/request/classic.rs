@@ -6,7 +6,7 @@ use crate::number::{strtol, strtoul, value_len, word_i32, word_u32, word_u64};
 use crate::op::{
     AdminCommand, Arithmetic, Op, ShutdownMode, Store, StoreMode, StoreRefused, StoreReply,
 };
-use crate::request::line::{Line, Parsed};
+use crate::request::line::{Line, Parsed, Refusal, Refused};
 use crate::request::step::CloseReason;
 use crate::span::Span;
 use crate::token::TokenSpans;
@@ -136,13 +136,12 @@ impl<'a> Words<'a> {
         };
         let noreply = self.noreply;
         let Some((client_flags, exptime, cas)) = self.store_numbers(key, mode) else {
-            return Parsed::Refused {
-                op: Op::Error {
-                    error: ErrorLine::BadFormat,
-                    noreply,
-                },
+            let error = ErrorLine::BadFormat;
+            return Parsed::Refused(Refused {
+                store: None,
+                refusal: Refusal::Line { error, noreply },
                 value_len,
-            };
+            });
         };
         sized(
             Store {
@@ -243,15 +242,14 @@ pub(crate) fn sized(store: Store, limits: &Limits) -> Parsed {
     if limits.item_fits(store.key.len as usize, store.client_flags, store.value_len) {
         return Parsed::Store(store);
     }
-    Parsed::Refused {
-        op: Op::StoreRefused(StoreRefused {
+    Parsed::Refused(Refused {
+        store: Some(StoreRefused {
             key: store.key,
             key_base64: false,
             unlink: store.mode == StoreMode::Set,
             value_len: store.value_len,
-            error: ErrorLine::TooLarge,
-            reply: store.reply,
         }),
+        refusal: Refusal::of(ErrorLine::TooLarge, store.reply),
         value_len: store.value_len,
-    }
+    })
 }

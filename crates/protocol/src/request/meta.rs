@@ -7,7 +7,7 @@ use crate::limits::{KEY_LEN_MAX, Limits};
 use crate::number::{value_len, word_i32, word_u32, word_u64};
 use crate::op::{Meta, MetaArithmetic, Op, Store, StoreMode, StoreRefused, StoreReply};
 use crate::request::fast;
-use crate::request::line::{Line, Parsed};
+use crate::request::line::{Line, Parsed, Refusal, Refused};
 use crate::span::Span;
 use crate::token::TokenSpans;
 
@@ -110,40 +110,39 @@ pub(crate) fn set(line: &Line<'_>, limits: &Limits) -> Parsed {
     };
     let mut request = Request::new();
     let read = request.read(line.text, &tokens, 3);
-    match read
-        .map_err(Refusal::Line)
+    let (store, error) = match read
+        .map_err(Wrong::Line)
         .and_then(|()| request.store(value_len, limits))
     {
-        Ok(store) => Parsed::Store(store),
-        Err(Refusal::Line(error)) => Parsed::Refused {
-            op: Op::Error {
-                error,
-                noreply: false,
-            },
-            value_len,
-        },
-        Err(Refusal::TooLarge { key, key_base64 }) => Parsed::Refused {
-            op: Op::StoreRefused(StoreRefused {
+        Ok(store) => return Parsed::Store(store),
+        Err(Wrong::Line(error)) => (None, error),
+        Err(Wrong::TooLarge { key, key_base64 }) => {
+            let refused = StoreRefused {
                 key,
                 key_base64,
                 unlink: true,
                 value_len,
-                error: ErrorLine::TooLarge,
-                reply: StoreReply::Meta,
-            }),
-            value_len,
-        },
-    }
+            };
+            (Some(refused), ErrorLine::TooLarge)
+        }
+    };
+    let noreply = false;
+    Parsed::Refused(Refused {
+        store,
+        refusal: Refusal::Line { error, noreply },
+        value_len,
+    })
 }
 
-enum Refusal {
+/// What is wrong with an `ms` whose body has to come.
+enum Wrong {
     Line(ErrorLine),
     TooLarge { key: Span, key_base64: bool },
 }
 
-impl From<ErrorLine> for Refusal {
+impl From<ErrorLine> for Wrong {
     fn from(error: ErrorLine) -> Self {
-        Refusal::Line(error)
+        Wrong::Line(error)
     }
 }
 
@@ -277,7 +276,7 @@ impl Request {
     }
 
     /// The store command that the request makes with a value of this length.
-    fn store(&self, value_len: u32, limits: &Limits) -> Result<Store, Refusal> {
+    fn store(&self, value_len: u32, limits: &Limits) -> Result<Store, Wrong> {
         let meta = &self.meta;
         let vivify = meta.vivify();
         let mut mode = match self.mode {
@@ -298,7 +297,7 @@ impl Request {
             _ => meta.touch,
         };
         if !limits.item_fits(self.key_len, meta.client_flags, value_len) {
-            return Err(Refusal::TooLarge {
+            return Err(Wrong::TooLarge {
                 key: meta.key,
                 key_base64: meta.key_base64(),
             });

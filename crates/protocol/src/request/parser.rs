@@ -6,7 +6,7 @@ use crate::limits::Limits;
 use crate::op::{Op, Store, StoreReply};
 use crate::request::fast::{self, PlainSet};
 use crate::request::keys::{Keys, Lookup, space_len};
-use crate::request::line::{Line, Parsed};
+use crate::request::line::{Line, Parsed, Refusal};
 use crate::request::step::{CloseReason, GetKey, Step};
 use crate::request::{classic, command, meta};
 use crate::span::Span;
@@ -75,8 +75,8 @@ enum State {
     /// Inside of a streamed value of which `rest` bytes are left, or at its end.
     Body { rest: u32 },
     /// Inside of a body that nobody wants, of which `rest` bytes are left, its end
-    /// included.
-    Swallow { rest: u32 },
+    /// included and never 0. `refusal` is answered behind it.
+    Swallow { rest: u32, refusal: Option<Refusal> },
 }
 
 /// At the front of a request of which nothing is known.
@@ -261,14 +261,8 @@ impl Parser {
                     op: Op::StoreBody { bytes },
                 }
             }
-            State::Swallow { rest } => self.swallow(rest, input),
+            State::Swallow { rest, refusal } => self.swallow(rest, refusal, input),
         }
-    }
-
-    fn swallow(&mut self, rest: u32, input: &[u8]) -> Step {
-        let consumed = held(input).min(rest);
-        self.state = rest_of_body(rest - consumed);
-        Step::Skip { consumed }
     }
 
     fn line(&mut self, input: &[u8], scanned: u32, limits: &Limits) -> Step {
@@ -321,11 +315,9 @@ impl Parser {
                 Step::Op { consumed: len, op }
             }
             Parsed::Store(store) => self.store(store, len, input, limits),
-            Parsed::Refused { op, value_len } => {
-                self.state = State::Swallow {
-                    rest: value_len + VALUE_END_LEN,
-                };
-                Step::Op { consumed: len, op }
+            Parsed::Refused(refused) => {
+                let rest = refused.value_len + VALUE_END_LEN;
+                self.refused(refused.store, refused.refusal, len, rest)
             }
             Parsed::Keys(keys) => self.keys(keys, input),
             Parsed::Close(reason) => Step::Close { reason },
@@ -425,16 +417,9 @@ impl Default for Parser {
 
 mod binary;
 mod long_get;
+mod refused;
 #[cfg(test)]
 mod tests;
-
-/// Before the `rest` bytes of a body that nobody wants.
-const fn rest_of_body(rest: u32) -> State {
-    match rest {
-        0 => FRONT,
-        rest => State::Swallow { rest },
-    }
-}
 
 /// Bytes in the input, which has been cut to what 32 bits can count.
 fn held(input: &[u8]) -> u32 {

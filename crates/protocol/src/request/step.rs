@@ -19,7 +19,8 @@ pub enum Step {
         /// What to do.
         op: Op,
     },
-    /// Bytes used up without an operation: the rest of something refused.
+    /// Bytes used up without an operation: of something that is refused, whose answer follows as
+    /// the operation that uses up its last bytes.
     Skip {
         /// Bytes used up, never 0.
         consumed: u32,

@@ -2,7 +2,7 @@
 
 use coua_protocol::reply::Line;
 use coua_protocol::{
-    Arithmetic, ErrorLine, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
+    Arithmetic, ErrorLine, Op, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
 use coua_store::{
     Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
@@ -41,10 +41,30 @@ impl Executor<'_, '_> {
         self.answers.answer_store(stored, answer)
     }
 
-    /// Executes a plain set where that is brief: there is room for the reply, and memory for the item.
-    /// False where it takes more, and nothing has been stored or answered then. Nothing is counted.
+    /// Executes a plain set on the general path.
+    pub fn execute_set(&mut self, request: Request<'_>, set: &PlainSet) -> Outcome {
+        let store = Store {
+            key: set.key,
+            value: set.value,
+            tokens: Span::default(),
+            value_len: set.value.len,
+            client_flags: set.client_flags,
+            exptime: set.exptime,
+            cas: 0,
+            explicit_cas: 0,
+            explicit: false,
+            key_base64: false,
+            invalidate: false,
+            mode: StoreMode::Set,
+            reply: set.reply,
+        };
+        self.execute(request, &Op::Store(store))
+    }
+
+    /// Executes a plain set on the fast path: there is room for the reply, and memory for the item. False
+    /// where it takes more, and nothing has been stored or answered then. Nothing is counted.
     #[inline]
-    pub fn set_briefly(
+    pub fn try_set_fast(
         &mut self,
         key: &Key<'_>,
         ahead: Ahead,
@@ -70,6 +90,8 @@ impl Executor<'_, '_> {
         true
     }
 
+    /// Sees to what a store command leaves behind that is too large. Its answer is an operation of
+    /// its own, behind the body.
     pub(super) fn refuse_store(&mut self, request: Request<'_>, refused: &StoreRefused) -> Outcome {
         self.answers.counters.store_too_large.add(1);
         if refused.unlink {
@@ -78,7 +100,7 @@ impl Executor<'_, '_> {
             self.burst
                 .delete(&self.key(bytes, request.hash), &Delete::default());
         }
-        self.answers.error(refused.error, refused.reply.into())
+        Outcome::Done
     }
 
     pub(super) fn delete(

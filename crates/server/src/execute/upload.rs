@@ -1,7 +1,9 @@
 //! Values that arrive in pieces.
 //!
 //! The item's memory is taken as bytes arrive. From the moment that an upload is refused, what
-//! still comes of the value is dropped, so that the connection stays in step.
+//! still comes of the value is dropped, so that the connection stays in step. The refusal is
+//! answered behind it: a client that reads while it writes may take an earlier answer for the end
+//! of its request.
 
 use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply};
 use coua_store::{Delete, Refused, Stored};
@@ -34,10 +36,9 @@ impl Executor<'_, '_> {
                 if unlinks_when_refused(store) {
                     self.burst.delete(&key, &Delete::default());
                 }
-                session.discards_value = true;
-                return self
-                    .answers
-                    .refuse_upload(refusal_line(refused), refused, store.reply);
+                self.answers.count_refusal(refused);
+                session.refused_value = Some((refusal_line(refused), store.reply));
+                return Outcome::Done;
             }
         };
         let mut stored_key = [0; KEY_LEN_MAX];
@@ -91,12 +92,9 @@ impl Executor<'_, '_> {
                 Err(refused) => {
                     let reply = upstream.reply;
                     self.end_upstream(session);
-                    session.discards_value = true;
-                    return self.answers.refuse_upload(
-                        ErrorLine::OutOfMemoryReading,
-                        refused,
-                        reply,
-                    );
+                    self.answers.count_refusal(refused);
+                    session.refused_value = Some((ErrorLine::OutOfMemoryReading, reply));
+                    return Outcome::Done;
                 }
             }
         }
@@ -131,8 +129,8 @@ impl Executor<'_, '_> {
                 return received;
             }
         }
-        if std::mem::take(&mut session.discards_value) {
-            return Outcome::Done;
+        if let Some((error, reply)) = session.refused_value.take() {
+            return self.answers.error(error, reply.into());
         }
         let Some(upstream) = session.upload.as_deref_mut() else {
             return Outcome::Done;
@@ -187,11 +185,10 @@ impl Executor<'_, '_> {
 }
 
 impl Answers<'_> {
-    fn refuse_upload(&mut self, error: ErrorLine, refused: Refused, reply: StoreReply) -> Outcome {
+    fn count_refusal(&self, refused: Refused) {
         match refused {
             Refused::TooLarge => self.counters.store_too_large.add(1),
             Refused::Wait | Refused::OutOfMemory => self.counters.store_no_memory.add(1),
         }
-        self.error(error, reply.into())
     }
 }

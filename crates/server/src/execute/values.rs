@@ -5,7 +5,7 @@
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Span};
-use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Refused, Untouched};
+use coua_store::{Access, Ahead, Burst, Item, Key, Refused, Untouched};
 
 use super::binary::ItemForm;
 use super::{Answers, Executor, Outcome, Request, To};
@@ -25,11 +25,11 @@ impl Executor<'_, '_> {
         self.get_in_form(request, key, ItemForm::Classic { cas, last })
     }
 
-    /// Executes a key of a `get` where that is brief: there is room for the reply, and the value is
-    /// copied into it. Says whether there was an item; `None` where it takes more, and nothing has been
-    /// answered then. Nothing is counted.
+    /// Executes a key of a `get` on the fast path: there is room for the reply, and a value is copied into
+    /// it. Says whether there was an item; `None` where it takes more, and nothing has been answered then.
+    /// Of what it does only the reason of a miss is counted.
     #[inline]
-    pub fn get_briefly(
+    pub fn try_get_fast(
         &mut self,
         key: &Key<'_>,
         ahead: Ahead,
@@ -45,11 +45,12 @@ impl Executor<'_, '_> {
                 self.answers.copied_value(&item, form);
                 Some(true)
             }
-            Err(Miss::Absent) => {
+            Ok(_) => None,
+            Err(miss) => {
+                self.answers.count_miss(miss);
                 self.answers.no_value(key.bytes, form);
                 Some(false)
             }
-            _ => None,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A datagram is served as a connection would be that says nothing else: it takes one of the
 //! worker's few sessions for datagrams, whose parser begins anew, and whose replies leave together
-//! when the last of its requests has been executed. In the lane that is in one visit, and they leave
-//! from where they were written; else they are gathered.
+//! when the last of its requests has been executed: from where they were written where all of them took the
+//! fast path, which is in one turn; else they are gathered.
 //!
 //! It comes by a socket, which keeps what is not received, or by the worker's own stack, which keeps
 //! nothing beyond a turn: what that has is received first, and what finds no room is given up.
@@ -16,13 +16,12 @@ use coua_protocol::datagram::{FRAME_LEN, PART_LEN};
 use coua_transport::userspace::BURST_LEN;
 use coua_transport::{Arrived, Datagrams, Poller};
 
-use super::input::Active;
 use super::{Worker, listener_token};
 use crate::clock::Now;
 use crate::connections::Connection;
 use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
-use crate::execute::Outcome;
+use crate::execute::{Answers, Outcome};
 use crate::server::Shared;
 use crate::session::{Session, SessionId, Sessions};
 
@@ -119,6 +118,35 @@ impl DatagramSockets {
             counters.udp_replies_dropped.add(1);
         }
     }
+
+    /// As [`DatagramSockets::answer`], with the reply that the session has gathered, where `outcome` says
+    /// that there is one. Makes the session ready for another datagram.
+    pub(super) fn answer_gathered(
+        &mut self,
+        id: SessionId,
+        session: &mut Session,
+        outcome: Outcome,
+        answers: &mut Answers<'_>,
+    ) {
+        // What is left of the datagram is no whole request, and its rest does not come.
+        session.release(answers.pool);
+        session.refused_value = None;
+        session.skips_keys = false;
+        session.wait_no_more();
+        let Some(datagram) = session.datagram.as_deref_mut() else {
+            return;
+        };
+        let is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
+        let reply = match is_answered {
+            true => datagram.reply(),
+            false => {
+                answers.counters.udp_replies_dropped.add(1);
+                &[]
+            }
+        };
+        self.answer(id, datagram, reply, answers.counters, answers.now);
+        datagram.clear(&mut answers.output.datagram_room);
+    }
 }
 
 impl Worker {
@@ -143,9 +171,9 @@ impl Worker {
         self.counters().udp_dropped.add(lost);
     }
 
-    /// Receives datagrams for vacant sessions, for the lane where that takes them.
+    /// Receives datagrams for vacant sessions, and parses them. What a socket keeps stays there while the
+    /// batch is full.
     fn receive_from_socket(&mut self, number: usize) {
-        let has_lane = self.has_lane();
         let shared = &*self.shared;
         let counters = shared.counters(self.index);
         let own_port = shared.udp_port();
@@ -157,6 +185,9 @@ impl Worker {
         } = &mut self.datagrams;
         let (socket, vacant) = (&sockets[number], &mut vacant[number]);
         while let Some(&id) = vacant.last() {
+            if self.batch.is_full() && socket.keeps() {
+                return;
+            }
             let (Some(session), Some(room)) = (self.sessions.get(id), self.input.datagram_room())
             else {
                 return;
@@ -186,55 +217,13 @@ impl Worker {
             vacant.pop();
             session.parser = Parser::at_start_of(shared.settings.dialect, &room[start..len]);
             let input = self.input.occupy(id, start, len);
-            let bytes = self.input.bytes();
-            let is_in_lane = has_lane
-                && (self.lane.take(&mut session.parser, input, bytes, shared)
-                    || self.lane.pass(input));
-            if !is_in_lane {
+            if self.batch.is_full() {
                 session.is_active = true;
                 self.input.active.push_back(input);
+            } else {
+                let bytes = self.input.bytes();
+                (self.batch).plan(session, input, bytes, self.share, shared);
             }
         }
-    }
-
-    /// Decides what becomes of a datagram after its part of the burst.
-    pub(super) fn settle_datagram(
-        &mut self,
-        id: SessionId,
-        (start, end): (usize, usize),
-        outcome: Outcome,
-        goes_on: bool,
-        now: Now,
-    ) {
-        let Some(session) = self.sessions.get(id) else {
-            return;
-        };
-        if goes_on {
-            if outcome == Outcome::Wait {
-                session.wait_for_memory(now.since_start_ms);
-            }
-            session.is_active = true;
-            self.input.active.push_back(Active { id, start, end });
-            return;
-        }
-        // What is left of the datagram is no whole request, and its rest does not come.
-        session.release(&mut self.pool);
-        session.discards_value = false;
-        session.skips_keys = false;
-        session.wait_no_more();
-        let Some(datagram) = session.datagram.as_deref_mut() else {
-            return;
-        };
-        let counters = self.shared.counters(self.index);
-        let is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
-        let reply = match is_answered {
-            true => datagram.reply(),
-            false => {
-                counters.udp_replies_dropped.add(1);
-                &[]
-            }
-        };
-        self.datagrams.answer(id, datagram, reply, counters, now);
-        datagram.clear(&mut self.output.datagram_room);
     }
 }

@@ -26,10 +26,10 @@ const PARKED_MAX: usize = 4096;
 /// Bytes that one datagram has in it at most, and one.
 const DATAGRAM_INPUT_LEN: usize = 64 << 10;
 
-/// A connection's input that has not been executed.
+/// A session's input that has not been executed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Active {
-    /// Whose.
+pub(super) struct SessionInput {
+    /// The session whose input it is.
     pub(super) id: SessionId,
     /// Its first byte.
     pub(super) start: usize,
@@ -37,19 +37,25 @@ pub(super) struct Active {
     pub(super) end: usize,
 }
 
+impl SessionInput {
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
+
 /// The buffer and who has what in it.
 pub(super) struct Input {
     buffer: Box<[u8]>,
     filled: usize,
-    /// Connections whose input is to be parsed, those that have waited longest first.
-    pub(super) active: VecDeque<Active>,
+    /// Input that is parsed in the next turn, what has waited longest first.
+    pub(super) active: VecDeque<SessionInput>,
     /// Input for a later turn that lies where it came, for want of memory to keep it elsewhere.
-    parked: VecDeque<Active>,
+    parked: VecDeque<SessionInput>,
 }
 
 impl Input {
     /// Bytes of the buffer, and of the list that may become long.
-    pub(super) const MEMORY: usize = INPUT_LEN + PARKED_MAX * size_of::<Active>();
+    pub(super) const MEMORY: usize = INPUT_LEN + PARKED_MAX * size_of::<SessionInput>();
 
     pub(super) fn new() -> Input {
         let connections = INPUT_LEN / SESSION_INPUT_LEN;
@@ -80,10 +86,10 @@ impl Input {
 
     /// Makes bytes `from..len` of the room the input of a connection, or datagram.
     #[inline]
-    pub(super) fn occupy(&mut self, id: SessionId, from: usize, len: usize) -> Active {
+    pub(super) fn occupy(&mut self, id: SessionId, from: usize, len: usize) -> SessionInput {
         let start = self.filled + from;
         self.filled += len;
-        Active {
+        SessionInput {
             id,
             start,
             end: self.filled,
@@ -96,7 +102,7 @@ impl Input {
     }
 
     /// Leaves a piece where it lies. False where too many do.
-    pub(super) fn park(&mut self, input: Active) -> bool {
+    pub(super) fn park(&mut self, input: SessionInput) -> bool {
         let has_room = self.parked.len() < PARKED_MAX;
         if has_room {
             self.parked.push_back(input);
@@ -105,7 +111,7 @@ impl Input {
     }
 
     /// The piece that has been parked for longest.
-    pub(super) fn parked(&self) -> Option<Active> {
+    pub(super) fn parked(&self) -> Option<SessionInput> {
         self.parked.front().copied()
     }
 
@@ -115,7 +121,7 @@ impl Input {
         self.reuse();
     }
 
-    /// After a burst: where nothing waits, the whole buffer is free again.
+    /// After a batch: where nothing waits, the whole buffer is free again.
     pub(super) fn reuse(&mut self) {
         if self.active.is_empty() && self.parked.is_empty() {
             self.filled = 0;

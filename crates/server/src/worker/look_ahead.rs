@@ -1,148 +1,92 @@
-//! Looking ahead in a burst.
+//! Looking ahead in a batch.
 //!
-//! Before a request is executed its buckets and then its item have been asked for from memory,
-//! while requests before it were executed, so that the waiting times for memory overlap. Requests
-//! advance together, a group at a time:
+//! Before an entry is executed its buckets and then its item have been asked for from memory, while
+//! entries before it were executed, so that the waiting times for memory overlap. Entries advance
+//! together, a group at a time:
 //!
 //! ```text
-//! group i + 3   hash the keys, prefetch their first buckets
+//! group i + 3   prefetch the keys' first buckets
 //! group i + 2   look into these, prefetch the items, or else the second buckets
 //! group i + 1   look into those, prefetch the items
 //! group i       execute
 //! ```
 //! All that is a hint; a request's answer looks at the store as it is when it is executed.
 
-use coua_protocol::Op;
 use coua_store::{Ahead, Burst, Intent, KeyHash};
 
-use super::burst::{Planned, What};
-use crate::execute::{key_of, stored_key};
+use super::batch::Entry;
 
-/// Requests of a group.
-const GROUP: usize = 8;
+/// Entries of a group.
+const GROUP: usize = 16;
 
-/// Requests that are under way: those that are executed and those that are looked at.
-const WINDOW: usize = 4 * GROUP;
+/// How many groups the first step is ahead of execution.
+const STEPS: usize = 3;
 
-/// Bursts shorter than this are executed without a look ahead, which would find nothing to
+/// Batches shorter than this are executed without a look ahead, which would find nothing to
 /// overlap with.
 const LEN_MIN: usize = 2;
 
-/// What is known of a request before it is executed.
-#[derive(Clone, Copy)]
-pub(super) struct Seen {
-    /// Its key's hash, and what is going to be done to the key; `None` where it has no key.
-    key: Option<(KeyHash, Intent)>,
-    /// What the look ahead has seen.
-    pub(super) ahead: Ahead,
-}
-
-impl Seen {
-    const NOTHING: Seen = Seen {
-        key: None,
-        ahead: Ahead::NONE,
-    };
-
-    /// Its key's hash.
-    #[inline]
-    pub(super) fn hash(&self) -> Option<KeyHash> {
-        self.key.map(|(hash, _)| hash)
-    }
-}
-
-/// The look ahead over one burst.
-pub(super) struct LookAhead<'p> {
-    plan: &'p [Planned],
-    ops: &'p [Op],
-    /// What the plan's spans point into.
-    bytes: &'p [u8],
+/// How far the look-ahead over one batch has got.
+pub(super) struct LookAhead {
     /// The group to begin with next.
     front: usize,
-    /// Request `i` stands at `i % WINDOW`.
-    seen: [Seen; WINDOW],
+    /// The entry before whose execution that is done.
+    due: usize,
 }
 
-impl<'p> LookAhead<'p> {
-    /// Begins at the front of `plan`.
-    pub(super) fn new(plan: &'p [Planned], ops: &'p [Op], bytes: &'p [u8]) -> LookAhead<'p> {
+impl LookAhead {
+    /// Begins at the front of a batch of `len` entries.
+    pub(super) fn new(len: usize) -> LookAhead {
         LookAhead {
-            plan,
-            ops,
-            bytes,
             front: 0,
-            seen: [Seen::NOTHING; WINDOW],
+            due: if len < LEN_MIN { usize::MAX } else { 0 },
         }
     }
 
-    /// What is known of request `at`, which comes behind the one of the last call.
-    #[inline]
-    pub(super) fn seen(&mut self, burst: &Burst<'_>, at: usize) -> Seen {
-        while self.front <= at + 3 * GROUP {
-            self.advance(burst, self.front);
+    /// Has looked ahead as far as the execution of entry `at` asks for.
+    #[inline(always)]
+    pub(super) fn reach(&mut self, at: usize, entries: &mut [Entry], burst: &Burst<'_>) {
+        if at >= self.due {
+            self.advance(at, entries, burst);
+        }
+    }
+
+    #[inline(never)]
+    fn advance(&mut self, at: usize, entries: &mut [Entry], burst: &Burst<'_>) {
+        while self.front <= at + STEPS * GROUP {
+            step(entries, Some(self.front), |hash, intent, _| {
+                burst.prefetch(hash, intent)
+            });
+            step(
+                entries,
+                self.front.checked_sub(GROUP),
+                |hash, intent, ahead| burst.look(hash, intent, ahead),
+            );
+            step(
+                entries,
+                self.front.checked_sub(2 * GROUP),
+                |hash, intent, ahead| burst.look_again(hash, intent, ahead),
+            );
             self.front += GROUP;
         }
-        self.seen[at % WINDOW]
-    }
-
-    /// Begins with the group at `front`, and takes those before it one step further.
-    fn advance(&mut self, burst: &Burst<'_>, front: usize) {
-        let prefetches = self.plan.len() >= LEN_MIN;
-        for (planned, seen) in self
-            .plan
-            .iter()
-            .skip(front)
-            .zip(group(&mut self.seen, front))
-        {
-            let input = &self.bytes[planned.base as usize..];
-            let mut room = None;
-            let (key, intent) = match planned.what {
-                What::Get { key, .. } => (key.of(input), Intent::Read),
-                What::Other { op } => match key_of(&self.ops[usize::from(op)]) {
-                    Some((key, base64, intent)) => {
-                        (stored_key(key, base64, input, &mut room), intent)
-                    }
-                    None => {
-                        *seen = Seen::NOTHING;
-                        continue;
-                    }
-                },
-            };
-            let hash = burst.key(key).hash;
-            *seen = Seen {
-                key: Some((hash, intent)),
-                ahead: if prefetches {
-                    burst.prefetch(hash, intent)
-                } else {
-                    Ahead::NONE
-                },
-            };
-        }
-        if !prefetches {
-            return;
-        }
-        self.step(front.checked_sub(GROUP), |hash, intent, ahead| {
-            burst.look(hash, intent, ahead)
-        });
-        self.step(front.checked_sub(2 * GROUP), |hash, intent, ahead| {
-            burst.look_again(hash, intent, ahead)
-        });
-    }
-
-    /// Takes the keys of the group that begins with request `at`, if there is one, a step further.
-    #[inline]
-    fn step(&mut self, at: Option<usize>, look: impl Fn(KeyHash, Intent, Ahead) -> Ahead) {
-        let Some(at) = at else { return };
-        let left = self.plan.len().saturating_sub(at);
-        for seen in group(&mut self.seen, at).iter_mut().take(left) {
-            if let Some((hash, intent)) = seen.key {
-                seen.ahead = look(hash, intent, seen.ahead);
-            }
-        }
+        self.due = self.front - STEPS * GROUP;
     }
 }
 
-/// The places of the group that begins with request `at`.
-#[inline]
-fn group(seen: &mut [Seen; WINDOW], at: usize) -> &mut [Seen] {
-    &mut seen[at % WINDOW..][..GROUP]
+/// Takes the keys of the group that begins with entry `from`, if there is one, a step further.
+#[inline(always)]
+fn step(
+    entries: &mut [Entry],
+    from: Option<usize>,
+    look: impl Fn(KeyHash, Intent, Ahead) -> Ahead,
+) {
+    let Some(from) = from.filter(|&from| from < entries.len()) else {
+        return;
+    };
+    let to = entries.len().min(from + GROUP);
+    for entry in &mut entries[from..to] {
+        if let Some((hash, intent)) = entry.key() {
+            entry.ahead = look(hash, intent, entry.ahead);
+        }
+    }
 }

@@ -68,6 +68,32 @@ fn the_truth_about_this_server() {
     );
 }
 
+/// Gets of what has expired are misses of a kind of their own, whatever command asks, and whichever path it
+/// takes.
+#[test]
+fn gets_of_expired_items_are_counted() {
+    let server = Server::coua(&["-m", "64"]);
+    for number in 0..24 {
+        let exptime = u32::from(number < 20);
+        say(
+            &server,
+            &format!("set e{number} 0 {exptime} 1\r\nx\r\n"),
+            "STORED",
+        );
+    }
+    thread::sleep(Duration::from_millis(2100));
+    for number in 0..8 {
+        say(&server, &format!("get e{number}\r\n"), "END");
+        say(&server, &format!("gets e{}\r\n", 8 + number), "END");
+    }
+    say(&server, "get e16 e17 absent\r\n", "END");
+    say(&server, "mg e18 v\r\n", "EN");
+    say(&server, "gat 10 e19\r\n", "END");
+    let stats = ask(&server, "stats");
+    assert_eq!(number(&stats, "get_expired"), 20);
+    assert_eq!(number(&stats, "get_hits"), 0);
+}
+
 #[test]
 fn settings_are_what_the_flags_say() {
     let server = Server::coua(&[

@@ -8,6 +8,7 @@
 //! # Not here
 //! Values of `stats` (see `stats.rs`), and what takes a hostile client to show (see `hostile.rs`).
 
+mod behind_body;
 mod binary;
 mod compare;
 mod differences;

@@ -11,18 +11,18 @@ use crate::request::{Answer, Asked, Form, Request};
 use crate::scene::Scene;
 use crate::script;
 
-/// What the server tells connections beyond its limit.
+/// What the server answers to connections beyond its limit.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// Bytes that a client makes ahead of what the connection takes.
+/// Bytes of requests that a client prepares beyond what the connection takes.
 const AHEAD: usize = 256 << 10;
 
-/// How a connection ended, as far as what was asked on it goes.
+/// How a connection ended, and what that says about its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Everything was answered, or has been given up for good.
+    /// Every request was answered, or will never be executed.
     Settled,
-    /// It is not known how much of what waits was executed.
+    /// It is not known how many of the waiting requests were executed.
     Doubtful,
     /// There were too many connections.
     Rejected,
@@ -36,20 +36,20 @@ pub(super) struct Conversation {
     is_binary: bool,
     ending: Ending,
     requests_left: usize,
-    /// Requests that wait for their answers, at most.
+    /// The most requests that may wait for answers.
     depth: usize,
-    /// Bytes received at once, at most.
+    /// The most bytes received at once.
     read_max: usize,
     to_send: Vec<u8>,
-    /// Bytes of that which are gone.
+    /// Bytes of `to_send` that the connection has taken.
     gone: usize,
-    /// All bytes that were asked to be sent.
+    /// Bytes of all requests so far.
     asked_total: u64,
     sent_total: u64,
     /// Bytes that had not arrived when last looked at.
     under_way: usize,
     received: Vec<u8>,
-    /// Bytes of that which were read as answers.
+    /// Bytes of `received` that were read as answers.
     read: usize,
     waiting: VecDeque<Asked>,
     opaque: u32,
@@ -58,7 +58,7 @@ pub(super) struct Conversation {
     stalls_until: u64,
     has_quit: bool,
     has_ended: bool,
-    /// The witness's request has arrived, and its worker had taken so many turns then.
+    /// The turns that its worker had taken when the witness's request arrived.
     arrived_at_turn: Option<u64>,
     pub(super) turns_waited_max: u64,
 }
@@ -110,7 +110,7 @@ impl Conversation {
         }
     }
 
-    /// No more requests.
+    /// Makes no more requests.
     pub(super) fn dismiss(&mut self) {
         self.requests_left = 0;
     }
@@ -147,7 +147,7 @@ impl Conversation {
         )
     }
 
-    /// Does something. Whether anything came of it, and how the connection ended if it did.
+    /// Takes one step. Tells whether it got anywhere, and how the connection ended, if it did.
     ///
     /// # Errors
     /// Where the server did something wrong.
@@ -203,7 +203,7 @@ impl Conversation {
             && self.waiting.len() < self.depth
             && self.to_send.len() - self.gone < AHEAD
         {
-            // Both take their time.
+            // Clients pause now and then, the witness most of the time.
             if dice.one_in(8) || self.role == Role::Witness && !dice.one_in(8) {
                 break;
             }
@@ -211,7 +211,7 @@ impl Conversation {
                 keys.lower_bounds();
             }
             self.requests_left -= 1;
-            // Behind quiet requests something must be answered, or nobody knows of them.
+            // After quiet requests one must be answered, or nobody learns of their execution.
             let is_last = self.requests_left == 0;
             let (request, form, quiet) = if is_last || self.role == Role::Witness {
                 self.noop()
@@ -294,7 +294,7 @@ impl Conversation {
         sent > 0
     }
 
-    /// When nothing is left to ask, ends the connection as it is to end.
+    /// When no request is left, ends the connection in the chosen way.
     fn see_to_ending(&mut self, scene: &Scene, dice: &mut Dice) -> bool {
         if self.requests_left > 0 || self.has_ended {
             return false;
@@ -384,7 +384,7 @@ impl Conversation {
     /// The server has closed, and everything that it sent has been received.
     fn end_seen(&mut self, scene: &Scene, keys: &mut Keys) -> Result<Over, String> {
         let rest = &self.received[self.read..];
-        // The server tries but once to say so, and may get a part of it through.
+        // The server tries once to send the line, and a part of it may get through.
         if !self.has_answers
             && !rest.is_empty()
             && TOO_MANY.starts_with(rest)
@@ -404,7 +404,7 @@ impl Conversation {
             .iter()
             .all(|asked| asked.quiet || asked.end > self.sent_total);
         if expected && all_answered && rest_len == 0 {
-            // Where it may have been closed for another reason, silence does not tell of success.
+            // If it may have been closed for another reason, silence is no proof of success.
             let is_sure = !scene.may_have_closed();
             while is_sure
                 && let Some(asked) = self.waiting.front()
@@ -412,7 +412,7 @@ impl Conversation {
             {
                 self.settle_first(scene, keys, &Answer::Silence)?;
             }
-            // Of what was cut off no answer comes, but it may have had its effect.
+            // A request that was cut off gets no answer, but it may have been executed.
             if !self.waiting.is_empty() {
                 return Ok(Over::Doubtful);
             }
@@ -427,7 +427,7 @@ impl Conversation {
         ))
     }
 
-    /// How many turns its worker has taken since the witness's request arrived.
+    /// How many turns the worker has taken since the witness's request arrived.
     fn watch_turns(&mut self, turns: &[u64]) -> Result<(), String> {
         if self.role == Role::Actor || self.waiting.is_empty() {
             return Ok(());

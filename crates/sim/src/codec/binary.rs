@@ -17,7 +17,7 @@ const HEAD_LEN: usize = 24;
 const REQUEST: u8 = 0x80;
 const RESPONSE: u8 = 0x81;
 
-/// A count on a miss makes no item.
+/// The expiry that says that `incr` on a miss creates no item.
 const NOT_MADE: u32 = u32::MAX;
 
 pub(super) fn write(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
@@ -170,7 +170,7 @@ pub(super) fn read(bytes: &[u8], waiting: &VecDeque<Asked>) -> Result<Option<Rea
     Ok(Some(Read { to, answer, len }))
 }
 
-/// The answer that a status and a body are; `None` where it is a part of one.
+/// The answer that a status and a body stand for; `None` where it is only a part of one.
 fn answer(
     request: &Request,
     status: u64,
@@ -220,7 +220,7 @@ fn answer(
     }))
 }
 
-/// Statistics: an answer each, and an empty one behind the last.
+/// Statistics: one answer for each, and an empty one at the end.
 fn read_lines(bytes: &[u8], to: usize, opaque: u32) -> Result<Option<Read>, String> {
     let mut at = 0;
     loop {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Read;
 use crate::request::{Answer, Asked, Form, Found, Mode, Request};
 
-/// No line of an answer is longer.
+/// The longest line of an answer, in bytes.
 const LINE_LEN_MAX: usize = 2048;
 
 pub(super) fn classic(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
@@ -94,7 +94,7 @@ pub(super) fn meta(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
     match &asked.request {
         Request::Get { keys, cas, touch } => {
             command(&mut out, "mg", &names[keys[0]]);
-            // The opaque's number decides whether the value is asked for.
+            // Whether the value is asked for follows from the opaque's number.
             out.extend(if asked.opaque.is_multiple_of(5) {
                 &b" s f t"[..]
             } else {
@@ -146,7 +146,7 @@ pub(super) fn meta(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
             });
             out.extend(format!(" v c D{delta} M{mode}{initial}{end}").into_bytes());
         }
-        // They have no meta form of their own.
+        // These have no meta form.
         _ => return classic(asked, names),
     }
     out
@@ -176,10 +176,10 @@ pub(super) fn read(bytes: &[u8], waiting: &VecDeque<Asked>) -> Result<Option<Rea
     Ok(Some(Read { to, answer, len }))
 }
 
-/// An answer and its length, `None` where it is not whole, or what is wrong.
+/// An answer and its length; `None` where it is not whole; or what is wrong with it.
 type Reading = Result<Option<(Answer, usize)>, &'static str>;
 
-/// The first line without its end.
+/// The first line, without its line end.
 fn line(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     let front = &bytes[..bytes.len().min(LINE_LEN_MAX)];
     match front.windows(2).position(|two| two == b"\r\n") {
@@ -248,7 +248,7 @@ fn refusal(line: &[u8]) -> Option<Answer> {
 }
 
 fn read_values(bytes: &[u8], cas: bool) -> Reading {
-    // Nothing is copied before everything is there.
+    // Nothing is copied before all of it has arrived.
     let mut found = Vec::new();
     let mut at = 0;
     loop {
@@ -370,7 +370,7 @@ fn read_meta(bytes: &[u8], line: &[u8], asked: &Asked) -> Reading {
     Ok(Some((answer, len)))
 }
 
-/// A number in the only way it can be written.
+/// A number, in its only valid form.
 fn decimal(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok()?;
     let number: u64 = text.parse().ok()?;

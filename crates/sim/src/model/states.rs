@@ -1,21 +1,21 @@
-//! What may become of one key: its states, and what each request can come to in them.
+//! The states of one key, and what each request can lead to in them.
 
 use std::rc::Rc;
 
 use crate::request::{Answer, Asked, Found, Mode, Request};
 use crate::window::Window;
 
-/// More seconds than that are a point in time.
+/// An expiry of more seconds than this is a point in time.
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
 
-/// What the server may do beyond what it was asked.
+/// What the server may do that no request asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Laxity {
-    /// Items may go at any moment.
+    /// Items may be evicted at any moment.
     pub(crate) loses: bool,
-    /// Memory may be refused.
+    /// Requests may be refused for lack of memory.
     pub(crate) refuses: bool,
-    /// The longest value that a key of 250 bytes can have, in bytes.
+    /// The longest value of a key of 250 bytes, in bytes.
     pub(crate) value_len_max: usize,
     /// When the server started.
     pub(crate) started: u32,
@@ -31,15 +31,15 @@ pub(super) enum State {
 pub(super) struct Item {
     pub(super) value: Rc<[u8]>,
     pub(super) flags: u32,
-    /// The seconds between which it ends, both included; `None` for never.
+    /// The seconds between which it expires, both included; `None` for never.
     pub(super) ends: Option<(u32, u32)>,
     pub(super) cas: Option<u64>,
-    /// The round since which it is there for certain.
+    /// The round from which on it certainly exists.
     pub(super) since: u64,
 }
 
 impl State {
-    /// The same item with another end.
+    /// The same item with another expiry.
     pub(super) fn with_end(self, ends: Option<(u32, u32)>) -> State {
         match self {
             State::Item(item) => State::Item(Item { ends, ..item }),
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// A few words on it, for a failure's sake.
+    /// A short description, to explain a failure.
     pub(super) fn described(&self) -> String {
         match self {
             State::Absent => "absent".to_owned(),
@@ -64,7 +64,7 @@ impl State {
 }
 
 impl Laxity {
-    /// Between which seconds an item ends that is given this expiry. Second 0 is long past.
+    /// The seconds between which an item with this expiry expires. Second 0 is long past.
     pub(super) fn ends(&self, exptime: i32, window: Window) -> Option<(u32, u32)> {
         match exptime {
             0 => None,
@@ -94,7 +94,7 @@ impl Laxity {
         }
     }
 
-    /// What a request with one key can come to in a state.
+    /// What a request with one key can lead to in a state.
     pub(super) fn outcomes(
         &self,
         state: &State,
@@ -151,7 +151,7 @@ impl Laxity {
                     outcomes.push((Answer::Number(number, None), State::Item(item)));
                 }
             },
-            // The others have none or many keys.
+            // The other requests have no key or many.
             _ => {}
         }
         if self.refuses && matches!(request, Request::Count { .. } | Request::Touch { .. }) {
@@ -178,7 +178,7 @@ impl Laxity {
         };
         let same = || state.clone();
         if value.len() > self.value_len_max {
-            // What is there goes, so that an old value does not outlive the attempt.
+            // The old item is removed, so that it does not outlive the failed store.
             return vec![(Answer::TooLarge, State::Absent)];
         }
         let new = State::Item(Item {
@@ -231,7 +231,7 @@ pub(super) fn is_flushed(item: &Item, flushes: &[Window], window: Window) -> boo
     flushes.iter().rev().any(lies_between)
 }
 
-/// Whether an answer is what was expected, or its being left out.
+/// Whether an answer is as expected, or is rightly left out.
 pub(super) fn allows(asked: &Asked, expected: &Answer, answer: &Answer) -> bool {
     let silent = match asked.quiet {
         true => asked.request.is_silent(asked.form, expected),

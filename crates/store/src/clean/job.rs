@@ -1,7 +1,6 @@
 //! A segment under cleaning.
 
 use super::Cleaner;
-use super::Slice;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
@@ -10,7 +9,7 @@ use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 
 /// Items whose buckets are fetched ahead of looking at them.
-pub(super) const AHEAD: usize = 16;
+const AHEAD: usize = 16;
 
 /// Why a segment was picked, which decides what becomes of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,27 +62,24 @@ pub(super) struct Victim {
 
 impl Cleaner {
     /// Works on the job. False where it can do nothing at the moment.
-    pub(super) fn work(
-        &mut self,
-        local: WorkerStore<'_>,
-        now: UnixSeconds,
-        slice: &mut Slice,
-    ) -> bool {
+    pub(super) fn work(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
         let Some(mut job) = self.job.take() else {
             return false;
         };
         let mut stuck = false;
-        while job.offset < job.end && !slice.is_spent() && !stuck {
-            let (batch, count) = self.next_batch(local, &job, slice.items_at_once());
+        while job.offset < job.end && !stuck && self.goes_on(&job) {
+            let count = self.pace.items_at_once(AHEAD);
+            let (batch, count) = self.next_batch(local, &job, count);
             for victim in &batch[..count] {
+                if self.pace.items_at_once(1) == 0 {
+                    break;
+                }
                 let Some(moved) = self.clean_item(local, job.kind, *victim, now) else {
                     stuck = true;
                     break;
                 };
                 job.offset += victim.len;
-                self.debt = self.debt.saturating_sub(victim.len);
-                slice.spend(victim.len, moved);
-                self.kept.note(victim.len, moved);
+                self.pace.note_item(victim.len, moved);
             }
         }
         if job.offset < job.end {
@@ -98,6 +94,11 @@ impl Cleaner {
         local.counters().segments_cleaned.add(1);
         local.shared.log.retire(job.segment, &local.shared.epochs);
         true
+    }
+
+    /// Whether the turn goes on with `job`.
+    pub(super) fn goes_on(&self, job: &Job) -> bool {
+        self.pace.items_at_once(1) > 0 && (self.pace.owes() || job.kind == Kind::Dead)
     }
 
     /// The next items of the segment, their buckets on the way into the cache.

@@ -98,14 +98,14 @@ impl Cleaner {
                 queue: own,
                 frequency,
             },
-            Kind::Small if frequency > self.kept.haste => Fate::Move {
+            Kind::Small if frequency > self.pace.reads_ignored() => Fate::Move {
                 queue: Queue::Main,
                 frequency: 0,
             },
             Kind::Small => Fate::Evict { leave_ghost: true },
-            Kind::Main if frequency > self.kept.haste => Fate::Move {
+            Kind::Main if frequency > self.pace.reads_ignored() => Fate::Move {
                 queue: Queue::Main,
-                frequency: frequency - self.kept.haste - 1,
+                frequency: frequency - self.pace.reads_ignored() - 1,
             },
             Kind::Main => Fate::Evict { leave_ghost: false },
         }

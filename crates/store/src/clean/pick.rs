@@ -26,14 +26,6 @@ impl Store {
     pub(crate) fn ghost_age_max(&self) -> u64 {
         u64::from(self.log.segment_count())
     }
-
-    /// Free segments beyond the reserve that the cleaner keeps, where each worker stores up to `burst` bytes
-    /// between two slices. A sixteenth of memory at most.
-    pub(crate) fn free_margin(&self, burst: usize) -> usize {
-        let workers = self.counters.len();
-        let bursts = (burst * workers).div_ceil(self.log.segment_len());
-        workers + 2 + bursts.min(self.log.segment_count() as usize / 16)
-    }
 }
 
 impl Cleaner {

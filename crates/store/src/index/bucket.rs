@@ -11,9 +11,10 @@
 //! Slots are stored under the lock bit and read without it. `moves` counts what lookups must not
 //! overlook: a slot that comes here from another bucket (displacement, or the filling of a new
 //! sub-table) is stored first, then `moves` rises, then the slot vanishes at its source, each
-//! store with Release. A lookup that misses has seen the slot nowhere: either it looked here before
-//! the store and at the source after the clearing, and then finds `moves` risen, or it never had
-//! it. Raising the source's count instead, or none, loses keys (`loom_tests` shows both).
+//! store with Release. A lookup that misses has seen the slot nowhere. Where it looked here first and
+//! then at the source, it finds `moves` risen. Where it looked at the source first, it saw the slot
+//! cleared there, by an Acquire load, and so sees it here ([`super::scan`]). Raising the source's
+//! count instead, or none, loses keys (`loom_tests` shows both, and the moves of both directions).
 //!
 //! `unfilled` marks a bucket of a sub-table under a split whose slots still stand in the same
 //! bucket of the parent; see [`super::split`].
@@ -68,7 +69,7 @@ impl Bucket {
         Slot(self.slots[i].load(Ordering::Acquire))
     }
 
-    /// Slot `i` as a hint, or under the lock.
+    /// Slot `i` as a hint, or under the lock. No lookup may conclude from it that a key is not here.
     #[inline]
     pub(crate) fn peek(&self, i: usize) -> Slot {
         Slot(self.slots[i].load(Ordering::Relaxed))

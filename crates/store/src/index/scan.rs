@@ -4,10 +4,22 @@
 //! run time, so it is inlined into each lookup. Elsewhere with seven loads.
 //!
 //! # Concurrency
-//! Writers may store to the slots meanwhile. The vector loads are inline assembly, since a
-//! non-atomic load in Rust may not race. The result is a hint: the caller loads each candidate
-//! again with Acquire before it believes it, and a tag that is stored behind the scan's back is the
-//! same to the lookup as one stored a moment later.
+//! Writers may store to the slots meanwhile. A tag that is found is a hint: the caller loads that slot
+//! again with Acquire before it believes it. A tag that is *not* found is believed: a lookup goes on
+//! to the key's second bucket. So all loads of one scan come before all loads of the next, and whoever
+//! sees a slot empty that a move has cleared sees the copy that the move made before. Without that a
+//! lookup sees the key gone from its first bucket and not yet come to its second, and misses it.
+//!
+//! - The portable scan loads each slot with Acquire, against the Release with which
+//!   [`Bucket::put`] clears it.
+//! - The vector loads are inline assembly, since a non-atomic load in Rust may not race. On x86 that
+//!   is enough (Intel SDM volume 3, "Memory Ordering"): loads are not reordered with other loads,
+//!   stores become visible in program order, and that holds for the eight aligned bytes of each slot,
+//!   even where a processor carries out a 16-byte load in two parts. In what order one scan loads the
+//!   slots of its bucket does not matter, since nothing moves within a bucket. The compiler keeps
+//!   the order too: the assembly is not `pure` and may read any memory, so it stays between the Acquire
+//!   load of the bucket's word before it and the Acquire fence behind it, and two of them are not
+//!   exchanged.
 #![cfg_attr(
     all(target_arch = "x86_64", not(loom), not(miri)),
     allow(
@@ -24,8 +36,9 @@ use super::slot::Tag;
 #[inline(always)]
 pub(super) fn matches(bucket: &Bucket, tag: Tag) -> u32 {
     let (low, high): (u32, u32);
-    // SAFETY: a bucket is 64 readable bytes aligned to 64; SSE2 is part of x86-64. The upper halves
-    // of eight words are gathered into two vectors, shifted down to their tags and compared.
+    // SAFETY: a bucket is 64 readable bytes aligned to 64; SSE2 is part of x86-64. The assembly only
+    // reads, and what it reads may change meanwhile: see the module for the order of its loads. The
+    // upper halves of eight words are gathered into two vectors, shifted down to their tags and compared.
     unsafe {
         std::arch::asm!(
             "movd {tags}, {tag:e}",
@@ -65,7 +78,7 @@ pub(super) fn matches(bucket: &Bucket, tag: Tag) -> u32 {
 #[inline(always)]
 fn portable(bucket: &Bucket, tag: Tag) -> u32 {
     (0..super::SLOTS).fold(0, |mask, i| {
-        mask | (u32::from(bucket.peek(i).tag() == tag) << i)
+        mask | (u32::from(bucket.load(i).tag() == tag) << i)
     })
 }
 

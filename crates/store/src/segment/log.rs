@@ -376,6 +376,11 @@ impl Log {
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
+    /// Retired segments that will be free once their grace period is over, as of a moment ago.
+    pub(crate) fn coming_count(&self) -> usize {
+        self.retired_count.load(Ordering::Relaxed)
+    }
+
     /// Keeps the segment of `location` as it is. See [`SegmentEntry::hold`].
     pub(crate) fn hold(&self, location: Location) {
         if self.entry_of(location).hold() {

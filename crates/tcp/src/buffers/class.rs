@@ -12,9 +12,9 @@ pub(super) struct Node<const LEN: usize> {
 }
 
 /// How many buffers of `len` bytes go into a chunk: a power of two, so that finding one takes no
-/// division.
+/// division, and no more than fit, so that no chunk takes more of the budget than it is counted as.
 pub(super) const fn nodes(len: usize) -> usize {
-    (CHUNK_LEN / (size_of::<Buffer>() + len)).next_power_of_two()
+    1 << (CHUNK_LEN / (size_of::<Buffer>() + len)).ilog2()
 }
 
 /// All buffers of `LEN` bytes, [`nodes`] of them in a chunk.
@@ -27,6 +27,7 @@ pub(super) struct Class<const LEN: usize, const NODES: usize> {
 impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
     const FILLS_ITS_LINES: () = assert!(size_of::<Node<LEN>>() == size_of::<Buffer>() + LEN);
     const CHUNK_LEN: usize = NODES * size_of::<Node<LEN>>();
+    const IS_NO_LONGER: () = assert!(Self::CHUNK_LEN <= CHUNK_LEN);
 
     /// Buffers in a chunk.
     pub(super) const NODES: usize = NODES;
@@ -34,6 +35,7 @@ impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
     /// No buffers yet.
     pub(super) fn new() -> Self {
         let () = Self::FILLS_ITS_LINES;
+        let () = Self::IS_NO_LONGER;
         Class {
             chunks: Vec::new(),
             free: BufferId::NONE,

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::class::Node;
 use super::*;
 
@@ -122,4 +124,72 @@ fn bytes_are_appended_and_cut() {
     assert!(buffers[rest].marks.has(Marks::FIN) && !buffers[id].marks.has(Marks::FIN));
     buffers.free_all(id);
     assert_eq!(buffers.in_use(), 0);
+}
+
+/// What is done to buffers, at random.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Store(usize),
+    Receive(usize),
+    Reserve(usize),
+    Free(usize),
+    EndTurn,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let len = || prop_oneof![0..200usize, 400..600usize, 1900..2100usize, 8000..9500usize];
+    prop_oneof![
+        4 => len().prop_map(Step::Store),
+        4 => len().prop_map(Step::Receive),
+        3 => len().prop_map(Step::Reserve),
+        1 => (0..1000usize).prop_map(Step::Free),
+        1 => Just(Step::EndTurn),
+    ]
+}
+
+/// Stores all for which there is a reserve.
+fn store_all_reserved(buffers: &mut Buffers, reserved: &mut Vec<usize>, held: &mut Vec<BufferId>) {
+    for mut len in reserved.drain(..) {
+        while len > 0 {
+            let id = buffers.store_reserved(SeqNumber(0), &vec![3; len]);
+            len -= buffers[id].len() as usize;
+            held.push(id);
+        }
+    }
+    buffers.end_reserve();
+}
+
+proptest! {
+    /// Whatever others take, of whatever sizes: what was reserved can be stored.
+    #[test]
+    fn the_reserve_holds(
+        budget in 0..3_000_000usize,
+        steps in proptest::collection::vec((step(), 1..30usize), 1..120),
+    ) {
+        let mut buffers = Buffers::new(budget);
+        let (mut held, mut reserved) = (Vec::new(), Vec::new());
+        for (step, times) in steps {
+            for _ in 0..times {
+                match step {
+                    Step::Store(len) => held.extend(buffers.store(SeqNumber(0), &vec![1; len], len)),
+                    Step::Receive(len) => held.extend(buffers.store_received(SeqNumber(0), &vec![2; len])),
+                    Step::Reserve(len) => {
+                        let pieces = len / Buffers::PIECE_LEN + 1;
+                        if buffers.has_pieces(pieces) {
+                            buffers.reserve(pieces);
+                            reserved.push(len);
+                        }
+                    }
+                    Step::Free(at) if !held.is_empty() => {
+                        let id = held.swap_remove(at % held.len());
+                        buffers.free(id);
+                    }
+                    Step::Free(_) => {}
+                    Step::EndTurn => store_all_reserved(&mut buffers, &mut reserved, &mut held),
+                }
+            }
+        }
+        store_all_reserved(&mut buffers, &mut reserved, &mut held);
+        prop_assert_eq!(buffers.in_use(), held.len());
+    }
 }

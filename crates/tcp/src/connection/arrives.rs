@@ -1,6 +1,8 @@
 //! A segment has come for a connection: RFC 9293, section 3.10.7, step by step.
 
+use super::checks::{Flaw, Verdict};
 use super::{Connection, ConnectionFlags, Failure, Offer, Shared, State, default_mss};
+use crate::limits::Answer;
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
@@ -8,8 +10,8 @@ use crate::wire::tcp::{Flags, Header};
 
 pub(crate) use super::receive::Payload;
 
-/// For how long a timestamp says what is old (RFC 7323, section 5.5), in microseconds.
-const TIMESTAMP_AGE_MAX: u64 = 24 * 24 * 3600 * 1_000_000;
+/// Segments that do not count are answered once in so many milliseconds (as Linux has it).
+pub(super) const ANSWER_EVERY_MS: u32 = 500;
 
 /// What the stack has to do after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,45 +57,58 @@ impl Connection {
             self.flags.set(ConnectionFlags::ACK_NOW);
             return Arrived::Opened;
         }
-        if !self.passes_window(shared, header, payload.bytes.len()) {
-            return Arrived::Settled;
+        let len = u32::try_from(payload.bytes.len()).expect("a frame's");
+        let verdict = self.check(shared, header, len);
+        self.count(shared, verdict);
+        match verdict {
+            Verdict::Accept => return self.take(shared, nic, header, payload),
+            Verdict::AcceptAcknowledgment => {
+                self.acknowledge(shared, header, 1);
+                self.flags.set(ConnectionFlags::ACK_NOW);
+            }
+            Verdict::Drop(_) => {}
+            Verdict::Answer(_) => self.answer(shared),
+            Verdict::Duplicate { is_peers } => self.take_duplicate(shared, header, len, is_peers),
+            Verdict::Challenge(_) => self.challenge(shared),
+            Verdict::Reset => self.take_reset(shared),
+            Verdict::Reopen => self.fail(shared, Failure::Reset),
+            Verdict::Refuse => return Arrived::Refused,
         }
-        if header.flags.has(Flags::RST) {
-            self.take_reset(shared, header);
-            return Arrived::Settled;
+        Arrived::Settled
+    }
+
+    /// Counts a segment that does not pass.
+    fn count(&self, shared: &mut Shared, verdict: Verdict) {
+        let counters = &mut shared.counters;
+        let flaw = match verdict {
+            Verdict::Drop(flaw) | Verdict::Answer(flaw) | Verdict::Challenge(Some(flaw)) => flaw,
+            Verdict::Duplicate { .. } | Verdict::AcceptAcknowledgment => Flaw::Window,
+            Verdict::Refuse => Flaw::Acknowledgment,
+            Verdict::Accept | Verdict::Challenge(None) | Verdict::Reset | Verdict::Reopen => return,
+        };
+        match flaw {
+            Flaw::Window => counters.dropped_window += 1,
+            Flaw::Acknowledgment => counters.dropped_acknowledgment += 1,
+            Flaw::Field => counters.dropped_field += 1,
         }
-        if header.flags.has(Flags::SYN)
-            && self.state == State::SynReceived
-            && self.flags.has(ConnectionFlags::PASSIVE)
-        {
-            // Back to LISTEN: the SYN comes again.
-            self.fail(shared, Failure::Reset);
-            return Arrived::Settled;
-        }
-        if header.flags.has(Flags::SYN) {
-            // RFC 5961, section 4: whoever sent it shall show that it knows the connection.
-            self.challenge(shared);
-            return Arrived::Settled;
-        }
-        if !header.flags.has(Flags::ACK) {
-            shared.counters.dropped_field += 1;
-            return Arrived::Settled;
-        }
+    }
+
+    /// Takes in a segment that has passed all checks.
+    fn take(
+        &mut self,
+        shared: &mut Shared,
+        nic: &impl Nic,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> Arrived {
         self.note_timestamp(shared, header);
         self.receive.last_at = shared.now;
         self.receive.is_vouched = true;
         self.timers.probes = 0;
         let mut arrived = Arrived::Settled;
         if self.state == State::SynReceived {
-            if !(header.ack > self.send.una && header.ack <= self.send.nxt) {
-                shared.counters.dropped_acknowledgment += 1;
-                return Arrived::Refused;
-            }
             self.establish(shared, header);
             arrived = Arrived::Opened;
-        }
-        if !self.passes_acknowledgment(shared, header) {
-            return arrived;
         }
         let len = u32::try_from(payload.bytes.len()).expect("a frame's");
         let has_all = self.acknowledge(shared, header, len);
@@ -113,6 +128,20 @@ impl Connection {
             }
         }
         arrived
+    }
+
+    /// Answers what has come before.
+    fn take_duplicate(&mut self, shared: &Shared, header: &Header, len: u32, is_peers: bool) {
+        self.flags.set(ConnectionFlags::ACK_NOW);
+        if !is_peers {
+            return;
+        }
+        let end = header.seq + len + u32::from(header.flags.has(Flags::FIN));
+        self.out_of_order.twice = Some((header.seq, end));
+        let is_end = header.flags.has(Flags::FIN) && end == self.receive.nxt;
+        if self.state == State::TimeWait && is_end {
+            self.begin_time_wait(shared);
+        }
     }
 
     /// RFC 9293, section 3.10.7.3.
@@ -192,78 +221,8 @@ impl Connection {
         };
     }
 
-    /// Whether a segment is within the window and not an old one (RFC 9293, section 3.10.7.4, first
-    /// step; RFC 7323, section 5.3). One that is not is answered.
-    fn passes_window(&mut self, shared: &mut Shared, header: &Header, len: usize) -> bool {
-        let is_reset = header.flags.has(Flags::RST);
-        // RFC 7323, section 3.2.
-        if self.flags.has(ConnectionFlags::TIMESTAMPS)
-            && !is_reset
-            && header.options.timestamps.is_none()
-        {
-            shared.counters.dropped_window += 1;
-            return false;
-        }
-        if let Some(timestamps) = header.options.timestamps
-            && self.flags.has(ConnectionFlags::TIMESTAMPS)
-            && !is_reset
-            && timestamps
-                .value
-                .wrapping_sub(self.receive.ts_recent)
-                .cast_signed()
-                < 0
-            && shared.now.micros_since(self.receive.ts_recent_at) < TIMESTAMP_AGE_MAX
-        {
-            shared.counters.dropped_window += 1;
-            self.flags.set(ConnectionFlags::ACK_NOW);
-            return false;
-        }
-        let len = u32::try_from(len).expect("a frame's")
-            + u32::from(header.flags.has(Flags::SYN))
-            + u32::from(header.flags.has(Flags::FIN));
-        let (nxt, edge) = (self.receive.nxt, self.receive.edge);
-        // What ends where the window begins and what begins where it ends says something too: the
-        // acknowledgment of such a segment counts.
-        let is_within = match len {
-            0 => nxt <= header.seq && header.seq <= edge,
-            _ => header.seq + len > nxt && header.seq < edge,
-        };
-        if is_within {
-            return true;
-        }
-        shared.counters.dropped_window += 1;
-        // With a window of zero nothing fits, but acknowledgment and window still count (RFC 9293,
-        // section 3.10.7.4, first step).
-        if !is_reset
-            && header.seq == nxt
-            && nxt == edge
-            && header.flags.has(Flags::ACK)
-            && !header.flags.has(Flags::SYN)
-            && self.is_open()
-            && self.passes_acknowledgment(shared, header)
-        {
-            self.acknowledge(shared, header, 1);
-        }
-        if !is_reset {
-            if len > 0 && header.seq + len <= nxt && len > u32::from(header.flags.has(Flags::SYN)) {
-                self.out_of_order.twice = Some((header.seq, header.seq + len));
-            }
-            self.flags.set(ConnectionFlags::ACK_NOW);
-            if self.state == State::TimeWait && header.flags.has(Flags::FIN) {
-                self.begin_time_wait(shared);
-            }
-        }
-        false
-    }
-
-    /// RFC 5961, section 3: only a reset with the very number that is expected counts.
-    fn take_reset(&mut self, shared: &mut Shared, header: &Header) {
-        if header.seq != self.receive.nxt {
-            if header.seq != self.receive.edge {
-                self.challenge(shared);
-            }
-            return;
-        }
+    /// RFC 9293, section 3.10.7.4, second step.
+    fn take_reset(&mut self, shared: &mut Shared) {
         match self.state {
             // An old duplicate must not end what waits for old duplicates (RFC 1337).
             State::TimeWait => {}
@@ -279,11 +238,30 @@ impl Connection {
         }
     }
 
+    /// Answers a segment that does not count, now and then: two sides that take each other's answers
+    /// for wrong ones would go on for ever.
+    fn answer(&mut self, shared: &Shared) {
+        if self.may_answer(shared) {
+            self.flags.set(ConnectionFlags::ACK_NOW);
+        }
+    }
+
+    /// The same, for what may be a guess at the numbers of the connection (RFC 5961, section 7).
     fn challenge(&mut self, shared: &mut Shared) {
-        if shared.may_challenge() {
+        if self.may_answer(shared) && shared.may_answer(Answer::Challenge, self.tuple.remote) {
             shared.counters.challenges_sent += 1;
             self.flags.set(ConnectionFlags::ACK_NOW);
         }
+    }
+
+    /// Whether the last such answer was long enough ago. It is noted.
+    fn may_answer(&mut self, shared: &Shared) -> bool {
+        let now_ms = millis(shared.now);
+        let may = now_ms.wrapping_sub(self.timers.answered_ms) >= ANSWER_EVERY_MS;
+        if may {
+            self.timers.answered_ms = now_ms;
+        }
+        may
     }
 
     /// RFC 7323, section 4.3.
@@ -295,21 +273,6 @@ impl Connection {
             self.receive.ts_recent = timestamps.value;
             self.receive.ts_recent_at = shared.now;
         }
-    }
-
-    /// RFC 9293, section 3.10.7.4, fifth step, and RFC 5961, section 5.
-    fn passes_acknowledgment(&mut self, shared: &mut Shared, header: &Header) -> bool {
-        if header.ack > self.send.nxt {
-            shared.counters.dropped_acknowledgment += 1;
-            self.flags.set(ConnectionFlags::ACK_NOW);
-            return false;
-        }
-        if header.ack < self.send.una - self.send.window_max {
-            shared.counters.dropped_acknowledgment += 1;
-            self.challenge(shared);
-            return false;
-        }
-        true
     }
 
     /// The peer has our FIN.
@@ -392,6 +355,12 @@ impl Connection {
             _ => header.seq > self.receive.nxt,
         }
     }
+}
+
+/// Milliseconds of a clock that goes round.
+#[expect(clippy::cast_possible_truncation, reason = "the clock goes round")]
+pub(super) fn millis(now: Instant) -> u32 {
+    now.millis() as u32
 }
 
 /// What a SYN offers.

@@ -4,7 +4,6 @@ use crate::buffers::{Buffer, BufferId, Buffers, Marks};
 use crate::nic::Mac;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
-use crate::wire::tcp::{SACK_BLOCKS_MAX, SackBlock};
 
 /// What is to be seen to, and what was agreed on.
 ///
@@ -172,35 +171,6 @@ pub(crate) struct Receiving {
     pub(crate) is_vouched: bool,
 }
 
-/// What has come otherwise than in order, and the end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OutOfOrder {
-    /// Received beyond gaps, in order of their numbers.
-    pub(super) head: BufferId,
-    /// The segments that came beyond a gap last, the newest first: their blocks are told in this
-    /// order (RFC 2018).
-    pub(super) last: [SackBlock; SACK_BLOCKS_MAX],
-    /// What came twice (RFC 2883).
-    pub(super) twice: Option<SackBlock>,
-    /// Where the peer's FIN stands, once it has come.
-    pub(super) end: Option<SeqNumber>,
-}
-
-impl OutOfOrder {
-    pub(super) const NOTHING: OutOfOrder = OutOfOrder {
-        head: BufferId::NONE,
-        last: [(SeqNumber(0), SeqNumber(0)); SACK_BLOCKS_MAX],
-        twice: None,
-        end: None,
-    };
-
-    /// Whether the next acknowledgment has blocks to tell of.
-    #[inline]
-    pub(super) fn is_nothing(&self) -> bool {
-        self.head.is_none() && self.twice.is_none()
-    }
-}
-
 /// What is known of losses (RFC 8985, RFC 6675).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
@@ -274,6 +244,8 @@ pub(crate) struct Timers {
     pub(crate) state_at: Instant,
     /// Keep-alive probes without an answer.
     pub(super) probes: u8,
+    /// When a segment that did not count was last answered, in milliseconds of a clock that goes round.
+    pub(super) answered_ms: u32,
     /// What the wheel is set to.
     pub(crate) set_to: Instant,
 }

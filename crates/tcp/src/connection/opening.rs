@@ -1,11 +1,11 @@
 //! How a connection begins: what both sides offer in their SYNs (RFC 9293, section 3.5).
 
+use super::arrives::{ANSWER_EVERY_MS, millis};
 use super::block::{
-    ConnectionFlags, NO_FRESH, OutOfOrder, Path, Phase, Receiving, Recovery, Sending, Timers,
-    Waiting,
+    ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers, Waiting,
 };
 use super::template::Template;
-use super::{Connection, Shared, State, default_mss};
+use super::{Connection, OutOfOrder, Shared, State, default_mss};
 use crate::buffers::{BufferId, Marks};
 use crate::config::Config;
 use crate::congestion::Congestion;
@@ -101,6 +101,7 @@ impl Connection {
                 ack_at: Instant::NEVER,
                 state_at: Instant::NEVER,
                 probes: 0,
+                answered_ms: millis(shared.now).wrapping_sub(ANSWER_EVERY_MS),
                 set_to: Instant::NEVER,
             },
             ts_offset: shared.secrets.timestamp_offset(&tuple),
@@ -146,7 +147,8 @@ impl Connection {
         self.flags.set(ConnectionFlags::ORPHAN);
         self.agree(shared, irs, offer);
         (self.send.una, self.send.nxt, self.send.end) = (iss, iss + 1, iss + 1);
-        self.recovery.fack = iss;
+        let recovery = &mut self.recovery;
+        (recovery.fack, recovery.rack_end, recovery.until) = (iss, iss, iss);
         // What the cookie's segment offered.
         self.receive.edge = self.receive.nxt + u32::from(first_window(&shared.config));
     }

@@ -2,14 +2,11 @@
 
 use coua_cpu::copy_short;
 
-use super::{Connection, ConnectionFlags, Fresh, NO_FRESH, Receiving, Shared};
+use super::{Connection, ConnectionFlags, Fresh, NO_FRESH, OutOfOrder, Receiving, Shared};
 use crate::buffers::{BufferId, Buffers};
 use crate::nic::Nic;
 use crate::seq::SeqNumber;
-use crate::wire::tcp::{SACK_BLOCKS_MAX, Sack, SackBlock};
-
-/// Pieces beyond gaps that a connection keeps at most; a sender that makes more is not honest.
-const OUT_OF_ORDER_MAX: u32 = 512;
+use crate::wire::tcp::Sack;
 
 /// Where the payload of a segment lies.
 #[derive(Clone, Copy)]
@@ -52,19 +49,24 @@ impl Connection {
             return false;
         }
         let pieces = bytes.len() / Buffers::PIECE_LEN + 1;
+        if seq <= self.receive.nxt && !shared.buffers.has_pieces(pieces) {
+            // What closes the gap is worth more than what lies beyond it.
+            self.prune(shared);
+        }
         if !shared.buffers.has_pieces(pieces) {
             // It has not been acknowledged, so it will come again.
             shared.counters.dropped_memory += bytes.len() as u64;
             self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
-        if seq > receive.nxt {
-            self.take_beyond(shared, seq, bytes);
+        if seq > self.receive.nxt {
+            let lost = self.out_of_order.insert(&mut shared.buffers, seq, bytes);
+            shared.counters.dropped_memory += lost as u64;
             self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
         let len = u32::try_from(bytes.len()).expect("a frame's");
-        if self.out_of_order.head.is_none() {
+        if self.out_of_order.is_empty() {
             let skipped = u16::try_from(skipped).expect("within a frame");
             let len = u16::try_from(bytes.len()).expect("a frame's");
             self.take_next(shared, payload.frame, payload.start + skipped, len);
@@ -75,7 +77,7 @@ impl Connection {
             receive.stash_bytes(&mut shared.buffers, bytes);
             receive.nxt += len;
             receive.unread += len;
-            receive.join(&mut self.out_of_order.head, &mut shared.buffers);
+            receive.join(&mut self.out_of_order, &mut shared.buffers);
             self.receive.unacknowledged += len;
             self.flags.set(ConnectionFlags::ACK_NOW);
         }
@@ -102,97 +104,20 @@ impl Connection {
         });
     }
 
-    /// Keeps bytes beyond a gap.
-    fn take_beyond(&mut self, shared: &mut Shared, seq: SeqNumber, bytes: &[u8]) {
-        let buffers = &mut shared.buffers;
-        let out_of_order = &mut self.out_of_order;
-        let end = seq + u32::try_from(bytes.len()).expect("a frame's");
-        // The place in the order of numbers.
-        let (mut before, mut id, mut count) = (BufferId::NONE, out_of_order.head, 0);
-        while !id.is_none() && buffers[id].seq <= seq {
-            (before, id) = (id, buffers[id].next);
-            count += 1;
+    /// The SACK option of the next acknowledgment, of `max` blocks at most.
+    pub(super) fn sack(&mut self, buffers: &Buffers, max: usize) -> Sack {
+        if !self.flags.has(ConnectionFlags::SACK) || self.out_of_order.is_nothing() || max == 0 {
+            return Sack::NONE;
         }
-        let mut at = seq;
-        if !before.is_none() {
-            at = at.max(buffers[before].end());
-        }
-        if at > seq && at < end {
-            // The front of it (RFC 2883, section 4.2.2).
-            out_of_order.twice = Some((seq, at));
-        }
-        if at >= end || count >= OUT_OF_ORDER_MAX {
-            out_of_order.twice = (at >= end).then_some((seq, end));
-            return;
-        }
-        // Those behind that it covers whole go; of one that it covers in part it leaves the rest.
-        while !id.is_none() && buffers[id].end() <= end {
-            id = buffers.free(id);
-        }
-        if !before.is_none() {
-            buffers[before].next = id;
-        } else {
-            out_of_order.head = id;
-        }
-        let stop = match id.is_none() {
-            true => end,
-            false => end.min(buffers[id].seq),
-        };
-        let mut rest = &bytes[at.since(seq) as usize..stop.since(seq) as usize];
-        while !rest.is_empty() {
-            let Some(new) = buffers.store_received(at, rest) else {
-                break;
-            };
-            let len = buffers[new].len();
-            rest = &rest[len as usize..];
-            at += len;
-            buffers[new].next = id;
-            if before.is_none() {
-                out_of_order.head = new;
-            } else {
-                buffers[before].next = new;
-            }
-            before = new;
-        }
-        out_of_order.last.rotate_right(1);
-        out_of_order.last[0] = (seq, end);
+        self.out_of_order.sack(buffers, self.receive.nxt, max)
     }
 
-    /// The SACK option of the next acknowledgment: what came twice first (RFC 2883), then the block
-    /// of the last segment, then the others (RFC 2018, section 4).
-    pub(super) fn sack(&mut self, buffers: &Buffers, max: usize) -> Sack {
-        let mut sack = Sack::NONE;
-        let out_of_order = &mut self.out_of_order;
-        if !self.flags.has(ConnectionFlags::SACK) || out_of_order.is_nothing() || max == 0 {
-            return sack;
-        }
-        let max = max.min(SACK_BLOCKS_MAX);
-        let twice = out_of_order.twice.take();
-        if let Some(block) = twice {
-            sack.push(block);
-        }
-        let blocks = Blocks {
-            buffers,
-            id: out_of_order.head,
-        };
-        // What came twice beyond the acknowledgment is followed by the block that it is part of (RFC
-        // 2883, section 4, point 5), and that by those that were told last, then by any others.
-        let twice_beyond = twice.filter(|block| block.0 >= self.receive.nxt);
-        let newest = twice_beyond.into_iter().chain(out_of_order.last);
-        let around = newest.filter_map(|part| {
-            let holds = |block: &SackBlock| block.0 <= part.0 && part.1 <= block.1;
-            blocks.clone().find(holds)
-        });
-        let first = usize::from(twice.is_some());
-        for block in around.chain(blocks.clone()) {
-            if sack.blocks().len() >= max {
-                break;
-            }
-            if !sack.blocks()[first..].contains(&block) {
-                sack.push(block);
-            }
-        }
-        sack
+    /// Throws away what is held beyond gaps, as memory is short; the peer sends it again. Says how
+    /// many buffers that gives back.
+    pub(crate) fn prune(&mut self, shared: &mut Shared) -> u16 {
+        let pieces = self.out_of_order.prune(&mut shared.buffers);
+        shared.counters.pruned += u64::from(pieces);
+        pieces
     }
 
     /// Copies out what was received, and says how much.
@@ -355,45 +280,16 @@ impl Receiving {
     }
 
     /// Takes what was beyond the gap that is closed now.
-    fn join(&mut self, out_of_order: &mut BufferId, buffers: &mut Buffers) {
-        while !out_of_order.is_none() && buffers[*out_of_order].seq <= self.nxt {
-            let id = *out_of_order;
-            *out_of_order = buffers[id].next;
-            let overlap = self.nxt.since(buffers[id].seq);
-            if overlap >= buffers[id].len() {
-                buffers.free(id);
-                continue;
-            }
-            buffers[id].trim_front(overlap);
+    fn join(&mut self, out_of_order: &mut OutOfOrder, buffers: &mut Buffers) {
+        while let Some(id) = out_of_order.take_next(buffers, self.nxt) {
             let len = buffers[id].len();
-            self.append(buffers, id);
             self.nxt += len;
             self.unread += len;
+            // Small pieces share a buffer: what is not read takes no more memory than its bytes need.
+            match !self.stash.is_none() && buffers.merge(self.stash_tail, id) {
+                true => _ = buffers.free(id),
+                false => self.append(buffers, id),
+            }
         }
-    }
-}
-
-/// The blocks of what lies beyond gaps.
-#[derive(Clone)]
-struct Blocks<'b> {
-    buffers: &'b Buffers,
-    id: BufferId,
-}
-
-impl Iterator for Blocks<'_> {
-    type Item = (SeqNumber, SeqNumber);
-
-    fn next(&mut self) -> Option<(SeqNumber, SeqNumber)> {
-        if self.id.is_none() {
-            return None;
-        }
-        let first = &self.buffers[self.id];
-        let (from, mut to) = (first.seq, first.end());
-        self.id = first.next;
-        while !self.id.is_none() && self.buffers[self.id].seq == to {
-            to = self.buffers[self.id].end();
-            self.id = self.buffers[self.id].next;
-        }
-        Some((from, to))
     }
 }

@@ -5,6 +5,7 @@ use super::link::Link;
 use super::outgoing::{Control, ECHO_LEN_MAX, ECHOES_MAX, Echo};
 use super::{Failure, Notice, Stack};
 use crate::connection::State;
+use crate::limits::Answer;
 use crate::nic::Mac;
 use crate::seq::SeqNumber;
 use crate::wire::four_tuple::FourTuple;
@@ -124,7 +125,11 @@ impl Stack {
     }
 
     fn take_echo(&mut self, packet: &Packet<'_>, len: usize) {
-        if self.echoes.len() >= ECHOES_MAX || len > ECHO_LEN_MAX || !self.shared.may_challenge() {
+        let source = packet.header.source;
+        if self.echoes.len() >= ECHOES_MAX
+            || len > ECHO_LEN_MAX
+            || !self.shared.may_answer(Answer::Echo, source)
+        {
             self.shared.counters.dropped_no_slot += 1;
             return;
         }

@@ -5,6 +5,7 @@ use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
 use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared};
+use crate::limits::Answer;
 use crate::nic::{Frame, Nic};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{self, EtherType};
@@ -338,7 +339,7 @@ impl Stack {
 
     /// Sends a reset, unless it is one that came (RFC 9293, section 3.10.7.1).
     pub(super) fn reset(&mut self, tuple: &FourTuple, link: Link, header: &Header, len: usize) {
-        if header.flags.has(Flags::RST) || !self.shared.may_challenge() {
+        if header.flags.has(Flags::RST) || !self.shared.may_answer(Answer::Reset, tuple.remote) {
             return;
         }
         self.shared.counters.resets_sent += 1;

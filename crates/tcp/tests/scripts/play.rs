@@ -45,6 +45,9 @@ fn play_line(world: &mut World, text: &str) -> Result<(), String> {
         parts[0].remove(0);
     }
     let verb = parts[0].first().cloned().unwrap_or_default();
+    if verb == ">" && parts[0].get(1).is_some_and(|word| word == "frames") {
+        return frames_left(world, &parts[0][2..]);
+    }
     if verb == ">" {
         if let Some(wait) = wait {
             if wait.least_us > 0 {
@@ -65,6 +68,7 @@ fn play_line(world: &mut World, text: &str) -> Result<(), String> {
         "" => Ok(()),
         "set" | "peer" | "flow" | "renew" | "expect" => one(world, &parts[0]),
         "established" => established(world, &parts[0][1..]),
+        "flood" => flood(world, text),
         _ => turn(world, &parts),
     }
 }
@@ -99,6 +103,32 @@ fn established(world: &mut World, words: &[String]) -> Result<(), String> {
         play_line(world, line).map_err(|why| format!("in the handshake, at {line}\n{why}"))?;
     }
     Ok(())
+}
+
+/// `flood N < FRAME`: a turn for each of so many frames, in which `{A+B*$}` counts. What leaves stays
+/// to be looked at.
+fn flood(world: &mut World, text: &str) -> Result<(), String> {
+    let (count, frame) = text
+        .split_once("flood ")
+        .and_then(|(_, rest)| rest.split_once(" < "))
+        .ok_or("it is written flood N < FRAME")?;
+    for round in 0..small(count)? {
+        let frame = crate::script::counted(frame, round)?;
+        let mut words = words(&frame)?;
+        words.insert(0, "<".to_owned());
+        turn(world, &[words])?;
+    }
+    Ok(())
+}
+
+/// `> frames N`: so many have left, whichever.
+fn frames_left(world: &mut World, words: &[String]) -> Result<(), String> {
+    let wanted = words.first().ok_or("how many frames?")?;
+    let left = std::mem::take(&mut world.card.left).len().to_string();
+    match crate::notation::is_value(wanted, &left) {
+        true => Ok(()),
+        false => Err(format!("  {left} left")),
+    }
 }
 
 /// What happens in one turn: frames first, then what the user does.

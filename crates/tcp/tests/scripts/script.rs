@@ -111,7 +111,10 @@ fn unrolled(lines: &[Line]) -> Result<Vec<Line>, String> {
             for line in &lines[at..at + len] {
                 out.push(Line {
                     number: line.number,
-                    text: counted(&line.text, round)?,
+                    text: match line.text.contains("flood ") {
+                        true => line.text.clone(),
+                        false => counted(&line.text, round)?,
+                    },
                 });
             }
         }
@@ -120,19 +123,23 @@ fn unrolled(lines: &[Line]) -> Result<Vec<Line>, String> {
     Ok(out)
 }
 
-/// `$` stands for the round, `{A+B*$}` for a number that grows with it.
-fn counted(text: &str, round: usize) -> Result<String, String> {
+/// `$` stands for the round, `{A+B*$}` and `{A-B*$}` for a number that grows or shrinks with it.
+pub(crate) fn counted(text: &str, round: usize) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(open) = rest.find('{') {
         let close = rest[open..].find('}').ok_or("no } is there for {")? + open;
         let inner = &rest[open + 1..close];
-        let parts = inner.split_once('+').and_then(|(base, step)| {
+        let parts = inner.split_once(['+', '-']).and_then(|(base, step)| {
             let step: usize = step.strip_suffix("*$")?.parse().ok()?;
-            Some(base.parse::<usize>().ok()? + step * round)
+            let base: usize = base.parse().ok()?;
+            match inner.contains('-') {
+                true => base.checked_sub(step * round),
+                false => Some(base + step * round),
+            }
         });
         out += &rest[..open];
-        out += &parts.ok_or("it is written {A+B*$}")?.to_string();
+        out += &parts.ok_or("it is written {A+B*$} or {A-B*$}")?.to_string();
         rest = &rest[close + 1..];
     }
     Ok(out + &rest.replace('$', &round.to_string()))

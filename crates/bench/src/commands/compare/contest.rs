@@ -10,6 +10,7 @@ use crate::cable::Cable;
 use crate::commands::fill;
 use crate::commands::load_flags::{LoadFlags, TeamFlags};
 use crate::commands::run::{Bench, Outcome, Sample, Search};
+use crate::commands::sweep::{Rates, Sweep};
 use crate::cpu;
 use crate::load::{Dialect, Measured, Setup};
 use crate::report::{self, require};
@@ -165,6 +166,25 @@ impl<'a> Contest<'a> {
             fill::store(&setup, &load.items, self.team.dialect, counts)
         })?;
         fill::all_stored(&load.items, &measured)
+    }
+
+    /// Puts a load on all servers at each of several rates, as often as it says, in turns.
+    pub(crate) fn sweep(
+        &self,
+        load: &LoadFlags,
+        rates: &Rates,
+        rounds: u32,
+    ) -> anyhow::Result<Sweep> {
+        let names = self.contestants.iter().map(|one| one.name.clone());
+        let mut servers: Vec<(String, Vec<Outcome>)> = names.map(|name| (name, vec![])).collect();
+        for rate in rates.each() {
+            report::progress(format_args!("{rate} requests/s"));
+            let sides = self.measure(&load.at_rate(rate), rounds)?;
+            for ((_, outcomes), side) in servers.iter_mut().zip(sides) {
+                outcomes.push(side.outcome);
+            }
+        }
+        Ok(Sweep::new(servers))
     }
 
     /// Puts a load on all servers, as often as it says, in turns: A B A B. The items are those that

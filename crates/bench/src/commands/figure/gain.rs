@@ -1,8 +1,8 @@
 //! Where coua's requests a second come from, in one picture: a ping-pong and a cache, each on Linux and
 //! on the stack of its own.
 
-use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, MEMCACHED};
+use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use crate::commands::net::{self, Rates};
 
 /// A bar's name, what was measured, and what a paper has beside it, in requests a second.
@@ -58,7 +58,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
         panels: vec![Panel {
             title: "a ping-pong of 16 bytes, and GET of 8 bytes".to_owned(),
             x: Axis::bars("", names),
-            y: Axis::new("requests/s", Scale::Linear),
+            y: Axis::new("requests/s", Scale::Log),
             series: measured.into_iter().chain(published).collect(),
         }],
     })

@@ -1,10 +1,9 @@
 //! The distribution of latencies to the longest, where the kernel's server keeps up and where it does
 //! not: figure 9 of Pan (2018).
 
-use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, counted};
+use crate::chart::{Axis, Chart, Panel, Scale, Series, quantiles};
 use crate::commands::compare::{Contest, Side};
-use crate::load::Measured;
 use crate::report::{self, median};
 
 /// Rates, by what the first server takes in a closed loop.
@@ -12,9 +11,6 @@ const PARTS: [(f64, &str); 2] = [
     (0.5, "in time"),
     (1.2, "more than the kernel's server takes"),
 ];
-
-/// Points of a distribution for each nine.
-const POINTS: u32 = 10;
 
 /// Measures all distributions.
 pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
@@ -75,24 +71,6 @@ fn distribution(side: &Side) -> Series {
     Series::measured(side.name.clone(), points)
 }
 
-fn quantiles(measured: &Measured) -> Vec<Point> {
-    let count = measured.latency_ns.len();
-    let microseconds = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
-    let steps = (0..).map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(POINTS)));
-    let inside = steps.take_while(|quantile| (1.0 - quantile) * count as f64 > 1.0);
-    let mut points: Vec<Point> = inside
-        .map(|quantile| {
-            let latency = microseconds(measured.latency(quantile));
-            Point::new(quantile, latency.max(0.1))
-        })
-        .collect();
-    if count > 0 {
-        let longest = microseconds(measured.latency_max()).max(0.1);
-        points.push(Point::new(1.0 - 1.0 / (count + 1) as f64, longest));
-    }
-    points
-}
-
 /// What the paper says of an overloaded kernel's server, as a line across the panel.
 fn nine_in_ten(series: &[Series]) -> Series {
     let latencies = || series.iter().flat_map(|series| &series.points).map(|p| p.y);
@@ -102,23 +80,4 @@ fn nine_in_ten(series: &[Series]) -> Series {
         "Pan 2018, figure 9: over 90 % end fairly soon",
         &[(0.9, least.min(most)), (0.9, most)],
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_distribution_ends_with_the_longest() {
-        let mut measured = Measured::new();
-        for latency_us in 1..=1000 {
-            measured.record(latency_us * 1000, 1);
-        }
-        let points = quantiles(&measured);
-        let near = |point: &Point, y: f64| (point.y / y - 1.0).abs() < 0.01;
-        assert!(near(&points[0], 1.0) && near(&points[10], 900.0));
-        assert!(near(points.last().unwrap(), 1000.0));
-        assert!(points.is_sorted_by(|a, b| a.x < b.x && a.y <= b.y));
-        assert!(quantiles(&Measured::new()).is_empty());
-    }
 }

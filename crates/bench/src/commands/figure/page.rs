@@ -1,7 +1,7 @@
 //! Load times of web pages, by cache: figure 16 of U2cache.
 
-use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, KERNEL, MEMCACHED, OWN};
+use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use crate::commands::page;
 
 /// Measures a site on each server, and on none.

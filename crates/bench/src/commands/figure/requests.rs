@@ -1,8 +1,8 @@
 //! Requests a second by workers: a bare ping-pong, GETs, and a skewed mix: mimicached's slides
 //! (2025).
 
-use super::chart::{Axis, Chart, Panel, Scale, Series};
 use super::{Flags, by_server, counted};
+use crate::chart::{Axis, Chart, Panel, Scale, Series};
 use crate::commands::compare::{Contest, Recipe, Side};
 use crate::report;
 

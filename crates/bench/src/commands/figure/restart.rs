@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, Load};
+use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use crate::commands::compare::{Needs, Recipe};
 use crate::commands::fill;
 use crate::commands::load_flags::LoadFlags;

@@ -1,7 +1,7 @@
 //! Throughput at a mean latency under 1 ms, by workers: figures 8 and 10 of Pan (2018).
 
-use super::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use super::{Flags, OWN, by_server, counted};
+use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use crate::commands::compare::{Contest, Side};
 use crate::report;
 

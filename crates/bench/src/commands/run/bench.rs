@@ -136,8 +136,8 @@ impl<'a> Bench<'a> {
             .map(|(before, after)| after.since(&before));
         let sample = Sample::new(&measured, self.cores, usage);
         match &mut self.merged {
-            Some(merged) => merged.add(&measured),
-            None => self.merged = Some(measured),
+            Some(merged) => merged.add(&measured.without_seconds()),
+            None => self.merged = Some(measured.without_seconds()),
         }
         Ok(sample)
     }

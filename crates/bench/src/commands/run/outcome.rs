@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use coua::flags::{Driver, Net};
 use serde::Serialize;
 
 use super::Sample;
@@ -21,11 +22,18 @@ pub(crate) struct Load {
     depth: u32,
     keys_per_get: u32,
     keys: u32,
+    seed: u64,
     key_bytes_mean: f64,
     value_bytes_mean: f64,
     mix: String,
     popularity: String,
+    ttl: String,
     arrivals: String,
+    /// Of each measurement, as asked for.
+    seconds: f64,
+    warm_up_seconds: f64,
+    /// Over what the load goes: the kernel's sockets, or a driver of coua's stack.
+    net: String,
 }
 
 impl Load {
@@ -46,6 +54,7 @@ impl Load {
             depth: flags.depth,
             keys_per_get: flags.keys_per_get,
             keys: flags.items.keys,
+            seed: flags.items.seed,
             key_bytes_mean: plan.keys.size_mean(),
             value_bytes_mean: plan.values.size_mean(),
             mix: plan.mix.to_string(),
@@ -53,8 +62,33 @@ impl Load {
                 || popularity.to_string(),
                 |path| format!("trace {}", path.display()),
             ),
+            ttl: plan.ttls.spell(),
             arrivals: format!("{:?}", flags.arrivals).to_lowercase(),
+            seconds: flags.seconds.as_secs_f64(),
+            warm_up_seconds: flags.warm_up.as_secs_f64(),
+            net: setup.net.as_ref().map_or("kernel", driver_name).to_owned(),
         }
+    }
+
+    /// The server's address.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// How requests are spread over time in an open loop.
+    pub(crate) fn arrivals(&self) -> &str {
+        &self.arrivals
+    }
+}
+
+/// The driver of a stack of the load's own.
+fn driver_name(net: &Net) -> &'static str {
+    match net.driver {
+        Driver::Xdp(_) => "xdp",
+        Driver::Packet(_) => "packet",
+        Driver::Tap(_) => "tap",
+        Driver::Memif(_) => "memif",
+        Driver::Dpdk { .. } => "dpdk",
     }
 }
 
@@ -99,7 +133,7 @@ pub(crate) struct Outcome {
     /// What was asked for.
     pub(crate) load: Load,
     /// Requests a second that were due; none in a closed loop.
-    rate: Option<f64>,
+    pub(crate) rate: Option<f64>,
     search: Option<Search>,
     median_requests_per_second: f64,
     /// Which side was busy.
@@ -148,7 +182,8 @@ impl Outcome {
         median(self.repetitions.iter().map(of))
     }
 
-    fn sum(&self, of: impl Fn(&Sample) -> u64) -> u64 {
+    /// The sum of a count over the measurements.
+    pub(super) fn sum(&self, of: impl Fn(&Sample) -> u64) -> u64 {
         self.repetitions.iter().map(of).sum()
     }
 
@@ -228,6 +263,36 @@ impl Outcome {
             doubts.push("no rate kept the bound; what follows is a closed loop".to_owned());
         }
         doubts
+    }
+
+    /// A line for each second of each measurement.
+    pub(crate) fn seconds_table(&self) -> Table {
+        let mut table = Table::new([
+            "second",
+            "requests/s",
+            "p50, µs",
+            "p99, µs",
+            "longest, µs",
+            "errors/s",
+        ]);
+        let single = self.repetitions.len() == 1;
+        for (sample, number) in self.repetitions.iter().zip(1..) {
+            for second in &sample.by_second {
+                let from = second.from_seconds;
+                table.row([
+                    match single {
+                        true => format!("{from:.0}"),
+                        false => format!("{number}: {from:.0}"),
+                    },
+                    format!("{:.0}", second.requests_per_second),
+                    format!("{:.1}", second.latency_us_p50),
+                    format!("{:.1}", second.latency_us_p99),
+                    format!("{:.1}", second.latency_us_max),
+                    format!("{:.0}", second.errors_per_second),
+                ]);
+            }
+        }
+        table
     }
 
     fn table(&self) -> Table {

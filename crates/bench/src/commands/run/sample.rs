@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::load::Measured;
+use crate::load::{Measured, Row};
 use crate::owner::Spent;
 use crate::workload::Op;
 
@@ -48,13 +48,47 @@ pub(crate) struct Sample {
     pub(crate) server_busy: Option<f64>,
     /// What the first error, or the first wrong value, looked like.
     pub(crate) example: Option<Box<str>>,
+    /// The same second by second.
+    pub(crate) by_second: Vec<Second>,
+}
+
+/// A second of a measurement; in long ones several seconds, and in the last one a bit more.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Second {
+    /// From the beginning of the measurement to that of the second.
+    pub(crate) from_seconds: f64,
+    pub(crate) seconds: f64,
+    pub(crate) requests_per_second: f64,
+    /// Errors, wrong values and lost datagrams.
+    pub(crate) errors_per_second: f64,
+    pub(crate) latency_us_p50: f64,
+    pub(crate) latency_us_p99: f64,
+    pub(crate) latency_us_max: f64,
+}
+
+impl From<Row> for Second {
+    fn from(row: Row) -> Second {
+        let seconds = row.length.as_secs_f64().max(1e-9);
+        Second {
+            from_seconds: row.from.as_secs_f64(),
+            seconds,
+            requests_per_second: row.replies as f64 / seconds,
+            errors_per_second: row.errors as f64 / seconds,
+            latency_us_p50: microseconds(row.p50),
+            latency_us_p99: microseconds(row.p99),
+            latency_us_max: microseconds(row.longest),
+        }
+    }
+}
+
+fn microseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
 }
 
 impl Sample {
     /// `cores` are those that the load threads can use up.
     pub(crate) fn new(measured: &Measured, cores: usize, usage: Option<Spent>) -> Sample {
         let seconds = measured.elapsed.as_secs_f64().max(1e-9);
-        let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
         let latency = |quantile| microseconds(measured.latency(quantile));
         let share = |cpu: Duration| cpu.as_secs_f64() / seconds;
         let agents = measured.agents.iter();
@@ -93,6 +127,7 @@ impl Sample {
             server_busiest_thread: usage.map(|spent| share(spent.busiest_thread)),
             server_busy: usage.map(|spent| share(spent.all) / spent.cores.max(1) as f64),
             example: measured.example.clone(),
+            by_second: measured.by_second().into_iter().map(Second::from).collect(),
         }
     }
 

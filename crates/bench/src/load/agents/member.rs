@@ -27,8 +27,8 @@ impl Agent {
     const PREPARE: Duration = Duration::from_secs(60);
     /// Key numbers that are put into words at a time.
     const NUMBERS_AT_ONCE: usize = 1 << 16;
-    /// Bytes of a histogram.
-    const HISTOGRAM_MAX: usize = 1 << 20;
+    /// Bytes of the histograms of an order, that of each second among them.
+    const HISTOGRAM_MAX: usize = 16 << 20;
 
     /// Has the agent at an address prepare what set-up and requests describe. Later it counts
     /// replies in `progress`; setting `stop` ends all waiting.
@@ -92,7 +92,7 @@ impl Agent {
                     histogram,
                 } => {
                     if histogram > Self::HISTOGRAM_MAX {
-                        return Err(Fault::Long("1 MiB"));
+                        return Err(Fault::Long("16 MiB"));
                     }
                     let bytes = self.wire.receive_payload(histogram, &self.stop)?;
                     measured

@@ -15,7 +15,7 @@ use crate::load::measured::Measured;
 use crate::load::team::Order;
 
 /// Of the messages, and of what they mean. Both sides must have the same.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// What a driver says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,11 +48,11 @@ pub(super) enum ToDriver {
         /// Replies so far.
         replies: u64,
     },
-    /// What the order came to; its histogram follows.
+    /// What the order came to; its histograms follow.
     Done {
-        /// All but the histogram.
+        /// All but the histograms.
         measured: Box<Measured>,
-        /// Bytes of the histogram.
+        /// Bytes of the histograms.
         histogram: usize,
     },
     /// The last line, where something went wrong.

@@ -1,6 +1,6 @@
 //! Steps of a connection that speaks the binary protocol.
 
-use super::{CloseReason, FRONT, Parser, State, Step, held, rest_of_body};
+use super::{CloseReason, FRONT, Parser, State, Step, held};
 use crate::limits::Limits;
 use crate::op::{Op, Store};
 use crate::request::binary;
@@ -12,7 +12,7 @@ impl Parser {
         let held = held(input);
         match self.state {
             State::Gather { need } if held < need => return Step::More { at_least: need },
-            State::Swallow { rest } => return self.swallow(rest, input),
+            State::Swallow { rest, refusal } => return self.swallow(rest, refusal, input),
             State::Body { rest } => {
                 let is_end = held >= rest;
                 let consumed = held.min(rest);
@@ -49,9 +49,21 @@ impl Parser {
                 self.binary_store(store, consumed, held, limits)
             }
             binary::Front::Op { consumed, op, rest } => {
-                self.state = rest_of_body(rest);
+                self.state = match rest {
+                    0 => FRONT,
+                    rest => State::Swallow {
+                        rest,
+                        refusal: None,
+                    },
+                };
                 Step::Op { consumed, op }
             }
+            binary::Front::Refused {
+                consumed,
+                store,
+                refusal,
+                rest,
+            } => self.refused(store, refusal, consumed, rest),
         }
     }
 

@@ -75,15 +75,17 @@ fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usiz
                         body.extend_from_slice(bytes.of(input));
                         seen.push(Seen::Streamed(core::mem::take(&mut body), terminated));
                     }
-                    _ => seen.push(at_front(op, input)),
+                    _ => {
+                        if answers_refusal(&op, seen.last()) {
+                            skip(&mut seen, consumed);
+                        }
+                        seen.push(at_front(op, input));
+                    }
                 }
                 consumed
             }
             Step::Skip { consumed } => {
-                match seen.last_mut() {
-                    Some(Seen::Skipped(skipped)) => *skipped += consumed as usize,
-                    _ => seen.push(Seen::Skipped(consumed as usize)),
-                }
+                skip(&mut seen, consumed);
                 consumed
             }
             Step::Close { reason } => {
@@ -94,6 +96,29 @@ fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usiz
         assert!(consumed > 0 && consumed as usize <= input.len());
         front += consumed as usize;
     }
+}
+
+/// So many bytes more were passed over.
+fn skip(seen: &mut Vec<Seen>, consumed: u32) {
+    match seen.last_mut() {
+        Some(Seen::Skipped(skipped)) => *skipped += consumed as usize,
+        _ => seen.push(Seen::Skipped(consumed as usize)),
+    }
+}
+
+/// Whether an operation that follows `last` answers a request that was refused before its body: then
+/// it uses up as much of the body as came in its last piece.
+fn answers_refusal(op: &Op, last: Option<&Seen>) -> bool {
+    let is_error = match op {
+        Op::Error { .. } => true,
+        Op::Binary(binary) => matches!(binary.command, BinaryCommand::Error { .. }),
+        _ => false,
+    };
+    let is_behind_body = matches!(
+        last,
+        Some(Seen::Skipped(_) | Seen::Op(Op::StoreRefused(_), _))
+    );
+    is_error && is_behind_body
 }
 
 /// What the fast path saw is what the parser sees.

@@ -4,9 +4,8 @@ use super::Cell;
 use crate::index::slot::Slot;
 use crate::index::{Index, TableId};
 use crate::key::KeyHash;
-use crate::loom_tests::{check, hash_to as hash, index, insert, slot};
+use crate::loom_tests::{beside, check, hash_to as hash, index, insert, slot};
 use loom::sync::Arc;
-use loom::thread;
 
 fn remove(index: &Index, hash: KeyHash) {
     let place = index.find(hash, |found| found.location() == slot(hash).location());
@@ -50,18 +49,16 @@ fn about_to_displace(home: u64, upper: bool) -> (Index, KeyHash, KeyHash) {
 #[test]
 fn a_key_that_is_displaced_is_shown() {
     for home in [2, 3] {
-        check(3, move || {
+        check(2, 50, move || {
             let (index, key, pushy) = about_to_displace(home, false);
             let index = Arc::new(index);
-            let writer = {
-                let index = Arc::clone(&index);
-                thread::spawn(move || {
-                    index.make_room(pushy);
-                    assert!(insert(&index, pushy));
-                })
-            };
-            assert!(shown(&index, key) >= 1);
+            let writer = beside(&index, move |index| {
+                index.make_room(pushy);
+                assert!(insert(index, pushy));
+            });
+            let reader = beside(&index, move |index| assert!(shown(index, key) >= 1));
             writer.join().unwrap();
+            reader.join().unwrap();
             assert_eq!((shown(&index, key), shown(&index, pushy)), (1, 1));
         });
     }
@@ -69,38 +66,36 @@ fn a_key_that_is_displaced_is_shown() {
 
 #[test]
 fn keys_of_a_table_that_splits_are_shown() {
-    check(3, || {
+    check(2, 50, || {
         let index = Arc::new(index());
         let (low, high) = (hash(1, 1, false, 0), hash(2, 1, true, 0));
         assert!(insert(&index, low) && insert(&index, high));
-        let splitter = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                let mut migration = index.split(low, TableId(1)).unwrap();
-                while !index.migrate(&mut migration, 1) {}
-            })
-        };
-        assert!(shown(&index, high) >= 1);
+        let splitter = beside(&index, move |index| {
+            let mut migration = index.split(low, TableId(1)).unwrap();
+            while !index.migrate(&mut migration, 1) {}
+        });
+        let reader = beside(&index, move |index| assert!(shown(index, high) >= 1));
         splitter.join().unwrap();
+        reader.join().unwrap();
         assert_eq!((shown(&index, low), shown(&index, high)), (1, 1));
     });
 }
 
 #[test]
 fn a_key_that_is_fetched_and_displaced_is_shown() {
-    check(2, || {
+    check(2, 50, || {
         let (index, key, pushy) = about_to_displace(2, true);
         let index = Arc::new(index);
         let mut migration = index.split(key, TableId(1)).unwrap();
-        let writer = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                // The key is fetched on the way, or others are that stand in its way.
-                index.make_room(pushy);
-            })
-        };
-        assert!(shown(&index, key) >= 1);
+        let writer = beside(&index, move |index| {
+            // The key is fetched on the way.
+            assert!(!insert(index, pushy));
+            index.make_room(pushy);
+            assert!(insert(index, pushy));
+        });
+        let reader = beside(&index, move |index| assert!(shown(index, key) >= 1));
         writer.join().unwrap();
+        reader.join().unwrap();
         while !index.migrate(&mut migration, 1) {}
         assert_eq!(shown(&index, key), 1);
     });
@@ -109,24 +104,19 @@ fn a_key_that_is_fetched_and_displaced_is_shown() {
 /// A displacer that has seen the old directory carries on in the parent.
 #[test]
 fn a_key_that_is_displaced_as_the_split_begins_is_shown() {
-    check(2, || {
+    check(1, 50, || {
         let (index, key, pushy) = about_to_displace(2, true);
         let index = Arc::new(index);
-        let displacer = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                index.make_room(pushy);
-            })
-        };
-        let splitter = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                index.split(key, TableId(1)).unwrap();
-            })
-        };
-        assert!(shown(&index, key) >= 1);
+        let displacer = beside(&index, move |index| {
+            index.make_room(pushy);
+        });
+        let splitter = beside(&index, move |index| {
+            index.split(key, TableId(1)).unwrap();
+        });
+        let reader = beside(&index, move |index| assert!(shown(index, key) >= 1));
         displacer.join().unwrap();
         splitter.join().unwrap();
+        reader.join().unwrap();
         assert_eq!(shown(&index, key), 1);
     });
 }
@@ -134,7 +124,7 @@ fn a_key_that_is_displaced_as_the_split_begins_is_shown() {
 /// A position that was taken before a split goes on behind it without a key twice.
 #[test]
 fn a_walk_goes_on_across_a_split() {
-    check(1, || {
+    check(1, 1, || {
         let index = index();
         let keys: Vec<KeyHash> = (0..4).map(|n| hash(n, 1, n & 2 != 0, n as usize)).collect();
         assert!(keys.iter().all(|&key| insert(&index, key)));

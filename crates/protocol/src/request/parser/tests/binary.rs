@@ -244,18 +244,21 @@ fn what_is_not_known_is_passed_over() {
             request(0x0a, b"", b"", b""),
         ]
         .concat();
-        let unknown = BinaryCommand::Error {
-            status: Status::UnknownCommand,
-            closes: false,
-        };
+        let unknown = error(opcode, Status::UnknownCommand);
         let expected = [
-            Seen::Op(binary(opcode, unknown), Vec::new()),
-            Seen::Skipped(5),
+            Seen::Skipped(24 + key.len() + 5),
+            Seen::Op(unknown, Vec::new()),
             Seen::Op(binary(0x0a, BinaryCommand::Noop), Vec::new()),
             Seen::Rest(0),
         ];
         assert_eq!(seen(&bytes, &Limits::default()), expected);
     }
+}
+
+/// What answers a request of that opcode that is refused, and whose connection goes on.
+fn error(opcode: u8, status: Status) -> Op {
+    let closes = false;
+    binary(opcode, BinaryCommand::Error { status, closes })
 }
 
 #[test]
@@ -276,9 +279,10 @@ fn a_value_that_is_too_large_is_refused_and_passed_over() {
             [
                 Seen::Op(Op::StoreRefused(refused), _),
                 Seen::Skipped(1000),
+                Seen::Op(too_large, _),
                 Seen::Op(Op::Binary(_), _),
                 Seen::Rest(0),
-            ] if refused.unlink && refused.reply == StoreReply::Binary(asked(0x01))
+            ] if refused.unlink && *too_large == error(0x01, Status::TooLarge)
         ),
         "{seen:?}"
     );

@@ -1,41 +1,44 @@
 //! A figure: panels of measured and published series, as CSV and as SVG.
 
+mod draw;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
 
-use super::draw;
+use crate::load::Measured;
+use crate::report::csv_field as quoted;
 
 /// A figure with its panels.
 #[derive(Clone, Debug)]
-pub(super) struct Chart {
-    pub(super) title: String,
+pub(crate) struct Chart {
+    pub(crate) title: String,
     /// Lines under the panels: what was measured, and what is published.
-    pub(super) caption: Vec<String>,
-    pub(super) panels: Vec<Panel>,
+    pub(crate) caption: Vec<String>,
+    pub(crate) panels: Vec<Panel>,
 }
 
 /// A system of coordinates.
 #[derive(Clone, Debug)]
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) series: Vec<Series>,
 }
 
 /// An axis, with what it counts and in which unit.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
-    pub(super) label: String,
-    pub(super) scale: Scale,
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    pub(crate) scale: Scale,
     /// Of bars: the first stands at 1.
-    pub(super) names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 impl Axis {
-    pub(super) fn new(label: &str, scale: Scale) -> Axis {
+    pub(crate) fn new(label: &str, scale: Scale) -> Axis {
         Axis {
             label: label.to_owned(),
             scale,
@@ -44,7 +47,7 @@ impl Axis {
     }
 
     /// Places at which bars stand, what was measured beside what is published.
-    pub(super) fn bars(label: &str, names: Vec<String>) -> Axis {
+    pub(crate) fn bars(label: &str, names: Vec<String>) -> Axis {
         Axis {
             names,
             ..Axis::new(label, Scale::Bars)
@@ -54,7 +57,7 @@ impl Axis {
 
 /// How values are laid out on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// Evenly, from 0 on where no value is below.
     Linear,
     /// By their logarithms; values are above 0.
@@ -69,7 +72,7 @@ pub(super) enum Scale {
 
 /// Where a series is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// This machine.
     Measured,
     /// A paper, which the name cites.
@@ -77,7 +80,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Source::Measured => "measured",
             Source::Published => "published",
@@ -87,14 +90,14 @@ impl Source {
 
 /// Points that belong together, in the order of x.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) source: Source,
-    pub(super) points: Vec<Point>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) points: Vec<Point>,
 }
 
 impl Series {
-    pub(super) fn measured(name: impl Into<String>, points: Vec<Point>) -> Series {
+    pub(crate) fn measured(name: impl Into<String>, points: Vec<Point>) -> Series {
         Series {
             name: name.into(),
             source: Source::Measured,
@@ -103,7 +106,7 @@ impl Series {
     }
 
     /// `name` cites paper and figure.
-    pub(super) fn published(name: impl Into<String>, points: &[(f64, f64)]) -> Series {
+    pub(crate) fn published(name: impl Into<String>, points: &[(f64, f64)]) -> Series {
         Series {
             name: name.into(),
             source: Source::Published,
@@ -114,16 +117,16 @@ impl Series {
 
 /// A value, with the least and the greatest of the repetitions, and what is to be known about it.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) least: f64,
-    pub(super) greatest: f64,
-    pub(super) note: String,
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) least: f64,
+    pub(crate) greatest: f64,
+    pub(crate) note: String,
 }
 
 impl Point {
-    pub(super) fn new(x: f64, y: f64) -> Point {
+    pub(crate) fn new(x: f64, y: f64) -> Point {
         Point {
             x,
             y,
@@ -134,7 +137,7 @@ impl Point {
     }
 
     /// The median of the values.
-    pub(super) fn of(x: f64, values: &[f64], note: impl Into<String>) -> Point {
+    pub(crate) fn of(x: f64, values: &[f64], note: impl Into<String>) -> Point {
         Point {
             x,
             y: crate::report::median(values.iter().copied()),
@@ -147,13 +150,23 @@ impl Point {
 
 impl Chart {
     /// Writes `NAME.csv` and `NAME.svg` in the folder.
-    pub(super) fn write(&self, folder: &Path, name: &str) -> anyhow::Result<[String; 2]> {
+    pub(crate) fn write(&self, folder: &Path, name: &str) -> anyhow::Result<[String; 2]> {
         std::fs::create_dir_all(folder).with_context(|| format!("--out {}", folder.display()))?;
         let [csv, svg] = ["csv", "svg"].map(|kind| folder.join(format!("{name}.{kind}")));
-        for (path, text) in [(&csv, self.csv()), (&svg, draw::svg(self)?)] {
+        for (path, text) in [(&csv, self.csv()), (&svg, self.svg()?)] {
             std::fs::write(path, text).with_context(|| format!("--out: {}", path.display()))?;
         }
         Ok([csv, svg].map(|path| path.display().to_string()))
+    }
+
+    /// As a picture.
+    pub(crate) fn svg(&self) -> anyhow::Result<String> {
+        draw::svg(self)
+    }
+
+    /// Writes the picture alone, as the value of a flag asks for it.
+    pub(crate) fn write_svg(&self, path: &Path) -> anyhow::Result<()> {
+        std::fs::write(path, self.svg()?).with_context(|| format!("--plot {}", path.display()))
     }
 
     /// One line a point.
@@ -183,16 +196,30 @@ impl Chart {
     }
 }
 
-/// As a field of a CSV file.
-fn quoted(text: &str) -> String {
-    match text.contains(['"', ',', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+/// Points of a distribution for each nine.
+const POINTS: u32 = 10;
+
+/// Latencies in microseconds by the share of replies that took no longer; the last one is the longest.
+pub(crate) fn quantiles(measured: &Measured) -> Vec<Point> {
+    let count = measured.latency_ns.len();
+    let microseconds = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
+    let steps = (0..).map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(POINTS)));
+    let inside = steps.take_while(|quantile| (1.0 - quantile) * count as f64 > 1.0);
+    let mut points: Vec<Point> = inside
+        .map(|quantile| {
+            let latency = microseconds(measured.latency(quantile));
+            Point::new(quantile, latency.max(0.1))
+        })
+        .collect();
+    if count > 0 {
+        let longest = microseconds(measured.latency_max()).max(0.1);
+        points.push(Point::new(1.0 - 1.0 / (count + 1) as f64, longest));
     }
+    points
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A chart of every scale and source.
@@ -231,5 +258,19 @@ pub(super) mod tests {
         let csv = sample().csv();
         assert_eq!(csv.lines().count(), 1 + 2 * (2 + 2 + 1 + 2));
         assert!(csv.contains("a,\"one, two\",measured,1,500000,500000,500000,\"x, unit\""));
+    }
+
+    #[test]
+    fn a_distribution_ends_with_the_longest() {
+        let mut measured = Measured::new();
+        for latency_us in 1..=1000 {
+            measured.record(latency_us * 1000, 1);
+        }
+        let points = quantiles(&measured);
+        let near = |point: &Point, y: f64| (point.y / y - 1.0).abs() < 0.01;
+        assert!(near(&points[0], 1.0) && near(&points[10], 900.0));
+        assert!(near(points.last().unwrap(), 1000.0));
+        assert!(points.is_sorted_by(|a, b| a.x < b.x && a.y <= b.y));
+        assert!(quantiles(&Measured::new()).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::chart::{Axis, Chart, Panel, Point, Scale, Series, Source};
+use super::{Axis, Chart, Panel, Point, Scale, Series, Source};
 
 /// Colours that most people can tell apart (Okabe and Ito's).
 const COLOURS: [RGBColor; 7] = [
@@ -144,10 +144,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
             for point in &series.points {
                 let (from, to) = bar(series.source, point.x);
                 let top = y.place(point.y);
-                let style = match series.source {
-                    Source::Measured => look.filled(),
-                    Source::Published => look.mix(0.35).filled(),
-                };
+                let style = filling(series.source, look);
                 let shape = Rectangle::new([(from, y.first), (to, top)], style);
                 let spread = [point.least, point.greatest].map(|value| y.place(value));
                 let middle = f64::midpoint(from, to);
@@ -237,6 +234,16 @@ fn draw_legend(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
         let y = LINE_HEIGHT.cast_signed() * row + LINE_HEIGHT.cast_signed() / 2;
         let line = [(INDENT, y), (INDENT + SAMPLE, y)];
         let middle = (INDENT + SAMPLE / 2, y);
+        if panel.x.scale == Scale::Bars {
+            let corners = [
+                (INDENT + SAMPLE / 4, y - 6),
+                (INDENT + SAMPLE * 3 / 4, y + 6),
+            ];
+            area.draw(&Rectangle::new(corners, filling(series.source, look)))
+                .map_err(told)?;
+            draw_name(area, series, &style, (INDENT + SAMPLE + 8, y))?;
+            continue;
+        }
         match series.source {
             Source::Measured => area.draw(&PathElement::new(line, look.stroke_width(width))),
             Source::Published => [(0, 11), (19, 30)].iter().try_for_each(|&(from, to)| {
@@ -247,15 +254,32 @@ fn draw_legend(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
         .map_err(told)?;
         area.draw(&mark(middle, series.source, look))
             .map_err(told)?;
-        let (source, name) = (series.source, &series.name);
-        let text = match source {
-            Source::Measured => name.clone(),
-            Source::Published => format!("published: {name}"),
-        };
-        area.draw_text(&text, &style, (INDENT + SAMPLE + 8, y))
-            .map_err(told)?;
+        draw_name(area, series, &style, (INDENT + SAMPLE + 8, y))?;
     }
     Ok(())
+}
+
+/// A line of the legend: what stands beside the sample.
+fn draw_name(
+    area: &Area<'_>,
+    series: &Series,
+    style: &TextStyle<'_>,
+    at: (i32, i32),
+) -> anyhow::Result<()> {
+    let (source, name) = (series.source, &series.name);
+    let text = match source {
+        Source::Measured => name.clone(),
+        Source::Published => format!("published: {name}"),
+    };
+    area.draw_text(&text, style, at).map_err(told)
+}
+
+/// How a bar, and its sample in the legend, is filled.
+fn filling(source: Source, look: RGBColor) -> ShapeStyle {
+    match source {
+        Source::Measured => look.filled(),
+        Source::Published => look.mix(0.35).filled(),
+    }
 }
 
 /// An axis with its ends and ticks, in evenly divided places.
@@ -448,7 +472,7 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chart::tests::sample;
+    use super::super::tests::sample;
     use super::*;
 
     #[test]
@@ -466,6 +490,21 @@ mod tests {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         assert!(!svg.contains("NaN"));
+    }
+
+    /// A legend of bars shows bars: the marks of lines are nowhere in such a panel.
+    #[test]
+    fn the_legend_of_bars_has_no_marks_of_lines() {
+        let mut chart = sample();
+        let is_bars = |panel: &Panel| panel.x.scale == Scale::Bars;
+        assert!(svg(&chart).unwrap().contains("<circle"));
+        chart.panels.retain(is_bars);
+        for panel in &mut chart.panels {
+            panel.y.scale = Scale::Log;
+        }
+        let svg = svg(&chart).unwrap();
+        assert!(!svg.contains("<circle") && !svg.contains("NaN"), "{svg}");
+        assert!(svg.contains("published: paper &amp; figure 1"));
     }
 
     #[test]

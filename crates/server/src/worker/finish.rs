@@ -1,23 +1,75 @@
-//! What a burst leaves of a connection's input for a later turn, and where that is kept meanwhile.
+//! What becomes of a session behind its part of a batch: it waits for input, goes on in a later turn, or
+//! closes. And where input that is for a later turn is kept meanwhile.
 
-use super::Worker;
-use super::burst::WAIT_MS_MAX;
-use super::input::{Active, SESSION_INPUT_LEN};
+use super::batch::{Pause, Unfinished};
+use super::input::{SESSION_INPUT_LEN, SessionInput};
+use super::{Worker, list_session};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
 use crate::connections::Activity;
 use crate::execute::Outcome;
 use crate::session::{Leftover, SessionId};
 
+/// How long a request may wait for memory before it is refused.
+pub(super) const WAIT_MS_MAX: u64 = 1000;
+
 impl Worker {
+    /// Decides what becomes of a session whose part of the batch leaves something to be seen to. Every
+    /// part of a batch ends here, but for those of which nothing is left, and for datagrams that have been
+    /// answered.
+    pub(super) fn finish(&mut self, unfinished: Unfinished, now: Now) {
+        let part = &self.batch.sessions[unfinished.number];
+        let (id, pause, outcome) = (part.input.id, part.pause, unfinished.outcome);
+        let Some(session) = self.sessions.get(id) else {
+            return;
+        };
+        let is_whole = unfinished.executed_to == part.entries_end;
+        let mut rest = SessionInput {
+            start: part.parsed_to,
+            ..part.input
+        };
+        if !is_whole {
+            let limits = &self.shared.settings.limits;
+            let bytes = self.input.bytes();
+            (session.parser, rest.start) =
+                self.batch.rest(unfinished, session.parser, bytes, limits);
+        }
+        let yields = !is_whole || pause == Pause::Yields;
+        if session.datagram.is_some() {
+            if outcome == Outcome::Wait {
+                session.wait_for_memory(now.since_start_ms);
+            }
+            session.is_active = true;
+            self.input.active.push_back(rest);
+            return;
+        }
+        if session.dump.is_some() && session.queue.is_none() {
+            // A long answer, of which this turn has produced its share.
+            list_session(session, id, &mut self.ready);
+        }
+        let closes = outcome == Outcome::CloseWhenSent || is_whole && pause == Pause::Closes;
+        match outcome {
+            Outcome::Close | Outcome::CloseForMemory => self.leave(outcome, rest, now),
+            _ if closes && !session.is_blocked() => self.close(id),
+            _ if closes => session.closes_when_sent = true,
+            Outcome::Wait if !session.is_blocked() => {
+                self.counters().requests_deferred.add(1);
+                self.keep_for_memory(rest, now);
+            }
+            Outcome::Done if yields => {
+                session.is_active = true;
+                self.input.active.push_back(rest);
+                if self.batch.sessions.len() > 1 || !self.ready.is_empty() {
+                    self.counters().conn_yields.add(1);
+                }
+            }
+            _ => self.leave(outcome, rest, now),
+        }
+    }
+
     /// Leaves a connection for now, with the input `rest` that is for a later turn.
-    pub(super) fn leave(
-        &mut self,
-        id: SessionId,
-        outcome: Outcome,
-        rest: (usize, usize),
-        now: Now,
-    ) {
+    fn leave(&mut self, outcome: Outcome, rest: SessionInput, now: Now) {
+        let id = rest.id;
         match outcome {
             Outcome::Close => self.close(id),
             Outcome::CloseForMemory => {
@@ -28,11 +80,11 @@ impl Worker {
                 if let Some(session) = self.sessions.get(id) {
                     session.connection.set_activity(Activity::Writing);
                     session.stalled_since_ms = now.since_start_ms;
-                    self.keep(id, rest, now);
+                    self.keep(rest, now);
                 }
             }
             Outcome::Done | Outcome::CloseWhenSent => {
-                self.keep(id, rest, now);
+                self.keep(rest, now);
                 self.await_input(id);
             }
         }
@@ -52,21 +104,16 @@ impl Worker {
 
     /// Keeps input whose first request waits for memory: where buffers have none either, it stays
     /// where it is.
-    pub(super) fn keep_for_memory(
-        &mut self,
-        id: SessionId,
-        (start, end): (usize, usize),
-        now: Now,
-    ) {
+    fn keep_for_memory(&mut self, input: SessionInput, now: Now) {
+        let id = input.id;
         let Some(session) = self.sessions.get(id) else {
             return;
         };
-        let input = Active { id, start, end };
         session.wait_for_memory(now.since_start_ms);
         session.stalled_since_ms = now.since_start_ms;
         if self.keep_in_block(input) {
             self.list_for_memory(id, now);
-        } else if let Some(session) = self.sessions.get(id) {
+        } else if let Some(session) = self.sessions.get(input.id) {
             session.is_active = true;
             self.input.active.push_back(input);
         }
@@ -74,18 +121,17 @@ impl Worker {
 
     /// Keeps input that has not been executed for a later turn: in a block, or where it lies until
     /// there is memory for one.
-    fn keep(&mut self, id: SessionId, (start, end): (usize, usize), now: Now) {
-        let Some(session) = self.sessions.get(id).filter(|_| start < end) else {
+    fn keep(&mut self, input: SessionInput, now: Now) {
+        let Some(session) = self.sessions.get(input.id).filter(|_| !input.is_empty()) else {
             return;
         };
         session.stalled_since_ms = now.since_start_ms;
-        let input = Active { id, start, end };
         if self.keep_in_block(input) {
             return;
         }
         if !self.input.park(input) {
             self.keep_by_force(input);
-        } else if let Some(session) = self.sessions.get(id) {
+        } else if let Some(session) = self.sessions.get(input.id) {
             session.is_active = true;
         }
     }
@@ -116,7 +162,7 @@ impl Worker {
     }
 
     /// Keeps input in a block. False where there is no memory for one.
-    fn keep_in_block(&mut self, Active { id, start, end }: Active) -> bool {
+    fn keep_in_block(&mut self, SessionInput { id, start, end }: SessionInput) -> bool {
         let len = end - start;
         let Some(block) = self.pool.take(len) else {
             return false;
@@ -133,7 +179,7 @@ impl Worker {
 
     /// Keeps input in a block that others are closed for.
     #[cold]
-    fn keep_by_force(&mut self, input: Active) {
+    fn keep_by_force(&mut self, input: SessionInput) {
         while self.shed(input.id) {
             if self.keep_in_block(input) {
                 return;

@@ -1,7 +1,9 @@
-//! From ready connections to input that can be parsed.
+//! From ready connections to requests: what a session has sent goes into the input buffer and is parsed
+//! into the batch at once.
 
 use coua_transport::Received;
 
+use super::batch::share;
 use super::input::SESSION_INPUT_LEN;
 use super::{Worker, list_session};
 use crate::clock::Now;
@@ -12,11 +14,30 @@ use crate::session::SessionId;
 use crate::stats;
 
 impl Worker {
-    /// Looks after every session that is listed, as far as the input buffer has room.
+    /// Begins the turn's batch with input that earlier turns have left.
+    pub(super) fn begin_batch(&mut self) {
+        let waiting = self.input.active.len();
+        let settings = &self.shared.settings;
+        self.share = share(waiting + self.ready.len(), settings.requests_per_turn);
+        for _ in 0..waiting {
+            if self.batch.is_full() {
+                break;
+            }
+            let Some(input) = self.input.active.pop_front() else {
+                break;
+            };
+            if let Some(session) = self.sessions.get(input.id) {
+                session.is_active = false;
+                let bytes = self.input.bytes();
+                (self.batch).plan(session, input, bytes, self.share, &self.shared);
+            }
+        }
+    }
+
+    /// Looks after every session that is listed, as far as the input buffer and the batch have room.
     pub(super) fn receive(&mut self, now: Now) {
-        let has_lane = self.has_lane();
         for _ in 0..self.ready.len() {
-            if self.input.room().is_none() {
+            if self.input.room().is_none() || self.batch.is_full() {
                 break;
             }
             let Some(id) = self.ready.pop_front() else {
@@ -32,7 +53,7 @@ impl Worker {
             if session.is_blocked() && !self.finish_replies(id, now) {
                 continue;
             }
-            self.receive_from(id, has_lane);
+            self.receive_from(id);
         }
     }
 
@@ -89,9 +110,8 @@ impl Worker {
         true
     }
 
-    /// Puts a session's leftover input and what the kernel holds into the input buffer, for the lane
-    /// where that takes it.
-    fn receive_from(&mut self, id: SessionId, has_lane: bool) {
+    /// Puts a session's leftover input and what the kernel holds into the input buffer, and parses it.
+    fn receive_from(&mut self, id: SessionId) {
         let (Some(session), Some(room)) = (self.sessions.get(id), self.input.room()) else {
             return;
         };
@@ -125,14 +145,9 @@ impl Worker {
         }
         if len > 0 {
             let input = self.input.occupy(id, 0, len);
+            // The batch has room: see `receive`.
             let bytes = self.input.bytes();
-            let is_usual = has_lane
-                && session.waits_since_ms().is_none()
-                && (self.lane).take(&mut session.parser, input, bytes, &self.shared);
-            if !is_usual {
-                session.is_active = true;
-                self.input.active.push_back(input);
-            }
+            (self.batch).plan(session, input, bytes, self.share, &self.shared);
         } else if session.has_no_more_input {
             self.close(id);
         } else if session.readable {

@@ -1,0 +1,229 @@
+//! A sweep: the same load at several rates, for one server or for several beside each other.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use anyhow::ensure;
+use serde::Serialize;
+
+use super::load_flags::ReportFlags;
+use super::run::{Outcome, Sample, csv_rows};
+use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
+use crate::report::{self, Table};
+
+/// Rates in requests a second, in ascending order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rates(Vec<f64>);
+
+impl Rates {
+    /// Rates of a range for which no number is given.
+    const COUNT: u32 = 8;
+    const COUNT_MAX: u32 = 1000;
+
+    /// Each of them.
+    pub(crate) fn each(&self) -> impl Iterator<Item = f64> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// So many rates, each in the same proportion to the one before.
+    fn between(first: f64, last: f64, count: u32) -> Rates {
+        let steps = f64::from(count.saturating_sub(1).max(1));
+        let rate = |place: u32| first * (last / first).powf(f64::from(place) / steps);
+        // To four digits, for people.
+        let rounded = |rate: f64| {
+            let unit = 10f64.powf(rate.log10().floor() - 3.0);
+            (rate / unit).round() * unit
+        };
+        Rates((0..count).map(|place| rounded(rate(place))).collect())
+    }
+}
+
+impl FromStr for Rates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rates, String> {
+        let expected = || {
+            "expected rates in requests a second, as in 10000,20000,50000, or from which to which and how \
+             many, as in 10000-200000 or 10000-200000:12"
+                .to_owned()
+        };
+        let rate = |text: &str| super::load_flags::rate(text.trim()).map_err(|_| expected());
+        let Some((first, rest)) = text.split_once('-') else {
+            let mut rates = text.split(',').map(rate).collect::<Result<Vec<f64>, _>>()?;
+            rates.sort_by(f64::total_cmp);
+            rates.dedup();
+            return Ok(Rates(rates));
+        };
+        let (last, count) = match rest.split_once(':') {
+            Some((last, count)) => (last, count.parse().map_err(|_| expected())?),
+            None => (rest, Self::COUNT),
+        };
+        let (first, last) = (rate(first)?, rate(last)?);
+        match first < last && (2..=Self::COUNT_MAX).contains(&count) {
+            true => Ok(Rates::between(first, last, count)),
+            false => Err(expected()),
+        }
+    }
+}
+
+/// What a sweep came to, for programs and for people.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sweep {
+    servers: Vec<Swept>,
+}
+
+/// One server, rate by rate.
+#[derive(Clone, Debug, Serialize)]
+struct Swept {
+    name: String,
+    rates: Vec<Outcome>,
+}
+
+impl Sweep {
+    /// What servers of these names came to, each at the same rates.
+    pub(crate) fn new(servers: Vec<(String, Vec<Outcome>)>) -> Sweep {
+        let servers = servers.into_iter();
+        let servers = servers.map(|(name, rates)| Swept { name, rates });
+        Sweep {
+            servers: servers.collect(),
+        }
+    }
+
+    /// Each server's outcome at each rate.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+        let servers = self.servers.iter();
+        servers.flat_map(|server| {
+            let rates = server.rates.iter();
+            rates.map(|outcome| (server.name.as_str(), outcome))
+        })
+    }
+
+    /// p99 and p50 over the offered load, on logarithmic axes.
+    pub(crate) fn chart(&self, title: &str) -> Chart {
+        let panel = |name: &str, of: fn(&Sample) -> f64| Panel {
+            title: name.to_owned(),
+            x: Axis::new("offered load, requests/s", Scale::Log),
+            y: Axis::new("latency from when a request was due, µs", Scale::Log),
+            series: self
+                .servers
+                .iter()
+                .map(|server| server.series(of))
+                .collect(),
+        };
+        let load = self.outcomes().next();
+        let load = load.map_or_else(String::new, |(_, outcome)| outcome.load.to_string());
+        Chart {
+            title: title.to_owned(),
+            caption: load.lines().map(str::to_owned).collect(),
+            panels: vec![
+                panel("p99", |s| s.latency_us_p99),
+                panel("p50", |s| s.latency_us_p50),
+            ],
+        }
+    }
+
+    /// Prints it, as the flags ask for.
+    ///
+    /// # Errors
+    /// Where a value was wrong, after it has been printed.
+    pub(crate) fn tell(&self, flags: &ReportFlags) -> anyhow::Result<()> {
+        match flags.csv {
+            true => report::print(csv_rows(self.outcomes(), flags.by_second))?,
+            false => report::show(self, flags.json)?,
+        }
+        if flags.by_second && !flags.csv && !flags.json {
+            for (name, outcome) in self.outcomes() {
+                let rate = outcome.rate.unwrap_or(0.0);
+                let table = outcome.seconds_table();
+                report::print(format_args!("\n{name}, {rate:.0} requests/s\n\n{table}"))?;
+            }
+        }
+        let wrong: u64 = self.outcomes().map(|(_, outcome)| outcome.wrong()).sum();
+        ensure!(wrong == 0, "{wrong} values are not those of their keys");
+        Ok(())
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            "",
+            "offered/s",
+            "answered/s",
+            "p50, µs",
+            "p99, µs",
+            "p99.9, µs",
+            "longest, µs",
+            "errors",
+            "not sent",
+            "late, %",
+        ]);
+        for (name, outcome) in self.outcomes() {
+            let show =
+                |digits: usize, of: fn(&Sample) -> f64| format!("{:.digits$}", outcome.median(of));
+            table.row([
+                name.to_owned(),
+                format!("{:.0}", outcome.rate.unwrap_or(0.0)),
+                show(0, |s| s.requests_per_second),
+                show(1, |s| s.latency_us_p50),
+                show(1, |s| s.latency_us_p99),
+                show(1, |s| s.latency_us_p999),
+                show(1, |s| s.latency_us_max),
+                show(0, |s| s.errors as f64),
+                show(0, |s| s.unsent as f64),
+                show(2, |s| 100.0 * s.late as f64 / s.requests.max(1) as f64),
+            ]);
+        }
+        table
+    }
+}
+
+impl Swept {
+    /// One figure over the offered load, with the spread of the measurements.
+    fn series(&self, of: fn(&Sample) -> f64) -> Series {
+        let points = self.rates.iter().map(|outcome| {
+            let values: Vec<f64> = outcome.repetitions.iter().map(of).collect();
+            let note = format!("bottleneck: {}", outcome.bottleneck);
+            Point::of(outcome.rate.unwrap_or(0.0), &values, note)
+        });
+        let points = points.filter(|point| point.x > 0.0 && point.least > 0.0);
+        Series::measured(self.name.clone(), points.collect())
+    }
+}
+
+impl Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((_, outcome)) = self.outcomes().next() {
+            writeln!(f, "{}", outcome.load)?;
+            let count = outcome.repetitions.len();
+            writeln!(
+                f,
+                "open loop, {}; medians of {count}\n",
+                outcome.load.arrivals()
+            )?;
+        }
+        write!(f, "{}", self.table())?;
+        for (name, outcome) in self.outcomes() {
+            let rate = outcome.rate.unwrap_or(0.0);
+            for warning in &outcome.warnings {
+                write!(f, "\n{name}, {rate:.0}/s: warning: {warning}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_a_list_or_a_range() {
+        let read = |text: &str| text.parse::<Rates>().unwrap().0;
+        assert_eq!(read("500,100,100"), [100.0, 500.0]);
+        assert_eq!(read("100-10000:3"), [100.0, 1000.0, 10_000.0]);
+        let eight = read("1000-128000");
+        assert_eq!((eight.len(), eight[1], eight[7]), (8, 2000.0, 128_000.0));
+        for text in ["", "x", "2-1", "1-2:1", "1-2:x", "0-5", "1,,2"] {
+            assert!(text.parse::<Rates>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The requests of one turn: of all connections and datagrams, in one list.
+//!
+//! What a session has sent is parsed as soon as it is received, while it is in the nearest cache. Each
+//! request becomes an [`Entry`], and so does each key of a request with many. An entry has all that the
+//! steps behind the parser need: the key's hash and what looking ahead has found, which outlive the
+//! parser's position, and where the request ends, so that a session whose requests are not all executed
+//! goes on exactly there.
+//!
+//! ```text
+//! entries   | get a | get b | set c | mg d | get e … last key |     one a request, or a key of it
+//!             \____ session 1 ____/ \_ 2 _/ \____ 3 ________/
+//! sessions  | input, entries_end, …| …    | …               |     one a connection or datagram
+//! ```
+//!
+//! # Invariants
+//! - Entries of a session stand in the order of its requests, and sessions in the order in which their
+//!   input came.
+//! - Spans of gets and sets count from the front of the input buffer, those of other operations from
+//!   their own base.
+//! - The lists have their full size from the start.
+//!
+//! # Not here
+//! How entries are executed is in `run`, what becomes of a session behind its last one in `finish`.
+
+use coua_protocol::{GetKey, Limits, Op, Parser, PlainSet, Span, Step};
+use coua_store::{Ahead, Intent, KeyHash, Store};
+
+use super::input::SessionInput;
+use crate::execute::{Outcome, key_of, stored_key};
+use crate::server::Shared;
+use crate::session::Session;
+
+/// Entries from which on no further request is parsed: others shall have their turn soon.
+const BATCH_LEN: usize = 1024;
+
+/// Entries at most. A request of many keys that begins below [`BATCH_LEN`] is parsed to its end where
+/// there is room, so that its reply leaves in one piece.
+const BATCH_LEN_MAX: usize = BATCH_LEN + BATCH_LEN / 2;
+
+/// Sessions at most. A session may have no entry, where its input is no whole request.
+const SESSIONS_MAX: usize = BATCH_LEN;
+
+/// A turn's requests.
+pub(super) struct Batch {
+    pub(super) entries: Vec<Entry>,
+    pub(super) sets: Vec<PlainSet>,
+    pub(super) operations: Vec<Operation>,
+    pub(super) sessions: Vec<SessionBatch>,
+    /// Parsers of sessions whose input begins within a request, and the sessions' numbers.
+    resumed: Vec<(usize, Parser)>,
+    /// Sessions that do not simply wait for more input when their entries have been executed.
+    pub(super) unfinished: Vec<Unfinished>,
+}
+
+/// A request, or one key of it.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) what: What,
+    /// What is going to be done to its key, where it has one.
+    intent: Option<Intent>,
+    /// The parser stands between two requests behind it.
+    is_boundary: bool,
+    /// Behind its last byte in the input buffer.
+    end: u32,
+    /// Its key's hash, where it has a key.
+    hash: KeyHash,
+    /// What looking ahead has found.
+    pub(super) ahead: Ahead,
+}
+
+/// What is asked. Gets and plain sets are by far the most, so they have forms of their own.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// As [`Op::Get`].
+    Get {
+        /// The key.
+        key: Span,
+        /// Answer with the CAS.
+        cas: bool,
+        /// `END` follows.
+        last: bool,
+    },
+    /// The plain set of this number.
+    Set(u16),
+    /// The operation of this number.
+    Other(u16),
+}
+
+/// An operation that is neither a get nor a plain set.
+pub(super) struct Operation {
+    /// Where in the input buffer the bytes begin that its spans count from.
+    pub(super) base: usize,
+    pub(super) op: Op,
+}
+
+/// A session's part of the batch.
+pub(super) struct SessionBatch {
+    pub(super) input: SessionInput,
+    /// Behind its last entry.
+    pub(super) entries_end: usize,
+    /// Behind the last byte that has been parsed.
+    pub(super) parsed_to: usize,
+    pub(super) pause: Pause,
+}
+
+/// Why parsing paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// What is left is no whole request.
+    NeedsMore,
+    /// Others have their turn.
+    Yields,
+    /// The connection closes behind what has been parsed.
+    Closes,
+}
+
+/// A session whose part of the batch leaves something to be seen to.
+#[derive(Clone, Copy)]
+pub(super) struct Unfinished {
+    /// Its number in [`Batch::sessions`].
+    pub(super) number: usize,
+    /// Its first entry.
+    pub(super) first: usize,
+    /// Behind the last entry that has been executed.
+    pub(super) executed_to: usize,
+    /// What the last one came to.
+    pub(super) outcome: Outcome,
+}
+
+/// Requests that each of `sessions` may have in a batch: one alone may fill it, many get what `-R`
+/// says or an equal share.
+pub(super) fn share(sessions: usize, requests_per_turn: usize) -> usize {
+    (BATCH_LEN / sessions.max(1)).max(requests_per_turn)
+}
+
+impl Batch {
+    /// Bytes of its lists.
+    pub(super) const MEMORY: usize = BATCH_LEN_MAX
+        * (size_of::<Entry>() + size_of::<PlainSet>() + size_of::<Operation>())
+        + SESSIONS_MAX
+            * (size_of::<SessionBatch>() + size_of::<(usize, Parser)>() + size_of::<Unfinished>());
+
+    pub(super) fn new() -> Batch {
+        Batch {
+            entries: Vec::with_capacity(BATCH_LEN_MAX),
+            sets: Vec::with_capacity(BATCH_LEN_MAX),
+            operations: Vec::with_capacity(BATCH_LEN_MAX),
+            sessions: Vec::with_capacity(SESSIONS_MAX),
+            resumed: Vec::with_capacity(SESSIONS_MAX),
+            unfinished: Vec::with_capacity(SESSIONS_MAX),
+        }
+    }
+
+    /// Whether no further session has room.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= BATCH_LEN || self.sessions.len() >= SESSIONS_MAX
+    }
+
+    /// Makes room for the next turn's.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.sets.clear();
+        self.operations.clear();
+        self.sessions.clear();
+        self.resumed.clear();
+        self.unfinished.clear();
+    }
+
+    /// Parses a session's `input` in the buffer `bytes`, as far as its `share` of the batch goes
+    /// ([`share`]). There is room for it ([`Batch::is_full`]).
+    #[inline]
+    pub(super) fn plan(
+        &mut self,
+        session: &mut Session,
+        input: SessionInput,
+        bytes: &[u8],
+        share: usize,
+        shared: &Shared,
+    ) {
+        let (store, limits) = (&*shared.store, &shared.settings.limits);
+        let logs = shared.verbosity() >= 2;
+        if !session.parser.is_between_requests() {
+            self.resumed.push((self.sessions.len(), session.parser));
+        }
+        let first = self.entries.len();
+        // Below that many entries no bound can have been reached.
+        let unbounded = BATCH_LEN.min(first + share);
+        // Keys that others of the same request follow.
+        let mut inner_keys = 0;
+        let mut is_within = false;
+        let mut at = input.start;
+        let pause = loop {
+            if at == input.end {
+                break Pause::NeedsMore;
+            }
+            let len = self.entries.len();
+            if len >= unbounded {
+                let is_full = len >= BATCH_LEN_MAX || len >= BATCH_LEN && !is_within;
+                if is_full || len - first - inner_keys >= share {
+                    break Pause::Yields;
+                }
+            }
+            let rest = &bytes[at..input.end];
+            let parser = &mut session.parser;
+            if let Some(get) = parser.next_get(rest) {
+                is_within = !get.last;
+                inner_keys += usize::from(is_within);
+                let hash = store.key(get.key.of(rest)).hash;
+                if logs {
+                    log_request(session.connection.descriptor, rest, get.consumed);
+                }
+                self.push_get(get, hash, at);
+                at += get.consumed as usize;
+                continue;
+            }
+            if matches!(rest[0], b's' | b'm')
+                && let Some(set) = parser.next_set(rest, limits)
+            {
+                is_within = false;
+                let hash = store.key(set.key.of(rest)).hash;
+                if logs {
+                    log_request(session.connection.descriptor, rest, set.consumed);
+                }
+                self.push_set(set, hash, at);
+                at += set.consumed as usize;
+                continue;
+            }
+            match parser.next(rest, &limits_for(rest, limits)) {
+                Step::Op { consumed, op } => {
+                    is_within = !ends_request(&op);
+                    inner_keys += usize::from(is_within);
+                    if logs {
+                        log_request(session.connection.descriptor, rest, consumed);
+                    }
+                    let is_boundary = parser.is_between_requests();
+                    self.push_operation(&op, consumed, is_boundary, at, rest, store);
+                    at += consumed as usize;
+                    if op.closes() {
+                        break Pause::Closes;
+                    }
+                }
+                Step::Skip { consumed } => at += consumed as usize,
+                Step::More { .. } => break Pause::NeedsMore,
+                Step::Close { .. } => break Pause::Closes,
+            }
+        };
+        self.sessions.push(SessionBatch {
+            input,
+            entries_end: self.entries.len(),
+            parsed_to: at,
+            pause,
+        });
+    }
+
+    /// Appends a key of a `get` whose spans count from `base`.
+    #[inline(always)]
+    fn push_get(&mut self, get: GetKey, hash: KeyHash, base: usize) {
+        self.entries.push(Entry {
+            what: What::Get {
+                key: get.key.shifted(offset(base)),
+                cas: get.cas,
+                last: get.last,
+            },
+            intent: Some(Intent::Read),
+            is_boundary: get.last,
+            end: offset(base) + get.consumed,
+            hash,
+            ahead: Ahead::NONE,
+        });
+    }
+
+    /// Appends a plain set whose spans count from `base`.
+    #[inline(always)]
+    fn push_set(&mut self, set: PlainSet, hash: KeyHash, base: usize) {
+        let number = number(self.sets.len());
+        self.sets.push(PlainSet {
+            key: set.key.shifted(offset(base)),
+            value: set.value.shifted(offset(base)),
+            ..set
+        });
+        self.entries.push(Entry {
+            what: What::Set(number),
+            intent: Some(Intent::Write),
+            is_boundary: true,
+            end: offset(base) + set.consumed,
+            hash,
+            ahead: Ahead::NONE,
+        });
+    }
+
+    /// Appends an operation of `consumed` bytes whose spans count from `base`, where `rest` begins.
+    fn push_operation(
+        &mut self,
+        op: &Op,
+        consumed: u32,
+        is_boundary: bool,
+        base: usize,
+        rest: &[u8],
+        store: &Store,
+    ) {
+        if let Op::Get { key, cas, last } = *op {
+            let hash = store.key(key.of(rest)).hash;
+            let get = GetKey {
+                consumed,
+                key,
+                cas,
+                last,
+            };
+            self.push_get(get, hash, base);
+            return;
+        }
+        let mut room = None;
+        let key = key_of(op).map(|(key, base64, intent)| {
+            let key = stored_key(key, base64, rest, &mut room);
+            (store.key(key).hash, intent)
+        });
+        let number = number(self.operations.len());
+        self.operations.push(Operation { base, op: *op });
+        self.entries.push(Entry {
+            what: What::Other(number),
+            intent: key.map(|(_, intent)| intent),
+            is_boundary,
+            end: offset(base) + consumed,
+            hash: key.map_or(KeyHash::default(), |(hash, _)| hash),
+            ahead: Ahead::NONE,
+        });
+    }
+
+    /// The parser and the place in the input buffer with which the session of `unfinished` goes on, whose
+    /// parser has got as far as `parser`.
+    pub(super) fn rest(
+        &self,
+        unfinished: Unfinished,
+        parser: Parser,
+        bytes: &[u8],
+        limits: &Limits,
+    ) -> (Parser, usize) {
+        let input = self.sessions[unfinished.number].input;
+        let executed = &self.entries[unfinished.first..unfinished.executed_to];
+        let at_front = Parser::of(parser.dialect());
+        let (parser, from, left) = match executed.iter().rposition(|entry| entry.is_boundary) {
+            Some(at) => (at_front, executed[at].end as usize, executed.len() - at - 1),
+            None => {
+                let mut resumed = self.resumed.iter();
+                let before = resumed.find(|(number, _)| *number == unfinished.number);
+                let before = before.map_or(at_front, |(_, parser)| *parser);
+                (before, input.start, executed.len())
+            }
+        };
+        let (parser, used) = replay(parser, &bytes[from..input.end], left, limits);
+        (parser, from + used)
+    }
+}
+
+impl Entry {
+    /// Its key's hash, which means nothing where it has no key.
+    #[inline(always)]
+    pub(super) fn hash(&self) -> KeyHash {
+        self.hash
+    }
+
+    /// Its key's hash and what is going to be done to the key, where it has one.
+    #[inline(always)]
+    pub(super) fn key(&self) -> Option<(KeyHash, Intent)> {
+        Some((self.hash, self.intent?))
+    }
+}
+
+/// The parser and the bytes used after `entries` entries of an input that has been parsed once.
+fn replay(mut parser: Parser, input: &[u8], entries: usize, limits: &Limits) -> (Parser, usize) {
+    let mut used = 0;
+    let mut left = entries;
+    while left > 0 {
+        match parser.next(&input[used..], &limits_for(&input[used..], limits)) {
+            Step::Op { consumed, .. } => {
+                used += consumed as usize;
+                left -= 1;
+            }
+            Step::Skip { consumed } => used += consumed as usize,
+            Step::More { .. } | Step::Close { .. } => break,
+        }
+    }
+    (parser, used)
+}
+
+/// The limits for parsing the front of `rest`: a value that is there as a whole need not be stored
+/// in pieces, however long it is.
+#[inline]
+fn limits_for(rest: &[u8], limits: &Limits) -> Limits {
+    let held = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+    Limits {
+        gather_max: limits.gather_max.max(held),
+        ..*limits
+    }
+}
+
+/// Whether an operation is the last of its request.
+fn ends_request(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Get { last: false, .. }
+            | Op::GetAndTouch { last: false, .. }
+            | Op::StoreStream(_)
+            | Op::StoreBody { .. }
+    )
+}
+
+/// A place in the input buffer.
+#[inline(always)]
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("below INPUT_LEN")
+}
+
+/// A place in a list.
+#[inline(always)]
+fn number(len: usize) -> u16 {
+    u16::try_from(len).expect("below BATCH_LEN_MAX")
+}
+
+#[cold]
+fn log_request(descriptor: i32, input: &[u8], consumed: u32) {
+    let request = &input[..consumed as usize];
+    let line = request
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    tracing::trace!("<{descriptor} {}", line.trim_ascii_end().escape_ascii());
+}
+#[cfg(test)]
+mod tests {
+    use coua_protocol::{Limits, Parser, Step};
+
+    use super::{limits_for, replay};
+
+    /// Whatever the number of requests that were executed, the parser goes on at the next.
+    #[test]
+    fn a_parser_that_is_taken_back_finds_the_same_requests_again() {
+        let limits = Limits {
+            gather_max: 64,
+            line_max: 4096,
+            item_size_max: 1024,
+            ..Limits::default()
+        };
+        let input = [
+            &b"get a b c\r\nset k 0 0 2\r\nhi\r\nset no 0 0 2000\r\n"[..],
+            &[b'z'; 2000],
+            b"\r\nmg k v\r\nset big 0 0 900\r\n",
+            &[b'v'; 500],
+        ]
+        .concat();
+        let all = requests(Parser::new(), &input, &limits);
+        // Three keys, a value, a refusal and its answer, a meta lookup, the beginning and a part of a
+        // large value.
+        assert_eq!(all.len(), 9, "{all:?}");
+        for executed in 0..=all.len() {
+            let (parser, used) = replay(Parser::new(), &input, executed, &limits);
+            assert_eq!(
+                requests(parser, &input[used..], &limits),
+                all[executed..],
+                "{executed}"
+            );
+        }
+    }
+
+    fn requests(mut parser: Parser, mut input: &[u8], limits: &Limits) -> Vec<String> {
+        let mut found = Vec::new();
+        while !input.is_empty() {
+            match parser.next(input, &limits_for(input, limits)) {
+                Step::Op { consumed, op } => {
+                    found.push(format!("{op:?}"));
+                    input = &input[consumed as usize..];
+                }
+                Step::Skip { consumed } => input = &input[consumed as usize..],
+                Step::More { .. } | Step::Close { .. } => break,
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,348 @@
+//! Executing the batch: all sessions' entries in order, each session's replies sent behind its last.
+//!
+//! An entry is tried on the fast path first, which answers a `get` and a plain `set` where nothing
+//! stands in the way: the reply fits, the value is short, there is memory for the item. It changes
+//! nothing before it knows that. What it does not take, the general path executes, whatever the entry
+//! is; the entry behind it may take the fast path again.
+
+use std::mem;
+use std::ops::Range;
+
+use coua_protocol::PlainSet;
+use coua_store::Key;
+
+use super::Worker;
+use super::batch::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
+use super::finish::WAIT_MS_MAX;
+use super::look_ahead::LookAhead;
+use crate::clock::Now;
+use crate::counters::Counters;
+use crate::execute::{Answers, Executor, Outcome, Request};
+use crate::output::Flushed;
+use crate::server::Shared;
+use crate::session::Session;
+
+/// Bytes of replies after which a connection lets others have their turn, and after which the
+/// batch ends: large values must not keep small requests waiting.
+const SESSION_REPLY_LEN: u64 = 256 << 10;
+const BATCH_REPLY_LEN: u64 = 4 << 20;
+
+/// What an entry needs that it does not hold itself.
+#[derive(Clone, Copy)]
+struct Requests<'b> {
+    sets: &'b [PlainSet],
+    operations: &'b [Operation],
+    /// The input buffer.
+    bytes: &'b [u8],
+}
+
+/// What the fast path has counted and not added to the worker's counters.
+#[derive(Default)]
+struct Counted {
+    requests: u64,
+    /// Sets among them; the others are gets.
+    sets: u64,
+    hits: u64,
+}
+
+/// What a session's entries have come to.
+struct Executed {
+    /// Behind the last one that has been executed.
+    to: usize,
+    /// What the last one came to.
+    outcome: Outcome,
+    /// All have taken the fast path.
+    is_fast: bool,
+}
+
+impl Executed {
+    /// Nothing has been executed from entry `first` on.
+    fn nothing(first: usize) -> Executed {
+        Executed {
+            to: first,
+            outcome: Outcome::Done,
+            is_fast: false,
+        }
+    }
+}
+
+/// A batch under execution.
+struct Run<'w, 'b> {
+    executor: Executor<'w, 'b>,
+    requests: Requests<'w>,
+    look_ahead: LookAhead,
+    counted: Counted,
+    /// See [`has_fast_path`].
+    has_fast_path: bool,
+}
+
+/// Whether the fast path is open: where each request is counted by its prefix, all take the general one.
+fn has_fast_path(shared: &Shared) -> bool {
+    !shared.prefixes.is_enabled()
+}
+
+impl Worker {
+    /// Executes the turn's requests and sees to what they leave.
+    pub(super) fn run_batch(&mut self, now: Now) {
+        if self.batch.sessions.is_empty() && self.uploads.is_empty() {
+            // Flushes that are due, and the store's own work, need a burst too.
+            self.store.burst(now.unix);
+            return;
+        }
+        self.execute(now);
+        for number in 0..self.batch.unfinished.len() {
+            self.finish(self.batch.unfinished[number], now);
+        }
+        self.batch.clear();
+        self.input.reuse();
+        self.receive_values(now);
+    }
+
+    fn execute(&mut self, now: Now) {
+        let counters = self.shared.counters(self.index);
+        let mut run = Run {
+            executor: Executor {
+                burst: self.store.burst(now.unix),
+                answers: Answers {
+                    output: &mut self.output,
+                    pool: &mut self.pool,
+                    counters,
+                    shared: &self.shared,
+                    now,
+                },
+                spare_upstreams: &mut self.spare_upstreams,
+            },
+            requests: Requests {
+                sets: &self.batch.sets,
+                operations: &self.batch.operations,
+                bytes: self.input.bytes(),
+            },
+            look_ahead: LookAhead::new(self.batch.entries.len()),
+            counted: Counted::default(),
+            has_fast_path: has_fast_path(&self.shared),
+        };
+        let entries = &mut self.batch.entries[..];
+        let mut first = 0;
+        // Bits of senders one of whose datagrams goes on in a later turn: what they sent behind it
+        // follows it there.
+        let mut held_back = 0;
+        for (number, part) in self.batch.sessions.iter().enumerate() {
+            let all = mem::replace(&mut first, part.entries_end)..part.entries_end;
+            let id = part.input.id;
+            let Some(session) = self.sessions.get(id) else {
+                continue;
+            };
+            let sender_bit = |session: &Session| match session.datagram.as_deref() {
+                Some(datagram) => datagram.sender_bit(),
+                None => 0,
+            };
+            let executed = match held_back == 0 || sender_bit(session) & held_back == 0 {
+                true => run.entries(entries, all.clone(), session, part),
+                false => Executed::nothing(all.start),
+            };
+            let is_whole = executed.to == all.end;
+            let yields = !is_whole || part.pause == Pause::Yields;
+            let goes_on =
+                executed.outcome == Outcome::Wait || executed.outcome == Outcome::Done && yields;
+            if let Some(datagram) = session.datagram.as_deref()
+                && executed.is_fast
+                && !goes_on
+            {
+                let output = &mut *run.executor.answers.output;
+                let reply = output.written_from(0);
+                self.datagrams.answer(id, datagram, reply, counters, now);
+                output.bytes_sent += reply.len() as u64;
+                output.truncate(0);
+                continue;
+            }
+            let answers = &mut run.executor.answers;
+            let outcome = match all.is_empty() {
+                true => executed.outcome,
+                false => answers.send(session, executed.outcome),
+            };
+            if session.datagram.is_some() && (!goes_on || outcome != executed.outcome) {
+                self.datagrams
+                    .answer_gathered(id, session, outcome, answers);
+                continue;
+            }
+            let leaves_nothing = !yields
+                && outcome == Outcome::Done
+                && part.pause == Pause::NeedsMore
+                && part.parsed_to == part.input.end
+                && session.awaits_input();
+            if !leaves_nothing {
+                held_back |= sender_bit(session);
+                self.batch.unfinished.push(Unfinished {
+                    number,
+                    first: all.start,
+                    executed_to: executed.to,
+                    outcome,
+                });
+            }
+        }
+        run.counted.add_to(counters);
+        counters
+            .bytes_written
+            .add(mem::take(&mut self.output.bytes_sent));
+    }
+}
+
+impl Run<'_, '_> {
+    /// Executes entries `all` of a session, as far as nothing stops it.
+    #[inline(always)]
+    fn entries(
+        &mut self,
+        entries: &mut [Entry],
+        all: Range<usize>,
+        session: &mut Session,
+        part: &SessionBatch,
+    ) -> Executed {
+        let mut tries_fast = self.has_fast_path && !session.skips_keys;
+        let mut executed = Executed {
+            is_fast: tries_fast,
+            ..Executed::nothing(all.start)
+        };
+        let began_at = self.executor.answers.output.bytes_sent;
+        while executed.to < all.end {
+            self.look_ahead
+                .reach(executed.to, entries, &self.executor.burst);
+            let entry = &entries[executed.to];
+            if tries_fast && (self.counted).try_fast(&mut self.executor, entry, self.requests) {
+                executed.to += 1;
+                continue;
+            }
+            let sent = self.executor.answers.output.bytes_sent;
+            if sent - began_at >= SESSION_REPLY_LEN || sent >= BATCH_REPLY_LEN {
+                break;
+            }
+            executed.is_fast = false;
+            // It may be one that asks for the counts, or begins them anew.
+            mem::take(&mut self.counted).add_to(self.executor.answers.counters);
+            let gives_up = executed.to == all.start && self.has_waited_long(session);
+            let input_end = part.input.end;
+            executed.outcome =
+                (self.executor).execute_entry(entry, self.requests, session, input_end, gives_up);
+            if executed.outcome != Outcome::Wait {
+                executed.to += 1;
+                self.executor.answers.counters.requests.add(1);
+            }
+            if executed.outcome != Outcome::Done {
+                break;
+            }
+            self.has_fast_path = has_fast_path(self.executor.answers.shared);
+            tries_fast = self.has_fast_path && !session.skips_keys;
+        }
+        if executed.to > all.start {
+            session.note_request(self.executor.answers.now.unix);
+            session.wait_no_more();
+        }
+        executed
+    }
+
+    /// Whether the next request has waited for memory for as long as it may.
+    fn has_waited_long(&self, session: &Session) -> bool {
+        let now_ms = self.executor.answers.now.since_start_ms;
+        let since_ms = session.waits_since_ms();
+        since_ms.is_some_and(|since_ms| now_ms - since_ms >= WAIT_MS_MAX)
+    }
+}
+
+impl Answers<'_> {
+    /// Sends a session's replies behind its last entry, which came to `outcome`, and gives what that
+    /// comes to with the sending.
+    #[inline]
+    fn send(&mut self, session: &mut Session, outcome: Outcome) -> Outcome {
+        let keeps = matches!(
+            outcome,
+            Outcome::Done | Outcome::Wait | Outcome::CloseWhenSent
+        );
+        if !keeps || session.is_blocked() {
+            self.output.truncate(0);
+            return outcome;
+        }
+        match (self.output.flush(session, self.pool), outcome) {
+            // The request waits for memory or the connection for its end; either way the replies go
+            // first.
+            (Flushed::All, _) | (Flushed::Blocked, Outcome::Wait | Outcome::CloseWhenSent) => {
+                outcome
+            }
+            (flushed, _) => flushed.into(),
+        }
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Executes an entry on the general path.
+    #[inline(never)]
+    fn execute_entry(
+        &mut self,
+        entry: &Entry,
+        requests: Requests<'_>,
+        session: &mut Session,
+        input_end: usize,
+        gives_up: bool,
+    ) -> Outcome {
+        let base = match entry.what {
+            What::Other(number) => requests.operations[usize::from(number)].base,
+            _ => 0,
+        };
+        let request = Request {
+            session,
+            input: &requests.bytes[base..input_end],
+            hash: entry.key().map(|(hash, _)| hash),
+            ahead: entry.ahead,
+            gives_up,
+        };
+        match entry.what {
+            What::Get { key, cas, last } => self.execute_get(request, key, cas, last),
+            What::Set(number) => self.execute_set(request, &requests.sets[usize::from(number)]),
+            What::Other(number) => {
+                self.execute(request, &requests.operations[usize::from(number)].op)
+            }
+        }
+    }
+}
+
+impl Counted {
+    /// Executes an entry on the fast path, and counts it. False where it does not take it; nothing
+    /// has changed then.
+    #[inline(always)]
+    fn try_fast(
+        &mut self,
+        executor: &mut Executor<'_, '_>,
+        entry: &Entry,
+        requests: Requests<'_>,
+    ) -> bool {
+        let hash = entry.hash();
+        match entry.what {
+            What::Get { key, cas, last } => {
+                let bytes = key.of(requests.bytes);
+                let key = Key { bytes, hash };
+                let found = executor.try_get_fast(&key, entry.ahead, cas, last);
+                self.requests += u64::from(found.is_some());
+                self.hits += u64::from(found == Some(true));
+                found.is_some()
+            }
+            What::Set(number) => {
+                let set = &requests.sets[usize::from(number)];
+                let bytes = set.key.of(requests.bytes);
+                let key = Key { bytes, hash };
+                let value = set.value.of(requests.bytes);
+                let is_set = executor.try_set_fast(&key, entry.ahead, set, value);
+                self.requests += u64::from(is_set);
+                self.sets += u64::from(is_set);
+                is_set
+            }
+            What::Other(..) => false,
+        }
+    }
+
+    fn add_to(self, counters: &Counters) {
+        counters.requests.add(self.requests);
+        counters.cmd_set.add(self.sets);
+        let gets = self.requests - self.sets;
+        counters.cmd_get.add(gets);
+        counters.get_hits.add(self.hits);
+        counters.get_misses.add(gets - self.hits);
+    }
+}

@@ -1,0 +1,130 @@
+//! How much a stack answers to what may be an attack: challenges (RFC 5961, section 7), resets and
+//! echoes.
+//!
+//! Whoever can count the answers of one kind must not learn from them of another's: a shared number
+//! tells anybody whether a guess at somebody else's connection was right (CVE-2016-5696). So each
+//! kind has a budget of its own, which is drawn anew for each second, and is that of a part of the
+//! senders only: one that uses it up silences few others. Who shares a budget with whom changes each
+//! second too.
+
+use crate::secrets::Secrets;
+use crate::time::Instant;
+use crate::wire::Address;
+
+/// Parts into which senders are divided.
+const PARTS: usize = 16;
+
+/// Answers to a part in a second: the least, and by how many it varies.
+const BUDGET_MIN: u64 = 128;
+const BUDGET_SPAN: u64 = 257;
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Challenge,
+    Reset,
+    Echo,
+}
+
+/// What is left of this second's budgets.
+pub(crate) struct Limits {
+    left: [[u16; PARTS]; 3],
+    second: Option<u64>,
+}
+
+impl Limits {
+    /// With all budgets whole.
+    pub(crate) const fn new() -> Limits {
+        Limits {
+            left: [[0; PARTS]; 3],
+            second: None,
+        }
+    }
+
+    /// Whether another answer of a kind may be sent to `remote`. It is counted.
+    pub(crate) fn may(
+        &mut self,
+        secrets: &Secrets,
+        now: Instant,
+        answer: Answer,
+        remote: Address,
+    ) -> bool {
+        let second = now.micros() / 1_000_000;
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.draw(secrets, second);
+        }
+        let part = secrets.drawn(second, remote.bits()) % PARTS as u64;
+        let left = &mut self.left[answer as usize][usize::try_from(part).expect("below 16")];
+        let may = *left > 0;
+        *left = left.saturating_sub(1);
+        may
+    }
+
+    /// Draws the budgets of a second.
+    fn draw(&mut self, secrets: &Secrets, second: u64) {
+        for (number, budget) in (0..).zip(self.left.as_flattened_mut()) {
+            // No address has so many bits set, so this is not a sender's part.
+            let drawn = secrets.drawn(second, u128::MAX - number) % BUDGET_SPAN;
+            *budget = u16::try_from(BUDGET_MIN + drawn).expect("a few hundred");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn address(last: u8) -> Address {
+        Address::v4([192, 0, 2, last])
+    }
+
+    /// How many answers there are in a second.
+    fn count(limits: &mut Limits, second: u64, answer: Answer, remote: Address) -> u64 {
+        let secrets = Secrets::new(&[7; 32]);
+        let now = Instant::from_micros(second * 1_000_000);
+        (0..1000)
+            .map(|_| u64::from(limits.may(&secrets, now, answer, remote)))
+            .sum()
+    }
+
+    #[test]
+    fn budgets_are_drawn_anew_each_second() {
+        let mut limits = Limits::new();
+        let counts: Vec<u64> = (0..50)
+            .map(|second| count(&mut limits, second, Answer::Reset, address(2)))
+            .collect();
+        let range = BUDGET_MIN..BUDGET_MIN + BUDGET_SPAN;
+        assert!(
+            counts.iter().all(|count| range.contains(count)),
+            "{counts:?}"
+        );
+        let mut values = counts;
+        values.sort_unstable();
+        values.dedup();
+        assert!(values.len() > 30, "{values:?}");
+    }
+
+    #[test]
+    fn no_kind_tells_of_another() {
+        for second in 0..20 {
+            let alone = count(&mut Limits::new(), second, Answer::Reset, address(2));
+            let mut limits = Limits::new();
+            count(&mut limits, second, Answer::Challenge, address(2));
+            count(&mut limits, second, Answer::Echo, address(2));
+            assert_eq!(count(&mut limits, second, Answer::Reset, address(2)), alone);
+        }
+    }
+
+    #[test]
+    fn one_sender_silences_few_others() {
+        let mut silenced = 0;
+        for second in 0..100 {
+            let mut limits = Limits::new();
+            count(&mut limits, second, Answer::Reset, address(2));
+            silenced += u64::from(count(&mut limits, second, Answer::Reset, address(3)) == 0);
+        }
+        // One in sixteen.
+        assert!((1..20).contains(&silenced), "{silenced}");
+    }
+}
