@@ -95,8 +95,8 @@ impl Poller {
     }
 
     /// Begins to open a connection to `to` through the stack in user space, from a port that
-    /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). What is sent before
-    /// [`Stream::is_open`] says so waits for it.
+    /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). Nothing is
+    /// taken to be sent before [`Stream::is_open`] says so.
     ///
     /// # Errors
     /// Where there is no stack, no way to `to`, or no room for it.
