@@ -8,6 +8,29 @@
 //! of answers for a client. The behaviour, down to the error lines, is that of
 //! memcached 1.6.45; [`Parser`] lists where it differs and why.
 //!
+//! ```
+//! use coua_protocol::{Limits, Op, Parser, Reply, Step};
+//!
+//! let input = b"get greeting\r\nget far";
+//! let mut parser = Parser::new();
+//! let Step::Op { consumed, op: Op::Get { key, cas, last } } =
+//!     parser.next(input, &Limits::default())
+//! else {
+//!     panic!("a whole request stands there");
+//! };
+//! let (key, rest) = (key.of(input), &input[consumed as usize..]);
+//! assert_eq!(key, b"greeting");
+//!
+//! let mut room = [0; 64];
+//! let mut reply = Reply::new(&mut room);
+//! reply.value(key, 0, cas.then_some(1), b"hello", last)?;
+//! assert_eq!(reply.written(), b"VALUE greeting 0 5\r\nhello\r\nEND\r\n");
+//!
+//! // The second request is not whole yet: nothing of it is consumed.
+//! assert!(matches!(parser.next(rest, &Limits::default()), Step::More { .. }));
+//! # Ok::<(), coua_protocol::reply::Full>(())
+//! ```
+//!
 //! # Invariants
 //! - No I/O, no allocation, no clock, no `unsafe`, no panic on any input.
 //! - A span that an [`Op`] carries lies inside of the slice that was parsed.

@@ -63,24 +63,36 @@ impl<'a> Reply<'a> {
     }
 
     /// Appends bytes as they are.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Full> {
         self.write(|out| out.put(bytes))
     }
 
     /// Appends a line that never varies.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     #[inline]
     pub fn line(&mut self, line: Line) -> Result<(), Full> {
         self.bytes(line.as_bytes())
     }
 
     /// Appends an error line.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     #[inline]
     pub fn error(&mut self, error: ErrorLine) -> Result<(), Full> {
         self.bytes(error.as_bytes())
     }
 
     /// Appends the result of `incr` or `decr`.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     pub fn number(&mut self, number: u64) -> Result<(), Full> {
         self.write(|out| {
             out.number(number);
@@ -89,6 +101,9 @@ impl<'a> Reply<'a> {
     }
 
     /// Appends one item of a `get`; with a CAS for `gets`, and with `END` where it is the last.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     #[inline]
     pub fn value(
         &mut self,
@@ -110,6 +125,9 @@ impl<'a> Reply<'a> {
 
     /// Appends the line before a value of `value_len` bytes, for a value that goes
     /// out by other means; a line end must follow it.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     pub fn value_line(
         &mut self,
         key: &[u8],
@@ -121,6 +139,9 @@ impl<'a> Reply<'a> {
     }
 
     /// Appends one statistic.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     pub fn stat(&mut self, name: &[u8], value: &[u8]) -> Result<(), Full> {
         self.write(|out| {
             out.put(b"STAT ");
@@ -132,6 +153,9 @@ impl<'a> Reply<'a> {
     }
 
     /// Appends the answer to `version`.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     pub fn version(&mut self, version: &[u8]) -> Result<(), Full> {
         self.write(|out| {
             out.put(b"VERSION ");

@@ -51,6 +51,9 @@ pub enum Asked {
 }
 
 /// Reads a command line, the program's name included.
+///
+/// # Errors
+/// [`FlagError`]: a flag is unknown or cannot be as given.
 pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, FlagError> {
     match Raw::try_parse_from(words) {
         // Who asks for something that is not there is told so, with the version or without.

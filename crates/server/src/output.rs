@@ -148,6 +148,9 @@ impl Output {
     }
 
     /// Appends what `write` writes.
+    ///
+    /// # Errors
+    /// [`Full`] where it does not fit; nothing of it has been written.
     #[inline]
     pub fn write(
         &mut self,

@@ -93,6 +93,9 @@ fn failed<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Process
 
 /// Raises the limits that the settings need to be higher. Before root's rights are given up. Gives
 /// a warning for the log where a limit will do, but is lower than it should be.
+///
+/// # Errors
+/// [`ProcessError`]: a limit cannot be raised to what the settings need.
 pub fn raise_limits(settings: &Settings) -> Result<Option<String>, ProcessError> {
     if settings.core_dumps {
         raise_core_limit()?;
@@ -164,6 +167,9 @@ fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, Process
 }
 
 /// Whom to become: nobody else where this is not root, or where root said so.
+///
+/// # Errors
+/// [`ProcessError`]: the system knows no such user.
 pub fn find_user(user: Option<&str>) -> Result<Option<User>, ProcessError> {
     if !Uid::effective().is_root() {
         return Ok(None);
@@ -177,6 +183,9 @@ pub fn find_user(user: Option<&str>) -> Result<Option<User>, ProcessError> {
 }
 
 /// Stops being root. Before any thread is started, and after privileged ports are bound.
+///
+/// # Errors
+/// [`ProcessError`]: the system knows no such user, or refuses a step.
 pub fn drop_root(settings: &Settings) -> Result<(), ProcessError> {
     let Some(user) = find_user(settings.user.as_deref())? else {
         return Ok(());
@@ -209,6 +218,9 @@ pub fn is_in_background() -> bool {
 /// Starts the same program once more, which calls [`leave_terminal`] and [`tell_ready`], and waits
 /// until it is ready or has ended. Gives the status to exit with, so that whoever starts a service
 /// knows at once whether it runs.
+///
+/// # Errors
+/// [`ProcessError`]: the program cannot be found or started.
 pub fn start_in_background() -> Result<u8, ProcessError> {
     let program = std::env::current_exe().map_err(failed("find the program for -d"))?;
     let mut words = std::env::args_os();
@@ -242,6 +254,9 @@ pub fn start_in_background() -> Result<u8, ProcessError> {
 }
 
 /// Leaves the session of the terminal that the server was started from.
+///
+/// # Errors
+/// [`ProcessError`]: the system refuses, as it does for the leader of a process group.
 pub fn leave_terminal() -> Result<(), ProcessError> {
     rustix::process::setsid()
         .map(drop)

@@ -57,6 +57,9 @@ impl ReplyQueue {
     }
 
     /// Keeps a copy of `bytes`.
+    ///
+    /// # Errors
+    /// [`NoMemory`] where the pool has no block left; a part may have been kept.
     pub fn push(&mut self, pool: &mut Pool, mut bytes: &[u8]) -> Result<(), NoMemory> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(BLOCK_SIZE_MAX));

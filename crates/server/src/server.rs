@@ -296,6 +296,9 @@ pub struct Server {
 
 impl Server {
     /// Takes the memory and starts the workers.
+    ///
+    /// # Errors
+    /// [`StartError`]: the store has no memory, or the system refuses threads or descriptors.
     pub fn start(mut settings: Settings, sockets: Sockets) -> Result<Server, StartError> {
         let clock = Clock::start();
         let store = open_store(&mut settings, &clock, None)?;

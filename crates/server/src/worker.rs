@@ -136,6 +136,9 @@ impl Default for WorkerBuffers {
 
 impl Worker {
     /// Worker number `index` of the server, made on the thread that is to run it.
+    ///
+    /// # Errors
+    /// Where the process or the system has no descriptor left.
     pub fn new(
         index: usize,
         shared: Arc<Shared>,

@@ -14,6 +14,14 @@
 //!                 └─ Keys ─ Model   which answers are right
 //! ```
 //!
+//! ```
+//! let first = coua_sim::run(17, false)?;
+//! let second = coua_sim::run(17, false)?;
+//! assert!(first.answers > 0);
+//! assert_eq!(first, second);
+//! # Ok::<(), String>(())
+//! ```
+//!
 //! # Invariants
 //! - The model of the client's keys allows every answer, and every byte is accounted for.
 //! - A client that ends its side gets the rest of its answers. The server closes no connection

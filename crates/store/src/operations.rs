@@ -76,6 +76,9 @@ impl Burst<'_> {
 
     /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had
     /// one.
+    ///
+    /// # Errors
+    /// [`Untouched`]: there is no such item, or no memory for its first expiry.
     pub fn touch(
         &mut self,
         key: &Key<'_>,
@@ -86,6 +89,9 @@ impl Burst<'_> {
     }
 
     /// `mg` with all it can do beside reading.
+    ///
+    /// # Errors
+    /// [`MetaMiss`]: there is no such item, or no memory for what was asked.
     pub fn meta_get(&mut self, key: &Key<'_>, get: &MetaGet) -> Result<MetaHit<'_>, MetaMiss> {
         self.writer().meta_get(key, get)
     }

@@ -191,6 +191,9 @@ pub struct Store {
 
 impl Store {
     /// Makes an empty store.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the settings contradict one another, or the system gives no memory.
     pub fn new(config: Config, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
         let plan = Plan::of(&config)?;
         let mapping = Mapping::reserve(plan.len).map_err(|source| StoreError::System {

@@ -45,6 +45,9 @@ struct Part {
 impl Burst<'_> {
     /// Begins to store a value of `value_len` bytes that arrives in parts. The burst may end
     /// before it is complete.
+    ///
+    /// # Errors
+    /// [`Refused`]: the item would be too large, or there is no memory for it.
     pub fn begin_upload(
         &mut self,
         key: &Key<'_>,
@@ -92,6 +95,9 @@ impl Burst<'_> {
 
     /// Where the value's next bytes go: at least one byte, unless the upload is complete. Fill some
     /// of it, then tell by [`Upload::advance`].
+    ///
+    /// # Errors
+    /// [`Refused`]: there is no memory for the next part.
     pub fn upload_space<'u>(&mut self, upload: &'u mut Upload) -> Result<&'u mut [u8], Refused> {
         upload.assert_is_to(self.store);
         if upload.filled < upload.value_len && upload.filled == upload.reserved() {
@@ -120,6 +126,9 @@ impl Burst<'_> {
 
     /// Publishes a complete upload. Where there is no memory at the moment the upload comes back,
     /// to be finished later.
+    ///
+    /// # Errors
+    /// The upload, where there is no memory at the moment.
     ///
     /// # Panics
     /// Where the upload is not complete, or to another store.

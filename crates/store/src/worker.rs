@@ -279,6 +279,9 @@ impl Burst<'_> {
     }
 
     /// As [`Burst::get`], beginning where the look-ahead saw the item.
+    ///
+    /// # Errors
+    /// As of [`Burst::get`].
     #[inline(always)]
     pub fn get_ahead(&self, key: &Key<'_>, ahead: Ahead, access: Access) -> Result<Item<'_>, Miss> {
         let local = self.local;
@@ -291,6 +294,9 @@ impl Burst<'_> {
     }
 
     /// Looks `key` up.
+    ///
+    /// # Errors
+    /// [`Miss`]: there is no item of that key, or it has expired or was flushed.
     #[inline]
     pub fn get(&self, key: &Key<'_>, access: Access) -> Result<Item<'_>, Miss> {
         let local = self.local;

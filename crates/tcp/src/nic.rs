@@ -125,7 +125,8 @@ pub trait Nic {
     /// Where no slot is open, or `len` is more than its length.
     fn commit(&mut self, len: usize, offload: Offload);
 
-    /// Hands everything committed to the card.
+    /// Hands everything committed to the card, and rings its doorbell: a store or a system call that
+    /// tells it of new frames.
     fn flush(&mut self);
 }
 

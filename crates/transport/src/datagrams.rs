@@ -31,8 +31,10 @@ impl DatagramSocket {
     /// Binds `count` sockets to `address`, among which the kernel spreads the senders: all
     /// datagrams of one sender come to the same.
     ///
-    /// Fails where another process has the address. Port 0 takes any free port, the same one for
-    /// all sockets.
+    /// Port 0 takes any free port, the same one for all sockets.
+    ///
+    /// # Errors
+    /// Where another process has the address, or the kernel refuses it.
     pub fn bind(address: SocketAddr, count: usize) -> Result<Vec<DatagramSocket>, ListenError> {
         let sockets = kernel::datagrams::bind(address, count)
             .map_err(|source| ListenError::Udp { address, source })?;
@@ -129,6 +131,9 @@ impl Datagrams {
     }
 
     /// What stands for it where others have a connection, for statistics only.
+    ///
+    /// # Errors
+    /// Where the process or the system has no descriptor left.
     pub fn as_stream(&self) -> io::Result<Stream> {
         Ok(match &self.end {
             End::Kernel(fd) => Stream::from(fd.try_clone()?),

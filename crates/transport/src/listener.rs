@@ -65,8 +65,11 @@ enum Socket {
 impl Listener {
     /// Listens on `address` with `count` sockets, among which the kernel spreads the connections.
     ///
-    /// Fails where another process listens on the address already, also where that process would
-    /// share it. Port 0 takes any free port, the same one for all sockets.
+    /// Port 0 takes any free port, the same one for all sockets.
+    ///
+    /// # Errors
+    /// Where another process listens on the address, also where that process would share it, or the kernel
+    /// refuses the address.
     pub fn tcp(
         address: SocketAddr,
         count: usize,
@@ -84,6 +87,9 @@ impl Listener {
     /// Listens on a unix socket at `path` with the access bits `mode`. A socket that lies there
     /// already is replaced where nobody listens on it, as a server that was killed leaves it
     /// behind; a live server's is not, nor is anything else.
+    ///
+    /// # Errors
+    /// Where a server listens at `path`, or no socket can be made there.
     pub fn unix(path: &Path, mode: u32, backlog: i32) -> Result<Listener, ListenError> {
         kernel::unix::unix_socket(path, SocketType::STREAM, mode, backlog)
             .map(|fd| Listener {
@@ -97,6 +103,9 @@ impl Listener {
     }
 
     /// The same socket once more, for another worker.
+    ///
+    /// # Errors
+    /// Where the process or the system has no descriptor left.
     pub fn share(&self) -> io::Result<Listener> {
         Ok(Listener {
             socket: match &self.socket {

@@ -63,6 +63,9 @@ impl Default for Events {
 
 impl Poller {
     /// Makes an empty set.
+    ///
+    /// # Errors
+    /// Where the process or the system has no descriptor left.
     pub fn new() -> io::Result<Poller> {
         Ok(Poller {
             set: Set::Kernel(epoll::create()?),
@@ -72,6 +75,9 @@ impl Poller {
 
     /// Waits for a stack in user space too, whose connections to be accepted are told under
     /// `token`.
+    ///
+    /// # Errors
+    /// Where the card's descriptor cannot be waited for.
     pub fn host(&mut self, setup: StackSetup, token: Token) -> io::Result<()> {
         let host = StackDriver::new(setup);
         host.borrow_mut().listen(token);
@@ -89,8 +95,8 @@ impl Poller {
     }
 
     /// Begins to open a connection to `to` through the stack in user space, from a port that
-    /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). What is sent before
-    /// [`Stream::is_open`] says so waits for it.
+    /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). Nothing is
+    /// taken to be sent before [`Stream::is_open`] says so.
     ///
     /// # Errors
     /// Where there is no stack, no way to `to`, or no room for it.
@@ -147,6 +153,9 @@ impl Poller {
     }
 
     /// Registers a connection, edge triggered, for everything that can happen to it.
+    ///
+    /// # Errors
+    /// Where the connection is in the set already, belongs to another stack, or the kernel has no memory.
     pub fn add_stream<'s>(&self, source: impl Into<Source<'s>>, token: Token) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         self.add(source.into(), token, flags)
@@ -155,6 +164,9 @@ impl Poller {
     /// Registers a listener or a waker, level triggered: what one turn leaves, the next is told of.
     ///
     /// `shared` says that other workers wait for the same socket; then not all of them are woken.
+    ///
+    /// # Errors
+    /// As of [`Poller::add_stream`].
     pub fn add_source<'s>(
         &self,
         source: impl Into<Source<'s>>,
@@ -190,6 +202,9 @@ impl Poller {
     }
 
     /// Takes a descriptor out of the set. Closing it does so too.
+    ///
+    /// # Errors
+    /// Where it is not in the set.
     pub fn remove<'s>(&self, source: impl Into<Source<'s>>) -> io::Result<()> {
         match (&self.set, source.into()) {
             (Set::Kernel(epoll), Source::Kernel(fd)) => epoll::delete(epoll, fd),
@@ -205,6 +220,9 @@ impl Poller {
     /// Waits until something is ready or `timeout` has passed, and reports at most a few hundred
     /// descriptors; the rest comes with the next wait. An interrupting signal reports nothing.
     /// `before_sleep` is called where the thread may sleep, and not where it goes on asking a card.
+    ///
+    /// # Errors
+    /// Where the kernel refuses to wait, which no use of this type makes it do.
     pub fn wait<'e, S: FnOnce()>(
         &self,
         events: &'e mut Events,

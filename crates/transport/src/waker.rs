@@ -21,6 +21,9 @@ enum Bell {
 
 impl Waker {
     /// Makes a quiet one.
+    ///
+    /// # Errors
+    /// Where the process or the system has no descriptor left.
     pub fn new() -> io::Result<Waker> {
         Ok(Waker {
             bell: Bell::Kernel(eventfd::new()?),

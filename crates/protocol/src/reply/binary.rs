@@ -18,6 +18,9 @@ pub struct BinaryAnswer<'a> {
 
 impl Reply<'_> {
     /// Appends an answer up to its value, whose bytes must follow.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     #[inline]
     pub fn binary(&mut self, asked: Asked, answer: &BinaryAnswer<'_>) -> Result<(), Full> {
         self.write(|out| {
@@ -30,6 +33,9 @@ impl Reply<'_> {
     }
 
     /// Appends an error and its words.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn binary_error(&mut self, asked: Asked, status: Status, text: &[u8]) -> Result<(), Full> {
         let answer = BinaryAnswer {
             value_len: text.len(),
@@ -42,6 +48,9 @@ impl Reply<'_> {
     }
 
     /// Appends that a key, which the answer repeats, is not there.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn binary_miss(&mut self, asked: Asked, key: &[u8]) -> Result<(), Full> {
         let answer = BinaryAnswer {
             key,
@@ -54,6 +63,9 @@ impl Reply<'_> {
     }
 
     /// Appends one statistic; one without name and value is the end of them.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn binary_stat(&mut self, asked: Asked, name: &[u8], value: &[u8]) -> Result<(), Full> {
         let answer = BinaryAnswer {
             key: name,

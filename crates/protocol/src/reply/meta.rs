@@ -85,6 +85,9 @@ impl Reply<'_> {
     /// Appends a meta answer without a value: the head and, in the order of
     /// `flags`, what the request asked for. After [`MetaHead::Value`] the value
     /// and a line end must follow.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn meta(
         &mut self,
         head: MetaHead,
@@ -95,6 +98,9 @@ impl Reply<'_> {
     }
 
     /// Appends a meta answer with a value.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn meta_value(
         &mut self,
         flags: Flags<'_>,
@@ -109,6 +115,9 @@ impl Reply<'_> {
     }
 
     /// Appends a meta answer whose value is a number, for `ma`.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn meta_number(
         &mut self,
         flags: Flags<'_>,
@@ -120,6 +129,9 @@ impl Reply<'_> {
     }
 
     /// Appends the answer to `me`.
+    ///
+    /// # Errors
+    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     pub fn meta_debug(&mut self, item: &MetaDebug<'_>) -> Result<(), Full> {
         self.write(|out| {
             out.put(b"ME ");

@@ -148,6 +148,9 @@ impl Net {
     }
 
     /// What the flags say of a program that serves at no port, where they say anything.
+    ///
+    /// # Errors
+    /// [`FlagError`]: a flag cannot be as given, or needs `--net`.
     pub fn of_nobody(raw: &NetFlags) -> Result<Option<Net>, FlagError> {
         let Some(text) = &raw.net else {
             let given = [

@@ -112,6 +112,9 @@ pub struct UnixSocket {
 
 impl Settings {
     /// Checks the flags and gives them their types.
+    ///
+    /// # Errors
+    /// [`FlagError`]: the first flag that cannot be as given.
     pub fn resolve(raw: &Raw) -> Result<Settings, FlagError> {
         refuse_what_is_missing(raw)?;
         let extended = Extended::parse(&raw.extended)?;

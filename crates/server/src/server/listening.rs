@@ -39,6 +39,9 @@ pub struct WorkerSockets {
 
 impl Sockets {
     /// Listens for TCP and UDP where the settings say, and opens the card that they name.
+    ///
+    /// # Errors
+    /// [`StartError`]: an address or a card cannot be used.
     pub fn open(settings: &Settings) -> Result<Sockets, StartError> {
         let mut sockets = Sockets {
             by_worker: (0..settings.workers)
@@ -94,6 +97,9 @@ impl Sockets {
 
     /// Listens on the unix socket, where the settings name one. It becomes the user's who the
     /// process is at that moment.
+    ///
+    /// # Errors
+    /// [`StartError`]: there can be no socket at that path.
     pub fn open_unix(&mut self, settings: &Settings) -> Result<(), StartError> {
         let Some(socket) = &settings.unix_socket else {
             return Ok(());
@@ -117,6 +123,9 @@ impl Sockets {
 
     /// Begins to write the frames of the settings' card to files, where they name one. The files
     /// become the user's who the process is at that moment.
+    ///
+    /// # Errors
+    /// [`StartError`]: a file cannot be made or written to.
     pub fn trace(&mut self, settings: &Settings) -> Result<(), StartError> {
         let Some(file) = settings.net.as_ref().and_then(|net| net.trace.as_ref()) else {
             return Ok(());

@@ -11,6 +11,9 @@ use crate::server::{Shared, WorkerSockets};
 
 impl Worker {
     /// As [`Worker::new`], with a poller of the simulation's.
+    ///
+    /// # Errors
+    /// As of [`Worker::new`].
     pub fn simulated(
         poller: Poller,
         index: usize,
@@ -31,6 +34,9 @@ impl Worker {
     }
 
     /// Takes one turn. A simulated poller does not wait.
+    ///
+    /// # Errors
+    /// Where the poller cannot wait, which a simulated one always can.
     pub fn take_turn(&mut self, events: &mut Events) -> io::Result<()> {
         self.turn(events)
     }

@@ -69,6 +69,9 @@ impl Stack {
     ///
     /// `may_use` says which local ports may be taken: those whose segments come back to this
     /// worker's queue, where there are several.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: no way there, no room, or no port that may be used.
     pub fn connect(
         &mut self,
         to: SocketAddr,

@@ -188,6 +188,9 @@ impl Stack {
 
     /// Takes bytes to be sent and says how many; [`Stack::next_ready`] tells when there is room
     /// again, where that is not all.
+    ///
+    /// # Errors
+    /// [`Failure`]: why the connection has ended, or [`Failure::Aborted`] where it takes no more bytes.
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, Failure> {
         let Some(index) = self.index_of(id) else {
             return Err(Failure::Aborted);
@@ -217,6 +220,9 @@ impl Stack {
 
     /// As [`Stack::send`], for bytes behind which none come in this turn: a short reply, where nothing
     /// waits before it, leaves at once.
+    ///
+    /// # Errors
+    /// As of [`Stack::send`].
     #[inline]
     pub fn send_now(
         &mut self,
@@ -243,6 +249,9 @@ impl Stack {
     /// Sends a datagram that answers none, made of pieces, from a port at which datagrams are taken
     /// from then on. False where it does not leave, as with [`Stack::answer`], or because the next
     /// station is not known yet: it is asked for.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: no way there, or no room.
     pub fn ask(
         &mut self,
         nic: &mut impl Nic,

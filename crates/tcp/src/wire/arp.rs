@@ -26,6 +26,9 @@ pub struct Packet {
 
 impl Packet {
     /// Reads a frame's payload.
+    ///
+    /// # Errors
+    /// Where it is too short, or is not about IPv4 on Ethernet.
     pub fn read(bytes: &[u8]) -> Result<Packet, Malformed> {
         let bytes = bytes.first_chunk::<LEN>().ok_or(Malformed::Length)?;
         let (kinds, rest) = bytes.split_first_chunk::<6>().ok_or(Malformed::Length)?;

@@ -51,6 +51,9 @@ pub struct Header {
 
 impl Header {
     /// Reads the header of a frame, and says where the payload begins.
+    ///
+    /// # Errors
+    /// Where it is shorter than its header.
     #[inline]
     pub fn read(frame: &[u8]) -> Result<(Header, usize), Malformed> {
         let head = frame.first_chunk::<14>().ok_or(Malformed::Length)?;

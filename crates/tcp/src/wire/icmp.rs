@@ -74,6 +74,9 @@ pub struct Quoted {
 
 impl<'p> Message<'p> {
     /// Reads an ICMP message.
+    ///
+    /// # Errors
+    /// Where it is too short, or its checksum is wrong.
     pub fn read_v4(bytes: &'p [u8]) -> Result<Message<'p>, Malformed> {
         if !Sum::of(bytes).is_right() {
             return Err(Malformed::Checksum);
@@ -95,6 +98,9 @@ impl<'p> Message<'p> {
     }
 
     /// Reads an ICMPv6 message of a packet with this header.
+    ///
+    /// # Errors
+    /// Where it is too short, or its checksum is wrong.
     pub fn read_v6(header: &ip::Header, bytes: &'p [u8]) -> Result<Message<'p>, Malformed> {
         let sum = Sum::pseudo_header(
             header.source,

@@ -65,6 +65,9 @@ impl Header {
 
     /// Reads the header of an IPv4 packet, and says where the payload begins. What stands behind
     /// the packet's own length is padding.
+    ///
+    /// # Errors
+    /// [`Malformed`]: its lengths or its checksum are wrong, or it is a fragment.
     #[inline]
     pub fn read_v4(packet: &[u8], is_verified: bool) -> Result<(Header, usize), Malformed> {
         let head = packet
@@ -96,6 +99,9 @@ impl Header {
     }
 
     /// Reads the headers of an IPv6 packet, and says where the payload begins.
+    ///
+    /// # Errors
+    /// [`Malformed`]: its lengths are wrong, or it is a fragment.
     #[inline]
     pub fn read_v6(packet: &[u8]) -> Result<(Header, usize), Malformed> {
         let head = packet

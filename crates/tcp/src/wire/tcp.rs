@@ -138,6 +138,9 @@ pub struct Header {
 impl Header {
     /// Reads the header of a segment, and says where the payload begins. The checksum is the
     /// caller's.
+    ///
+    /// # Errors
+    /// Where it is shorter than its own headers say, or a field has a value that it must not have.
     #[inline]
     pub fn read(segment: &[u8]) -> Result<(Header, usize), Malformed> {
         let head = segment

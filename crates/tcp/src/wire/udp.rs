@@ -38,6 +38,9 @@ pub struct Header {
 
 impl Header {
     /// Reads the header of a datagram; the payload follows behind [`HEADER_LEN`] bytes.
+    ///
+    /// # Errors
+    /// Where it is shorter than its own headers say, or a field has a value that it must not have.
     #[inline]
     pub fn read(datagram: &[u8]) -> Result<Header, Malformed> {
         let head = datagram

@@ -126,6 +126,9 @@ impl PacketSocket {
     /// The stack's MAC address is `mac`, or else that of the interface, which is then asked to take
     /// in frames to `mac` as well. It takes in all group addresses, for neighbour discovery.
     ///
+    /// # Errors
+    /// [`PacketError`]: no such interface, no right to open it, or the kernel refuses its rings.
+    ///
     /// # Panics
     /// Where `queues` is 0.
     pub fn open(

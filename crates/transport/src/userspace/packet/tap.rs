@@ -103,6 +103,9 @@ impl Tap {
     /// Opens `queues` queues of the TAP device of that name, which is made where there is none. The
     /// kernel sends each flow to the queue that it last heard of it from.
     ///
+    /// # Errors
+    /// [`TapError`]: no right to make or open the device, or the kernel refuses it.
+    ///
     /// # Panics
     /// Where `queues` is 0.
     pub fn open(device: &str, mac: Mac, queues: usize) -> Result<Vec<Tap>, TapError> {
