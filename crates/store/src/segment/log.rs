@@ -94,6 +94,12 @@ impl Log {
         }
     }
 
+    /// Bytes of the heap for each segment, with so many workers.
+    pub(crate) fn heap_len_per_segment(workers: usize) -> usize {
+        let dead = (workers + 1) * size_of::<u32>();
+        dead + Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>()
+    }
+
     pub(crate) fn segment_len(&self) -> usize {
         self.segment_len
     }

@@ -38,6 +38,9 @@ struct Link {
 }
 
 impl Queues {
+    /// Bytes of the heap for each segment.
+    pub(crate) const LEN_PER_SEGMENT: usize = size_of::<Link>();
+
     /// Queues that never allocate again, for at most `segments` segments.
     pub(crate) fn with_capacity(segments: usize) -> Queues {
         #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
