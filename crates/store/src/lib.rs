@@ -24,7 +24,9 @@
 //! # Invariants
 //! - The hot path allocates nothing and takes no lock but a bucket's lock bit; a mutex is taken once
 //!   a segment.
-//! - Memory is bounded by [`Config::memory`]: segments, index, tables and what is lent.
+//! - Memory is bounded by [`Config::memory`]: segments, index, tables, what is lent, and what the heap
+//!   holds for each segment. Beside it are a few hundred bytes a worker, and what unfinished uploads
+//!   and pinned values say of themselves.
 //! - Index entries are never rebuilt from segments: deleted items would rise again.
 //!
 //! # Not here

@@ -135,7 +135,7 @@ pub struct Stats {
     pub memory_uploads: u64,
     /// Bytes of segments that are pinned or that uploads hold.
     pub memory_held: u64,
-    /// Bytes of the segment table and directory.
+    /// Bytes of the segment table, the directory, and what the heap holds for each segment.
     pub memory_tables: u64,
     /// Bytes of a segment.
     pub segment_len: u64,
@@ -185,6 +185,7 @@ pub struct Store {
     spare_tables: Mutex<Vec<TableId>>,
     tables: AtomicUsize,
     tables_len: usize,
+    heap_len: usize,
     taken: Mutex<Box<[bool]>>,
     prefault: Option<Prefault>,
 }
@@ -201,14 +202,13 @@ impl Store {
             bytes: plan.len,
             source,
         })?;
+        let used = plan.pages * plan.segment_len;
         if config.lock_memory {
-            mapping
-                .lock(0, plan.len)
-                .map_err(|source| StoreError::System {
-                    action: "lock",
-                    bytes: plan.len,
-                    source,
-                })?;
+            mapping.lock(0, used).map_err(|source| StoreError::System {
+                action: "lock",
+                bytes: used,
+                source,
+            })?;
         }
         let entries: Slice<SegmentEntry> = Slice::new(&mapping, 0, plan.pages);
         let words = Slice::new(&mapping, plan.directory_at, 1 << plan.directory_bits);
@@ -250,6 +250,7 @@ impl Store {
             spare_tables: Mutex::new(Vec::with_capacity(plan.segment_len / TABLE_BYTES)),
             tables: AtomicUsize::new(0),
             tables_len: plan.tables_len,
+            heap_len: plan.heap_len,
             taken: Mutex::new(vec![false; config.workers].into()),
             prefault: None,
         };
@@ -264,7 +265,7 @@ impl Store {
             return Err(plan.too_small(config.memory, config.workers));
         }
         if !config.lock_memory {
-            store.prefault = Prefault::start(mapping, &pages);
+            store.prefault = Prefault::start(mapping, used, &pages);
         }
         Ok(Arc::new(store))
     }
@@ -333,7 +334,7 @@ impl Store {
             memory_lent: shares.lent as u64 * page_len,
             memory_uploads: self.upload_bytes.load(Ordering::Relaxed) as u64,
             memory_held: self.log.held_count() as u64 * page_len,
-            memory_tables: self.tables_len as u64,
+            memory_tables: (self.tables_len + self.heap_len) as u64,
             segment_len: page_len,
             segments: u64::from(self.log.segment_count()),
             segments_small: small,
@@ -396,6 +397,7 @@ struct Plan {
     directory_bits: u32,
     directory_at: usize,
     tables_len: usize,
+    heap_len: usize,
 }
 
 impl Plan {
@@ -414,7 +416,9 @@ impl Plan {
                 .clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX)
                 .ilog2();
         let len = config.memory / (2 << 20) * (2 << 20);
-        let pages = len / segment_len;
+        // What lies on the heap for each segment is part of the memory too: so much of the range stays unused.
+        let heap_len = len / segment_len * Log::heap_len_per_segment(config.workers);
+        let pages = (len - heap_len.min(len)) / segment_len;
         let directory_bits = base_bits(config.memory) + TAG_BITS_SPENT_MAX;
         let base_bits = config
             .index_bits
@@ -440,6 +444,7 @@ impl Plan {
             directory_bits,
             directory_at,
             tables_len,
+            heap_len,
         };
         if len < plan.least(config.workers) {
             Err(plan.too_small(config.memory, config.workers))

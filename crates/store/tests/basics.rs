@@ -516,3 +516,26 @@ fn the_largest_item_can_be_uploaded() {
         assert!(value.len() == len && value.iter().all(|&b| b == round));
     }
 }
+
+/// What the heap holds for each segment and worker is part of the memory that the store may take.
+#[test]
+#[cfg_attr(miri, ignore = "much address space")]
+fn many_workers_leave_less_for_items() {
+    let stats = |workers| {
+        let config = Config {
+            memory: 64 << 30,
+            workers,
+            index_bits: Some(0),
+            ..Config::default()
+        };
+        Store::new(config, NOW).unwrap().stats()
+    };
+    let (few, many) = (stats(1), stats(1000));
+    let heap = 4 * 999 * many.segments;
+    assert!(many.memory_tables >= few.memory_tables + heap);
+    // In whole segments.
+    assert!(many.memory_free + heap <= few.memory_free + few.segment_len);
+    for stats in [few, many] {
+        assert!(stats.memory_free + stats.memory_index + stats.memory_tables <= stats.memory);
+    }
+}

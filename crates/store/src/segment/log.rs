@@ -5,7 +5,7 @@ use super::item::RawItem;
 use super::layout::HEADER_LEN;
 use super::queues::Queues;
 use super::space::Space;
-use super::{Queue, SegmentEntry, SegmentState};
+use super::{Queue, Released, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs, Guard};
 use crate::index::slot::{GRANULE, Location};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
@@ -114,6 +114,12 @@ impl Log {
             pages,
             entries,
         }
+    }
+
+    /// Bytes of the heap for each segment, with so many workers.
+    pub(crate) fn heap_len_per_segment(workers: usize) -> usize {
+        let dead = (workers + 1) * size_of::<u32>();
+        dead + Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>()
     }
 
     pub(crate) fn segment_len(&self) -> usize {
@@ -405,7 +411,8 @@ impl Log {
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
-    /// Frees retired segments whose grace period is over and that nobody holds.
+    /// Frees retired segments whose grace period is over. Those that somebody still holds are freed by
+    /// [`Log::release`].
     pub(crate) fn reclaim(&self, epochs: &Epochs) {
         if self.retired_count.load(Ordering::Relaxed) == 0 {
             return;
@@ -413,26 +420,23 @@ impl Log {
         let Ok(mut retired) = self.retired.try_lock() else {
             return;
         };
-        for _ in 0..retired.len() {
-            let Some((epoch, segment)) = retired.pop_front() else {
-                break;
-            };
-            if !epochs.is_over(epoch) {
-                retired.push_front((epoch, segment));
-                break;
+        while let Some(&(epoch, segment)) = retired.front()
+            && epochs.is_over(epoch)
+        {
+            retired.pop_front();
+            if self.entry(segment).become_unreachable() {
+                self.free(segment);
             }
-            if self.entry(segment).is_held() {
-                // Its place in the order no longer matters: its grace period stays over.
-                retired.push_back((epoch, segment));
-                continue;
-            }
-            self.entry(segment).set_state(SegmentState::Outside);
-            self.pages.give_back(segment);
         }
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
-    /// Retired segments that will be free once their grace period is over, as of a moment ago.
+    fn free(&self, segment: PageId) {
+        self.entry(segment).end();
+        self.pages.give_back(segment);
+    }
+
+    /// Retired segments whose grace period lasts, as of a moment ago.
     pub(crate) fn coming_count(&self) -> usize {
         self.retired_count.load(Ordering::Relaxed)
     }
@@ -448,8 +452,13 @@ impl Log {
 
     /// Gives a [`Log::hold`] back.
     pub(crate) fn release(&self, hold: Hold) {
-        if self.entry_of(hold.location).release() {
+        let segment = self.segment_of(hold.location);
+        let released = self.entry(segment).release();
+        if released != Released::Held {
             self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+        if released == Released::Unreachable {
+            self.free(segment);
         }
     }
 
