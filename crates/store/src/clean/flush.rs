@@ -6,9 +6,9 @@
 //! before all others; until none is left, lookups compare an item's segment with the point.
 
 use crate::segment::Log;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::UnixSeconds;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The flushes that were asked for.
 #[derive(Default)]
