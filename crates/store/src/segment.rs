@@ -25,7 +25,7 @@ pub(crate) mod space;
 pub(crate) use log::{Hold, Log, OpenSegment};
 pub(crate) use queues::Queue;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 use crate::time::UnixSeconds;
 

@@ -11,11 +11,11 @@ use crate::observer::Observer;
 use crate::operations::OversizedPin;
 use crate::prefault::Prefault;
 use crate::segment::{Log, SegmentEntry};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::time::UnixSeconds;
 use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 const SEGMENT_LEN_MIN: usize = 64 << 10;
 const SEGMENT_LEN_MAX: usize = 2 << 20;
@@ -197,6 +197,28 @@ impl Store {
     /// [`StoreError`]: the settings contradict one another, or the system gives no memory.
     pub fn new(config: Config, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
         let plan = Plan::of(&config)?;
+        Store::of_plan(config, plan, now)
+    }
+
+    /// A store small enough for loom: segments of 512 bytes, and an index that splits once.
+    #[cfg(all(loom, test))]
+    pub(crate) fn tiny(config: Config, pages: usize, now: UnixSeconds) -> Arc<Store> {
+        let plan = Plan {
+            len: pages * 512,
+            segment_len: 512,
+            pages,
+            first_page: 1,
+            reserve: 2,
+            base_bits: 0,
+            directory_bits: 1,
+            directory_at: 0,
+            tables_len: 0,
+            heap_len: 0,
+        };
+        Store::of_plan(config, plan, now).unwrap()
+    }
+
+    fn of_plan(config: Config, plan: Plan, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
         let mapping = Mapping::reserve(plan.len).map_err(|source| StoreError::System {
             action: "reserve",
             bytes: plan.len,
@@ -264,7 +286,7 @@ impl Store {
         if missing {
             return Err(plan.too_small(config.memory, config.workers));
         }
-        if !config.lock_memory {
+        if !config.lock_memory && !cfg!(loom) {
             store.prefault = Prefault::start(mapping, used, &pages);
         }
         Ok(Arc::new(store))

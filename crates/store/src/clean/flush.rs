@@ -7,10 +7,10 @@
 
 use crate::memory::PageId;
 use crate::segment::{Log, SegmentState};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The flushes that were asked for.
 #[derive(Default)]

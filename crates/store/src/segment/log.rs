@@ -9,12 +9,12 @@ use super::{Queue, Released, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs, Guard};
 use crate::index::slot::{GRANULE, Location};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::time::UnixSeconds;
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
 const PLACE_BITS: u32 = 18;
