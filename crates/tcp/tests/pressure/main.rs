@@ -64,7 +64,7 @@ fn one_peer_with_gaps_holds_512_pieces() {
 }
 
 /// Many such peers cannot have the eighth of memory that opening and receiving in order need, and
-/// when memory for sending has run out they lose what they hold.
+/// when memory for sending has run out they lose what they hold after a while.
 #[test]
 fn many_peers_with_gaps_leave_memory_for_others() {
     let mut world = World::new(200, MEMORY);
@@ -79,7 +79,7 @@ fn many_peers_with_gaps_leave_memory_for_others() {
         let memory = world.stack.memory_in_use();
         most = most.max(memory);
         assert!(memory <= MEMORY - MEMORY / 8, "{memory} bytes are held");
-        assert!(is_served(&mut world, 10), "{number} peers hold {memory}");
+        assert!(is_served(&mut world, 3000), "{number} peers hold {memory}");
     }
     assert!(
         most > MEMORY / 2,
