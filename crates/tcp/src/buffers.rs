@@ -252,8 +252,10 @@ impl Buffers {
     fn take_of(&mut self, class: usize, leaves: usize) -> Option<BufferId> {
         let pieces = self.pieces();
         let chunks = self.large.chunks() + self.budget / CHUNK_LEN;
+        // What is kept for receiving stays in pieces: buffers of another size would be anybody's.
+        let kept = leaves.max(self.reserved + self.receive_min);
         let may_grow =
-            class == PIECE || chunks > self.piece_chunks_min && pieces >= leaves + Large::NODES;
+            class == PIECE || chunks > self.piece_chunks_min && pieces >= kept + Large::NODES;
         // What is taken from the system is no room for pieces any more.
         let budget = match may_grow {
             true => &mut self.budget,

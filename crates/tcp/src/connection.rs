@@ -4,6 +4,7 @@
 //! arrives      a segment has come (RFC 9293, section 3.10.7)
 //!   ├─ checks        whether it counts, before anything changes (RFC 5961, 7323)
 //!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
+//!   │   └─ scoreboard    what has arrived beyond gaps
 //!   └─ receive       what it carries, in order or not
 //! timers       time has passed
 //! emit         whatever is due is written into frames
@@ -31,6 +32,7 @@ mod opening;
 mod out_of_order;
 mod path_mtu;
 mod receive;
+mod scoreboard;
 mod segment;
 mod shared;
 mod template;
@@ -135,6 +137,16 @@ pub(crate) const fn default_mss(is_v4: bool) -> u16 {
     if is_v4 { 536 } else { 1220 }
 }
 
+/// The shortest MSS that a peer may ask for. Every host takes packets of 576 bytes (RFC 791; RFC 1122,
+/// section 3.3.2), and whoever asks for shorter segments has us spend a buffer and a frame on a few
+/// bytes each. For IPv6 it is no longer: every path passes 1280 bytes there (RFC 8200, section 5), but
+/// behind a translator the peer may be a host of IPv4 that means what it asks for.
+pub(crate) const MSS_MIN: u16 = 536;
+
+/// Buffers that a connection may have waiting to be acknowledged, at most: what is looked through
+/// where acknowledgments tell of gaps. As many segments of the shortest MSS are the longest window.
+const SEND_PIECES_MAX: u16 = 512;
+
 impl Connection {
     /// What the user calls it who has not called it otherwise.
     pub(crate) const NO_TAG: u64 = u64::MAX;
@@ -202,7 +214,10 @@ impl Connection {
         let share = u32::try_from(shared.buffers.room_to_send() / 8).unwrap_or(u32::MAX);
         let share = share.max(2 * u32::from(self.mss()));
         match self.state {
-            State::Established | State::CloseWait if !self.flags.has(ConnectionFlags::ENDED) => {
+            State::Established | State::CloseWait
+                if !self.flags.has(ConnectionFlags::ENDED)
+                    && self.send.pieces < SEND_PIECES_MAX =>
+            {
                 shared.config.send_len_max.min(share).saturating_sub(queued)
             }
             _ => 0,
@@ -223,7 +238,7 @@ impl Connection {
             && let Some((id, _)) = buffers.store_tiny(send.end, rest)
         {
             // The usual reply: a short one, with nothing on its way.
-            (send.head, send.tail, send.unsent) = (id, id, id);
+            (send.head, send.tail, send.unsent, send.pieces) = (id, id, id, 1);
             send.end += u32::try_from(given).expect("below the room");
             return given;
         }
@@ -232,7 +247,7 @@ impl Connection {
             rest = &rest[count..];
             send.end += u32::try_from(count).expect("below the room");
         }
-        while !rest.is_empty() {
+        while !rest.is_empty() && send.pieces < SEND_PIECES_MAX {
             let Some(id) = buffers.store(send.end, rest, mss) else {
                 break;
             };
@@ -298,6 +313,8 @@ impl Connection {
         shared.buffers.free_all(self.send.head);
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
+        send.pieces = 0;
+        self.recovery.sacked_last = BufferId::NONE;
         (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
         self.out_of_order.prune(&mut shared.buffers);
         self.timers.send_at = Instant::NEVER;

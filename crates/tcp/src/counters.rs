@@ -95,6 +95,8 @@ counters! {
     ecn_marks_received,
     /// Times that the window was reduced since the peer told of such marks.
     ecn_reductions,
+    /// Buffers looked at to find what has arrived beyond gaps, what is lost, and what goes again.
+    queue_steps,
     /// Zero-window probes.
     window_probes,
     /// Keep-alive probes.

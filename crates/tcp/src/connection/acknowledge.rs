@@ -9,7 +9,7 @@ use super::{Connection, ConnectionFlags, Phase, Shared, Waiting};
 use crate::buffers::{Buffer, BufferId, Marks};
 use crate::seq::SeqNumber;
 use crate::time::Instant;
-use crate::wire::tcp::{Header, SackBlock};
+use crate::wire::tcp::Header;
 
 /// Duplicate acknowledgments that mean a loss (RFC 5681).
 const DUPLICATES_MAX: u8 = 3;
@@ -25,7 +25,7 @@ struct Newest {
 }
 
 /// What one acknowledgment confirms.
-struct Confirmed {
+pub(super) struct Confirmed {
     /// The highest that was confirmed before it.
     fack: SeqNumber,
     /// What was sent again later than this is not what it answers.
@@ -41,7 +41,7 @@ struct Confirmed {
 }
 
 impl Confirmed {
-    fn note(&mut self, buffer: &Buffer) {
+    pub(super) fn note(&mut self, buffer: &Buffer) {
         self.bytes += buffer.seq_len();
         let (sent_at, end) = (buffer.sent_at, buffer.end());
         if !buffer.marks.has(Marks::RETRANSMITTED) {
@@ -189,7 +189,11 @@ impl Connection {
             if self.send.unsent == id {
                 self.send.unsent = buffer.next;
             }
+            if self.recovery.sacked_last == id {
+                self.recovery.sacked_last = BufferId::NONE;
+            }
             self.send.head = buffers.free(id);
+            self.send.pieces -= 1;
         }
         let head = self.send.head;
         if head.is_none() {
@@ -208,56 +212,9 @@ impl Connection {
         self.recovery.fack = self.recovery.fack.max(ack);
     }
 
-    /// Marks what the peer has beyond gaps. True where it tells of something that came twice.
-    fn confirm_blocks(
-        &mut self,
-        shared: &mut Shared,
-        header: &Header,
-        confirmed: &mut Confirmed,
-    ) -> bool {
-        let blocks = header.options.sack.blocks();
-        let (una, nxt) = (self.send.una, self.send.nxt);
-        // RFC 2883, section 4: the first block is below the acknowledgment, which is an old one where
-        // acknowledgments overtake one another, or within the second.
-        let is_within =
-            |inner: SackBlock, outer: SackBlock| outer.0 <= inner.0 && inner.1 <= outer.1;
-        let has_dsack = match *blocks {
-            [first, ..] if first.1 <= header.ack => true,
-            [first, second, ..] => is_within(first, second),
-            _ => false,
-        };
-        let fresh = if has_dsack { &blocks[1..] } else { blocks };
-        for &(from, to) in fresh {
-            if from >= to || from < una || to > nxt {
-                continue;
-            }
-            let mut id = self.send.head;
-            while !id.is_none() {
-                let buffer = shared.buffers[id];
-                if buffer.seq >= to || !buffer.marks.has(Marks::SENT) {
-                    break;
-                }
-                let is_new = !buffer.marks.has(Marks::SACKED);
-                if is_new && buffer.seq >= from && buffer.end() <= to {
-                    confirmed.note(&buffer);
-                    self.recovery.change(&mut shared.buffers[id], |buffer| {
-                        buffer.marks.set(Marks::SACKED);
-                        buffer.marks.clear(Marks::LOST);
-                    });
-                    self.recovery.fack = self.recovery.fack.max(buffer.end());
-                }
-                id = buffer.next;
-            }
-        }
-        if has_dsack {
-            self.note_dsack();
-        }
-        has_dsack
-    }
-
     /// Something came twice: segments overtake one another further than was thought (RFC 8985,
     /// section 6.2), once a round trip.
-    fn note_dsack(&mut self) {
+    pub(super) fn note_dsack(&mut self) {
         let recovery = &mut self.recovery;
         if !recovery.has_dsack || self.send.una >= recovery.dsack_round {
             (recovery.has_dsack, recovery.dsack_round) = (true, self.send.nxt);
@@ -434,8 +391,10 @@ impl Connection {
 
     /// All that was sent is to be sent again, whatever the peer has said that it has.
     pub(super) fn mark_all_lost(&mut self, shared: &mut Shared) {
+        self.recovery.sacked_last = BufferId::NONE;
         let mut id = self.send.head;
         while !id.is_none() && shared.buffers[id].marks.has(Marks::SENT) {
+            shared.counters.queue_steps += 1;
             self.recovery.change(&mut shared.buffers[id], |buffer| {
                 // When it arrived was measured: heard of again, it says nothing of the path.
                 if buffer.marks.has(Marks::SACKED) {
@@ -455,13 +414,28 @@ impl Connection {
         let patience = u64::from(recovery.rack_rtt) + self.reorder_window();
         let rack = (recovery.rack_sent_at, recovery.rack_end);
         let mut in_doubt = 0;
+        let known = self.known_block();
         let mut id = self.send.head;
         while !id.is_none() {
+            shared.counters.queue_steps += 1;
             let buffer = shared.buffers[id];
             if !buffer.marks.has(Marks::SENT) {
                 break;
             }
-            if buffer.is_in_flight() && is_later(rack, (buffer.sent_at, buffer.end())) {
+            if let Some((from, last)) = known
+                && buffer.seq >= from
+                && buffer.seq < shared.buffers[last].seq
+            {
+                // All up to there has arrived.
+                id = last;
+                continue;
+            }
+            let sent = (buffer.sent_at, buffer.end());
+            if is_later(sent, rack) && !buffer.marks.has(Marks::RETRANSMITTED) {
+                // All behind it was sent later.
+                break;
+            }
+            if buffer.is_in_flight() && is_later(rack, sent) {
                 let due = buffer.sent_at.after(patience);
                 if due <= shared.now {
                     self.mark_lost(shared, id);

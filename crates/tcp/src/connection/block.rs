@@ -153,6 +153,8 @@ pub(crate) struct Sending {
     pub(super) peer_mss: u16,
     /// Bytes of payload of a full segment.
     pub(super) mss: u16,
+    /// Buffers of all that is not acknowledged.
+    pub(super) pieces: u16,
     /// By which the peer's windows are shifted.
     pub(super) shift: u8,
     /// When anything was last sent.
@@ -224,6 +226,10 @@ pub(crate) struct Recovery {
     pub(super) probe: Option<(SeqNumber, bool)>,
     /// Acknowledgments in a row that say nothing new, without SACK (RFC 5681).
     pub(super) duplicates: u8,
+    /// The last block that was told: where it begins, and its last buffer, or none. All buffers
+    /// from the one to the other are marked.
+    pub(super) sacked_from: SeqNumber,
+    pub(super) sacked_last: BufferId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,6 +299,24 @@ impl Sending {
             self.unsent = id;
         }
         self.tail = id;
+        self.pieces += 1;
+    }
+
+    /// Cuts a buffer behind `len` bytes. False where there is no memory for the rest; nothing has
+    /// changed then.
+    pub(super) fn cut(&mut self, buffers: &mut Buffers, id: BufferId, len: u32) -> bool {
+        let Some(last) = buffers.split(id, len) else {
+            return false;
+        };
+        let mut piece = id;
+        while piece != last {
+            piece = buffers[piece].next;
+            self.pieces += 1;
+        }
+        if self.tail == id {
+            self.tail = last;
+        }
+        true
     }
 }
 

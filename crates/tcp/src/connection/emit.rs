@@ -23,10 +23,12 @@ impl Connection {
         }
         self.leave_fast_path();
         self.rest_if_idle(shared);
+        let mut next = self.send.head;
         while self.recovery.lost > 0 && self.may_send_more() {
-            let Some(id) = self.first_lost(shared) else {
+            let Some(id) = first_lost(shared, next) else {
                 break;
             };
+            next = id;
             if !self.send_from(shared, nic, id, u32::from(self.mss()))? {
                 return Ok(());
             }
@@ -102,17 +104,6 @@ impl Connection {
         self.recovery.pipe.saturating_sub(left)
     }
 
-    fn first_lost(&self, shared: &Shared) -> Option<BufferId> {
-        let mut id = self.send.head;
-        while !id.is_none() {
-            if shared.buffers[id].marks.has(Marks::LOST) {
-                return Some(id);
-            }
-            id = shared.buffers[id].next;
-        }
-        None
-    }
-
     /// The next buffer that has not been sent, if it may be now: the peer's window and the
     /// congestion window have room for it, and it is worth a segment (RFC 9293, section 3.8.6.2.1,
     /// without Nagle's delay).
@@ -145,11 +136,7 @@ impl Connection {
         if !is_worth {
             return None;
         }
-        let last = shared.buffers.split(id, room)?;
-        if self.send.tail == id {
-            self.send.tail = last;
-        }
-        Some(id)
+        self.send.cut(&mut shared.buffers, id, room).then_some(id)
     }
 
     /// Sends a frame with the buffer `first` and those behind it that fit into `longest` bytes. False
@@ -164,16 +151,11 @@ impl Connection {
         let mss = u32::from(self.mss());
         let limit = self.send.una + self.send.window;
         let buffers = &mut shared.buffers;
-        if buffers[first].len() > mss {
-            // The path has become narrower.
-            let Some(last) = buffers.split(first, mss) else {
-                // Whatever gives memory back brings about another attempt.
-                self.wait_for_window(shared);
-                return Ok(false);
-            };
-            if self.send.tail == first {
-                self.send.tail = last;
-            }
+        // The path may have become narrower.
+        if buffers[first].len() > mss && !self.send.cut(buffers, first, mss) {
+            // Whatever gives memory back brings about another attempt.
+            self.wait_for_window(shared);
+            return Ok(false);
         }
         let front = buffers[first];
         let is_new = !front.marks.has(Marks::SENT);
@@ -300,4 +282,16 @@ impl Connection {
             ect: 0,
         }
     }
+}
+
+/// The first buffer from `id` on that is to be sent again.
+fn first_lost(shared: &mut Shared, mut id: BufferId) -> Option<BufferId> {
+    while !id.is_none() {
+        shared.counters.queue_steps += 1;
+        if shared.buffers[id].marks.has(Marks::LOST) {
+            return Some(id);
+        }
+        id = shared.buffers[id].next;
+    }
+    None
 }

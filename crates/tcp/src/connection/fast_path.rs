@@ -196,7 +196,7 @@ impl Connection {
             shared.buffers.free(id);
             return false;
         }
-        (self.send.head, self.send.tail) = (id, id);
+        (self.send.head, self.send.tail, self.send.pieces) = (id, id, 1);
         self.send.end += len;
         true
     }
@@ -267,7 +267,7 @@ impl Connection {
         let send = &mut self.send;
         let len = ack.since(send.una);
         shared.buffers.free(send.head);
-        (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
+        (send.head, send.tail, send.pieces) = (BufferId::NONE, BufferId::NONE, 0);
         send.una = ack;
         self.rtt.measured(shared.now.micros_since(sent_at));
         self.timers.waiting = Waiting::None;

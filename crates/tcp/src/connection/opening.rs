@@ -6,7 +6,7 @@ use super::block::{
 };
 use super::path_mtu::MtuSearch;
 use super::template::Template;
-use super::{Connection, OutOfOrder, Shared, State, default_mss};
+use super::{Connection, MSS_MIN, OutOfOrder, Shared, State, default_mss};
 use crate::buffers::{BufferId, Marks};
 use crate::config::Config;
 use crate::congestion::Congestion;
@@ -56,6 +56,7 @@ impl Connection {
                 unsent: BufferId::NONE,
                 peer_mss: mss,
                 mss,
+                pieces: 0,
                 shift: 0,
                 last_at: shared.now,
             },
@@ -94,6 +95,8 @@ impl Connection {
                 dsack_round: iss,
                 probe: None,
                 duplicates: 0,
+                sacked_from: iss,
+                sacked_last: BufferId::NONE,
             },
             congestion: Congestion::new(shared.config.algorithm, u32::from(mss)),
             rtt: Rtt::new(),
@@ -163,8 +166,7 @@ impl Connection {
         receive.edge = receive.nxt;
         receive.acked = receive.nxt;
         self.send.wl1 = irs;
-        // Smaller ones would have us send headers and nothing else.
-        self.send.peer_mss = offer.mss.max(64);
+        self.send.peer_mss = offer.mss.max(MSS_MIN);
         // Scaling counts where both offer it; more than 14 is 14 (RFC 7323, section 2.3).
         match offer.window_scale {
             Some(shift) => {

@@ -88,6 +88,8 @@ pub(crate) struct World {
     pub(crate) card: Card,
     pub(crate) now_us: u64,
     pub(crate) peers: Vec<Peer>,
+    /// By which the windows of peers that open from now on are shifted.
+    pub(crate) window_shift: Option<u8>,
 }
 
 impl World {
@@ -112,6 +114,7 @@ impl World {
             card,
             now_us: 0,
             peers: Vec::new(),
+            window_shift: None,
         }
     }
 
@@ -216,6 +219,7 @@ impl World {
         };
         let options = Options {
             mss: Some(mss),
+            window_scale: self.window_shift,
             sack_permitted: true,
             ..Options::default()
         };

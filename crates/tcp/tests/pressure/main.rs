@@ -2,6 +2,7 @@
 //! same, and what is held has a bound that each test states.
 
 mod forger;
+mod sack;
 
 use coua_tcp::stack::ConnectionId;
 use coua_tcp::wire::tcp::Options;
