@@ -24,6 +24,7 @@ mod acknowledge;
 mod arrives;
 mod block;
 mod checks;
+mod ecn;
 mod emit;
 mod fast_path;
 mod holdings;

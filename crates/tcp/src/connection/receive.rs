@@ -17,6 +17,8 @@ pub(crate) struct Payload<'f> {
     pub(crate) frame: u16,
     /// Where in the frame they begin.
     pub(crate) start: u16,
+    /// A queue on the way has marked the packet (RFC 3168).
+    pub(crate) is_marked: bool,
 }
 
 impl Connection {
