@@ -245,7 +245,7 @@ impl Display for Outcome {
             "bytes an item",
         ]);
         for row in &self.rows {
-            let thousands = |rate: f64| format!("{:.0} k", rate / 1000.0);
+            let thousands = |rate: f64| format!("{:.1} k", rate / 1000.0);
             table.row([
                 row.work.to_owned(),
                 row.server.to_owned(),

@@ -204,6 +204,9 @@ impl Display for Outcome {
             let version = side.version.as_deref().unwrap_or("no version asked");
             write!(f, "{end}{name}: {version}, `{}`", side.command)?;
             write!(f, "\n{name}: bottleneck: {}", side.outcome.bottleneck)?;
+            if let Some(absences) = side.outcome.absences() {
+                write!(f, "\n{name}: {absences}")?;
+            }
             for warning in &side.outcome.warnings {
                 write!(f, "\n{name}: warning: {warning}")?;
             }
