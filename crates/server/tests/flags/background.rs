@@ -184,3 +184,22 @@ fn shutdown_is_a_right_to_be_given() {
     );
     assert_eq!(client.ask("mn\r\n"), "MN");
 }
+
+/// The folder is root's, and the server another user's when it listens.
+#[test]
+fn the_file_with_the_number_may_lie_in_a_folder_of_roots() {
+    if !crate::support::is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.path("pid");
+    let flags = ["-d", "-u", "nobody", "-P", &folder.text("pid")];
+    let end = Process::start(coua(&flags)).end();
+    assert_eq!(end.status.code(), Some(0), "{}", end.said);
+    let server = Background::of_file(&path);
+    assert!(server.runs());
+    kill_process(server.pid, Signal::TERM).expect("it runs");
+    poll("the end of the server", || (!server.runs()).then_some(()));
+    let left = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(left, "", "it names a process that is gone");
+}
