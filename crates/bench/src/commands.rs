@@ -6,6 +6,8 @@ pub(crate) mod diff;
 pub(crate) mod echo;
 pub(crate) mod figure;
 pub(crate) mod fill;
+pub(crate) mod first_screen;
+pub(crate) mod gaps;
 pub(crate) mod guard;
 pub(crate) mod hits;
 mod load_flags;

@@ -13,6 +13,7 @@
 //! What is asked for ([`crate::workload`]); who is asked, and what is said about it
 //! ([`crate::commands`]).
 
+mod absence;
 mod agents;
 mod clock;
 mod connection;
@@ -31,6 +32,7 @@ mod schedule;
 mod series;
 mod team;
 
+pub(crate) use absence::Absences;
 pub(crate) use agents::Service as AgentService;
 pub(crate) use engine::{Engine, Error};
 pub(crate) use find_max::{Bound, Found, find_max};

@@ -16,6 +16,7 @@ mod owner;
 mod process;
 mod report;
 mod rivals;
+mod sched;
 mod segments;
 mod site;
 mod soak;
@@ -31,9 +32,9 @@ use coua::flags::FlagError;
 use report::{ConditionsHeld, WrongFlags};
 
 use commands::{
-    agent, compare, diff, echo as echo_command, figure, fill, guard as guard_command,
-    hits as hits_command, memaslap, memory, net, net_echo, net_load, page, run, server,
-    site as site_command, soak as soak_command, stack, store, verify, workers, xdp,
+    agent, compare, diff, echo as echo_command, figure, fill, first_screen, gaps,
+    guard as guard_command, hits as hits_command, memaslap, memory, net, net_echo, net_load, page,
+    run, server, site as site_command, soak as soak_command, stack, store, verify, workers, xdp,
 };
 
 /// Puts load on memcached-compatible caches and compares them
@@ -65,6 +66,8 @@ enum Command {
     Compare(compare::Flags),
     Diff(diff::Flags),
     Figure(figure::Flags),
+    FirstScreen(first_screen::Flags),
+    Gaps(gaps::Flags),
     Agent(agent::Flags),
     Echo(echo_command::Flags),
     Server(server::Flags),
@@ -113,6 +116,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Compare(flags) => compare::run(&flags),
         Command::Diff(flags) => diff::run(&flags),
         Command::Figure(flags) => figure::run(&flags),
+        Command::FirstScreen(flags) => first_screen::run(&flags),
+        Command::Gaps(flags) => gaps::run(&flags),
         Command::Agent(flags) => agent::run(&flags),
         Command::Echo(flags) => echo_command::run(&flags),
         Command::Server(flags) => server::run(&flags),

@@ -56,6 +56,11 @@ impl Owner {
         holder(&format!("socket:[{}]", inode?))
     }
 
+    /// Its process.
+    pub(crate) fn pid(self) -> Pid {
+        self.0
+    }
+
     /// CPU time so far.
     pub(crate) fn usage(self) -> io::Result<Usage> {
         Ok(Usage {

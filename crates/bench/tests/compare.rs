@@ -128,6 +128,27 @@ fn servers_are_swept_beside_each_other() {
     }
 }
 
+/// coua takes memcached's place, which need not be installed.
+#[test]
+fn the_first_screen_has_a_row_for_each_server_and_work() {
+    let program = coua();
+    let program = program.to_str().unwrap();
+    let flags = "--small --repetitions 1 --seconds 0.05 --no-sweep --only large --json";
+    let mut words = vec!["first-screen", "--coua", program, "--memcached", program];
+    words.extend(flags.split_whitespace());
+    let output = bench_of(&words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = outcome["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "{outcome}");
+    for row in rows {
+        let bytes = row["bytes_an_item"].as_f64().unwrap();
+        assert!((16_384.0..32_768.0).contains(&bytes), "{row}");
+        assert_eq!(row["hits"], 1.0, "{row}");
+    }
+}
+
 #[test]
 fn servers_are_rows_with_commas() {
     let program = coua();

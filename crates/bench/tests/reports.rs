@@ -117,7 +117,8 @@ fn stalling(stall: Duration) -> SocketAddr {
 #[test]
 fn a_stall_shows_in_its_second() {
     let target = stalling(Duration::from_millis(1500));
-    let run = format!("run --target {target} --connections 4 --rate 200 --seconds 4 --warm-up 0");
+    let run =
+        format!("run --target {target} --connections 4 --rate 200 --seconds 4 --warm-up 0 --gaps");
     let output = bench(&format!("{run} --json"));
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
     let seconds = outcome["repetitions"][0]["by_second"].as_array().unwrap();
@@ -138,6 +139,22 @@ fn a_stall_shows_in_its_second() {
         .filter(|longest| **longest > 1.4e6)
         .count();
     assert!((1..seconds.len()).contains(&stalled), "{outcome}");
+    // The server slept, so nobody waited for a core.
+    let absences = &outcome["repetitions"][0]["absences"];
+    assert!(absences["other"].as_u64().unwrap() > 0, "{outcome}");
+}
+
+#[test]
+fn gaps_are_told_of_each_core() {
+    let output = bench("gaps --seconds 0.05 --json");
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cores = outcome["cores"].as_array().unwrap();
+    let allowed = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(cores.len(), allowed, "{outcome}");
+    for core in cores {
+        let lost = core["lost"].as_f64().unwrap();
+        assert!(lost >= core["delayed"].as_f64().unwrap(), "{outcome}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use coua_store::{Burst, Item, Pinned};
 use coua_transport::Sent;
 
 use crate::buffers::Pool;
-use crate::datagram::REPLIES_LEN_MAX;
+use crate::datagram::{Datagram, REPLIES_LEN_MAX};
 use crate::reply_queue::{Drained, NoMemory, send_pieces};
 use crate::session::Session;
 
@@ -176,14 +176,21 @@ impl Output {
         self.len = self.len.min(len);
     }
 
+    /// Adds everything to what a datagram's reply has gathered. False where it has become too long.
+    pub fn gather(&mut self, datagram: &mut Datagram) -> bool {
+        let written = &self.buffer[..self.len];
+        self.bytes_sent += written.len() as u64;
+        self.len = 0;
+        datagram.gather(std::iter::once(written), &mut self.datagram_room)
+    }
+
     /// Sends everything to the session, whose queue must be empty.
     pub fn flush(&mut self, session: &mut Session, pool: &mut Pool) -> Flushed {
+        if let Some(datagram) = &mut session.datagram {
+            return gathered(self.gather(datagram));
+        }
         let mut rest = &self.buffer[..self.len];
         self.len = 0;
-        if let Some(datagram) = &mut session.datagram {
-            self.bytes_sent += rest.len() as u64;
-            return gathered(datagram.gather(std::iter::once(rest), &mut self.datagram_room));
-        }
         while !rest.is_empty() {
             match session.stream.send_now(rest) {
                 Sent::Bytes(count) => {

@@ -28,14 +28,16 @@ mod job;
 mod moves;
 mod pace;
 mod pick;
+pub(crate) mod survey;
 
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
-use crate::worker_store::WorkerStore;
+use crate::worker_store::{Turn, WorkerStore};
 
 use job::Job;
 use pace::{Limits, Pace, Room};
+use survey::Survey;
 
 /// A worker's cleaning.
 pub(crate) struct Cleaner {
@@ -45,6 +47,7 @@ pub(crate) struct Cleaner {
     /// segments that are set aside for cleaning.
     pub(crate) open: [OpenSegment; 2],
     pace: Pace,
+    survey: Survey,
     /// Where it looks for empty segments next.
     look_at: u32,
     /// Where it looks for segments without a live item next.
@@ -71,6 +74,7 @@ impl Cleaner {
                 OpenSegment::new(Queue::Main),
             ],
             pace: Pace::new(limits),
+            survey: Survey::default(),
             look_at: 0,
             look_for_dead: 0,
             flush_pause: 0,
@@ -82,12 +86,8 @@ impl Cleaner {
 impl Cleaner {
     /// Cleans as much as is due after a turn in which `stored` bytes were stored. True where the next turn
     /// should come soon.
-    pub(crate) fn clean(
-        &mut self,
-        local: WorkerStore<'_>,
-        stored: usize,
-        now: UnixSeconds,
-    ) -> bool {
+    pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixSeconds) -> bool {
+        let mut local = turn.begin();
         self.pace.begin(stored, room(local));
         loop {
             if self.job.is_none() {
@@ -103,7 +103,7 @@ impl Cleaner {
             }
             if self.job.is_none() {
                 // What was emptied is room to move more to, where no other worker is in a burst.
-                local.reclaim();
+                local = turn.reclaim();
                 self.pace.note_segment(room(local));
             }
         }

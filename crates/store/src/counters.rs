@@ -83,6 +83,8 @@ counters! {
     compacted,
     /// Bytes appended by clients.
     bytes_appended,
+    /// Bytes of items that were deleted, replaced, evicted or given up.
+    bytes_dead,
     /// Bytes moved by the cleaner.
     bytes_moved,
     /// Segments emptied.

@@ -15,12 +15,59 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use crossbeam_utils::CachePadded;
+use std::marker::PhantomData;
 
 /// A moment in the order of unlinkings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Epoch(u64);
 
 const ABSENT: u64 = u64::MAX;
+
+/// One worker's side of the grace periods: the only way to announce a quiescent state, and to get the
+/// [`Guard`] that looking at items takes. A worker has one.
+///
+/// Announcing needs the presence by `&mut`, and a guard borrows it. So no guard, and no item that was
+/// found under it, is left when the next quiescent state is announced: the compiler refuses it.
+pub(crate) struct Presence {
+    worker: usize,
+    present: bool,
+}
+
+/// Shows that a worker is between two quiescent states: the memory of items that it finds is not used
+/// again while `'g` lasts. It takes no room.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'g>(PhantomData<&'g Presence>);
+
+impl Presence {
+    /// Worker number `worker`, absent.
+    pub(crate) fn new(worker: usize) -> Presence {
+        Presence {
+            worker,
+            present: false,
+        }
+    }
+
+    /// The worker holds no reference, and goes on, or begins, to take new ones.
+    #[inline]
+    pub(crate) fn announce(&mut self, epochs: &Epochs) -> Guard<'_> {
+        if self.present {
+            epochs.announce(self.worker);
+        } else {
+            epochs.come_back(self.worker);
+            self.present = true;
+        }
+        Guard(PhantomData)
+    }
+
+    /// The worker holds no reference, and takes none until it announces itself again. False where it
+    /// was absent already.
+    pub(crate) fn leave(&mut self, epochs: &Epochs) -> bool {
+        if self.present {
+            epochs.leave(self.worker);
+        }
+        std::mem::replace(&mut self.present, false)
+    }
+}
 
 /// The epochs of a store's workers.
 pub(crate) struct Epochs {
@@ -41,19 +88,19 @@ impl Epochs {
 
     /// The worker holds no reference and goes on to take new ones.
     #[inline]
-    pub(crate) fn announce(&self, worker: usize) {
+    fn announce(&self, worker: usize) {
         let now = self.global.load(Ordering::Acquire);
         self.workers[worker].store(now, Ordering::Release);
     }
 
     /// The worker, absent so far, begins to take references.
-    pub(crate) fn come_back(&self, worker: usize) {
+    fn come_back(&self, worker: usize) {
         self.announce(worker);
         fence(Ordering::SeqCst);
     }
 
     /// The worker holds no reference and takes none until it comes back.
-    pub(crate) fn leave(&self, worker: usize) {
+    fn leave(&self, worker: usize) {
         self.workers[worker].store(ABSENT, Ordering::Release);
     }
 
@@ -70,3 +117,6 @@ impl Epochs {
             .all(|worker| worker.load(Ordering::Acquire) >= epoch.0)
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

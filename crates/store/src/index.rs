@@ -30,7 +30,7 @@ mod walk;
 pub(crate) use bucket::{Bucket, SLOTS};
 pub(crate) use directory::{Directory, Entry, State, TableId};
 pub(crate) use displace::Room;
-pub(crate) use locked::{Inserted, Place};
+pub(crate) use locked::{Inserted, Place, Unlinked};
 pub(crate) use split::Migration;
 pub(crate) use walk::{Cell, STRIDE};
 
@@ -55,7 +55,7 @@ pub(crate) struct Index {
     buckets: Slice<Bucket>,
     /// Held while the directory changes.
     restructure: Mutex<()>,
-    /// 1 while a split's words are being stored to the directory.
+    /// 1 while a split's words are being stored to the directory; see [`split`].
     publishing: AtomicU64,
 }
 
@@ -296,3 +296,6 @@ pub(crate) struct Hint {
 
 /// The lookup raced with a move and has to look again.
 struct Moved;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,18 +1,81 @@
 //! An item as the store's users see it.
 
+use crate::epoch::Guard;
 use crate::index::slot::Location;
+use crate::segment::Log;
 use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::time::{Expiry, UnixSeconds};
+use crate::worker_store::WorkerStore;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An item that a burst has found. It stays readable, and as it was, until the burst ends, even
-/// where it is replaced or deleted meanwhile.
+/// where it is replaced or deleted meanwhile. [`Burst::pin`](crate::Burst::pin) keeps a value for
+/// longer.
+///
+/// ```
+/// # use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
+/// # let now = UnixSeconds(1_700_000_000);
+/// # let store = Store::new(Config::default(), now)?;
+/// # let mut worker = store.worker(0);
+/// let mut burst = worker.burst(now);
+/// let key = burst.key(b"key");
+/// burst.store(&key, &Put::set(0, Expiry::NEVER), b"value");
+/// let item = burst.get(&key, Access::default()).unwrap();
+/// assert_eq!(item.as_slice(), Some(&b"value"[..]));
+/// burst.close();
+/// worker.end(now);
+/// # Ok::<(), coua_store::StoreError>(())
+/// ```
+/// Its memory may be used again as soon as the burst is over, so nothing of it can be kept: neither
+/// the item
+///
+/// ```compile_fail,E0505
+/// # use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
+/// # let now = UnixSeconds(1_700_000_000);
+/// # let store = Store::new(Config::default(), now)?;
+/// # let mut worker = store.worker(0);
+/// let mut burst = worker.burst(now);
+/// let key = burst.key(b"key");
+/// burst.store(&key, &Put::set(0, Expiry::NEVER), b"value");
+/// let item = burst.get(&key, Access::default()).unwrap();
+/// burst.close();
+/// assert_eq!(item.as_slice(), Some(&b"value"[..]));
+/// # Ok::<(), coua_store::StoreError>(())
+/// ```
+/// nor its value, nor a slice of a large value,
+///
+/// ```compile_fail,E0499
+/// # use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
+/// # let now = UnixSeconds(1_700_000_000);
+/// # let store = Store::new(Config::default(), now)?;
+/// # let mut worker = store.worker(0);
+/// let mut burst = worker.burst(now);
+/// let key = burst.key(b"key");
+/// burst.store(&key, &Put::set(0, Expiry::NEVER), b"value");
+/// let value = burst.get(&key, Access::default()).unwrap().value().next();
+/// worker.end(now);
+/// assert_eq!(value, Some(&b"value"[..]));
+/// # Ok::<(), coua_store::StoreError>(())
+/// ```
+/// nor a burst, and with it its items, while the worker parks.
+///
+/// ```compile_fail,E0499
+/// # use coua_store::{Config, Store, UnixSeconds};
+/// # let now = UnixSeconds(1_700_000_000);
+/// # let store = Store::new(Config::default(), now)?;
+/// # let mut worker = store.worker(0);
+/// let burst = worker.burst(now);
+/// worker.park();
+/// burst.close();
+/// # Ok::<(), coua_store::StoreError>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Item<'b> {
     pub(crate) raw: RawItem<'b>,
     pub(crate) store: &'b Store,
+    guard: Guard<'b>,
     pub(crate) location: Location,
     cas: u64,
 }
@@ -20,13 +83,14 @@ pub struct Item<'b> {
 impl<'b> Item<'b> {
     pub(crate) fn new(
         raw: RawItem<'b>,
-        store: &'b Store,
+        local: WorkerStore<'b>,
         location: Location,
         cas: u64,
     ) -> Item<'b> {
         Item {
             raw,
-            store,
+            store: local.shared,
+            guard: local.guard(),
             location,
             cas,
         }
@@ -51,7 +115,12 @@ impl<'b> Item<'b> {
 
     /// The value, piece by piece.
     pub fn value(&self) -> Chunks<'b> {
-        Chunks::new(self.raw, self.store)
+        Chunks {
+            log: &self.store.log,
+            guard: self.guard,
+            whole: self.as_slice(),
+            pieces: self.raw.chunks().iter(),
+        }
     }
 
     /// The client's 32 bits.
@@ -86,10 +155,9 @@ impl<'b> Item<'b> {
 
     /// Bytes of segment memory that it takes, its pieces included.
     pub fn stored_len(&self) -> usize {
-        let pieces = self.raw.chunks().iter().map(|chunk| {
-            let location = Location::from_raw(chunk.load(Ordering::Relaxed));
-            self.store.log.item(location).total_len()
-        });
+        let log = &self.store.log;
+        let pieces = self.raw.pieces();
+        let pieces = pieces.map(|piece| log.item(self.guard, piece).total_len());
         self.raw.total_len() + pieces.sum::<usize>()
     }
 }
@@ -97,19 +165,10 @@ impl<'b> Item<'b> {
 /// The slices of a value, in order.
 #[derive(Clone)]
 pub struct Chunks<'b> {
-    store: &'b Store,
+    log: &'b Log,
+    guard: Guard<'b>,
     whole: Option<&'b [u8]>,
     pieces: std::slice::Iter<'b, AtomicU64>,
-}
-
-impl<'b> Chunks<'b> {
-    pub(crate) fn new(raw: RawItem<'b>, store: &'b Store) -> Chunks<'b> {
-        Chunks {
-            store,
-            whole: (!raw.is_head()).then(|| raw.value()),
-            pieces: raw.chunks().iter(),
-        }
-    }
 }
 
 impl<'b> Iterator for Chunks<'b> {
@@ -120,6 +179,7 @@ impl<'b> Iterator for Chunks<'b> {
             return Some(whole);
         }
         let piece = self.pieces.next()?.load(Ordering::Acquire);
-        Some(self.store.log.item(Location::from_raw(piece)).piece_data())
+        let piece = self.log.item(self.guard, Location::from_raw(piece));
+        Some(piece.piece_data())
     }
 }

@@ -3,12 +3,10 @@
 //!
 //! The index under test is the real one, with sub-tables of four buckets of two slots.
 
-use crate::epoch::Epochs;
 use crate::index::slot::{Location, Slot};
 use crate::index::{Bucket, Directory, Index, Inserted, TABLE_BUCKETS, TableId};
 use crate::key::KeyHash;
 use crate::sync::{AtomicU64, Ordering};
-use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
@@ -56,13 +54,8 @@ pub(crate) fn index() -> Index {
     index
 }
 
-/// A hash whose first bucket is `first`, whose second is `first ^ 3` or `first ^ 1`, and whose top
-/// tag bit is `upper`: tags are told apart by `n`.
-fn hash(first: u64, far: bool, upper: bool, n: u64) -> KeyHash {
-    hash_to(first, if far { 3 } else { 1 }, upper, n as usize)
-}
-
-/// As that, with `first ^ flip` for the second bucket.
+/// A hash whose first bucket is `first`, whose second is `first ^ flip`, and whose top tag bit is
+/// `upper`: tags are told apart by `n`.
 pub(crate) fn hash_to(first: u64, flip: u32, upper: bool, n: usize) -> KeyHash {
     let tag = (0..1u64 << 15)
         .map(|tag| tag | u64::from(upper) << 15)
@@ -85,316 +78,6 @@ pub(crate) fn insert(index: &Index, hash: KeyHash) -> bool {
     locked.insert(slot(hash)) != Inserted::Full
 }
 
-fn has(index: &Index, hash: KeyHash) -> bool {
-    index
-        .find(hash, |found| found.location() == slot(hash).location())
-        .is_some()
-}
-
-fn remove(index: &Index, hash: KeyHash) {
-    let place = index.find(hash, |s| s.location() == slot(hash).location());
-    place.unwrap().lock().unwrap().replace(Slot::EMPTY);
-}
-
-/// Which way a key moves when room is made for another.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// From its first bucket, which lookups read first, to its second.
-    Forth,
-    /// Back to its first.
-    Back,
-}
-
-/// Fills bucket 0 and 1 so that making room for the second key, of bucket 0, moves the first one from
-/// bucket 0 to bucket 3.
-fn index_about_to_displace(way: Way) -> (Index, KeyHash, KeyHash) {
-    let index = index();
-    let key = match way {
-        Way::Forth => hash(0, true, false, 0),
-        Way::Back => hash(3, true, false, 0),
-    };
-    // Two others take bucket 3, so that it goes to bucket 0; then they leave.
-    let others = [hash(3, true, false, 1), hash(3, true, false, 2)];
-    for other in others {
-        assert!(insert(&index, other));
-    }
-    assert!(insert(&index, key));
-    for other in others {
-        remove(&index, other);
-    }
-    for n in 0..3 {
-        assert!(insert(&index, hash(0, false, false, n)));
-    }
-    let pushy = hash(0, false, false, 3);
-    assert!(!insert(&index, pushy));
-    (index, key, pushy)
-}
-
-fn lookup_against_displacement(way: Way, executions_min: usize) {
-    check(3, executions_min, move || {
-        let (index, key, pushy) = index_about_to_displace(way);
-        let index = Arc::new(index);
-        let writer = beside(&index, move |index| {
-            index.make_room(pushy);
-            assert!(insert(index, pushy));
-        });
-        let reader = beside(&index, move |index| {
-            assert!(has(index, key), "a key that is there is missed");
-        });
-        writer.join().unwrap();
-        reader.join().unwrap();
-        assert!(has(&index, key) && has(&index, pushy));
-    });
-}
-
-/// The reader has passed the bucket that the key comes to.
-#[test]
-fn a_lookup_never_misses_a_key_that_moves_back() {
-    lookup_against_displacement(Way::Back, 50);
-}
-
-/// The reader comes to the bucket that the key moves to after the one that it leaves. Whoever sees it
-/// gone from there has to see it here.
-#[test]
-fn a_lookup_never_misses_a_key_that_moves_forth() {
-    lookup_against_displacement(Way::Forth, 50);
-}
-
-#[test]
-fn a_lookup_never_misses_a_key_whose_table_splits() {
-    check(2, 100, || {
-        let index = Arc::new(index());
-        let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
-        assert!(insert(&index, low) && insert(&index, high));
-        let splitter = beside(&index, move |index| {
-            let mut migration = index.split(low, TableId(1)).unwrap();
-            while !index.migrate(&mut migration, 1) {}
-        });
-        let reader = beside(&index, move |index| {
-            assert!(has(index, high));
-        });
-        splitter.join().unwrap();
-        reader.join().unwrap();
-        assert!(has(&index, low) && has(&index, high) && index.is_settled(high));
-    });
-}
-
-#[test]
-fn inserts_and_splits_do_not_lose_each_other() {
-    check(2, 100, || {
-        let index = Arc::new(index());
-        let (low, high) = (hash(1, false, false, 0), hash(2, false, true, 0));
-        assert!(insert(&index, low));
-        let splitter = beside(&index, move |index| {
-            let mut migration = index.split(low, TableId(1)).unwrap();
-            while !index.migrate(&mut migration, 4) {}
-        });
-        let writer = beside(&index, move |index| {
-            assert!(insert(index, high));
-            assert!(has(index, high) && has(index, low));
-        });
-        splitter.join().unwrap();
-        writer.join().unwrap();
-        assert!(has(&index, low) && has(&index, high));
-    });
-}
-
-#[test]
-fn displacement_and_splits_do_not_lose_each_other() {
-    for way in [Way::Back, Way::Forth] {
-        check(2, 100, move || {
-            let (index, key, pushy) = index_about_to_displace(way);
-            let index = Arc::new(index);
-            let splitter = beside(&index, move |index| {
-                let mut migration = index.split(key, TableId(1)).unwrap();
-                while !index.migrate(&mut migration, 4) {}
-            });
-            let displacer = beside(&index, move |index| {
-                index.make_room(pushy);
-                assert!(has(index, key));
-            });
-            splitter.join().unwrap();
-            displacer.join().unwrap();
-            assert!(has(&index, key));
-        });
-    }
-}
-
-#[test]
-fn two_workers_do_not_insert_one_key_twice() {
-    check(3, 5, || {
-        let index = Arc::new(index());
-        let key = hash(1, false, false, 0);
-        let store = move |index: &Index| {
-            let locked = index.lock(key);
-            match locked.find(|found| found.location() == slot(key).location()) {
-                Some((spot, _)) => locked.replace(spot, slot(key)),
-                None => assert_ne!(locked.insert(slot(key)), Inserted::Full),
-            }
-        };
-        let stores = [beside(&index, store), beside(&index, store)];
-        for store in stores {
-            store.join().unwrap();
-        }
-        let place = index.find(key, |_| true).unwrap();
-        place.lock().unwrap().replace(Slot::EMPTY);
-        assert!(!has(&index, key));
-    });
-}
-
-/// A segment of one word, a slot that points to it, and the epochs that guard its reuse.
-struct Reused {
-    slot: AtomicU64,
-    segment: UnsafeCell<u64>,
-    epochs: Epochs,
-}
-
-// SAFETY: what the tests below check: nobody writes the segment while another reads it.
-#[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
-unsafe impl Sync for Reused {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
-unsafe impl Send for Reused {}
-
-impl Reused {
-    #[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
-    fn write(&self, value: u64) {
-        // SAFETY: loom fails the test where another thread accesses the cell meanwhile.
-        self.segment.with_mut(|word| unsafe { *word = value });
-    }
-
-    #[expect(unsafe_code, reason = "loom's cell stands for segment memory")]
-    fn read(&self) -> u64 {
-        // SAFETY: as above.
-        self.segment.with(|word| unsafe { *word })
-    }
-
-    fn new() -> Arc<Reused> {
-        let reused = Reused {
-            slot: AtomicU64::new(0),
-            segment: UnsafeCell::new(0),
-            epochs: Epochs::new(1),
-        };
-        reused.write(1);
-        reused.slot.store(1, Ordering::Release);
-        Arc::new(reused)
-    }
-
-    /// Unlinks the item, and uses its segment again if the grace period is over.
-    fn clean(&self, waits: bool) {
-        self.slot.store(0, Ordering::Release);
-        let epoch = self.epochs.advance();
-        if !waits || self.epochs.is_over(epoch) {
-            self.write(2);
-        }
-    }
-
-    fn look(&self) {
-        if self.slot.load(Ordering::Acquire) == 1 {
-            assert_eq!(self.read(), 1);
-        }
-    }
-}
-
-fn reader_against_cleaner(waits: bool) {
-    check(3, 5, move || {
-        let reused = Reused::new();
-        reused.epochs.come_back(0);
-        let cleaner = beside(&reused, move |reused| reused.clean(waits));
-        let reader = beside(&reused, |reused| {
-            for _ in 0..2 {
-                reused.epochs.announce(0);
-                reused.look();
-            }
-        });
-        cleaner.join().unwrap();
-        reader.join().unwrap();
-    });
-}
-
-#[test]
-fn a_segment_is_not_used_again_under_a_reader() {
-    reader_against_cleaner(true);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn without_a_grace_period_it_is() {
-    reader_against_cleaner(false);
-}
-
-fn parked_against_cleaner(comes_back_with_fence: bool) {
-    check(3, 5, move || {
-        let reused = Reused::new();
-        let cleaner = beside(&reused, |reused| reused.clean(true));
-        let reader = beside(&reused, move |reused| {
-            if comes_back_with_fence {
-                reused.epochs.come_back(0);
-            } else {
-                reused.epochs.announce(0);
-            }
-            reused.look();
-        });
-        cleaner.join().unwrap();
-        reader.join().unwrap();
-    });
-}
-
-#[test]
-fn a_parked_worker_comes_back_safely() {
-    parked_against_cleaner(true);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn a_parked_worker_needs_the_fence() {
-    parked_against_cleaner(false);
-}
-
-/// Moves the key of `index_about_to_displace` by hand, counting the move in one of its two buckets
-/// or in none.
-fn displaced_by_hand(counts_in: Option<u32>) {
-    check(3, 50, move || {
-        let (index, key, _) = index_about_to_displace(Way::Back);
-        let index = Arc::new(index);
-        let mover = beside(&index, move |index| {
-            let (from, to) = (index.bucket(TableId(0), 0), index.bucket(TableId(0), 3));
-            from.lock();
-            to.lock();
-            let at = (0..2).find(|&i| from.peek(i).same_item(slot(key))).unwrap();
-            to.put(0, from.peek(at));
-            if let Some(number) = counts_in {
-                index.bucket(TableId(0), number).count_move();
-            }
-            from.put(at, Slot::EMPTY);
-            to.unlock();
-            from.unlock();
-        });
-        let reader = beside(&index, move |index| {
-            assert!(has(index, key), "the key is missed");
-        });
-        mover.join().unwrap();
-        reader.join().unwrap();
-    });
-}
-
-#[test]
-fn counting_moves_at_the_destination_is_right() {
-    displaced_by_hand(Some(3));
-}
-
-#[test]
-#[should_panic(expected = "the key is missed")]
-fn counting_moves_at_the_source_is_wrong() {
-    displaced_by_hand(Some(0));
-}
-
-#[test]
-#[should_panic(expected = "the key is missed")]
-fn not_counting_moves_is_wrong() {
-    displaced_by_hand(None);
-}
-
 /// An item's changing words at the places that it may come to, and the slot that says which is meant:
 /// each step as in `WorkerStore::rewrite`, `operations/touch.rs` and `operations/meta.rs`, under the bucket's
 /// real lock, with loom's atomics in place of the items' words.
@@ -410,7 +93,7 @@ const TOUCHED: usize = 2;
 
 impl Moving {
     fn key() -> KeyHash {
-        hash(1, false, false, 0)
+        hash_to(1, 1, false, 0)
     }
 
     fn new() -> Arc<Moving> {
@@ -448,7 +131,7 @@ impl Moving {
     /// Writes the item anew at `to`. False where it is no longer where it was found.
     fn rewrite(&self, to: usize) -> bool {
         let place = self.index.find(Moving::key(), |_| true).unwrap();
-        let Some(mut lock) = place.lock() else {
+        let Some(lock) = place.lock() else {
             return false;
         };
         let from = Moving::at(lock.slot);
@@ -456,7 +139,7 @@ impl Moving {
             words[to].store(words[from].load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let tag = Moving::key().tag();
-        lock.replace(Slot::item(tag, Moving::location(to), 64));
+        let _ = lock.replace(Slot::item(tag, Moving::location(to), 64));
         true
     }
 

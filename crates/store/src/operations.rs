@@ -65,12 +65,13 @@ impl Burst<'_> {
         value: &[u8],
         counts_waits: bool,
     ) -> Stored {
-        if let Some(stored) = self.writer().set_over(key, ahead, put, value) {
-            return stored;
-        }
+        let written = match self.writer().set_over(key, ahead, put, value) {
+            Ok(stored) => return stored,
+            Err(written) => written,
+        };
         let mut writer = self.writer();
         writer.counts_waits = counts_waits;
-        writer.put(key, ahead, put, Body::Bytes(value))
+        writer.put(key, ahead, put, Body::Bytes(value), written)
     }
 
     /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had
@@ -108,18 +109,13 @@ impl Burst<'_> {
     /// Kills all that was stored so far, or, with a second to come, all that will have been stored
     /// by then. A later call takes the place of one that has not happened yet.
     pub fn flush_all(&mut self, at: Option<UnixSeconds>) {
-        let store = &self.worker.store;
+        let store = self.local.shared;
         match at {
             Some(second) if second > self.now => store.flush.at(second),
             _ => {
                 let latest = store.flush.now(&store.log);
-                self.worker.renew(latest);
+                self.own.renew(store, latest);
             }
         }
-    }
-
-    pub(crate) fn writer(&mut self) -> Writer<'_> {
-        let now = self.now;
-        self.worker.writer(now)
     }
 }

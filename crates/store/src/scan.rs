@@ -47,7 +47,7 @@ impl Burst<'_> {
         let mut count = 0;
         for _ in 0..buckets.div_ceil(STRIDE).max(1) {
             let Some(at) = cell else { break };
-            cell = self.worker.store.index.walk(at, |slot| {
+            cell = self.local.shared.index.walk(at, |slot| {
                 self.fetch(slot);
                 fetched[count] = slot;
                 count += 1;
@@ -62,20 +62,20 @@ impl Burst<'_> {
     }
 
     fn fetch(&self, slot: Slot) {
-        let mapping = self.worker.store.log.mapping();
+        let mapping = self.local.shared.log.mapping();
         let start = mapping.at(slot.location().offset()).as_ptr();
         prefetch_lines(start, slot.lines().min(FETCHED_LINES));
     }
 
     /// Items stay readable for the whole burst in which their slots were found.
     fn show(&self, slots: &[Slot], visit: &mut impl FnMut(&Item<'_>)) {
-        let local = self.worker.local();
+        let local = self.local;
         for slot in slots {
             let location = slot.location();
-            let raw = local.shared.log.item(location);
+            let raw = local.item(location);
             if local.death(location, raw, self.now).is_none() {
                 let cas = local.cas_at(location, raw);
-                visit(&Item::new(raw, local.shared, location, cas));
+                visit(&Item::new(raw, local, location, cas));
             }
         }
     }

@@ -15,13 +15,14 @@
 //! - A segment's sequence number is never used again, so a place in the log has a number of its own
 //!   for ever: an item's CAS follows from it.
 
+mod dead_bytes;
 pub(crate) mod item;
 pub(crate) mod layout;
 pub(crate) mod log;
 pub(crate) mod queues;
 pub(crate) mod space;
 
-pub(crate) use log::{Log, OpenSegment};
+pub(crate) use log::{Hold, Log, OpenSegment};
 pub(crate) use queues::Queue;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

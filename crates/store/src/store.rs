@@ -1,9 +1,9 @@
 //! The store as all workers share it, and how it is set up.
 
 use crate::clean::flush::FlushState;
+use crate::clean::survey::Reclaimable;
 use crate::counters::{Counters, Totals};
 use crate::epoch::Epochs;
-use crate::index::slot::Slot;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
 use crate::memory::{HugePages, Mapping, Page, Pages, Purpose, Slice};
@@ -166,6 +166,7 @@ pub struct Store {
     /// When the store was made; access times count from here.
     pub(crate) made: UnixSeconds,
     pub(crate) flush: FlushState,
+    pub(crate) reclaimable: Reclaimable,
     /// Bytes that unfinished uploads hold, and the most that they may.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) upload_bytes_max: usize,
@@ -236,6 +237,7 @@ impl Store {
             item_size_max: config.item_size_max,
             made: now,
             flush: FlushState::default(),
+            reclaimable: Reclaimable::default(),
             upload_bytes: AtomicUsize::new(0),
             upload_bytes_max: plan.len / 8,
             held_max: (plan.pages / 8).max(1),
@@ -371,12 +373,6 @@ impl Store {
     /// Bytes of the index's sub-tables.
     pub(crate) fn index_bytes(&self) -> usize {
         self.tables.load(Ordering::Relaxed) * TABLE_BYTES
-    }
-
-    /// Whether `slot` is the item of `key`.
-    #[inline]
-    pub(crate) fn is_key(&self, slot: Slot, key: &[u8]) -> bool {
-        self.log.item_of(slot).key_is(key)
     }
 
     /// Seconds since the store was made, as access words have them.

@@ -6,13 +6,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Mutex,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
 /// Tells the processor, or loom's scheduler, that this thread waits for another.

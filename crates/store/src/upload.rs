@@ -9,10 +9,9 @@ use crate::index::slot::{Location, Slot};
 use crate::key::{Key, KeyHash};
 use crate::operations::{Body, KEY_MAX, Writer};
 use crate::request::{Mode, Put, Refused, Stored};
-use crate::segment::Queue;
-
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, mark, piece_len};
 use crate::segment::space::Space;
+use crate::segment::{Hold, Queue};
 use crate::store::Store;
 use crate::worker::{Ahead, Burst};
 use std::sync::Arc;
@@ -36,9 +35,8 @@ pub struct Upload {
 }
 
 /// A stretch of segment memory that the upload has for itself.
-#[derive(Clone, Copy)]
 struct Part {
-    location: Location,
+    hold: Hold,
     total: usize,
     data_at: usize,
     data_len: usize,
@@ -56,8 +54,9 @@ impl Burst<'_> {
         put: &Put,
         value_len: usize,
     ) -> Result<Upload, Refused> {
-        let store = Arc::clone(&self.worker.store);
-        if key.bytes.len() > KEY_MAX || value_len > store.item_size_max - key.bytes.len() {
+        let store = Arc::clone(self.store);
+        let fits = store.item_size_max.checked_sub(key.bytes.len());
+        if key.bytes.len() > KEY_MAX || fits.is_none_or(|most| value_len > most) {
             return Err(Refused::TooLarge);
         }
         let mut upload = Upload {
@@ -83,10 +82,9 @@ impl Burst<'_> {
             upload.reserve(total)?;
             let draft = upload.draft(access);
             let (slot, _) = writer.write_header(key.hash, upload.queue, &draft, 0)?;
-            let location = slot.location();
-            upload.store.log.hold(location);
+            let guard = writer.local.guard();
             upload.whole = Some(Part {
-                location,
+                hold: writer.local.shared.log.hold(guard, slot.location()),
                 total,
                 data_at: layout.body_at,
                 data_len: value_len,
@@ -101,7 +99,7 @@ impl Burst<'_> {
     /// # Errors
     /// [`Refused`]: there is no memory for the next part.
     pub fn upload_space<'u>(&mut self, upload: &'u mut Upload) -> Result<&'u mut [u8], Refused> {
-        upload.assert_is_to(&self.worker.store);
+        upload.assert_is_to(self.store);
         if upload.filled < upload.value_len && upload.filled == upload.reserved() {
             let left = upload.value_len - upload.filled;
             let (index, queue) = (upload.pieces.len(), upload.queue);
@@ -116,9 +114,8 @@ impl Burst<'_> {
                 }
             };
             upload.give_back(most.saturating_sub(piece_len(data_len)));
-            upload.store.log.hold(location);
             upload.pieces.push(Part {
-                location,
+                hold: writer.local.shared.log.hold(writer.local.guard(), location),
                 total: piece_len(data_len),
                 data_at: PIECE_HEADER_LEN,
                 data_len,
@@ -142,14 +139,14 @@ impl Burst<'_> {
             0,
             "an upload is finished before it is complete"
         );
-        upload.assert_is_to(&self.worker.store);
+        upload.assert_is_to(self.store);
         let key = Key {
             bytes: upload.key(),
             hash: upload.hash,
         };
         let stored = self
             .writer()
-            .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload));
+            .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload), None);
         if stored == Stored::Refused(Refused::Wait) {
             Err(upload)
         } else {
@@ -257,18 +254,19 @@ impl Upload {
         #[expect(unsafe_code, reason = "segment memory that the upload has for itself")]
         // SAFETY: the part was appended for this upload alone, its segment is held, and no slot
         // points to it before it is adopted, which takes the upload.
-        let space = unsafe { Space::new(self.store.log.mapping(), part.location, part.total) };
+        let space =
+            unsafe { Space::new(self.store.log.mapping(), part.hold.location(), part.total) };
         space.detach(start, len)
     }
 
     /// Calls `f` with each slice of the value, in order.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&[u8])) {
         let log = &self.store.log;
-        if let Some(part) = self.whole {
-            f(log.item(part.location).value());
+        if let Some(part) = &self.whole {
+            f(log.held_item(&part.hold).value());
         }
         for part in &self.pieces {
-            f(log.item(part.location).piece_data());
+            f(log.held_item(&part.hold).piece_data());
         }
     }
 }
@@ -284,12 +282,13 @@ impl Writer<'_> {
         cas_above: u64,
     ) -> Result<Slot, Refused> {
         let log = &self.local.shared.log;
-        let new = match upload.whole {
+        let new = match &upload.whole {
             Some(part) => {
-                let cas_fits = draft.cas.is_some() || log.cas_of(part.location) > cas_above;
+                let location = part.hold.location();
+                let cas_fits = draft.cas.is_some() || log.cas_of(location) > cas_above;
                 // What was flushed since it began to arrive must not die by that.
                 let is_as_wanted = cas_fits
-                    && !log.is_flushed(part.location)
+                    && !log.is_flushed(location)
                     && upload.put.mode != Mode::Cas
                     && !upload.adopted.get();
                 if !is_as_wanted {
@@ -303,7 +302,7 @@ impl Writer<'_> {
                 }
                 // Only with `Mode::Cas` it may be another than the upload began with.
                 debug_assert_eq!(draft.expiry, upload.put.expiry.given());
-                Slot::item(upload.hash.tag(), part.location, part.total)
+                Slot::item(upload.hash.tag(), location, part.total)
             }
             None if upload.adopted.get() => {
                 return self.write(
@@ -315,8 +314,11 @@ impl Writer<'_> {
                 );
             }
             None => {
-                let pieces: Vec<Location> =
-                    upload.pieces.iter().map(|part| part.location).collect();
+                let pieces: Vec<Location> = upload
+                    .pieces
+                    .iter()
+                    .map(|part| part.hold.location())
+                    .collect();
                 self.write_head(upload.hash, queue, draft, &pieces, cas_above)?
             }
         };
@@ -329,11 +331,11 @@ impl Writer<'_> {
 impl Drop for Upload {
     fn drop(&mut self) {
         let log = &self.store.log;
-        for part in self.whole.iter().chain(&self.pieces) {
+        for part in self.whole.take().into_iter().chain(self.pieces.drain(..)) {
             if !self.adopted.get() {
-                log.note_dead_from_outside(part.location, part.total);
+                log.note_dead_from_outside(part.hold.location(), part.total);
             }
-            log.release(part.location);
+            log.release(part.hold);
         }
         self.store
             .upload_bytes

@@ -1,6 +1,7 @@
 //! A worker's hold on the store, and the bursts in which it uses it.
 
 use crate::clean::Cleaner;
+use crate::epoch::Presence;
 use crate::index::{Hint, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
@@ -9,7 +10,7 @@ use crate::request::{Access, Miss};
 use crate::segment::{OpenSegment, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
-use crate::worker_store::WorkerStore;
+use crate::worker_store::{Turn, WorkerStore};
 use coua_cpu::{prefetch, prefetch_for_write, prefetch_lines};
 use std::sync::Arc;
 
@@ -28,14 +29,19 @@ const MIGRATE_BUCKETS: u32 = 128;
 /// Before it may sleep for long it calls [`Worker::park`]; otherwise memory that others have freed
 /// is not used again while it sleeps.
 pub struct Worker {
-    pub(crate) store: Arc<Store>,
-    pub(crate) id: usize,
+    store: Arc<Store>,
+    id: usize,
+    presence: Presence,
+    own: Own,
+}
+
+/// What a worker has for itself.
+pub(crate) struct Own {
     pub(crate) open: [OpenSegment; 2],
     pub(crate) migrations: Vec<Migration>,
-    pub(crate) cleaner: Cleaner,
+    cleaner: Cleaner,
     /// The flush that this worker's open segments have taken part in.
     flush_seen: u64,
-    present: bool,
     /// Bytes appended since the last end of a burst.
     pub(crate) appended: usize,
 }
@@ -51,18 +57,21 @@ pub enum Intent {
 
 impl Worker {
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Worker {
-        Worker {
+        let own = Own {
             cleaner: Cleaner::new(&store),
-            store,
-            id,
             open: [
                 OpenSegment::new(Queue::Small),
                 OpenSegment::new(Queue::Main),
             ],
             migrations: Vec::with_capacity(MIGRATIONS_MAX),
             flush_seen: 0,
-            present: false,
             appended: 0,
+        };
+        Worker {
+            store,
+            id,
+            presence: Presence::new(id),
+            own,
         }
     }
 
@@ -74,104 +83,87 @@ impl Worker {
     /// Begins a burst: from here on items may be looked at. `now` is the time of all its operations.
     #[inline]
     pub fn burst(&mut self, now: UnixSeconds) -> Burst<'_> {
-        if self.present {
-            self.store.epochs.announce(self.id);
-        } else {
-            self.store.epochs.come_back(self.id);
-            self.present = true;
+        let guard = self.presence.announce(&self.store.epochs);
+        let local = WorkerStore::new(&self.store, self.id, guard);
+        self.own.take_part_in_flush(&self.store, now);
+        Burst {
+            store: &self.store,
+            local,
+            own: &mut self.own,
+            now,
         }
-        self.take_part_in_flush(now);
-        Burst { worker: self, now }
-    }
-
-    /// Flushes that are due happen, and this worker's open segments take part in them.
-    #[inline]
-    fn take_part_in_flush(&mut self, now: UnixSeconds) {
-        let latest = self.store.flush.latest(&self.store.log, now);
-        if latest != self.flush_seen {
-            self.renew(latest);
-        }
-    }
-
-    /// What is in the open segments is dead by the flush `latest`.
-    pub(crate) fn renew(&mut self, latest: u64) {
-        for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
-            self.store.log.seal_older(open, latest);
-        }
-        self.flush_seen = latest;
     }
 
     /// Ends a turn: no references to items are held, and some of the store's own work is done, in
     /// measure with what was stored. True where more waits, so that the next turn should come soon.
     pub fn end(&mut self, now: UnixSeconds) -> bool {
-        if !self.present {
-            self.store.epochs.come_back(self.id);
-            self.present = true;
-        } else {
-            self.store.epochs.announce(self.id);
-        }
-        if !self.migrations.is_empty() {
-            self.migrate(MIGRATE_BUCKETS);
-        }
-        for open in self.open.iter().chain(&self.cleaner.open) {
+        self.presence.announce(&self.store.epochs);
+        self.own.migrate(&self.store, MIGRATE_BUCKETS);
+        for open in self.own.open.iter().chain(&self.own.cleaner.open) {
             self.store.log.publish_used(open);
         }
-        let local = WorkerStore {
-            shared: &self.store,
-            id: self.id,
-        };
-        let more = self.cleaner.clean(local, self.appended, now);
-        self.appended = 0;
-        local.reclaim();
-        more || !self.migrations.is_empty()
+        let mut turn = Turn::new(&self.store, self.id, &mut self.presence);
+        let more = self.own.cleaner.clean(&mut turn, self.own.appended, now);
+        self.own.appended = 0;
+        turn.reclaim();
+        more || !self.own.migrations.is_empty()
     }
 
     /// The thread may sleep: others no longer wait for it. The next burst ends that.
     pub fn park(&mut self) {
-        if self.present {
-            self.migrate(u32::MAX);
-            self.store.epochs.leave(self.id);
-            self.present = false;
+        if self.presence.leave(&self.store.epochs) {
+            self.own.migrate(&self.store, u32::MAX);
             self.store.log.reclaim(&self.store.epochs);
         }
     }
+}
+
+impl Own {
+    /// Flushes that are due happen, and this worker's open segments take part in them.
+    #[inline]
+    fn take_part_in_flush(&mut self, store: &Store, now: UnixSeconds) {
+        let latest = store.flush.latest(&store.log, now);
+        if latest != self.flush_seen {
+            self.renew(store, latest);
+        }
+    }
+
+    /// What is in the open segments is dead by the flush `latest`.
+    pub(crate) fn renew(&mut self, store: &Store, latest: u64) {
+        for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
+            store.log.seal_older(open, latest);
+        }
+        self.flush_seen = latest;
+    }
 
     /// Carries on with the splits that this worker began, the oldest first.
-    fn migrate(&mut self, buckets: u32) {
+    fn migrate(&mut self, store: &Store, buckets: u32) {
         let mut left = buckets;
         while left > 0 {
             let Some(migration) = self.migrations.first_mut() else {
                 return;
             };
             let step = left.min(TABLE_BUCKETS);
-            if self.store.index.migrate(migration, step) {
+            if store.index.migrate(migration, step) {
                 self.migrations.remove(0);
+            } else if migration.is_filled() {
+                // Another worker changes the directory at this moment.
+                return;
             }
             left -= step;
-        }
-    }
-
-    /// The store with this worker's number.
-    #[inline]
-    pub(crate) fn local(&self) -> WorkerStore<'_> {
-        WorkerStore {
-            shared: &self.store,
-            id: self.id,
         }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.park();
-        let local = WorkerStore {
-            shared: &self.store,
-            id: self.id,
-        };
-        self.cleaner.abandon(local);
-        for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
+        let guard = self.presence.announce(&self.store.epochs);
+        let local = WorkerStore::new(&self.store, self.id, guard);
+        self.own.cleaner.abandon(local);
+        for open in self.own.open.iter_mut().chain(&mut self.own.cleaner.open) {
             self.store.log.seal(open);
         }
+        self.park();
         self.store.give_worker_back(self.id);
     }
 }
@@ -199,7 +191,9 @@ impl Ahead {
 
 /// A worker between two quiescent states. Items that it shows stay readable until it is dropped.
 pub struct Burst<'w> {
-    pub(crate) worker: &'w mut Worker,
+    pub(crate) store: &'w Arc<Store>,
+    pub(crate) local: WorkerStore<'w>,
+    pub(crate) own: &'w mut Own,
     pub(crate) now: UnixSeconds,
 }
 
@@ -215,7 +209,7 @@ impl Burst<'_> {
     /// A key with its hash.
     #[inline]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        self.worker.store.key(bytes)
+        self.local.shared.key(bytes)
     }
 
     /// Fetches the key's first bucket ahead of use. The look-ahead has three steps, each some eight
@@ -225,7 +219,7 @@ impl Burst<'_> {
     /// bucket is fetched only where the first does not hold the key.
     #[inline(always)]
     pub fn prefetch(&self, hash: KeyHash, intent: Intent) -> Ahead {
-        let first = self.worker.store.index.first_number(hash);
+        let first = self.local.shared.index.first_number(hash);
         self.prefetch_bucket(first, intent);
         Ahead(Step::First(first))
     }
@@ -236,7 +230,7 @@ impl Burst<'_> {
         let Step::First(first) = ahead.0 else {
             return ahead;
         };
-        let index = &self.worker.store.index;
+        let index = &self.local.shared.index;
         if let Some(hint) = index.likely(first, hash) {
             return self.prefetch_item(hint, intent);
         }
@@ -251,7 +245,7 @@ impl Burst<'_> {
         let Step::Second(second) = ahead.0 else {
             return ahead;
         };
-        match self.worker.store.index.likely(second, hash) {
+        match self.local.shared.index.likely(second, hash) {
             Some(hint) => self.prefetch_item(hint, intent),
             None => Ahead::NONE,
         }
@@ -259,7 +253,7 @@ impl Burst<'_> {
 
     #[inline(always)]
     fn prefetch_bucket(&self, number: usize, intent: Intent) {
-        let bucket = self.worker.store.index.bucket_at(number);
+        let bucket = self.local.shared.index.bucket_at(number);
         match intent {
             Intent::Read => prefetch(bucket),
             Intent::Write => prefetch_for_write(bucket),
@@ -269,8 +263,8 @@ impl Burst<'_> {
     #[inline(always)]
     fn prefetch_item(&self, hint: Hint, intent: Intent) -> Ahead {
         let start = self
-            .worker
-            .store
+            .local
+            .shared
             .log
             .mapping()
             .at(hint.slot.location().offset())
@@ -289,7 +283,7 @@ impl Burst<'_> {
     /// As of [`Burst::get`].
     #[inline(always)]
     pub fn get_ahead(&self, key: &Key<'_>, ahead: Ahead, access: Access) -> Result<Item<'_>, Miss> {
-        let local = self.worker.local();
+        let local = self.local;
         if let Some((place, item)) = local.recall(key, ahead, self.now)
             && let Some(item) = local.show(place, item, access, self.now)
         {
@@ -304,7 +298,7 @@ impl Burst<'_> {
     /// [`Miss`]: there is no item of that key, or it has expired or was flushed.
     #[inline]
     pub fn get(&self, key: &Key<'_>, access: Access) -> Result<Item<'_>, Miss> {
-        let local = self.worker.local();
+        let local = self.local;
         loop {
             let (place, item) = local.find_live(key, self.now)?;
             if let Some(item) = local.show(place, item, access, self.now) {

@@ -1,8 +1,10 @@
-//! The store in the local of one worker: what is done to items, with the worker's own accounts.
+//! A worker's handle to the store between two quiescent states: what is done to items, with the
+//! worker's own accounts.
 
 use crate::counters::Counters;
-use crate::index::Place;
+use crate::epoch::{Guard, Presence};
 use crate::index::slot::{Location, Slot};
+use crate::index::{Place, Unlinked};
 use crate::item::Item;
 use crate::key::Key;
 use crate::memory::Purpose;
@@ -16,11 +18,44 @@ use crate::time::{Expiry, UnixSeconds};
 use crate::worker::{Ahead, Step};
 use std::sync::atomic::Ordering;
 
-/// See the module.
+/// See the module. Items that are found by it last as long as it does.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerStore<'s> {
     pub(crate) shared: &'s Store,
     pub(crate) id: usize,
+    guard: Guard<'s>,
+}
+
+/// A worker at the end of a turn. It does some of the store's own work, and between two parts of that
+/// it can say that it looks at no item.
+pub(crate) struct Turn<'w> {
+    shared: &'w Store,
+    id: usize,
+    presence: &'w mut Presence,
+}
+
+impl<'w> Turn<'w> {
+    pub(crate) fn new(shared: &'w Store, id: usize, presence: &'w mut Presence) -> Turn<'w> {
+        Turn {
+            shared,
+            id,
+            presence,
+        }
+    }
+
+    /// Says that this worker looks at no item at the moment. What it returns is for looking again.
+    pub(crate) fn begin(&mut self) -> WorkerStore<'_> {
+        let guard = self.presence.announce(&self.shared.epochs);
+        WorkerStore::new(self.shared, self.id, guard)
+    }
+
+    /// As [`Turn::begin`]; frees the segments that nobody can be looking at any more.
+    pub(crate) fn reclaim(&mut self) -> WorkerStore<'_> {
+        let shared = self.shared;
+        let local = self.begin();
+        shared.log.reclaim(&shared.epochs);
+        local
+    }
 }
 
 /// How an item is written anew.
@@ -44,11 +79,32 @@ pub(crate) enum Rewritten {
 }
 
 impl<'s> WorkerStore<'s> {
-    /// Says that this worker looks at no item at the moment, and frees the segments that nobody can be
-    /// looking at any more.
-    pub(crate) fn reclaim(self) {
-        self.shared.epochs.announce(self.id);
-        self.shared.log.reclaim(&self.shared.epochs);
+    pub(crate) fn new(shared: &'s Store, id: usize, guard: Guard<'s>) -> WorkerStore<'s> {
+        WorkerStore { shared, id, guard }
+    }
+
+    /// Shows that this worker may look at items.
+    #[inline]
+    pub(crate) fn guard(self) -> Guard<'s> {
+        self.guard
+    }
+
+    /// The item or piece at `location`; see [`Log::item`](crate::segment::Log::item).
+    #[inline]
+    pub(crate) fn item(self, location: Location) -> RawItem<'s> {
+        self.shared.log.item(self.guard, location)
+    }
+
+    /// The item that a slot points to.
+    #[inline]
+    pub(crate) fn item_of(self, slot: Slot) -> RawItem<'s> {
+        self.item(slot.location())
+    }
+
+    /// Whether `slot` is the item of `key`.
+    #[inline]
+    pub(crate) fn is_key(self, slot: Slot, key: &[u8]) -> bool {
+        self.item_of(slot).key_is(key)
     }
 
     /// Where `key` stands, alive. A dead item is unlinked on the way.
@@ -61,9 +117,9 @@ impl<'s> WorkerStore<'s> {
         let store = self.shared;
         let place = store
             .index
-            .find(key.hash, |slot| store.is_key(slot, key.bytes))
+            .find(key.hash, |slot| self.is_key(slot, key.bytes))
             .ok_or(Miss::Absent)?;
-        let item = store.log.item_of(place.slot);
+        let item = self.item_of(place.slot);
         match self.death(place.slot.location(), item, now) {
             None => Ok((place, item)),
             Some(why) => {
@@ -85,7 +141,7 @@ impl<'s> WorkerStore<'s> {
             return None;
         };
         let place = self.shared.index.recall(hint)?;
-        let item = self.shared.log.item_of(place.slot);
+        let item = self.item_of(place.slot);
         let lives =
             item.key_is(key.bytes) && self.death(place.slot.location(), item, now).is_none();
         lives.then_some((place, item))
@@ -109,7 +165,7 @@ impl<'s> WorkerStore<'s> {
             place.warm();
             item.note_access(self.shared.access_time(now));
         }
-        Some(Item::new(item, self.shared, place.slot.location(), cas))
+        Some(Item::new(item, self, place.slot.location(), cas))
     }
 
     /// The CAS of a found item, which a client is going to see: from now on it stays the same when
@@ -159,12 +215,12 @@ impl<'s> WorkerStore<'s> {
             };
             let location = space.location;
             item.copy_to(&mut space, &draft);
-            let copy = log.item(location);
+            let copy = self.item(location);
             let lock = place.lock();
             // Whoever shows a CAS marks the item under the same lock.
             let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
             let is_parted = log.are_parted(old_location, location);
-            let Some(mut lock) = lock.filter(|_| !is_late && !is_parted) else {
+            let Some(lock) = lock.filter(|_| !is_late && !is_parted) else {
                 log.note_dead(self.id, location, len);
                 if is_late {
                     carries_cas = true;
@@ -176,9 +232,8 @@ impl<'s> WorkerStore<'s> {
             log.entry_of(location).note_expiry(item.expiry());
             let slot = Slot::item(lock.slot.tag(), location, len);
             let frequency = how.frequency.unwrap_or(lock.slot.frequency());
-            lock.replace(slot.with_frequency(frequency));
-            drop(lock);
-            log.note_dead(self.id, old_location, item.total_len());
+            let old = lock.replace(slot.with_frequency(frequency));
+            self.note_head_dead(old);
             return Rewritten::Done(len);
         }
     }
@@ -188,29 +243,50 @@ impl<'s> WorkerStore<'s> {
         &self.shared.counters[self.id]
     }
 
-    /// An item has ceased to be: its slot is gone. Its bytes, and its pieces', are dead.
-    pub(crate) fn discard(self, location: Location, item: RawItem<'_>) {
+    /// An item has ceased to be. Its bytes, and its pieces', are dead.
+    pub(crate) fn discard(self, item: Unlinked) {
         self.counters().unlinked.add(1);
-        self.note_dead(location, item);
+        self.note_dead(item);
     }
 
-    /// Bytes of an item that no slot points to are dead.
+    /// Another item has taken this one's place. The bytes of this one, and of its pieces, are dead.
     #[inline]
-    pub(crate) fn note_dead(self, location: Location, item: RawItem<'_>) {
-        self.shared
-            .log
-            .note_dead(self.id, location, item.total_len());
+    pub(crate) fn note_dead(self, old: Unlinked) {
+        self.abandon(old.into_slot().location());
+    }
+
+    /// A copy of this item has taken its place. Where it is a head the copy has the pieces.
+    pub(crate) fn note_head_dead(self, old: Unlinked) {
+        self.abandon_head(old.into_slot().location());
+    }
+
+    /// The item at `location` was written and is not published: its bytes, and its pieces', are dead.
+    #[inline]
+    pub(crate) fn abandon(self, location: Location) {
+        let item = self.item(location);
+        let len = item.total_len();
+        self.counters().bytes_dead.add(len as u64);
+        self.shared.log.note_dead(self.id, location, len);
         if item.is_head() {
-            self.note_pieces_dead(item);
+            self.abandon_pieces(item.pieces());
         }
     }
 
+    /// As [`WorkerStore::abandon`], for a piece, or for a head whose pieces are another's.
+    #[inline]
+    pub(crate) fn abandon_head(self, location: Location) {
+        let len = self.item(location).total_len();
+        self.shared.log.note_dead(self.id, location, len);
+    }
+
+    /// Pieces that no head points to are dead.
     #[cold]
-    fn note_pieces_dead(self, item: RawItem<'_>) {
-        let log = &self.shared.log;
-        for chunk in item.chunks() {
-            let location = Location::from_raw(chunk.load(Ordering::Relaxed));
-            log.note_dead(self.id, location, log.item(location).total_len());
+    pub(crate) fn abandon_pieces(self, pieces: impl Iterator<Item = Location>) {
+        for piece in pieces {
+            self.counters()
+                .bytes_dead
+                .add(self.item(piece).total_len() as u64);
+            self.abandon_head(piece);
         }
     }
 
@@ -234,13 +310,12 @@ impl<'s> WorkerStore<'s> {
     /// Unlinks a dead item, if it still stands where it was found.
     #[cold]
     pub(crate) fn unlink_dead(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
-        let Some(mut lock) = place.lock() else {
+        let Some(lock) = place.lock() else {
             return false;
         };
-        lock.replace(Slot::EMPTY);
-        drop(lock);
+        let gone = lock.replace(Slot::EMPTY);
         self.count_death(item, why);
-        self.discard(place.slot.location(), item);
+        self.discard(gone);
         true
     }
 

@@ -325,6 +325,33 @@ fn large_values_are_stored_joined_and_read_in_pieces() {
 }
 
 #[test]
+fn an_upload_whose_key_alone_is_too_large_is_refused() {
+    let config = Config {
+        item_size_max: 100,
+        ..Config::default()
+    };
+    let store = Store::new(config, NOW).unwrap();
+    let mut worker = store.worker(0);
+    let mut burst = worker.burst(NOW);
+    for (key_len, value_len, fits) in [
+        (100, 0, true),
+        (90, 11, false),
+        (101, 0, false),
+        (200, 5, false),
+    ] {
+        let bytes = vec![b'k'; key_len];
+        let key = burst.key(&bytes);
+        let upload = burst.begin_upload(&key, &Put::set(0, Expiry::NEVER), value_len);
+        let refused = upload.err();
+        assert_eq!(
+            refused,
+            (!fits).then_some(Refused::TooLarge),
+            "{key_len} and {value_len}"
+        );
+    }
+}
+
+#[test]
 fn uploads_arrive_in_parts() {
     let store = store(64 << 20);
     let mut worker = store.worker(0);

@@ -308,42 +308,6 @@ fn large_items_are_whole_whatever_is_cleaned_while_they_are_written() {
     );
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "memory full of small items")]
-fn without_evictions_what_is_deleted_can_be_used_again() {
-    let store = store(1, false);
-    let mut worker = store.worker(0);
-    for round in 0..4u32 {
-        let len = [100, 3000, 700, 20_000][round as usize];
-        let name = |i: u32| [round.to_le_bytes(), i.to_le_bytes()].concat();
-        // Full when a second's worth of turns has freed nothing.
-        let mut count = 0;
-        let mut failures = 0;
-        while failures < 500 {
-            match try_set(&mut worker, &name(count), &vec![round as u8; len]) {
-                Stored::Stored { .. } => (count, failures) = (count + 1, 0),
-                Stored::Refused(Refused::OutOfMemory) => failures += 1,
-                other => panic!("{other:?}"),
-            }
-        }
-        let stored = u64::from(count) * len as u64;
-        assert!(stored > 4 << 20, "only {stored} bytes in round {round}");
-        for i in 0..count {
-            let found = get(&mut worker, &name(i));
-            assert!(found.is_some_and(|v| v == vec![round as u8; len]), "{i}");
-        }
-        // Every other one, so that no segment is empty; then most of what is left.
-        for i in (0..count)
-            .filter(|i| i % 2 == 0)
-            .chain((0..count).filter(|i| i % 2 == 1))
-        {
-            delete(&mut worker, &name(i));
-            worker.end(NOW);
-        }
-        assert_eq!(store.stats().items, 0);
-    }
-}
-
 /// Asks for "k" some times, and counts the tokens won and the items made.
 fn ask(worker: &mut Worker, get: &MetaGet) -> (u32, u32) {
     let (mut wins, mut made) = (0, 0);

@@ -116,6 +116,14 @@ impl Buffers {
         self.in_use
     }
 
+    /// Bytes of memory of the buffers in use.
+    pub(crate) fn memory_in_use(&self) -> usize {
+        self.tiny.memory_in_use()
+            + self.small.memory_in_use()
+            + self.large.memory_in_use()
+            + self.jumbo.memory_in_use()
+    }
+
     /// With less there is not one chunk for each size.
     pub(crate) const BUDGET_MIN: usize = 8 * CHUNK_LEN;
 
@@ -131,6 +139,17 @@ impl Buffers {
     pub(crate) fn room_to_send(&self) -> usize {
         let kept = self.reserved + self.receive_min;
         self.pieces().saturating_sub(kept) * (Self::PIECE_LEN / 2)
+    }
+
+    /// [`Buffers::room_to_send`] while nothing is stored.
+    pub(crate) fn room_to_send_max(&self) -> usize {
+        // A quarter is kept for receiving.
+        3 * self.receive_min * (Self::PIECE_LEN / 2)
+    }
+
+    /// Bytes of memory that a buffer takes, whatever is in it.
+    pub(crate) fn size_of(id: BufferId) -> usize {
+        LENS[id.class() as usize] + size_of::<Buffer>()
     }
 
     /// Whether so many pieces can be stored beside those for which there is a reserve.
@@ -233,8 +252,10 @@ impl Buffers {
     fn take_of(&mut self, class: usize, leaves: usize) -> Option<BufferId> {
         let pieces = self.pieces();
         let chunks = self.large.chunks() + self.budget / CHUNK_LEN;
+        // What is kept for receiving stays in pieces: buffers of another size would be anybody's.
+        let kept = leaves.max(self.reserved + self.receive_min);
         let may_grow =
-            class == PIECE || chunks > self.piece_chunks_min && pieces >= leaves + Large::NODES;
+            class == PIECE || chunks > self.piece_chunks_min && pieces >= kept + Large::NODES;
         // What is taken from the system is no room for pieces any more.
         let budget = match may_grow {
             true => &mut self.budget,

@@ -24,6 +24,10 @@ pub struct Config {
     pub gateways: Vec<Address>,
     /// The VLAN in which it opens connections; 0 for none. Replies go where the request came from.
     pub vlan: u16,
+    /// It reports to switches and routers in which groups it is asked for its IPv6 addresses (MLD,
+    /// RFC 3810): a switch that snoops on that may else keep the questions from it. Not where the
+    /// kernel has the same addresses, and reports them.
+    pub multicast_reports: bool,
     /// Who may send to it; empty for everybody.
     pub allow: Vec<Network>,
     /// Connections at most, half-open ones and those in TIME-WAIT included.
@@ -73,6 +77,7 @@ impl Config {
             addresses,
             gateways: Vec::new(),
             vlan: 0,
+            multicast_reports: true,
             allow: Vec::new(),
             connections_max: 1024,
             half_open_max: 256,

@@ -1,4 +1,8 @@
 //! The congestion window: how many bytes may be on their way (RFC 5681; CUBIC: RFC 9438).
+//!
+//! While losses are repaired, it shrinks in proportion to what arrives, and is at the new threshold
+//! when all is repaired (RFC 9937): a window that shrank at once would keep the sender silent for half
+//! a round trip. Where a timeout turns out to have been spurious, it grows back (RFC 4015).
 
 use crate::config::Algorithm;
 use crate::time::Instant;
@@ -25,6 +29,30 @@ pub(crate) struct Congestion {
     /// Parts of a byte, or of a segment, that the window has grown by.
     carry: f32,
     cubic: Cubic,
+    episode: Episode,
+}
+
+/// What the window was reduced for, while that goes on. All in bytes.
+#[derive(Clone, Copy, Debug)]
+enum Episode {
+    /// Nothing.
+    None,
+    /// A loss, with a reduction in proportion to what is delivered (RFC 9937).
+    Reduction {
+        /// What was on its way when it began (`RecoverFS`).
+        flight: u32,
+        /// What has arrived since (`prr_delivered`).
+        delivered: u32,
+        /// What was sent since (`prr_out`).
+        sent: u32,
+    },
+    /// A timeout.
+    Timeout {
+        /// The window before it.
+        window: u32,
+        /// The connection's clock when the timer expired.
+        clock: u32,
+    },
 }
 
 /// All sizes in segments, all times in seconds (RFC 9438, section 4.1.2).
@@ -38,8 +66,8 @@ struct Cubic {
     w_est: f32,
     /// The window that `w_est` must reach to grow like NewReno's.
     w_prior: f32,
-    /// When the window last began to grow after a reduction; none where it has not.
-    epoch: Option<Instant>,
+    /// When the window last began to grow after a reduction; never where it has not.
+    epoch: Instant,
 }
 
 impl Congestion {
@@ -59,8 +87,9 @@ impl Congestion {
                 k: 0.0,
                 w_est: 0.0,
                 w_prior: 0.0,
-                epoch: None,
+                epoch: Instant::NEVER,
             },
+            episode: Episode::None,
         }
     }
 
@@ -98,15 +127,15 @@ impl Congestion {
         let (segment, acked) = (mss as f32, bytes as f32 / mss as f32);
         let window = self.window as f32 / segment;
         let cubic = &mut self.cubic;
-        let epoch = *cubic.epoch.get_or_insert_with(|| {
+        if cubic.epoch == Instant::NEVER {
             if cubic.w_max < window {
                 cubic.w_max = window;
             }
             cubic.k = ((cubic.w_max - window) / C).cbrt();
             cubic.w_est = window;
-            now
-        });
-        let passed = now.micros_since(epoch) as f32 / 1e6;
+            cubic.epoch = now;
+        }
+        let passed = now.micros_since(cubic.epoch) as f32 / 1e6;
         let w_cubic = |time: f32| C * (time - cubic.k).powi(3) + cubic.w_max;
         let alpha = match cubic.w_est < cubic.w_prior {
             true => 3.0 * (1.0 - BETA) / (1.0 + BETA),
@@ -123,10 +152,70 @@ impl Congestion {
         self.grow(carry + grown * segment);
     }
 
-    /// A loss was found by acknowledgments.
+    /// A loss was found by acknowledgments: the window is reduced at once.
     pub(crate) fn lost(&mut self, in_flight: u32, mss: u32) {
         self.reduce(in_flight, mss);
         self.window = self.threshold;
+    }
+
+    /// A loss was found by blocks that say what has arrived: the window is reduced step by step, with
+    /// [`Congestion::delivered`]. `flight` is what was on its way, what has just arrived included.
+    pub(crate) fn begin_reduction(&mut self, in_flight: u32, flight: u32, mss: u32) {
+        self.reduce(in_flight, mss);
+        self.episode = Episode::Reduction {
+            flight: flight.max(mss),
+            delivered: 0,
+            sent: 0,
+        };
+    }
+
+    /// So many bytes have arrived during a reduction, and so many are on their way (RFC 9937, section
+    /// 6). `is_safe` says that the peer has more in order and nothing else was found lost.
+    pub(crate) fn delivered(&mut self, bytes: u32, pipe: u32, mss: u32, is_safe: bool) {
+        let Episode::Reduction {
+            flight,
+            ref mut delivered,
+            sent,
+        } = self.episode
+        else {
+            return;
+        };
+        *delivered = delivered.saturating_add(bytes);
+        let delivered = *delivered;
+        let may_send = if pipe > self.threshold {
+            let share = u64::from(delivered) * u64::from(self.threshold);
+            let due = share.div_ceil(u64::from(flight));
+            u32::try_from(due).unwrap_or(u32::MAX).saturating_sub(sent)
+        } else {
+            let mut limit = delivered.saturating_sub(sent);
+            if is_safe {
+                limit = limit.max(bytes) + mss;
+            }
+            limit.min(self.threshold - pipe)
+        };
+        self.window = pipe + may_send;
+    }
+
+    /// So many bytes were sent during a reduction.
+    pub(crate) fn sent(&mut self, bytes: u32) {
+        if let Episode::Reduction { sent, .. } = &mut self.episode {
+            *sent = sent.saturating_add(bytes);
+        }
+    }
+
+    /// The losses are repaired.
+    pub(crate) fn end_reduction(&mut self) {
+        if let Episode::Reduction { .. } = self.episode {
+            self.episode = Episode::None;
+            self.window = self.threshold;
+        }
+    }
+
+    /// Keeps what a timeout takes away, in case it turns out to be spurious. `clock` is the
+    /// connection's in its timestamps.
+    pub(crate) fn keep_for_undo(&mut self, clock: u32) {
+        let window = self.window;
+        self.episode = Episode::Timeout { window, clock };
     }
 
     /// The retransmission timer expired.
@@ -135,6 +224,27 @@ impl Congestion {
             self.reduce(in_flight, mss);
         }
         self.window = mss;
+    }
+
+    /// The first acknowledgment of something new after a timeout echoes this timestamp. True where
+    /// it answers what was sent before, so that the timeout was spurious (RFC 3522, section 3.2).
+    pub(crate) fn is_spurious(&mut self, echo: Option<u32>) -> bool {
+        let Episode::Timeout { window, clock } = self.episode else {
+            return false;
+        };
+        self.episode = Episode::None;
+        let is_it = echo.is_some_and(|echo| echo.wrapping_sub(clock).cast_signed() < 0);
+        if is_it {
+            self.threshold = window;
+        }
+        is_it
+    }
+
+    /// A timeout was spurious: the window begins at what is on its way and grows fast to what it was
+    /// (RFC 4015, section 3.4).
+    pub(crate) fn undo_timeout(&mut self, acknowledged: u32, pipe: u32, mss: u32) {
+        self.threshold = self.threshold.max(2 * mss);
+        self.window = pipe + acknowledged.min(initial_window(mss));
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "part of a u32")]
@@ -153,7 +263,7 @@ impl Congestion {
                 (in_flight.min(self.window) as f32 * BETA) as u32
             }
         };
-        self.cubic.epoch = None;
+        self.cubic.epoch = Instant::NEVER;
         self.carry = 0.0;
         self.threshold = left.max(2 * mss);
     }
@@ -162,7 +272,7 @@ impl Congestion {
     /// (RFC 5681, section 4.1).
     pub(crate) fn rested(&mut self, mss: u32) {
         self.window = self.window.min(initial_window(mss));
-        self.cubic.epoch = None;
+        self.cubic.epoch = Instant::NEVER;
     }
 }
 
@@ -230,6 +340,58 @@ mod tests {
         assert!((92_000..=103_000).contains(&window_at[40]), "{window_at:?}");
         assert!(window_at[59] > 100_000, "{window_at:?}");
         assert!(window_at.is_sorted());
+    }
+
+    /// RFC 9937, section 6: of 20 segments on their way one is lost. For each that arrives 0.7 are
+    /// sent, and the window is at the threshold when all have.
+    #[test]
+    fn a_reduction_is_in_proportion_to_what_arrives() {
+        let mut congestion = Congestion::new(Algorithm::Cubic, MSS);
+        congestion.window = 20_000;
+        congestion.begin_reduction(20_000, 20_000, MSS);
+        let (mut pipe, mut sent) = (19_000, 0);
+        for _ in 0..19 {
+            pipe -= MSS;
+            congestion.delivered(MSS, pipe, MSS, false);
+            while pipe + MSS <= congestion.window() {
+                pipe += MSS;
+                sent += 1;
+                congestion.sent(MSS);
+            }
+        }
+        assert_eq!((sent, pipe), (14, 14_000));
+        congestion.end_reduction();
+        assert_eq!(congestion.window(), 14_000);
+    }
+
+    /// Where most is lost, as much is sent as arrives; where that comes in order, a segment more.
+    #[test]
+    fn many_losses_do_not_stop_it() {
+        let mut congestion = Congestion::new(Algorithm::NewReno, MSS);
+        congestion.window = 20_000;
+        congestion.begin_reduction(20_000, 20_000, MSS);
+        congestion.delivered(MSS, 3000, MSS, false);
+        assert_eq!(congestion.window(), 4000);
+        congestion.sent(MSS);
+        congestion.delivered(MSS, 3000, MSS, true);
+        assert_eq!(congestion.window(), 5000);
+        congestion.delivered(MSS, 9500, MSS, true);
+        assert_eq!(congestion.window(), 10_000, "the threshold");
+    }
+
+    #[test]
+    fn a_spurious_timeout_is_undone() {
+        let mut congestion = Congestion::new(Algorithm::Cubic, MSS);
+        congestion.window = 50_000;
+        congestion.keep_for_undo(1000);
+        congestion.timed_out(50_000, MSS, true);
+        congestion.timed_out(50_000, MSS, false);
+        assert!(congestion.is_spurious(Some(999)));
+        congestion.undo_timeout(2 * MSS, 30_000, MSS);
+        assert_eq!(
+            (congestion.window(), congestion.threshold),
+            (32_000, 50_000)
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! arrives      a segment has come (RFC 9293, section 3.10.7)
 //!   ├─ checks        whether it counts, before anything changes (RFC 5961, 7323)
 //!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
+//!   │   └─ scoreboard    what has arrived beyond gaps
 //!   └─ receive       what it carries, in order or not
 //! timers       time has passed
 //! emit         whatever is due is written into frames
@@ -25,9 +26,12 @@ mod block;
 mod checks;
 mod emit;
 mod fast_path;
+mod holdings;
 mod opening;
 mod out_of_order;
+mod path_mtu;
 mod receive;
+mod scoreboard;
 mod segment;
 mod shared;
 mod template;
@@ -49,6 +53,7 @@ pub(crate) use block::{ConnectionFlags, Path};
 use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
 pub(crate) use opening::{Offer, first_window, own_shift};
 use out_of_order::OutOfOrder;
+use path_mtu::MtuSearch;
 pub(crate) use segment::seal;
 pub(crate) use shared::Shared;
 pub(crate) use template::Skeletons;
@@ -118,6 +123,7 @@ pub(crate) struct Connection {
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
     pub(crate) out_of_order: OutOfOrder,
+    mtu_search: MtuSearch,
     pub(crate) hash: Hash,
 }
 
@@ -130,6 +136,16 @@ pub(crate) const fn headers_len(is_v4: bool) -> u16 {
 pub(crate) const fn default_mss(is_v4: bool) -> u16 {
     if is_v4 { 536 } else { 1220 }
 }
+
+/// The shortest MSS that a peer may ask for. Every host takes packets of 576 bytes (RFC 791; RFC 1122,
+/// section 3.3.2), and whoever asks for shorter segments has us spend a buffer and a frame on a few
+/// bytes each. For IPv6 it is no longer: every path passes 1280 bytes there (RFC 8200, section 5), but
+/// behind a translator the peer may be a host of IPv4 that means what it asks for.
+pub(crate) const MSS_MIN: u16 = 536;
+
+/// Buffers that a connection may have waiting to be acknowledged, at most: what is looked through
+/// where acknowledgments tell of gaps. As many segments of the shortest MSS are the longest window.
+const SEND_PIECES_MAX: u16 = 512;
 
 impl Connection {
     /// What the user calls it who has not called it otherwise.
@@ -144,13 +160,17 @@ impl Connection {
     /// Computes them anew, as something has changed on which they depend: what the peer takes and the
     /// path lets pass, less the timestamps (RFC 6691).
     fn settle_mss(&mut self) {
-        let path = self.path.mtu - headers_len(self.tuple.remote.is_v4());
-        let options = if self.flags.has(ConnectionFlags::TIMESTAMPS) {
-            12
-        } else {
-            0
+        self.send.mss = self.mss_within(self.path.mtu);
+    }
+
+    /// The payload of a full segment in packets of so many bytes.
+    fn mss_within(&self, mtu: u16) -> u16 {
+        let path = mtu - headers_len(self.tuple.remote.is_v4());
+        let options = match self.flags.has(ConnectionFlags::TIMESTAMPS) {
+            true => 12,
+            false => 0,
         };
-        self.send.mss = self.send.peer_mss.min(path) - options;
+        self.send.peer_mss.min(path) - options
     }
 
     /// Lines of the cache that the usual exchange needs.
@@ -194,23 +214,13 @@ impl Connection {
         let share = u32::try_from(shared.buffers.room_to_send() / 8).unwrap_or(u32::MAX);
         let share = share.max(2 * u32::from(self.mss()));
         match self.state {
-            State::Established | State::CloseWait if !self.flags.has(ConnectionFlags::ENDED) => {
+            State::Established | State::CloseWait
+                if !self.flags.has(ConnectionFlags::ENDED)
+                    && self.send.pieces < SEND_PIECES_MAX =>
+            {
                 shared.config.send_len_max.min(share).saturating_sub(queued)
             }
             _ => 0,
-        }
-    }
-
-    /// For how long it has had something to send and the peer has not taken it, in microseconds.
-    pub(crate) fn stalled_for(&self, now: Instant) -> u64 {
-        if self.timers.waiting == Waiting::None || !self.is_open() {
-            return 0;
-        }
-        // Nothing goes any more into a window that is closed, and nothing is answered.
-        let unsent_for = now.micros_since(self.send.last_at);
-        match self.flags.has(ConnectionFlags::PREDICTED) {
-            true => unsent_for,
-            false => unsent_for.max(now.micros_since(self.recovery.stuck_since)),
         }
     }
 
@@ -228,7 +238,7 @@ impl Connection {
             && let Some((id, _)) = buffers.store_tiny(send.end, rest)
         {
             // The usual reply: a short one, with nothing on its way.
-            (send.head, send.tail, send.unsent) = (id, id, id);
+            (send.head, send.tail, send.unsent, send.pieces) = (id, id, id, 1);
             send.end += u32::try_from(given).expect("below the room");
             return given;
         }
@@ -237,7 +247,7 @@ impl Connection {
             rest = &rest[count..];
             send.end += u32::try_from(count).expect("below the room");
         }
-        while !rest.is_empty() {
+        while !rest.is_empty() && send.pieces < SEND_PIECES_MAX {
             let Some(id) = buffers.store(send.end, rest, mss) else {
                 break;
             };
@@ -303,19 +313,12 @@ impl Connection {
         shared.buffers.free_all(self.send.head);
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);
+        send.pieces = 0;
+        self.recovery.sacked_last = BufferId::NONE;
         (self.recovery.pipe, self.recovery.sacked, self.recovery.lost) = (0, 0, 0);
         self.out_of_order.prune(&mut shared.buffers);
         self.timers.send_at = Instant::NEVER;
         self.timers.waiting = Waiting::None;
-    }
-
-    /// Packets of more than `mtu` bytes do not arrive: what is on its way goes again.
-    pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16) {
-        self.leave_fast_path();
-        self.path.mtu = mtu;
-        self.settle_mss();
-        self.mark_all_lost(shared);
-        self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     /// Gives all memory back.

@@ -68,24 +68,31 @@ counters! {
     cookies_sent,
     /// Connections that began with a cookie that came back.
     cookies_accepted,
-    /// SYNs that were dropped since there was no room.
+    /// Openings that were refused since there was no room.
     refused_full,
     /// Connections that the peer reset.
     reset_by_peer,
     /// Connections given up for want of any answer.
     timed_out,
-    /// Connections given up as memory was short, whose peers did not take what they had asked for.
+    /// Connections given up as memory was short, whose peers took what they had asked for too slowly.
     shed,
+    /// Connections without a user that were forgotten early, as new ones needed their place.
+    evicted,
     /// Resets sent.
     resets_sent,
     /// Challenges sent (RFC 5961).
     challenges_sent,
     /// Retransmission timeouts (RFC 6298).
     timeouts,
+    /// Of these, those that turned out to have been too early: what they waited for had arrived, and
+    /// the congestion window was restored (RFC 3522, RFC 4015).
+    timeouts_undone,
     /// Tail loss probes (RFC 8985, section 7).
     tail_probes,
     /// Times that a loss was found by acknowledgments.
     recoveries,
+    /// Buffers looked at to find what has arrived beyond gaps, what is lost, and what goes again.
+    queue_steps,
     /// Zero-window probes.
     window_probes,
     /// Keep-alive probes.
@@ -94,4 +101,6 @@ counters! {
     icmp_received,
     /// Paths that turned out to take shorter packets only.
     mtu_lowered,
+    /// Paths on which a longer packet was tried again, and arrived (RFC 4821).
+    mtu_raised,
 }

@@ -77,6 +77,7 @@ mod congestion;
 mod connection;
 pub mod counters;
 mod limits;
+mod listener;
 mod neighbours;
 pub mod nic;
 mod rtt;

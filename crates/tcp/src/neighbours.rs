@@ -18,6 +18,10 @@ const ASK_INTERVAL: u64 = 1_000_000;
 /// Microseconds after which a neighbour is asked again while it is used.
 const STALE_AFTER: u64 = 60_000_000;
 
+/// Whether what a neighbour says of itself replaces what is known already (RFC 4861, section 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrides(pub bool);
+
 /// All neighbours that are known or asked for.
 pub(crate) struct Neighbours {
     known: HashMap<Address, Neighbour>,
@@ -28,6 +32,8 @@ pub(crate) struct Neighbours {
 #[derive(Clone, Copy)]
 struct Neighbour {
     mac: Option<Mac>,
+    /// Somebody tells another MAC address, without insisting.
+    is_doubted: bool,
     heard_at: Instant,
     asked_at: Option<Instant>,
     used_at: Instant,
@@ -48,12 +54,13 @@ impl Neighbours {
         }
         let neighbour = self.known.entry(address).or_insert(Neighbour {
             mac: None,
+            is_doubted: false,
             heard_at: now,
             asked_at: None,
             used_at: now,
         });
         neighbour.used_at = now;
-        let is_stale = now.micros_since(neighbour.heard_at) > STALE_AFTER;
+        let is_stale = neighbour.is_doubted || now.micros_since(neighbour.heard_at) > STALE_AFTER;
         let may_ask = neighbour
             .asked_at
             .is_none_or(|at| now.micros_since(at) >= ASK_INTERVAL);
@@ -65,13 +72,25 @@ impl Neighbours {
         neighbour.mac
     }
 
-    /// Takes in what a neighbour says of itself. True where that is new.
-    pub(crate) fn learn(&mut self, address: Address, mac: Mac, now: Instant) -> bool {
+    /// Takes in what a neighbour says of itself. True where that is new. What does not override
+    /// leaves the MAC address that is known, which is asked for again (RFC 4861, section 7.2.5).
+    pub(crate) fn learn(
+        &mut self,
+        address: Address,
+        mac: Mac,
+        overrides: Overrides,
+        now: Instant,
+    ) -> bool {
         let Some(neighbour) = self.known.get_mut(&address) else {
             return false;
         };
         let is_new = neighbour.mac != Some(mac);
+        if is_new && neighbour.mac.is_some() && !overrides.0 {
+            neighbour.is_doubted = true;
+            return false;
+        }
         neighbour.mac = Some(mac);
+        neighbour.is_doubted = false;
         neighbour.heard_at = now;
         neighbour.asked_at = None;
         is_new
@@ -117,8 +136,8 @@ mod tests {
         assert_eq!(neighbours.next_question(), None);
         assert_eq!(neighbours.find(address(1), at(1000)), None);
         assert_eq!(neighbours.next_question(), Some(address(1)));
-        assert!(neighbours.learn(address(1), MAC, at(1001)));
-        assert!(!neighbours.learn(address(1), MAC, at(1002)));
+        assert!(neighbours.learn(address(1), MAC, Overrides(true), at(1001)));
+        assert!(!neighbours.learn(address(1), MAC, Overrides(true), at(1002)));
         assert_eq!(neighbours.find(address(1), at(1003)), Some(MAC));
     }
 
@@ -128,7 +147,7 @@ mod tests {
         let at = |seconds: u64| Instant::from_micros(seconds * 1_000_000);
         neighbours.find(address(1), at(0));
         neighbours.next_question();
-        neighbours.learn(address(1), MAC, at(0));
+        neighbours.learn(address(1), MAC, Overrides(true), at(0));
         assert_eq!(neighbours.find(address(1), at(61)), Some(MAC));
         assert_eq!(neighbours.next_question(), Some(address(1)));
     }
@@ -136,7 +155,7 @@ mod tests {
     #[test]
     fn nobody_can_fill_it_or_put_words_into_it() {
         let mut neighbours = Neighbours::new();
-        assert!(!neighbours.learn(address(7), MAC, Instant::default()));
+        assert!(!neighbours.learn(address(7), MAC, Overrides(true), Instant::default()));
         for number in 0..5000 {
             neighbours.find(address(number), Instant::from_micros(u64::from(number)));
         }

@@ -25,7 +25,7 @@ use crate::time::Instant;
 use crate::wire::four_tuple::FourTuple;
 
 /// The values of MSS that a cookie can tell.
-const MSS: [u16; 8] = [64, 536, 1024, 1220, 1360, 1440, 1460, 8940];
+const MSS: [u16; 8] = [536, 1024, 1220, 1300, 1360, 1440, 1460, 8940];
 
 /// No window scale in a cookie's timestamp.
 const NO_SCALE: u32 = 31;
@@ -233,7 +233,7 @@ mod tests {
         let secrets = Secrets::new(&[7; 32]);
         let irs = SeqNumber(99);
         for (mss, told) in [
-            (1, 64),
+            (1, 536),
             (536, 536),
             (1459, 1440),
             (1460, 1460),

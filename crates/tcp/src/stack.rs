@@ -26,6 +26,7 @@ mod frames;
 mod link;
 mod opening;
 mod outgoing;
+mod pressure;
 mod user;
 
 use std::collections::VecDeque;
@@ -37,6 +38,7 @@ use crate::config::Config;
 use crate::connection::{Connection, ConnectionFlags, Shared, Skeletons, State};
 use crate::counters::Counters;
 use crate::limits::Limits;
+use crate::listener::Listener;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
 use crate::secrets::Secrets;
@@ -46,11 +48,13 @@ use crate::wheel::Wheel;
 use crate::wire::{Address, icmp};
 
 pub use crate::connection::{Failure, State as ConnectionState};
+pub use crate::neighbours::Overrides;
 pub use crate::wire::four_tuple::FourTuple;
 pub use opening::ConnectError;
 pub use user::{Datagram, Description, Readiness, Received};
 
 use outgoing::{Control, Echo, Reply};
+use pressure::Pressure;
 
 /// Names a connection. It is never that of another one that later takes the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +83,7 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A neighbour has told its MAC address.
-    Neighbour(Address, Mac),
+    Neighbour(Address, Mac, Overrides),
     /// A router or host has told of a packet that did not arrive.
     Unreachable(icmp::Reason, icmp::Quoted),
     /// An answer to the opening of this connection has come to where nobody had asked. The one who
@@ -93,12 +97,6 @@ const NOTICES_MAX: usize = 256;
 /// Timers that have fired and are looked at together.
 const EXPIRED_TOGETHER: usize = 16;
 
-/// Connections that a turn looks at for those that hold memory up.
-const SHED_LOOKS: usize = 64;
-
-/// For how long a connection may take nothing while memory is short, in microseconds.
-const STALL_US: u64 = 5_000_000;
-
 /// All connections of a worker.
 pub struct Stack {
     shared: Shared,
@@ -107,6 +105,7 @@ pub struct Stack {
     table: Table,
     wheel: Wheel,
     neighbours: Neighbours,
+    listener: Listener,
     /// Ports at which connections are taken.
     listens_at: Vec<u16>,
     /// Ports at which datagrams are taken.
@@ -122,10 +121,10 @@ pub struct Stack {
     /// Those that wait for a neighbour's MAC address.
     waiting_for_mac: Vec<u32>,
     ask_again_at: Instant,
-    /// Those that could not take what the user gave, since memory was short.
-    waiting_for_memory: Vec<u32>,
-    /// Where looking for connections that hold memory up goes on.
-    shed_at: usize,
+    /// Those that could not take what the user gave, since memory was short, the first before the
+    /// others.
+    waiting_for_memory: VecDeque<u32>,
+    pressure: Pressure,
     /// Those with news for the user.
     ready: VecDeque<u32>,
     /// Those with bytes in frames of this burst.
@@ -150,6 +149,7 @@ impl Stack {
             table: Table::new(capacity, secrets.table_key()),
             wheel: Wheel::new(now, capacity),
             neighbours: Neighbours::new(),
+            listener: Listener::new(&config.addresses, config.multicast_reports, now),
             listens_at: Vec::new(),
             datagrams_at: Vec::new(),
             accepted: VecDeque::with_capacity(capacity),
@@ -159,8 +159,8 @@ impl Stack {
             to_emit: Vec::with_capacity(capacity),
             waiting_for_mac: Vec::new(),
             ask_again_at: now,
-            waiting_for_memory: Vec::new(),
-            shed_at: 0,
+            waiting_for_memory: VecDeque::with_capacity(capacity),
+            pressure: Pressure::new(capacity),
             ready: VecDeque::with_capacity(capacity),
             fresh: Vec::with_capacity(crate::nic::BURST_LEN),
             datagrams: VecDeque::with_capacity(crate::nic::BURST_LEN),
@@ -220,7 +220,7 @@ impl Stack {
         self.shared.now = self.shared.now.max(now);
         self.shared.share_room();
         self.expire();
-        self.shed_if_short();
+        self.relieve();
         self.wake_waiting();
         let count = nic.receive();
         self.take_burst(nic, count);
@@ -234,6 +234,7 @@ impl Stack {
         self.shared.fresh.clear();
         self.shared.buffers.end_reserve();
         self.datagrams.clear();
+        self.report_groups();
         self.emit_replies(nic);
         nic.release();
         self.emit_connections(nic);
@@ -249,7 +250,8 @@ impl Stack {
         }
         let asks = (!self.waiting_for_mac.is_empty()).then_some(self.ask_again_at);
         let retries = (!self.waiting_for_memory.is_empty()).then(|| self.shared.now.after(1000));
-        [self.wheel.deadline(), asks, retries]
+        let reports = Some(self.listener.report_at).filter(|at| *at != Instant::NEVER);
+        [self.wheel.deadline(), asks, retries, reports]
             .into_iter()
             .flatten()
             .min()
@@ -261,30 +263,17 @@ impl Stack {
             self.ask_again_at = self.shared.now.after(1_000_000);
             self.retry_mac();
         }
-        if !self.waiting_for_memory.is_empty() && self.shared.buffers.room() > 0 {
-            while let Some(index) = self.waiting_for_memory.pop() {
-                self.list_ready(index);
-            }
-        }
-    }
-
-    /// Ends some of those that hold memory up, where there is none left: whoever asks and does not take
-    /// the answers must not keep others from being answered.
-    fn shed_if_short(&mut self) {
-        if self.shared.buffers.room_to_send() > 0 {
-            return;
-        }
-        for _ in 0..SHED_LOOKS.min(self.connections.len()) {
-            self.shed_at = (self.shed_at + 1) % self.connections.len();
-            let connection = &mut self.connections[self.shed_at];
-            if connection.stalled_for(self.shared.now) < STALL_US {
-                continue;
-            }
-            connection.abort(&mut self.shared, Failure::Aborted);
-            self.shared.counters.shed += 1;
-            let index = u32::try_from(self.shed_at).expect("a place");
-            self.list_to_emit(index);
-            self.after_change(index);
+        // As many as there is memory for, or most would find none again.
+        let pieces = self
+            .shared
+            .buffers
+            .room_to_send()
+            .div_ceil(Buffers::PIECE_LEN);
+        for _ in 0..pieces.min(self.waiting_for_memory.len()) {
+            let index = self.waiting_for_memory.pop_front().expect("as many");
+            let flags = &mut self.connections[index as usize].flags;
+            flags.clear(ConnectionFlags::WAITS_FOR_MEMORY);
+            self.list_ready(index);
         }
     }
 
@@ -312,6 +301,11 @@ impl Stack {
         self.shared.buffers.in_use()
     }
 
+    /// Bytes of memory of these buffers.
+    pub fn memory_in_use(&self) -> usize {
+        self.shared.buffers.memory_in_use()
+    }
+
     /// Something that other workers' stacks must know too.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
@@ -320,8 +314,8 @@ impl Stack {
     /// Takes in what another worker's stack has learnt.
     pub fn take_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Neighbour(address, mac) => {
-                self.note_neighbour(address, mac);
+            Notice::Neighbour(address, mac, overrides) => {
+                self.note_neighbour(address, mac, overrides);
             }
             Notice::Unreachable(reason, quoted) => {
                 self.take_unreachable(reason, &quoted);
@@ -448,6 +442,9 @@ impl Stack {
             Some(index) => {
                 let place = &mut self.connections[index as usize];
                 connection.generation = place.generation;
+                if place.flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
+                    connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+                }
                 *place = connection;
                 index
             }
@@ -469,6 +466,15 @@ impl Stack {
         }
     }
 
+    /// Lists a connection among those that wait for memory, once.
+    fn wait_for_memory(&mut self, index: u32) {
+        let flags = &mut self.connections[index as usize].flags;
+        if !flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
+            flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+            self.waiting_for_memory.push_back(index);
+        }
+    }
+
     /// Forgets a connection; its place is free.
     fn remove(&mut self, index: u32) {
         self.unlink(index);
@@ -478,7 +484,12 @@ impl Stack {
         connection.release(&mut self.shared);
         connection.generation = connection.generation.wrapping_add(1);
         connection.state = State::Closed;
+        // The place stays in the list of those that wait for memory, where it is in it.
+        let waits = connection.flags.has(ConnectionFlags::WAITS_FOR_MEMORY);
         connection.flags = ConnectionFlags::default();
+        if waits {
+            connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
+        }
         connection.flags.set(ConnectionFlags::ORPHAN);
         connection.flags.set(ConnectionFlags::VACANT);
         self.free.push(index);

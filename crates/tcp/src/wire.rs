@@ -10,6 +10,7 @@ pub mod ethernet;
 pub mod four_tuple;
 pub mod icmp;
 pub mod ip;
+pub mod mld;
 pub(crate) mod predicted;
 pub mod tcp;
 pub mod udp;

@@ -300,7 +300,11 @@ fn wait_beside<'e>(
     // What the stack has to say before it sleeps must be said.
     host.end_turn();
     before_sleep();
-    host.set_asleep(true);
+    if !host.fall_asleep(userspace) {
+        return wait_for(epoll, room, Duration::ZERO);
+    }
+    // That look may have brought an earlier deadline.
+    let sleep = host.sleep(sleep);
     let ready = match host.card().descriptor() {
         Some(_) => wait_for(epoll, room, sleep),
         None => {
@@ -309,7 +313,7 @@ fn wait_beside<'e>(
             wait_for(epoll, room, Duration::ZERO)
         }
     };
-    host.set_asleep(false);
+    host.wake_up();
     host.begin_turn(userspace);
     ready
 }

@@ -20,7 +20,7 @@ mod netlink;
 pub mod packet;
 pub mod pcap;
 
-pub use card::Card;
+pub use card::{Card, OtherCard};
 pub use coua_tcp::config::{Algorithm, Config};
 pub use coua_tcp::counters::Counters;
 pub use coua_tcp::nic::{BURST_LEN, Mac};

@@ -26,6 +26,8 @@ pub(crate) struct Flags {
 enum What {
     /// Every table of docs/performance.md
     All,
+    /// What a reader wants to know first: three servers, three kinds of work, in ten minutes
+    FirstScreen,
     /// The store alone, beside other concurrent tables
     Store,
     /// The TCP stack alone, in process
@@ -55,6 +57,7 @@ impl What {
     fn name(self) -> &'static str {
         match self {
             What::All => "all",
+            What::FirstScreen => "first-screen",
             What::Store => "store",
             What::Stack => "stack",
             What::Workers => "workers",

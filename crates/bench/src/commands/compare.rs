@@ -12,7 +12,7 @@ use anyhow::ensure;
 use clap::Args;
 
 pub(crate) use contest::{Contest, Side};
-pub(crate) use ground::Ground;
+pub(crate) use ground::{Cores, Ground};
 use outcome::Outcome;
 pub(crate) use recipe::{Needs, Recipe};
 use stack::LoadStack;

@@ -113,6 +113,7 @@ impl TeamFlags {
             core: self.core,
             agents: agents.to_vec(),
             net: None,
+            gaps: None,
         })
     }
 }
@@ -285,6 +286,10 @@ pub(crate) struct LoadFlags {
     /// Seconds of load before that
     #[arg(long, default_value = "1", value_parser = time)]
     pub(crate) warm_up: Duration,
+    /// Tell of replies that took more than half a millisecond who was away: the load, the server, or
+    /// the machine under both (coua-bench gaps tells of the machine alone)
+    #[arg(long)]
+    pub(crate) gaps: bool,
     /// Measurements; medians and spread are reported [default: 1 of one server, 5 to compare]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: Option<u32>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{Args, Parser};
 use serde::Serialize;
 
 use crate::cpu;
@@ -66,7 +66,7 @@ Examples:
 
 /// All that was filled.
 #[derive(Debug, Serialize)]
-struct Outcome {
+pub(crate) struct Outcome {
     key_size: usize,
     overwrites: f64,
     rows: Vec<Row>,
@@ -98,6 +98,31 @@ struct Filled {
 
 /// Fills all servers and prints what an item takes.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    Ok(report::show(&measure(flags)?, flags.json)?)
+}
+
+/// Fills all servers as the words of the command line say; with these programs for coua and memcached.
+pub(crate) fn measure_words(
+    words: &str,
+    (coua, memcached): (Option<&Path>, Option<&Path>),
+) -> anyhow::Result<Outcome> {
+    let words = std::iter::once("memory").chain(words.split_whitespace());
+    let Words { flags } = Words::try_parse_from(words)?;
+    measure(&Flags {
+        coua: coua.map(Path::to_owned),
+        memcached: memcached.map(Path::to_owned),
+        ..flags
+    })
+}
+
+/// The flags alone.
+#[derive(Debug, Parser)]
+struct Words {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+fn measure(flags: &Flags) -> anyhow::Result<Outcome> {
     ensure!(
         flags.steps > 0 && flags.memory > 0 && flags.overwrites >= 0.0,
         "nothing to fill"
@@ -135,7 +160,20 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             });
         }
     }
-    Ok(report::show(&outcome, flags.json)?)
+    Ok(outcome)
+}
+
+impl Outcome {
+    /// Bytes of memory, with an index beside it, for each item that the server of this name holds when
+    /// it is full: the mean over all that was filled.
+    pub(crate) fn bytes_an_item(&self, server: &str) -> f64 {
+        let rows = self.rows.iter().filter(|row| row.server == server);
+        let filled: Vec<&Filled> = rows.flat_map(|row| &row.filled).collect();
+        let each = filled
+            .iter()
+            .map(|one| (one.memory + one.index_beside) as f64 / one.steady.max(1) as f64);
+        each.sum::<f64>() / filled.len().max(1) as f64
+    }
 }
 
 /// `memory` × 2^(step / steps).

@@ -75,6 +75,8 @@ Examples:
     coua-bench run --keys 1000000 --find-max --bound p99=1ms
   Does it stand still now and then? Each second for itself, in a table and as a picture
     coua-bench run --keys 1000000 --rate 50000 --seconds 60 --by-second --plot run.svg
+  Why are some replies slow? By who was away: the load, the server, or the machine under both
+    coua-bench run --keys 1000000 --rate 50000 --core 1 --gaps
   How does the latency grow with the load? Eight rates, drawn on logarithmic axes
     coua-bench run --keys 1000000 --sweep 10000-400000 --plot sweep.svg
   In a script: status 3 where it is too slow, or anything went wrong

@@ -177,9 +177,18 @@ impl Sweep {
 }
 
 impl Swept {
-    /// One figure over the offered load, with the spread of the measurements.
+    /// One figure over the offered load, with the spread of the measurements, up to the first rate that
+    /// the server does not keep up with: beyond it the latency only tells how long was measured.
     fn series(&self, of: fn(&Sample) -> f64) -> Series {
-        let points = self.rates.iter().map(|outcome| {
+        /// The share of what was offered that is answered in time.
+        const KEPT: f64 = 0.95;
+        let keeps = |outcome: &Outcome| {
+            let answered = outcome.median(|sample| sample.requests_per_second);
+            answered >= KEPT * outcome.rate.unwrap_or(0.0)
+        };
+        let kept = self.rates.iter().take_while(|outcome| keeps(outcome));
+        let shown = kept.count() + 1;
+        let points = self.rates.iter().take(shown).map(|outcome| {
             let values: Vec<f64> = outcome.repetitions.iter().map(of).collect();
             let note = format!("bottleneck: {}", outcome.bottleneck);
             Point::of(outcome.rate.unwrap_or(0.0), &values, note)

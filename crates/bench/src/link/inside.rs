@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use coua_tcp::nic::{BURST_LEN, Features, Frame, Mac, Nic, Offload};
+use coua_transport::userspace::OtherCard;
 
 use super::client::{Clients, Datagrams, Pace, Settings, Stretch};
 
@@ -256,6 +257,8 @@ struct ClientsEnd<'q> {
     requests: &'q mut Queue,
     trusts_link: bool,
 }
+
+impl OtherCard for Inside {}
 
 impl Nic for ClientsEnd<'_> {
     fn features(&self) -> Features {

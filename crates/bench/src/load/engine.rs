@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use coua_transport::userspace::HostCounters;
 use coua_transport::{Events, Poller, Token};
+use rustix::process::Pid;
 use thiserror::Error as ThisError;
 
+use super::absence::Watch;
 use super::clock::{Clock, nanoseconds};
 use super::connection::Connection;
 use super::datagrams::{Datagrams, Way};
@@ -45,6 +47,10 @@ pub(crate) struct Engine {
     stop: Arc<AtomicBool>,
     heard_at_ns: u64,
     given_up_at_ns: u64,
+    /// Who is away when replies take long, where that is asked for.
+    watch: Option<Watch>,
+    /// Time asleep since the last turn, where that is watched.
+    asleep_ns: u64,
 }
 
 impl Engine {
@@ -139,6 +145,8 @@ impl Engine {
             stop: Arc::default(),
             heard_at_ns: 0,
             given_up_at_ns: 0,
+            watch: None,
+            asleep_ns: 0,
         }
     }
 
@@ -147,6 +155,13 @@ impl Engine {
     pub(super) fn attend(&mut self, progress: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
         self.progress = progress;
         self.stop = stop;
+    }
+
+    /// Has it told who was away when replies took long; to be called by the thread that does the
+    /// work. The server is the process of this id, where it is on this machine.
+    pub(super) fn watch(&mut self, server: Option<Pid>) -> io::Result<()> {
+        self.watch = Some(Watch::new(server)?);
+        Ok(())
     }
 
     /// Keeps all connections busy for a time; what is in flight at the end belongs to the next
@@ -224,7 +239,10 @@ impl Engine {
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), Error> {
         self.events.clear();
         let is_awake = self.has_stack || time.is_zero();
-        let begun_ns = if is_awake { self.clock.now_ns() } else { 0 };
+        let begun_ns = match is_awake || self.watch.is_some() {
+            true => self.clock.now_ns(),
+            false => 0,
+        };
         let slept = self.poller.slept();
         let ready = self.poller.wait(&mut self.room, time, || {})?;
         for event in ready {
@@ -245,6 +263,13 @@ impl Engine {
             true => self.clock.now_ns() - begun_ns,
             false => nanoseconds(self.poller.slept() - slept),
         };
+        if self.watch.is_some() {
+            // The kernel's poller sleeps as long as it waits.
+            self.asleep_ns += match is_awake {
+                true => nanoseconds(self.poller.slept() - slept),
+                false => self.clock.now_ns() - begun_ns,
+            };
+        }
         Ok(())
     }
 
@@ -278,6 +303,9 @@ impl Engine {
     ) -> Result<(), Error> {
         let now_ns = self.clock.now_ns();
         measured.tick(now_ns);
+        if let Some(watch) = &mut self.watch {
+            watch.turn(now_ns, std::mem::take(&mut self.asleep_ns));
+        }
         for event in 0..self.events.len() {
             let data = self.events[event];
             if data == Self::TIMER {
@@ -293,6 +321,11 @@ impl Engine {
             link.send(self.clock, measured)?;
             link.receive(&mut self.input, self.clock, measured)?;
             then(self, index, measured)?;
+        }
+        if let Some(watch) = &mut self.watch
+            && let Some((latency_ns, replies)) = measured.take_slow()
+        {
+            watch.slow(now_ns, latency_ns, replies);
         }
         if now_ns - self.given_up_at_ns > Self::GIVE_UP_NS {
             self.given_up_at_ns = now_ns;
@@ -377,6 +410,9 @@ impl Stretch {
     /// Begins now.
     pub(super) fn begin(engine: &Engine, measured: &mut Measured) -> Stretch {
         measured.begin_series(engine.clock.now_ns());
+        if engine.watch.is_some() {
+            measured.note_slow(Watch::SLOW);
+        }
         Stretch {
             started: Instant::now(),
             cpu_before: cpu::of_this_thread(),
@@ -385,7 +421,7 @@ impl Stretch {
     }
 
     /// Ends now.
-    pub(super) fn end(&self, engine: &Engine, measured: &mut Measured) {
+    pub(super) fn end(&self, engine: &mut Engine, measured: &mut Measured) {
         measured.elapsed = self.started.elapsed();
         let used = match engine.has_stack {
             true => measured.elapsed,
@@ -394,6 +430,7 @@ impl Stretch {
         let waited = Duration::from_nanos(engine.waited_ns - self.waited_ns);
         measured.client_cpu = used.saturating_sub(waited);
         measured.end_series();
+        measured.absences = engine.watch.as_mut().map(Watch::take);
     }
 }
 

@@ -6,6 +6,8 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
+use super::absence::Absences;
+use super::clock::nanoseconds;
 use super::plan::Plan;
 use super::series::{Counts, Row, Series};
 use crate::workload::Op;
@@ -55,11 +57,34 @@ pub(crate) struct Measured {
     /// open loop that from when a request was due; in nanoseconds, to three digits.
     #[serde(skip, default = "Measured::no_latencies")]
     pub(crate) latency_ns: Histogram<u64>,
-    /// The same by the second, where it is kept.
+    /// Replies that took longer than is looked into, and the slowest of them since the last turn;
+    /// only where anybody looks.
+    #[serde(skip)]
+    slow: Option<Slow>,
+    /// Who was away when replies took long, where it is watched.
+    pub(crate) absences: Option<Absences>,
+    /// Latencies by the second, where it is kept.
     #[serde(skip)]
     series: Option<Series>,
     /// What the first error, or the first wrong value, looked like.
     pub(crate) example: Option<Box<str>>,
+}
+
+/// Replies that took long, since somebody last asked.
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    limit_ns: u64,
+    replies: u64,
+    longest_ns: u64,
+}
+
+impl Slow {
+    fn note(&mut self, latency_ns: u64, replies: u64) {
+        if latency_ns > self.limit_ns {
+            self.replies += replies;
+            self.longest_ns = self.longest_ns.max(latency_ns);
+        }
+    }
 }
 
 /// How busy the load threads of an agent were.
@@ -97,6 +122,8 @@ impl Measured {
             received: 0,
             sent: 0,
             latency_ns: Self::no_latencies(),
+            slow: None,
+            absences: None,
             series: None,
             example: None,
         }
@@ -154,6 +181,22 @@ impl Measured {
         as_expected.then(|| read(&mut &*bytes))?
     }
 
+    /// Notes replies that take longer than this from now on.
+    pub(super) fn note_slow(&mut self, limit: Duration) {
+        self.slow = Some(Slow {
+            limit_ns: nanoseconds(limit),
+            replies: 0,
+            longest_ns: 0,
+        });
+    }
+
+    /// How many took longer since the last call, and how long the slowest took; none where none did.
+    pub(super) fn take_slow(&mut self) -> Option<(u64, u64)> {
+        let slow = self.slow.as_mut().filter(|slow| slow.replies > 0)?;
+        let replies = std::mem::take(&mut slow.replies);
+        Some((std::mem::take(&mut slow.longest_ns), replies))
+    }
+
     /// Keeps what comes from now on by the second too.
     pub(super) fn begin_series(&mut self, now_ns: u64) {
         self.series = Some(Series::begin(now_ns));
@@ -209,6 +252,9 @@ impl Measured {
         self.latency_ns.saturating_record_n(latency_ns, replies);
         if let Some(series) = &mut self.series {
             series.record(latency_ns, replies);
+        }
+        if let Some(slow) = &mut self.slow {
+            slow.note(latency_ns, replies);
         }
     }
 
@@ -271,6 +317,11 @@ impl Measured {
             (&mut self.sent, other.sent),
         ] {
             *sum += count;
+        }
+        if let Some(absences) = &other.absences {
+            self.absences
+                .get_or_insert_with(Absences::default)
+                .add(absences);
         }
         self.latency_ns
             .add(&other.latency_ns)

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coua::flags::Net;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::agents::Agent;
@@ -43,6 +44,9 @@ pub(crate) struct Setup {
     /// A stack of our own to speak TCP with, each thread on a queue of its own; the kernel's sockets
     /// where none. Not with agents.
     pub(crate) net: Option<Net>,
+    /// Tell who was away when replies took long, of this machine's threads; with the server's process,
+    /// where it is here.
+    pub(crate) gaps: Option<Option<Pid>>,
 }
 
 impl Setup {
@@ -297,12 +301,16 @@ fn prepare(
         cpu::pin(core + share)?;
     }
     let connections = part(setup.connections, share, setup.threads);
-    match (stack, &setup.target) {
+    let mut engine = match (stack, &setup.target) {
         (Some(stack), Target::Tcp(to)) => {
-            Engine::connect_by(stack, *to, connections, setup.depth, requests)
+            Engine::connect_by(stack, *to, connections, setup.depth, requests)?
         }
-        _ => Engine::connect(&setup.target, connections, setup.depth, requests),
+        _ => Engine::connect(&setup.target, connections, setup.depth, requests)?,
+    };
+    if let Some(server) = setup.gaps {
+        engine.watch(server)?;
     }
+    Ok(engine)
 }
 
 fn obey(engine: &mut Engine, share: usize, shares: usize, order: Order) -> Result<Measured, Error> {

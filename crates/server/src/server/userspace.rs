@@ -82,6 +82,8 @@ pub fn open_seats(
                 half_open_max: 1024,
                 memory_max: sizes.memory,
                 algorithm: net.congestion,
+                // Over AF_XDP the addresses are the kernel's, which reports their groups.
+                multicast_reports: !matches!(net.driver, Driver::Xdp(_)),
                 ephemeral_ports: ports.unwrap_or(usual.ephemeral_ports),
                 ..usual
             },

@@ -56,14 +56,16 @@ pub(super) struct Batch {
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) what: What,
-    /// What is going to be done to its key, where it has one.
-    intent: Option<Intent>,
+    /// What is going to be done to its key.
+    pub(super) intent: Intent,
+    /// It has a key; else what is looked ahead for is of no use.
+    has_key: bool,
     /// The parser stands between two requests behind it.
     is_boundary: bool,
     /// Behind its last byte in the input buffer.
     end: u32,
-    /// Its key's hash, where it has a key.
-    hash: KeyHash,
+    /// Its key's hash.
+    pub(super) hash: KeyHash,
     /// What looking ahead has found.
     pub(super) ahead: Ahead,
 }
@@ -101,6 +103,8 @@ pub(super) struct SessionBatch {
     /// Behind the last byte that has been parsed.
     pub(super) parsed_to: usize,
     pub(super) pause: Pause,
+    /// All of the input has been parsed, and it ends with a whole request.
+    pub(super) is_exhausted: bool,
 }
 
 /// Why parsing paused.
@@ -250,6 +254,7 @@ impl Batch {
             entries_end: self.entries.len(),
             parsed_to: at,
             pause,
+            is_exhausted: pause == Pause::NeedsMore && at == input.end,
         });
     }
 
@@ -262,7 +267,8 @@ impl Batch {
                 cas: get.cas,
                 last: get.last,
             },
-            intent: Some(Intent::Read),
+            intent: Intent::Read,
+            has_key: true,
             is_boundary: get.last,
             end: offset(base) + get.consumed,
             hash,
@@ -281,7 +287,8 @@ impl Batch {
         });
         self.entries.push(Entry {
             what: What::Set(number),
-            intent: Some(Intent::Write),
+            intent: Intent::Write,
+            has_key: true,
             is_boundary: true,
             end: offset(base) + set.consumed,
             hash,
@@ -319,7 +326,8 @@ impl Batch {
         self.operations.push(Operation { base, op: *op });
         self.entries.push(Entry {
             what: What::Other(number),
-            intent: key.map(|(_, intent)| intent),
+            intent: key.map_or(Intent::Read, |(_, intent)| intent),
+            has_key: key.is_some(),
             is_boundary,
             end: offset(base) + consumed,
             hash: key.map_or(KeyHash::default(), |(hash, _)| hash),
@@ -354,16 +362,9 @@ impl Batch {
 }
 
 impl Entry {
-    /// Its key's hash, which means nothing where it has no key.
-    #[inline(always)]
-    pub(super) fn hash(&self) -> KeyHash {
-        self.hash
-    }
-
-    /// Its key's hash and what is going to be done to the key, where it has one.
-    #[inline(always)]
-    pub(super) fn key(&self) -> Option<(KeyHash, Intent)> {
-        Some((self.hash, self.intent?))
+    /// Its key's hash, where it has a key.
+    pub(super) fn key_hash(&self) -> Option<KeyHash> {
+        self.has_key.then_some(self.hash)
     }
 }
 

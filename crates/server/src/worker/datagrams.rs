@@ -89,7 +89,7 @@ impl DatagramSockets {
     /// Sends the reply to a datagram, where its sender may be sent as much, and has its session serve
     /// another.
     #[inline]
-    pub(super) fn answer(
+    fn answer(
         &mut self,
         id: SessionId,
         datagram: &Datagram,
@@ -119,9 +119,10 @@ impl DatagramSockets {
         }
     }
 
-    /// As [`DatagramSockets::answer`], with the reply that the session has gathered, where `outcome` says
-    /// that there is one. Makes the session ready for another datagram.
-    pub(super) fn answer_gathered(
+    /// Ends a datagram whose requests have come to `outcome`: its reply leaves, from where it was written
+    /// where all of it still lies there. Makes the session ready for another datagram.
+    #[inline]
+    pub(super) fn finish(
         &mut self,
         id: SessionId,
         session: &mut Session,
@@ -136,16 +137,26 @@ impl DatagramSockets {
         let Some(datagram) = session.datagram.as_deref_mut() else {
             return;
         };
-        let is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
-        let reply = match is_answered {
-            true => datagram.reply(),
-            false => {
-                answers.counters.udp_replies_dropped.add(1);
-                &[]
-            }
-        };
-        self.answer(id, datagram, reply, answers.counters, answers.now);
-        datagram.clear(&mut answers.output.datagram_room);
+        let output = &mut *answers.output;
+        let (counters, now) = (answers.counters, answers.now);
+        let mut is_answered = matches!(outcome, Outcome::Done | Outcome::CloseWhenSent);
+        if is_answered && datagram.reply().is_empty() {
+            let reply = output.written_from(0);
+            self.answer(id, datagram, reply, counters, now);
+            output.bytes_sent += reply.len() as u64;
+        } else {
+            is_answered = is_answered && output.gather(datagram);
+            let reply = match is_answered {
+                true => datagram.reply(),
+                false => {
+                    counters.udp_replies_dropped.add(1);
+                    &[]
+                }
+            };
+            self.answer(id, datagram, reply, counters, now);
+            datagram.clear(&mut output.datagram_room);
+        }
+        output.truncate(0);
     }
 }
 

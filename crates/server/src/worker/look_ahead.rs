@@ -12,7 +12,7 @@
 //! ```
 //! All that is a hint; a request's answer looks at the store as it is when it is executed.
 
-use coua_store::{Ahead, Burst, Intent, KeyHash};
+use coua_store::Burst;
 
 use super::batch::Entry;
 
@@ -54,39 +54,29 @@ impl LookAhead {
     #[inline(never)]
     fn advance(&mut self, at: usize, entries: &mut [Entry], burst: &Burst<'_>) {
         while self.front <= at + STEPS * GROUP {
-            step(entries, Some(self.front), |hash, intent, _| {
-                burst.prefetch(hash, intent)
-            });
-            step(
-                entries,
-                self.front.checked_sub(GROUP),
-                |hash, intent, ahead| burst.look(hash, intent, ahead),
-            );
-            step(
-                entries,
-                self.front.checked_sub(2 * GROUP),
-                |hash, intent, ahead| burst.look_again(hash, intent, ahead),
-            );
+            // Groups before the first lie behind the last, where there are none either.
+            let groups = [0, 1, 2].map(|step| self.front.wrapping_sub(step * GROUP));
+            for entry in group(entries, groups[0]) {
+                entry.ahead = burst.prefetch(entry.hash, entry.intent);
+            }
+            for entry in group(entries, groups[1]) {
+                entry.ahead = burst.look(entry.hash, entry.intent, entry.ahead);
+            }
+            for entry in group(entries, groups[2]) {
+                entry.ahead = burst.look_again(entry.hash, entry.intent, entry.ahead);
+            }
             self.front += GROUP;
         }
         self.due = self.front - STEPS * GROUP;
     }
 }
 
-/// Takes the keys of the group that begins with entry `from`, if there is one, a step further.
+/// The group that begins with entry `from`; what there is of it.
 #[inline(always)]
-fn step(
-    entries: &mut [Entry],
-    from: Option<usize>,
-    look: impl Fn(KeyHash, Intent, Ahead) -> Ahead,
-) {
-    let Some(from) = from.filter(|&from| from < entries.len()) else {
-        return;
-    };
-    let to = entries.len().min(from + GROUP);
-    for entry in &mut entries[from..to] {
-        if let Some((hash, intent)) = entry.key() {
-            entry.ahead = look(hash, intent, entry.ahead);
-        }
+fn group(entries: &mut [Entry], from: usize) -> &mut [Entry] {
+    let len = entries.len();
+    match from < len {
+        true => &mut entries[from..len.min(from + GROUP)],
+        false => &mut [],
     }
 }

@@ -141,44 +141,32 @@ impl Worker {
                 false => Executed::nothing(all.start),
             };
             let is_whole = executed.to == all.end;
-            let yields = !is_whole || part.pause == Pause::Yields;
-            let goes_on =
-                executed.outcome == Outcome::Wait || executed.outcome == Outcome::Done && yields;
-            if let Some(datagram) = session.datagram.as_deref()
-                && executed.is_fast
-                && !goes_on
-            {
-                let output = &mut *run.executor.answers.output;
-                let reply = output.written_from(0);
-                self.datagrams.answer(id, datagram, reply, counters, now);
-                output.bytes_sent += reply.len() as u64;
-                output.truncate(0);
-                continue;
-            }
-            let answers = &mut run.executor.answers;
-            let outcome = match all.is_empty() {
-                true => executed.outcome,
-                false => answers.send(session, executed.outcome),
-            };
-            if session.datagram.is_some() && (!goes_on || outcome != executed.outcome) {
-                self.datagrams
-                    .answer_gathered(id, session, outcome, answers);
-                continue;
-            }
-            let leaves_nothing = !yields
-                && outcome == Outcome::Done
-                && part.pause == Pause::NeedsMore
-                && part.parsed_to == part.input.end
-                && session.awaits_input();
-            if !leaves_nothing {
+            let mut outcome = executed.outcome;
+            if session.datagram.is_some() {
+                let yields = !is_whole || part.pause == Pause::Yields;
+                let goes_on = outcome == Outcome::Wait || outcome == Outcome::Done && yields;
+                if goes_on {
+                    outcome = run.send(session, &executed);
+                }
+                if !goes_on || outcome != executed.outcome {
+                    let answers = &mut run.executor.answers;
+                    self.datagrams.finish(id, session, outcome, answers);
+                    continue;
+                }
                 held_back |= sender_bit(session);
-                self.batch.unfinished.push(Unfinished {
-                    number,
-                    first: all.start,
-                    executed_to: executed.to,
-                    outcome,
-                });
+            } else {
+                outcome = run.send(session, &executed);
+                let is_over = is_whole && part.is_exhausted && outcome == Outcome::Done;
+                if is_over && session.awaits_input() {
+                    continue;
+                }
             }
+            self.batch.unfinished.push(Unfinished {
+                number,
+                first: all.start,
+                executed_to: executed.to,
+                outcome,
+            });
         }
         run.counted.add_to(counters);
         counters
@@ -239,6 +227,17 @@ impl Run<'_, '_> {
         executed
     }
 
+    /// Sends a session's replies behind its last entry, or gathers a datagram's, and gives what its part of
+    /// the batch comes to.
+    #[inline(always)]
+    fn send(&mut self, session: &mut Session, executed: &Executed) -> Outcome {
+        let answers = &mut self.executor.answers;
+        match executed.is_fast {
+            true => answers.output.flush(session, answers.pool).into(),
+            false => answers.send_behind(session, executed.outcome),
+        }
+    }
+
     /// Whether the next request has waited for memory for as long as it may.
     fn has_waited_long(&self, session: &Session) -> bool {
         let now_ms = self.executor.answers.now.since_start_ms;
@@ -248,10 +247,9 @@ impl Run<'_, '_> {
 }
 
 impl Answers<'_> {
-    /// Sends a session's replies behind its last entry, which came to `outcome`, and gives what that
-    /// comes to with the sending.
-    #[inline]
-    fn send(&mut self, session: &mut Session, outcome: Outcome) -> Outcome {
+    /// Sends a session's replies behind an entry that came to `outcome`.
+    #[inline(never)]
+    fn send_behind(&mut self, session: &mut Session, outcome: Outcome) -> Outcome {
         let keeps = matches!(
             outcome,
             Outcome::Done | Outcome::Wait | Outcome::CloseWhenSent
@@ -289,7 +287,7 @@ impl Executor<'_, '_> {
         let request = Request {
             session,
             input: &requests.bytes[base..input_end],
-            hash: entry.key().map(|(hash, _)| hash),
+            hash: entry.key_hash(),
             ahead: entry.ahead,
             gives_up,
         };
@@ -313,7 +311,7 @@ impl Counted {
         entry: &Entry,
         requests: Requests<'_>,
     ) -> bool {
-        let hash = entry.hash();
+        let hash = entry.hash;
         match entry.what {
             What::Get { key, cas, last } => {
                 let bytes = key.of(requests.bytes);

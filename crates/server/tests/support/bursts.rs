@@ -12,7 +12,7 @@ use coua_tcp::wire::checksum::Sum;
 use coua_tcp::wire::ethernet::{self, EtherType};
 use coua_tcp::wire::ip::{self, Protocol, V4_HEADER_LEN};
 use coua_tcp::wire::{Address, udp};
-use coua_transport::userspace::{Card, Config, Exchange, Polling, StackSetup};
+use coua_transport::userspace::{Card, Config, Exchange, OtherCard, Polling, StackSetup};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -151,6 +151,8 @@ impl Nic for End {
         self.wire.has_replies.notify_all();
     }
 }
+
+impl OtherCard for End {}
 
 impl Scene {
     /// Starts it with these flags beside.

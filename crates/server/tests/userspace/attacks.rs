@@ -32,6 +32,14 @@ const LARGE_LEN: usize = 1_000_000;
 /// Bytes of a full segment to a forged connection.
 const FULL_LEN: usize = 1460;
 
+/// The window that a connection without scaling is offered at first, about.
+const WINDOW: u32 = 60_000;
+/// Forged connections with pieces of a window each.
+const PIECED: u16 = 8;
+/// Connections that answer every answer, and for how many.
+const LOOPS: u16 = 4;
+const LOOPED: u32 = 20_000;
+
 /// SYNs of a flood.
 const SYNS: u32 = 20_000;
 /// Forged connections that are never used.
@@ -76,13 +84,15 @@ fn attack(driver: &str) {
         scene,
         dice: Xoshiro256PlusPlus::seed_from_u64(5),
     };
-    let attacks: [(&str, Run); 6] = [
+    let attacks: [(&str, Run); 8] = [
         ("a flood of SYNs", flood),
         ("a port scan", scan),
         ("connections that are never used", idle_connections),
         ("clients that never read", deaf_clients),
         ("lies by ICMP", lies),
         ("segments outside of the window", injections),
+        ("pieces in descending order", pieces),
+        ("answers to answers", answers),
     ];
     for (what, run) in attacks {
         run(&mut attack);
@@ -329,6 +339,81 @@ fn injections(attack: &mut Attack) {
         b"get victim\r\n",
         b"VALUE victim 0 1\r\nv\r\nEND\r\n",
     );
+}
+
+/// A byte at every second number of a window, from its end to its beginning, on several connections:
+/// what they hold must not be what others need.
+fn pieces(attack: &mut Attack) {
+    let mut opened = Vec::new();
+    for number in 0..PIECED {
+        let from = (NOBODY, 30_000 + number);
+        let first = attack.forger.ask_for_connection(from, 77).wrapping_add(1);
+        attack.forger.segment(from, Flags::ACK, (78, first), b"");
+        opened.push((from, first));
+    }
+    attack.insist_on_connections(usize::from(PIECED) + 2, |forger| {
+        for (from, first) in &opened {
+            forger.segment(*from, Flags::ACK, (78, *first), b"");
+        }
+    });
+    for (number, (from, first)) in opened.iter().enumerate() {
+        for place in (1..WINDOW / 2).rev() {
+            let seq = 78 + 2 * place;
+            attack
+                .forger
+                .segment(*from, Flags::ACK, (seq, *first), b"g");
+            if place % 64 == 0 {
+                attack.forger.heard();
+            }
+        }
+        // Who asks is answered, and who comes is let in, each with more than a segment.
+        crate::large_values(&attack.scene);
+        let resident = resident_kib(attack.scene.pid()) / 1024;
+        assert!(
+            resident <= MEMORY_MIB + OUTSIDE_MIB,
+            "{resident} MiB resident after {number} windows"
+        );
+    }
+    attack.insist_on_connections(2, |forger| {
+        for (from, _) in &opened {
+            forger.segment(*from, Flags::RST, (78, 0), b"");
+        }
+    });
+}
+
+/// Connections whose ends disagree about numbers: each answers what it takes for wrong, which the
+/// other takes for wrong too.
+fn answers(attack: &mut Attack) {
+    let mut opened = Vec::new();
+    for number in 0..LOOPS {
+        let from = (NOBODY, 31_000 + number);
+        let first = attack.forger.ask_for_connection(from, 77).wrapping_add(1);
+        opened.push((from, first));
+    }
+    attack.insist_on_connections(usize::from(LOOPS) + 2, |forger| {
+        for (from, first) in &opened {
+            forger.segment(*from, Flags::ACK, (78, *first), b"");
+        }
+    });
+    let mut answered = 0;
+    for _ in 0..LOOPED {
+        for (from, first) in &opened {
+            let lost = 78_u32.wrapping_sub(1 << 20);
+            attack
+                .forger
+                .segment(*from, Flags::ACK, (lost, *first), b"");
+        }
+        answered += u32::try_from(attack.forger.heard().len()).expect("a few");
+    }
+    thread::sleep(Duration::from_millis(50));
+    answered += u32::try_from(attack.forger.heard().len()).expect("a few");
+    assert!(answered > 0, "it says where it is");
+    assert!(answered < LOOPED / 10, "{answered} answers");
+    attack.insist_on_connections(2, |forger| {
+        for (from, _) in &opened {
+            forger.segment(*from, Flags::RST, (78, 0), b"");
+        }
+    });
 }
 
 /// An ordinary client, and where it is.

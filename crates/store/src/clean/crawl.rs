@@ -3,7 +3,6 @@
 //! an item that has expired.
 
 use super::Cleaner;
-use crate::index::slot::Location;
 use crate::memory::PageId;
 use crate::request::Miss;
 use crate::segment::SegmentState;
@@ -100,15 +99,14 @@ impl Cleaner {
         if entry.state() != SegmentState::Sealed || entry.sequence() != position.sequence {
             return None;
         }
-        let start = position.segment as usize * log.segment_len();
         while position.offset < entry.used() {
             if *left == 0 {
                 return Some(position);
             }
             *left -= 1;
             local.counters().crawler_checked.add(1);
-            let location = Location::of_offset(start + position.offset);
-            let item = log.item(location);
+            let (guard, end) = (local.guard(), entry.used());
+            let (location, item) = log.item_in(guard, position.segment, position.offset, end);
             position.offset += item.total_len();
             if item.is_piece() {
                 continue;

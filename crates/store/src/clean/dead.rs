@@ -1,7 +1,7 @@
 //! Segments in which nothing lives are freed without being looked into.
 //!
 //! Every item is noted dead once, by whoever unlinked it, so a segment whose bytes are all dead has
-//! no slot that points into it. Where few keys are written again and again that is what segments
+//! no slot that points into it (`segment/dead_bytes.rs`). Where few keys are written again and again that is what segments
 //! come to, and freeing them at once keeps the memory in use small, and warm in the caches, however
 //! much there is.
 
@@ -26,7 +26,7 @@ impl Cleaner {
             let may_be_dead = entry.state() == SegmentState::Sealed
                 && !entry.has_pieces()
                 && !entry.is_held()
-                && log.dead_bytes(segment) >= entry.used();
+                && log.is_all_dead(segment);
             // Another worker may have taken it since.
             if may_be_dead && log.queues().remove(segment) {
                 debug_assert!(nothing_points_into(local, segment), "a dead item lives");
@@ -42,8 +42,8 @@ fn nothing_points_into(local: WorkerStore<'_>, segment: PageId) -> bool {
     let log = &local.shared.log;
     let mut offset = 0;
     while offset < log.entry(segment).used() {
-        let location = log.location_in(segment, offset);
-        let item = log.item(location);
+        let (location, item) =
+            log.item_in(local.guard(), segment, offset, log.entry(segment).used());
         let hash = local.shared.hasher.hash(item.key());
         if local
             .shared

@@ -118,8 +118,7 @@ impl Cleaner {
         let mut batch = [none; AHEAD];
         let (mut filled, mut offset) = (0, job.offset);
         while filled < count && offset < job.end {
-            let location = Location::of_offset(start + offset);
-            let item = log.item(location);
+            let (location, item) = log.item_in(local.guard(), job.segment, offset, job.end);
             let hash = if item.is_piece() {
                 KeyHash(item.piece_hash())
             } else {

@@ -29,11 +29,11 @@ impl Cleaner {
     ) -> Option<usize> {
         // The item's own segment is ours, and is not used again before we retire it.
         let store = local.shared;
-        let item = store.log.item(victim.location);
+        let item = local.item(victim.location);
         loop {
             let place = if item.is_piece() {
                 store.index.find(victim.hash, |slot| {
-                    let head = store.log.item_of(slot);
+                    let head = local.item_of(slot);
                     let entry = head.chunks().get(item.piece_index());
                     entry.is_some_and(|e| e.load(Ordering::Relaxed) == victim.location.raw())
                 })
@@ -45,7 +45,7 @@ impl Cleaner {
             // Replaced or deleted before: a dead item.
             let Some(place) = place else { return Some(0) };
             // The item, or the head of the piece.
-            let owner = store.log.item_of(place.slot);
+            let owner = local.item_of(place.slot);
             if let Some(why) = local.death(place.slot.location(), owner, now) {
                 if local.unlink_dead(place, owner, why) {
                     local.counters().reclaimed.add(1);
@@ -129,18 +129,17 @@ impl Cleaner {
         leave_ghost: bool,
         now: UnixSeconds,
     ) -> bool {
-        let Some(mut lock) = place.lock() else {
+        let Some(lock) = place.lock() else {
             return false;
         };
         let slot = lock.slot;
-        lock.replace(if leave_ghost {
+        let gone = lock.replace(if leave_ghost {
             Slot::ghost(slot.tag(), local.shared.log.clock())
         } else {
             Slot::EMPTY
         });
-        drop(lock);
         local.count_eviction(slot, item, now);
-        local.discard(slot.location(), item);
+        local.discard(gone);
         true
     }
 

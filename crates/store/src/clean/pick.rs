@@ -12,8 +12,13 @@ use crate::worker_store::WorkerStore;
 /// memory's size; all segments are looked at in turn.
 const LOOK: u32 = 256;
 
-/// A segment is compacted when less of it lives: 192 of 256.
-const COMPACT_BELOW: usize = 192;
+/// A segment is compacted when less of it lives: three quarters. Even where no item fits into the rest of a
+/// segment, more of it is in use.
+const LIVE_QUARTERS: usize = 3;
+
+/// Without evictions it is compacted when this part of it is dead: one in 64. So many are moved, at most, to get
+/// one.
+const DEAD_SHARE: usize = 64;
 
 /// Bursts between two looks for segments that a flush has killed, where what remains is in use.
 const FLUSH_PAUSE: u32 = 256;
@@ -86,9 +91,12 @@ impl Cleaner {
         !local.shared.log.entry(segment).is_held()
     }
 
-    /// A segment all of whose items have expired, or the emptiest of those looked at.
+    /// A segment all of whose items have expired, or the emptiest of those looked at that are worth compacting.
     fn pick_sparse(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> Option<(Kind, PageId)> {
         let log = &local.shared.log;
+        if !local.shared.evict && self.survey.is_settled(local, now) {
+            return None;
+        }
         let count = log.segment_count();
         let mut best: Option<(usize, PageId)> = None;
         let mut expired = None;
@@ -96,24 +104,34 @@ impl Cleaner {
             self.look_at = (self.look_at + 1) % count;
             let segment = self.look_at;
             let entry = log.entry(segment);
-            if entry.state() != SegmentState::Sealed || entry.is_held() {
+            let state = entry.state();
+            let is_full = matches!(state, SegmentState::Sealed | SegmentState::Cleaning);
+            let reclaimable = if is_full && !entry.is_held() {
+                reclaimable(local, segment)
+            } else {
+                0
+            };
+            if !local.shared.evict {
+                self.survey.note(local, reclaimable);
+            }
+            if state != SegmentState::Sealed || entry.is_held() {
                 continue;
             }
             if entry.expiry_max() <= now.0 && !entry.has_pieces() {
                 expired = Some(segment);
                 break;
             }
-            let live = entry.used().saturating_sub(log.dead_bytes(segment));
-            if best.is_none_or(|(least, _)| live < least) {
-                best = Some((live, segment));
+            if reclaimable > best.map_or(0, |(most, _)| most) {
+                best = Some((reclaimable, segment));
             }
+        }
+        if !local.shared.evict {
+            self.survey.settle(local, now);
         }
         let (kind, segment) = match (expired, best) {
             (Some(segment), _) => (Kind::Dead, segment),
-            (None, Some((live, segment))) if live < log.segment_len() / 256 * COMPACT_BELOW => {
-                (Kind::Compact, segment)
-            }
-            _ => return None,
+            (None, Some((_, segment))) => (Kind::Compact, segment),
+            (None, None) => return None,
         };
         // Another worker may have taken it since.
         log.queues().remove(segment).then_some((kind, segment))
@@ -153,7 +171,7 @@ impl Cleaner {
         Job::new(kind, segment, entry.used())
     }
 
-    /// Undoes [`Worker::begin`]: the segment is the oldest of its queue again.
+    /// Gives a segment that is not emptied back, so that any worker may take it.
     pub(super) fn put_back(&mut self, local: WorkerStore<'_>, job: Job) {
         let log = &local.shared.log;
         let entry = log.entry(job.segment());
@@ -161,5 +179,19 @@ impl Cleaner {
         entry.make_crawl_due();
         entry.set_state(SegmentState::Sealed);
         log.queues().push(entry.queue(), job.segment());
+    }
+}
+
+/// Bytes that compacting a segment gains; 0 where that is not worth it.
+fn reclaimable(local: WorkerStore<'_>, segment: PageId) -> usize {
+    let log = &local.shared.log;
+    let (len, used) = (log.segment_len(), log.entry(segment).used());
+    let dead = log.dead_bytes(segment).min(used);
+    if used - dead < len / 4 * LIVE_QUARTERS {
+        len - (used - dead)
+    } else if !local.shared.evict && dead >= len / DEAD_SHARE {
+        dead
+    } else {
+        0
     }
 }

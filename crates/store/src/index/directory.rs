@@ -156,6 +156,19 @@ impl Directory {
         }
     }
 
+    /// Changes all words of a sub-table, from word `start` on, that are still `old` to `entry`. Others may
+    /// do the same meanwhile.
+    pub(crate) fn change_at(&self, start: usize, old: Entry, entry: Entry) {
+        for at in start..start + self.span(entry.depth()) {
+            let _ = self.words[at].compare_exchange(
+                old.0,
+                entry.0,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+        }
+    }
+
     /// The first word of the sub-table of `depth` that serves `hash`.
     pub(crate) fn start(&self, hash: KeyHash, depth: u32) -> usize {
         self.position(hash) & !(self.span(depth) - 1)

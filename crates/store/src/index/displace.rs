@@ -96,7 +96,7 @@ impl Index {
     fn displace(&self, hash: KeyHash, entry: Entry, from: BucketNumber, to: Node) -> bool {
         let [source, destination] = self.lock_both(entry.table(), from, to.bucket);
         let done = self.directory.entry(hash) == entry && {
-            self.fill_both(entry, from, to.bucket);
+            self.fill_both(hash, entry, from, to.bucket);
             let at = usize::from(to.slot);
             let slot = source.peek(at);
             let moves = slot.is_item()

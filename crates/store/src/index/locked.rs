@@ -49,12 +49,26 @@ pub(crate) struct PlaceLock<'i> {
 }
 
 impl PlaceLock<'_> {
-    /// Stores another slot of the same key here.
+    /// Stores another slot of the same key here, and unlocks.
     #[inline]
-    pub(crate) fn replace(&mut self, slot: Slot) {
+    pub(crate) fn replace(self, slot: Slot) -> Unlinked {
         debug_assert!(slot.is_vacant() || slot.tag() == self.slot.tag());
         self.bucket.put(self.at, slot);
-        self.slot = slot;
+        Unlinked(self.slot)
+    }
+}
+
+/// An item's slot that is in the index no more: no lookup finds it there, so its bytes are dead, or
+/// another slot's. Whoever took it out notes that.
+#[derive(Debug)]
+#[must_use = "the bytes of an unlinked item have to be noted dead, or they are never used again"]
+pub(crate) struct Unlinked(Slot);
+
+impl Unlinked {
+    /// The slot, for the one that notes its item's bytes.
+    #[inline]
+    pub(crate) fn into_slot(self) -> Slot {
+        self.0
     }
 }
 
@@ -94,9 +108,12 @@ impl<'i> Locked<'i> {
         None
     }
 
-    /// Stores `slot` at `spot`.
-    pub(crate) fn replace(&self, spot: Spot, slot: Slot) {
-        self.buckets[spot.side].put(spot.at, slot);
+    /// Stores `slot` at `spot`, where an item stands, and unlocks.
+    pub(crate) fn replace(self, spot: Spot, slot: Slot) -> Unlinked {
+        let bucket = self.buckets[spot.side];
+        let old = bucket.peek(spot.at);
+        bucket.put(spot.at, slot);
+        Unlinked(old)
     }
 
     /// Stores `slot`, whose key is in neither bucket, where there is room.
@@ -168,7 +185,7 @@ impl Index {
             let buckets = self.lock_both(entry.table(), i, j);
             // The sub-table may have split between the look at the directory and the locks.
             if self.directory.entry(hash) == entry {
-                self.fill_both(entry, i, j);
+                self.fill_both(hash, entry, i, j);
                 return Locked {
                     index: self,
                     tag: hash.tag(),
@@ -195,10 +212,11 @@ impl Index {
 
     /// Fetches from the parent what belongs to two locked buckets.
     #[inline]
-    pub(super) fn fill_both(&self, entry: Entry, i: BucketNumber, j: BucketNumber) {
+    pub(super) fn fill_both(&self, hash: KeyHash, entry: Entry, i: BucketNumber, j: BucketNumber) {
         if entry.is_filling() {
-            self.fill(entry, i);
-            self.fill(entry, j);
+            let start = self.directory.start(hash, entry.depth());
+            self.fill(entry, start, i);
+            self.fill(entry, start, j);
         }
     }
 }

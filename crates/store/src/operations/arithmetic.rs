@@ -105,10 +105,8 @@ impl<'p> Writer<'p> {
             new_item.change_marks(item.access() & kept | known, 0);
         });
         if !done {
-            self.abandon(new);
             return Ok(None);
         }
-        self.local.note_dead(location, item);
         let cas = self.cas_if(request.return_cas, new.location());
         Ok(Some(Counted::Value {
             number,
@@ -154,21 +152,14 @@ impl<'p> Writer<'p> {
                     created: true,
                 }))
             }
-            Link::Raced => {
-                self.abandon(new);
-                Ok(None)
-            }
-            Link::Refused(refused) => {
-                self.abandon(new);
-                Err(refused)
-            }
+            Link::Raced => Ok(None),
+            Link::Refused(refused) => Err(refused),
         }
     }
 
     fn cas_if(&self, wanted: bool, location: crate::index::slot::Location) -> u64 {
         if wanted {
-            self.local
-                .cas_at(location, self.local.shared.log.item(location))
+            self.local.cas_at(location, self.local.item(location))
         } else {
             0
         }

@@ -24,7 +24,7 @@ impl Writer<'_> {
                 return Deleted::Exists;
             }
             let done = if let Some((client_flags, expiry)) = delete.clear_value {
-                self.clear(key, delete, (client_flags, expiry), place, item, cas)
+                self.clear(key, delete, (client_flags, expiry), place, cas)
             } else if delete.mark_stale {
                 self.mark_stale(delete, place, item, cas)
             } else {
@@ -40,13 +40,12 @@ impl Writer<'_> {
 
     /// False where the item is no longer where it was found.
     fn remove(&self, place: Place<'_>, item: RawItem<'_>) -> bool {
-        let Some(mut lock) = place.lock() else {
+        let Some(lock) = place.lock() else {
             return false;
         };
-        lock.replace(Slot::EMPTY);
-        drop(lock);
+        let gone = lock.replace(Slot::EMPTY);
         self.local.tell_gone(item, Gone::Deleted);
-        self.local.discard(place.slot.location(), item);
+        self.local.discard(gone);
         true
     }
 
@@ -57,7 +56,6 @@ impl Writer<'_> {
         delete: &Delete,
         (client_flags, mut expiry): (u32, Expiry),
         place: Place<'_>,
-        item: RawItem<'_>,
         cas: u64,
     ) -> Result<bool, Refused> {
         let (mut marks, mut new_cas) = (0, Some(cas));
@@ -79,12 +77,7 @@ impl Writer<'_> {
         };
         let queue = self.queue_for(key.hash, Some(place.slot.location()));
         let new = self.write(key.hash, queue, &draft, &[], cas)?;
-        if !self.replace(place, new, |_| ()) {
-            self.abandon(new);
-            return Ok(false);
-        }
-        self.local.note_dead(place.slot.location(), item);
-        Ok(true)
+        Ok(self.replace(place, new, |_| ()))
     }
 
     /// Puts the same item in its place, stale, with a new CAS. A large item's pieces stay.
@@ -106,22 +99,19 @@ impl Writer<'_> {
         };
         let len = draft.layout().total;
         let Some(mut space) = log.append(open, len, Purpose::Items) else {
-            return Err(self.refused());
+            return Err(self.refused(len));
         };
         *self.appended += len;
         item.copy_to(&mut space, &draft);
         let new = Slot::item(place.slot.tag(), space.location, len);
-        let done = self.replace(place, new, |new_item| {
+        // The pieces live on under the new head, or under the old one.
+        Ok(self.replace_head(place, new, |new_item| {
             item.copy_changing(new_item);
             // Nobody knows the new CAS, and the next one to ask may win.
             new_item.change_marks(mark::STALE, mark::WON | mark::CAS_KNOWN);
             let expiry = delete.expiry.unwrap_or_else(|| item.expiry());
             log.entry_of(new.location()).note_expiry(expiry);
             new_item.set_expiry(expiry);
-        });
-        // The pieces live on under the new head, or under the old one.
-        let dead = if done { location } else { new.location() };
-        log.note_dead(self.local.id, dead, log.item(dead).total_len());
-        Ok(done)
+        }))
     }
 }

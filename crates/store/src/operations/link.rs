@@ -2,7 +2,7 @@
 
 use super::writer::Writer;
 use crate::index::slot::Slot;
-use crate::index::{Inserted, Place, Room, TABLE_BUCKETS};
+use crate::index::{Inserted, Place, Room, TABLE_BUCKETS, Unlinked};
 use crate::key::{Key, KeyHash};
 use crate::request::Refused;
 use crate::segment::item::RawItem;
@@ -34,8 +34,8 @@ pub(crate) enum Link {
 }
 
 impl Writer<'_> {
-    /// Publishes `new` in place of the item at `place`, if that is still there. `adjust` is called
-    /// under the lock, with the new item, before it can be found.
+    /// Publishes `new` in place of the item at `place`, if that is still there. False where it is not:
+    /// then `new` is dead. `adjust` is called under the lock, with the new item, before it can be found.
     #[inline]
     pub(crate) fn replace(
         &self,
@@ -43,38 +43,90 @@ impl Writer<'_> {
         new: Slot,
         adjust: impl FnOnce(RawItem<'_>),
     ) -> bool {
-        let log = &self.local.shared.log;
-        let Some(mut lock) = place.lock() else {
-            return false;
-        };
-        if log.are_parted(place.slot.location(), new.location()) {
-            return false;
+        let is_published = self.try_replace(place, new, adjust);
+        if !is_published {
+            self.local.abandon(new.location());
         }
-        let item = log.item_of(new);
-        adjust(item);
-        let frequency = lock.slot.frequency();
-        lock.replace(new.with_frequency(frequency));
-        drop(lock);
-        self.local.counters().stored.add(1);
-        self.local.tell_stored(item);
-        true
+        is_published
     }
 
-    /// Publishes `new`, an item of a key that has none.
+    /// As [`Writer::replace`], but `new` can still be published where this was in vain.
+    #[inline]
+    pub(crate) fn try_replace(
+        &self,
+        place: Place<'_>,
+        new: Slot,
+        adjust: impl FnOnce(RawItem<'_>),
+    ) -> bool {
+        let old = self.publish(place, new, adjust);
+        let is_published = old.is_some();
+        if let Some(old) = old {
+            self.local.note_dead(old);
+        }
+        is_published
+    }
+
+    /// As [`Writer::replace`], where the new item has the pieces of the old one, if there are any.
+    pub(crate) fn replace_head(
+        &self,
+        place: Place<'_>,
+        new: Slot,
+        adjust: impl FnOnce(RawItem<'_>),
+    ) -> bool {
+        let old = self.publish(place, new, adjust);
+        let is_published = old.is_some();
+        match old {
+            Some(old) => self.local.note_head_dead(old),
+            None => self.local.abandon_head(new.location()),
+        }
+        is_published
+    }
+
+    /// Publishes `new` in place of the item at `place`, which it returns; see [`Writer::replace`].
+    #[inline]
+    fn publish(
+        &self,
+        place: Place<'_>,
+        new: Slot,
+        adjust: impl FnOnce(RawItem<'_>),
+    ) -> Option<Unlinked> {
+        let log = &self.local.shared.log;
+        let lock = place.lock()?;
+        if log.are_parted(place.slot.location(), new.location()) {
+            return None;
+        }
+        let item = self.local.item_of(new);
+        adjust(item);
+        let frequency = lock.slot.frequency();
+        let old = lock.replace(new.with_frequency(frequency));
+        self.local.counters().stored.add(1);
+        self.local.tell_stored(item);
+        Some(old)
+    }
+
+    /// Publishes `new`, an item of a key that has none. Where it cannot be published it is dead.
     pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> Link {
-        let store = self.local.shared;
+        let link = self.try_link(key, new);
+        if link != Link::Done {
+            self.local.abandon(new.location());
+        }
+        link
+    }
+
+    /// As [`Writer::link`], but `new` can still be published where this was in vain.
+    pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot) -> Link {
+        let (local, store) = (self.local, self.local.shared);
         let mut tries = 0;
         loop {
             let locked = store.index.lock(key.hash);
-            if let Some((spot, found)) = locked.find(|slot| store.is_key(slot, key.bytes)) {
-                let old = store.log.item_of(found);
+            if let Some((spot, found)) = locked.find(|slot| local.is_key(slot, key.bytes)) {
+                let old = local.item_of(found);
                 let Some(why) = self.local.death(found.location(), old, self.now) else {
                     return Link::Raced;
                 };
-                locked.replace(spot, new);
-                drop(locked);
-                self.local.count_death(old, why);
-                self.local.discard(found.location(), old);
+                let gone = locked.replace(spot, new);
+                local.count_death(old, why);
+                local.discard(gone);
                 return self.linked(new);
             }
             let inserted = locked.insert(new);
@@ -101,7 +153,7 @@ impl Writer<'_> {
     fn linked(&self, new: Slot) -> Link {
         self.local.counters().stored.add(1);
         self.local.counters().linked.add(1);
-        self.local.tell_stored(self.local.shared.log.item_of(new));
+        self.local.tell_stored(self.local.item_of(new));
         Link::Done
     }
 
@@ -109,23 +161,21 @@ impl Writer<'_> {
     /// collide in all their hash bits; the price is their own.
     #[cold]
     fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> Link {
-        let store = self.local.shared;
+        let (local, store) = (self.local, self.local.shared);
         if !store.evict {
             return Link::Refused(Refused::OutOfMemory);
         }
         let locked = store.index.lock(key.hash);
-        if locked.find(|slot| store.is_key(slot, key.bytes)).is_some() {
+        if locked.find(|slot| local.is_key(slot, key.bytes)).is_some() {
             return Link::Raced;
         }
         let Some((spot, victim)) = locked.least_used() else {
             return Link::Raced;
         };
-        locked.replace(spot, new);
-        drop(locked);
-        let item = store.log.item_of(victim);
-        self.local.counters().evicted_index_full.add(1);
-        self.local.count_eviction(victim, item, self.now);
-        self.local.discard(victim.location(), item);
+        let gone = locked.replace(spot, new);
+        local.counters().evicted_index_full.add(1);
+        local.count_eviction(victim, local.item_of(victim), self.now);
+        local.discard(gone);
         self.linked(new)
     }
 
@@ -151,15 +201,18 @@ impl Writer<'_> {
         if !store.index.can_split(hash) {
             return false;
         }
+        if self.migrations.len() == MIGRATIONS_MAX {
+            if !store.index.migrate(&mut self.migrations[0], TABLE_BUCKETS) {
+                // Another worker changes the directory at this moment.
+                return true;
+            }
+            self.migrations.remove(0);
+        }
         let Some(table) = store.take_table() else {
             return false;
         };
         match store.index.split(hash, table) {
             Some(migration) => {
-                if self.migrations.len() == MIGRATIONS_MAX {
-                    let mut oldest = self.migrations.remove(0);
-                    store.index.migrate(&mut oldest, TABLE_BUCKETS);
-                }
                 self.migrations.push(migration);
                 self.local.counters().splits.add(1);
             }

@@ -116,20 +116,13 @@ impl<'p> Writer<'p> {
             .map_err(MetaMiss::Refused)?;
         match self.link(key, new) {
             Link::Done => {}
-            Link::Raced => {
-                self.abandon(new);
-                return Ok(None);
-            }
-            Link::Refused(refused) => {
-                self.abandon(new);
-                return Err(MetaMiss::Refused(refused));
-            }
+            Link::Raced => return Ok(None),
+            Link::Refused(refused) => return Err(MetaMiss::Refused(refused)),
         }
-        let store = self.local.shared;
-        let raw = store.log.item_of(new);
+        let raw = self.local.item_of(new);
         let cas = self.local.cas_at(new.location(), raw);
         Ok(Some(MetaHit {
-            item: Item::new(raw, store, new.location(), cas),
+            item: Item::new(raw, self.local, new.location(), cas),
             created: true,
             won: true,
             stale: false,

@@ -1,7 +1,7 @@
 //! Values that are sent over several turns.
 
-use crate::index::slot::Location;
 use crate::item::Item;
+use crate::segment::Hold;
 use crate::store::Store;
 use crate::worker::Burst;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// from being used again, so it should not be held for long.
 pub struct Pinned {
     store: Arc<Store>,
-    item: Location,
+    /// Taken when it is dropped.
+    item: Option<Hold>,
     /// A large value's pieces, as they were when it was pinned.
-    pieces: Box<[Location]>,
+    pieces: Vec<Hold>,
     value_len: usize,
     is_giant: bool,
 }
@@ -91,7 +92,7 @@ impl Store {
             free: 0,
             is_giant: false,
         };
-        for location in std::iter::once(item.location).chain(pieces(item)) {
+        for location in std::iter::once(item.location).chain(item.raw.pieces()) {
             let segment = self.log.segment_of(location);
             if last.replace(segment) != Some(segment) {
                 extent.segments += 1;
@@ -111,7 +112,7 @@ impl Burst<'_> {
     /// # Panics
     /// If the item is another store's.
     pub fn pin(&self, item: &Item<'_>) -> Option<Pinned> {
-        let store = &self.worker.store;
+        let store = self.store;
         assert!(
             std::ptr::eq(item.store, &raw const **store),
             "an item of another store"
@@ -124,15 +125,11 @@ impl Burst<'_> {
         if !may_pin {
             return None;
         }
-        let pieces: Box<[Location]> = pieces(item).collect();
-        store.log.hold(item.location);
-        for &piece in &pieces {
-            store.log.hold(piece);
-        }
+        let hold = |location| store.log.hold(self.local.guard(), location);
         Some(Pinned {
             store: Arc::clone(store),
-            item: item.location,
-            pieces,
+            item: Some(hold(item.location)),
+            pieces: item.raw.pieces().map(hold).collect(),
             value_len: item.value_len(),
             is_giant: extent.is_giant,
         })
@@ -140,7 +137,7 @@ impl Burst<'_> {
 
     /// Whether [`Burst::pin`] could pin a value now.
     pub fn can_pin(&self, item: &Item<'_>) -> bool {
-        let store = &self.worker.store;
+        let store = self.local.shared;
         let extent = store.extent(item);
         match extent.is_giant {
             true => extent.may_join(*store.oversized.readers()),
@@ -150,14 +147,8 @@ impl Burst<'_> {
 
     /// Whether pins or uploads hold memory at this moment.
     pub fn holds_memory(&self) -> bool {
-        self.worker.store.log.held_count() > 0
+        self.local.shared.log.held_count() > 0
     }
-}
-
-/// Where a large value's pieces are; none where the value lies behind its key.
-fn pieces(item: &Item<'_>) -> impl Iterator<Item = Location> {
-    let chunks = item.raw.chunks().iter();
-    chunks.map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
 }
 
 impl Pinned {
@@ -169,24 +160,17 @@ impl Pinned {
     /// The value's slices, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let log = &self.store.log;
-        // Held segments are not used again.
-        let whole = self.pieces.is_empty().then(|| log.item(self.item));
-        let whole = whole
-            .filter(|item| !item.is_head())
-            .map(|item| item.value());
-        whole.into_iter().chain(
-            self.pieces
-                .iter()
-                .map(|&piece| log.item(piece).piece_data()),
-        )
+        let item = self.item.iter().map(|hold| log.held_item(hold));
+        let whole = item.filter(|item| !item.is_head()).map(|item| item.value());
+        let pieces = self.pieces.iter();
+        whole.chain(pieces.map(|hold| log.held_item(hold).piece_data()))
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        self.store.log.release(self.item);
-        for &piece in &self.pieces {
-            self.store.log.release(piece);
+        for hold in self.item.take().into_iter().chain(self.pieces.drain(..)) {
+            self.store.log.release(hold);
         }
         if self.is_giant {
             self.store.oversized.leave();

@@ -3,7 +3,7 @@
 use super::link::Link;
 use super::writer::{Body, KEY_MAX, Writer};
 use crate::index::Place;
-use crate::index::slot::Slot;
+use crate::index::slot::{Location, Slot};
 use crate::key::Key;
 use crate::memory::Purpose;
 use crate::request::{Mode, Put, Refused, Stored};
@@ -34,6 +34,13 @@ struct Plan {
     over_newer: bool,
 }
 
+impl Plan {
+    /// Whether the new item says nothing of the old one, so that it can take any old one's place.
+    fn is_fresh(&self) -> bool {
+        self.join == Join::Replace && !self.over_newer
+    }
+}
+
 /// Marks the item whose CAS a client is told.
 #[inline]
 fn known_mark(put: &Put) -> u32 {
@@ -42,8 +49,9 @@ fn known_mark(put: &Put) -> u32 {
 
 impl<'p> Writer<'p> {
     /// Sets a value over the item that the look-ahead saw, as [`Writer::put`] would. That is what most
-    /// stores are, and it needs no plan: the old item says nothing but where the new one goes. `None`
-    /// where there is more to it; then nothing has been stored.
+    /// stores are, and it needs no plan: the old item says nothing but where the new one goes. `Err`
+    /// where there is more to it; then nothing has been stored, but perhaps written, for [`Writer::put`] to
+    /// go on with.
     #[inline(always)]
     pub(crate) fn set_over(
         &mut self,
@@ -51,14 +59,14 @@ impl<'p> Writer<'p> {
         ahead: Ahead,
         put: &Put,
         value: &[u8],
-    ) -> Option<Stored> {
+    ) -> Result<Stored, Option<Slot>> {
         let local = self.local;
         let fits = key.bytes.len() <= KEY_MAX
             && value.len() + key.bytes.len() <= local.shared.item_size_max;
         if put.mode != Mode::Set || !fits {
-            return None;
+            return Err(None);
         }
-        let (place, old) = local.recall(key, ahead, self.now)?;
+        let (place, old) = local.recall(key, ahead, self.now).ok_or(None)?;
         let old_at = place.slot.location();
         let log = &local.shared.log;
         let open = &mut self.open[log.entry_of(old_at).queue() as usize];
@@ -75,17 +83,15 @@ impl<'p> Writer<'p> {
         };
         let total = draft.layout().total;
         if total > local.shared.whole_max {
-            return None;
+            return Err(None);
         }
-        let space = log.append(open, total, Purpose::Items)?;
+        let space = log.append(open, total, Purpose::Items).ok_or(None)?;
         let (new, body) = self.fill_header(key.hash, space, &draft);
         body.copy_from_slice(value);
-        if !self.replace(place, new, |_| {}) {
-            local.note_dead(new.location(), log.item_of(new));
-            return None;
+        if !self.try_replace(place, new, |_| {}) {
+            return Err(Some(new));
         }
-        local.note_dead(old_at, old);
-        Some(Stored::Stored {
+        Ok(Stored::Stored {
             cas: match put.return_cas {
                 true => draft.cas.unwrap_or_else(|| log.cas_of(new.location())),
                 false => 0,
@@ -95,13 +101,15 @@ impl<'p> Writer<'p> {
         })
     }
 
-    /// Stores `body` under `key` as `put` says, looking first where the look-ahead saw the item.
+    /// Stores `body` under `key` as `put` says, looking first where the look-ahead saw the item. `written` is a
+    /// whole item of it, not yet published, where there is one.
     pub(crate) fn put(
         &mut self,
         key: &Key<'_>,
         mut ahead: Ahead,
         put: &Put,
         body: Body<'_>,
+        mut written: Option<Slot>,
     ) -> Stored {
         let limit = self.local.shared.item_size_max;
         if key.bytes.len() > KEY_MAX || body.len() + key.bytes.len() > limit {
@@ -114,7 +122,10 @@ impl<'p> Writer<'p> {
             ahead = Ahead::NONE;
             let plan = match self.plan(put, old) {
                 Ok(plan) => plan,
-                Err(outcome) => return outcome,
+                Err(outcome) => {
+                    self.abandon_if_any(written);
+                    return outcome;
+                }
             };
             let value_len = body.len()
                 + old
@@ -122,6 +133,7 @@ impl<'p> Writer<'p> {
                     .map_or(0, |(_, item)| item.value_len());
             if value_len + key.bytes.len() > limit {
                 // memcached's append says no more when the whole would be too large.
+                self.abandon_if_any(written);
                 return Stored::NotStored;
             }
             let draft = Draft {
@@ -134,23 +146,40 @@ impl<'p> Writer<'p> {
                 value_len,
                 chunks: None,
             };
-            match self.put_once(key, &draft, &plan, old, body) {
-                Ok(Some(new)) => {
-                    let item = self.local.shared.log.item_of(new);
-                    let cas = if put.return_cas {
-                        self.local.cas_at(new.location(), item)
-                    } else {
-                        0
-                    };
+            let new = match written.take() {
+                None => self.write_new(key, &draft, &plan, old, body),
+                Some(written) => self.write_again(key, &draft, &plan, old, body, written),
+            };
+            let new = match new {
+                Ok(new) => new,
+                Err(refused) => return Stored::Refused(refused),
+            };
+            match self.publish_put(key, new, &plan, old) {
+                Link::Done => {
                     return Stored::Stored {
-                        cas,
+                        cas: self.told_cas(put, new),
                         value_len,
                         over_newer: plan.over_newer,
                     };
                 }
-                Ok(None) => {}
-                Err(refused) => return Stored::Refused(refused),
+                // The value need not be copied again for that.
+                Link::Raced if plan.is_fresh() => written = Some(new),
+                Link::Raced => self.local.abandon(new.location()),
+                Link::Refused(refused) => {
+                    self.local.abandon(new.location());
+                    return Stored::Refused(refused);
+                }
             }
+        }
+    }
+
+    /// What a client is told of a new item's CAS, if anything.
+    fn told_cas(&self, put: &Put, new: Slot) -> u64 {
+        if put.return_cas {
+            let item = self.local.item_of(new);
+            self.local.cas_at(new.location(), item)
+        } else {
+            0
         }
     }
 
@@ -211,22 +240,20 @@ impl<'p> Writer<'p> {
         })
     }
 
-    /// Writes and publishes. `None` where the key's item changed meanwhile.
+    /// Writes the item that `plan` says, for the first time.
     #[inline]
-    fn put_once(
+    fn write_new(
         &mut self,
         key: &Key<'_>,
         draft: &Draft<'_>,
         plan: &Plan,
         old: Option<(Place<'p>, RawItem<'p>)>,
         body: Body<'_>,
-    ) -> Result<Option<Slot>, Refused> {
+    ) -> Result<Slot, Refused> {
         let location = old.map(|(place, _)| place.slot.location());
         let queue = self.queue_for(key.hash, location);
-        let cas_above = old.map_or(0, |(place, item)| {
-            self.local.cas_at(place.slot.location(), item)
-        });
-        let new = match (plan.join, old) {
+        let cas_above = self.cas_above(old);
+        match (plan.join, old) {
             (Join::Behind, Some((_, item))) => {
                 self.write(key.hash, queue, draft, &[Body::Item(item), body], cas_above)
             }
@@ -237,23 +264,65 @@ impl<'p> Writer<'p> {
                 Body::Upload(upload) => self.adopt(upload, queue, draft, cas_above),
                 _ => self.write(key.hash, queue, draft, &[body], cas_above),
             },
-        }?;
+        }
+    }
+
+    /// The item that `plan` says, where `written` has lost a race: itself, if it can take the place of what is there
+    /// now; otherwise a new one, of the same pieces where it has any.
+    #[cold]
+    fn write_again(
+        &mut self,
+        key: &Key<'_>,
+        draft: &Draft<'_>,
+        plan: &Plan,
+        old: Option<(Place<'p>, RawItem<'p>)>,
+        body: Body<'_>,
+        written: Slot,
+    ) -> Result<Slot, Refused> {
+        let log = &self.local.shared.log;
+        let item = self.local.item_of(written);
+        // What a flush has killed meanwhile would be dead when it is published.
+        let is_of_use = plan.is_fresh() && !log.is_flushed(written.location());
+        let cas_above = self.cas_above(old);
+        let cas = self.local.cas_at(written.location(), item);
+        if is_of_use && (draft.cas.is_some() || cas > cas_above) {
+            return Ok(written);
+        }
+        if !is_of_use || !item.is_head() {
+            self.local.abandon(written.location());
+            return self.write_new(key, draft, plan, old, body);
+        }
+        let queue = log.entry_of(written.location()).queue();
+        let pieces: Vec<Location> = item.pieces().collect();
+        let new = self.write_head(key.hash, queue, draft, &pieces, cas_above);
+        match new {
+            Ok(_) => self.local.abandon_head(written.location()),
+            Err(_) => self.local.abandon(written.location()),
+        }
+        new
+    }
+
+    /// The CAS that a new item's must be above.
+    fn cas_above(&self, old: Option<(Place<'p>, RawItem<'p>)>) -> u64 {
+        old.map_or(0, |(place, item)| {
+            self.local.cas_at(place.slot.location(), item)
+        })
+    }
+
+    /// Publishes what was written, in place of `old` if that is still there.
+    #[inline]
+    fn publish_put(
+        &mut self,
+        key: &Key<'_>,
+        new: Slot,
+        plan: &Plan,
+        old: Option<(Place<'p>, RawItem<'p>)>,
+    ) -> Link {
         let Some((place, item)) = old else {
-            return match self.link(key, new) {
-                Link::Done => Ok(Some(new)),
-                Link::Raced => {
-                    self.abandon(new);
-                    Ok(None)
-                }
-                Link::Refused(refused) => {
-                    self.abandon(new);
-                    Err(refused)
-                }
-            };
+            return self.try_link(key, new);
         };
-        let keeps_old = plan.join != Join::Replace || plan.over_newer;
-        let done = self.replace(place, new, |new_item| {
-            if keeps_old {
+        let done = self.try_replace(place, new, |new_item| {
+            if !plan.is_fresh() {
                 // It may have been touched, or its token won, since the plan was made.
                 let expiry = item.expiry();
                 self.local
@@ -268,10 +337,14 @@ impl<'p> Writer<'p> {
             }
         });
         if !done {
-            self.abandon(new);
-            return Ok(None);
+            return Link::Raced;
         }
-        self.local.note_dead(place.slot.location(), item);
-        Ok(Some(new))
+        Link::Done
+    }
+
+    fn abandon_if_any(&self, written: Option<Slot>) {
+        if let Some(written) = written {
+            self.local.abandon(written.location());
+        }
     }
 }

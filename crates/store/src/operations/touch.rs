@@ -80,7 +80,7 @@ impl<'p> Writer<'p> {
                 *self.appended += len;
                 self.local.counters().bytes_appended.add(len as u64);
             }
-            Rewritten::NoRoom => return Err(self.refused()),
+            Rewritten::NoRoom => return Err(self.refused(item.total_len())),
             Rewritten::Raced => {}
         }
         Ok(())

@@ -8,10 +8,10 @@ use crate::request::Refused;
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::space::Space;
-use crate::segment::{OpenSegment, Queue};
+use crate::segment::{Hold, OpenSegment, Queue};
 use crate::time::{Expiry, UnixSeconds};
 use crate::upload::Upload;
-use crate::worker::Worker;
+use crate::worker::Burst;
 use crate::worker_store::WorkerStore;
 use std::sync::atomic::Ordering;
 
@@ -25,13 +25,13 @@ pub(crate) struct Writer<'p> {
     /// Whether it is counted that there is no memory.
     pub(crate) counts_waits: bool,
     /// Pieces that this operation has written. It holds their segments.
-    unlinked: Vec<Location>,
+    unlinked: Vec<Hold>,
 }
 
 impl Drop for Writer<'_> {
     #[inline]
     fn drop(&mut self) {
-        for &piece in &self.unlinked {
+        for piece in self.unlinked.drain(..) {
             self.local.shared.log.release(piece);
         }
     }
@@ -66,9 +66,8 @@ impl Body<'_> {
             Body::Bytes(bytes) => f(bytes),
             Body::Upload(upload) => upload.for_each(f),
             Body::Item(item) if item.is_head() => {
-                for chunk in item.chunks() {
-                    let location = Location::from_raw(chunk.load(Ordering::Acquire));
-                    f(local.shared.log.item(location).piece_data());
+                for piece in item.pieces() {
+                    f(local.item(piece).piece_data());
                 }
             }
             Body::Item(item) => f(item.value()),
@@ -76,19 +75,16 @@ impl Body<'_> {
     }
 }
 
-impl Worker {
-    /// For writing within a burst.
+impl Burst<'_> {
+    /// For writing.
     #[inline]
-    pub(crate) fn writer(&mut self, now: UnixSeconds) -> Writer<'_> {
+    pub(crate) fn writer(&mut self) -> Writer<'_> {
         Writer {
-            local: WorkerStore {
-                shared: &self.store,
-                id: self.id,
-            },
-            open: &mut self.open,
-            migrations: &mut self.migrations,
-            appended: &mut self.appended,
-            now,
+            local: self.local,
+            open: &mut self.own.open,
+            migrations: &mut self.own.migrations,
+            appended: &mut self.own.appended,
+            now: self.now,
             counts_waits: true,
             unlinked: Vec::new(),
         }
@@ -171,7 +167,7 @@ impl<'p> Writer<'p> {
             return Err(Refused::TooLarge);
         }
         let Some(space) = log.append(open, total, Purpose::Items) else {
-            return Err(self.refused());
+            return Err(self.refused(total));
         };
         Ok(self.fill_header(hash, space, &draft))
     }
@@ -204,6 +200,7 @@ impl<'p> Writer<'p> {
         parts: &[Body<'_>],
         cas_above: u64,
     ) -> Result<Slot, Refused> {
+        self.expect_room(draft.value_len)?;
         let mut pieces = Pieces {
             locations: Vec::new(),
             left: draft.value_len,
@@ -212,9 +209,28 @@ impl<'p> Writer<'p> {
             .fill_pieces(hash, queue, parts, &mut pieces)
             .and_then(|()| self.write_head(hash, queue, draft, &pieces.locations, cas_above));
         if result.is_err() {
-            self.give_up(&pieces.locations);
+            self.local.abandon_pieces(pieces.locations.into_iter());
         }
         result
+    }
+
+    /// Refuses a value of `value_len` that cannot be written whole, where nothing is evicted: pieces that are given up
+    /// for lack of memory would be what is cleaned for the next attempt, over and over. With evictions the
+    /// cleaner learns from such pieces how much is wanted.
+    fn expect_room(&mut self, value_len: usize) -> Result<(), Refused> {
+        let store = self.local.shared;
+        if store.evict {
+            return Ok(());
+        }
+        // Less than an eighth of each segment stays empty behind its last piece; and a segment for the head.
+        let len = value_len + value_len / 6 + store.log.segment_len();
+        let pages = store.log.pages();
+        let free = pages.free_count().saturating_sub(pages.reserve());
+        if len <= free * store.log.segment_len() {
+            Ok(())
+        } else {
+            Err(self.refused(len))
+        }
     }
 
     fn fill_pieces(
@@ -277,15 +293,14 @@ impl<'p> Writer<'p> {
         .min(left);
         let total = piece_len(data_len);
         let Some(space) = log.append(open, total, Purpose::Items) else {
-            return Err(self.refused());
+            return Err(self.refused(left));
         };
         *self.appended += total;
         self.local.counters().bytes_appended.add(total as u64);
         let location = space.location;
         log.entry_of(location).set_has_pieces();
         // The segment may fill up and be cleaned before a head points to the piece.
-        log.hold(location);
-        self.unlinked.push(location);
+        self.unlinked.push(log.hold(self.local.guard(), location));
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a value has a few thousand pieces"
@@ -318,29 +333,21 @@ impl<'p> Writer<'p> {
         Ok(slot)
     }
 
-    /// Pieces that no head will point to are dead.
-    pub(crate) fn give_up(&self, pieces: &[Location]) {
-        let log = &self.local.shared.log;
-        for &location in pieces {
-            log.note_dead(self.local.id, location, log.item(location).total_len());
-        }
-    }
-
-    /// An item that was written and not published is dead.
-    pub(crate) fn abandon(&self, slot: Slot) {
-        self.local
-            .note_dead(slot.location(), self.local.shared.log.item_of(slot));
-    }
-
-    pub(crate) fn refused(&self) -> Refused {
+    /// Why there is no memory for `len` more bytes: whether there will be some.
+    #[cold]
+    pub(crate) fn refused(&mut self, len: usize) -> Refused {
         if self.counts_waits {
             self.local.counters().waits.add(1);
         }
         if self.local.shared.evict {
-            Refused::Wait
-        } else {
-            Refused::OutOfMemory
+            return Refused::Wait;
         }
+        if !self.local.shared.will_have_room(len) {
+            return Refused::OutOfMemory;
+        }
+        // The cleaner makes as much room as if it had been stored.
+        *self.appended = len.max(*self.appended);
+        Refused::Wait
     }
 }
 

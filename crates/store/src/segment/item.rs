@@ -191,6 +191,13 @@ impl<'m> RawItem<'m> {
         unsafe { std::slice::from_raw_parts(self.byte(layout.body_at).cast().as_ptr(), count) }
     }
 
+    /// Where a head's pieces are, in order. Acquire, so that each is seen as it was written, also
+    /// where the cleaner has just moved it.
+    pub(crate) fn pieces(self) -> impl Iterator<Item = Location> + Clone + 'm {
+        let chunks = self.chunks().iter();
+        chunks.map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
+    }
+
     pub(crate) fn piece_data_len(self) -> usize {
         u32::from_ne_bytes(self.read(4)) as usize
     }

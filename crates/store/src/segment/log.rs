@@ -1,16 +1,18 @@
 //! All segments together: appending to them, and what follows from a place in them.
 
+use super::dead_bytes::DeadBytes;
 use super::item::RawItem;
+use super::layout::HEADER_LEN;
 use super::queues::Queues;
 use super::space::Space;
 use super::{Queue, SegmentEntry, SegmentState};
-use crate::epoch::{Epoch, Epochs};
-use crate::index::slot::{GRANULE, Location, Slot};
+use crate::epoch::{Epoch, Epochs, Guard};
+use crate::index::slot::{GRANULE, Location};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
@@ -38,11 +40,24 @@ pub(crate) struct Log {
     queues: Mutex<Queues>,
     retired: Mutex<VecDeque<(Epoch, PageId)>>,
     retired_count: AtomicUsize,
-    /// For each worker, bytes of each segment that it has made dead. Only the worker adds, so no
-    /// line is fought over; [`Log::dead_bytes`] sums. One row more is for whoever is no worker.
-    dead: Box<[Box<[AtomicU32]>]>,
+    dead: DeadBytes,
     /// Segments that somebody holds.
     held: AtomicUsize,
+}
+
+/// A place in a segment that is not cleaned and not used again until this is given back by
+/// [`Log::release`].
+#[derive(Debug)]
+#[must_use = "a hold that is not released keeps its segment for ever"]
+pub(crate) struct Hold {
+    location: Location,
+}
+
+impl Hold {
+    /// Where the item or piece is.
+    pub(crate) fn location(&self) -> Location {
+        self.location
+    }
 }
 
 /// A worker's place to append to.
@@ -85,9 +100,7 @@ impl Log {
             queues: Mutex::new(Queues::with_capacity(count)),
             retired: Mutex::new(VecDeque::with_capacity(count)),
             retired_count: AtomicUsize::new(0),
-            dead: (0..=workers)
-                .map(|_| (0..count).map(|_| AtomicU32::new(0)).collect())
-                .collect(),
+            dead: DeadBytes::new(workers, count),
             held: AtomicUsize::new(0),
             pages,
             entries,
@@ -133,21 +146,48 @@ impl Log {
         Location::of_offset(segment as usize * self.segment_len + offset)
     }
 
-    /// The item that a slot points to. The caller is inside the burst in which it loaded the slot,
-    /// holds the slot's bucket, or owns the segment.
+    /// The item or piece at `location`, to be looked at while the guard lasts. The location was loaded
+    /// under the same guard, from a slot or a head's table, or is that of an item that the caller
+    /// has written, or lies in a segment that the caller owns.
     #[inline]
     #[expect(unsafe_code, reason = "follows a slot into segment memory")]
-    pub(crate) fn item(&self, location: Location) -> RawItem<'_> {
+    pub(crate) fn item<'g>(&'g self, _: Guard<'g>, location: Location) -> RawItem<'g> {
         // SAFETY: slots and piece tables only ever hold locations of whole, published items, and a
         // segment is not used again before every burst that could have loaded one has ended
-        // (`retire` and `reclaim`). The callers keep to the rule above.
+        // (`retire` and `reclaim`): the worker announces the end of its own by the presence that the
+        // guard borrows.
         unsafe { RawItem::new(&self.mapping, location) }
     }
 
-    /// As [`Log::item`].
+    /// The item or piece `offset` bytes into a segment whose items end at `end`. The caller owns the
+    /// segment, or has seen it sealed under the same guard.
+    ///
+    /// # Panics
+    /// Where it does not lie before `end`: then its header is none.
+    pub(crate) fn item_in<'g>(
+        &'g self,
+        guard: Guard<'g>,
+        segment: PageId,
+        offset: usize,
+        end: usize,
+    ) -> (Location, RawItem<'g>) {
+        assert!(offset + HEADER_LEN <= end && end <= self.segment_len);
+        let location = self.location_in(segment, offset);
+        let item = self.item(guard, location);
+        assert!(
+            item.total_len() <= end - offset,
+            "an item that does not fit its segment"
+        );
+        (location, item)
+    }
+
+    /// The item or piece whose segment `hold` keeps from being used again.
     #[inline]
-    pub(crate) fn item_of(&self, slot: Slot) -> RawItem<'_> {
-        self.item(slot.location())
+    #[expect(unsafe_code, reason = "looks into a held segment")]
+    pub(crate) fn held_item<'h>(&'h self, hold: &'h Hold) -> RawItem<'h> {
+        // SAFETY: an item or piece was written there before the hold was made, and its segment is not
+        // used again before the hold is released, which takes it by value.
+        unsafe { RawItem::new(&self.mapping, hold.location) }
     }
 
     /// The CAS of an item at `location`, where the item does not carry one: its place in the log.
@@ -251,11 +291,7 @@ impl Log {
     fn open_next(&self, open: &mut OpenSegment, purpose: Purpose) -> Option<()> {
         let next = self.pages.take(purpose)?;
         self.seal(open);
-        for dead in &self.dead {
-            // Nobody adds to it now: no slot points into a free segment, and the last burst that
-            // saw one that did is over.
-            dead[next as usize].store(0, Ordering::Relaxed);
-        }
+        self.dead.reset(next);
         // Acquire: who opens a segment that a flush does not kill sees the flush.
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.opened.fetch_add(1, Ordering::Relaxed);
@@ -284,31 +320,22 @@ impl Log {
     /// Notes that `len` bytes at `location` are of no use any more.
     #[inline]
     pub(crate) fn note_dead(&self, worker: usize, location: Location, len: usize) {
-        let cell = &self.dead[worker][self.segment_of(location) as usize];
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "segments are at most 2 MiB"
-        )]
-        cell.store(
-            cell.load(Ordering::Relaxed).wrapping_add(len as u32),
-            Ordering::Relaxed,
-        );
+        self.dead.note(worker, self.segment_of(location), len);
     }
 
     /// As [`Log::note_dead`], for a thread that need not be a worker.
     pub(crate) fn note_dead_from_outside(&self, location: Location, len: usize) {
-        let Some(row) = self.dead.last() else { return };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "segments are at most 2 MiB"
-        )]
-        row[self.segment_of(location) as usize].fetch_add(len as u32, Ordering::Relaxed);
+        self.dead.note_from_outside(self.segment_of(location), len);
     }
 
     /// Bytes of a segment that are known to be of no use.
     pub(crate) fn dead_bytes(&self, segment: PageId) -> usize {
-        let dead = |worker: &[AtomicU32]| worker[segment as usize].load(Ordering::Relaxed) as usize;
-        self.dead.iter().map(|worker| dead(worker)).sum()
+        self.dead.of(segment)
+    }
+
+    /// Whether all of a sealed segment is of no use, so that it can be retired.
+    pub(crate) fn is_all_dead(&self, segment: PageId) -> bool {
+        self.dead.are_all(segment, self.entry(segment).used())
     }
 
     /// Bytes of segments that items take which are not known to be dead.
@@ -381,16 +408,18 @@ impl Log {
         self.retired_count.load(Ordering::Relaxed)
     }
 
-    /// Keeps the segment of `location` as it is. See [`SegmentEntry::hold`].
-    pub(crate) fn hold(&self, location: Location) {
+    /// Keeps the item or piece at `location` readable after the burst; see [`Log::item`] for which
+    /// locations these are.
+    pub(crate) fn hold(&self, _: Guard<'_>, location: Location) -> Hold {
         if self.entry_of(location).hold() {
             self.held.fetch_add(1, Ordering::Relaxed);
         }
+        Hold { location }
     }
 
-    /// Undoes one [`Log::hold`].
-    pub(crate) fn release(&self, location: Location) {
-        if self.entry_of(location).release() {
+    /// Gives a [`Log::hold`] back.
+    pub(crate) fn release(&self, hold: Hold) {
+        if self.entry_of(hold.location).release() {
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -53,6 +53,11 @@ impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
         self.free_count
     }
 
+    /// Bytes of the buffers in use.
+    pub(super) fn memory_in_use(&self) -> usize {
+        (self.chunks.len() * NODES - self.free_count) * size_of::<Node<LEN>>()
+    }
+
     /// What stands at a place.
     #[inline(always)]
     pub(super) fn node(&self, place: usize) -> &Node<LEN> {

@@ -83,6 +83,22 @@ fn no_size_takes_all_memory() {
 }
 
 #[test]
+fn what_is_kept_for_receiving_does_not_become_buffers_to_send() {
+    let mut buffers = Buffers::new(0);
+    let kept = Buffers::BUDGET_MIN / 2048 / 4;
+    while buffers.store(SeqNumber(0), &[0; 2000], 2000).is_some() {}
+    // Short ones come and go, and others send what is short too.
+    for _ in 0..10_000 {
+        let id = buffers
+            .store_received(SeqNumber(0), &[])
+            .expect("what is kept");
+        let _ = buffers.store(SeqNumber(0), &[0; 100], 100);
+        buffers.free(id);
+    }
+    assert!(buffers.has_pieces(kept));
+}
+
+#[test]
 fn what_is_reserved_is_there() {
     let mut buffers = Buffers::new(0);
     let mut reserved = 0;

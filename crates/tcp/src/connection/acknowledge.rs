@@ -9,7 +9,7 @@ use super::{Connection, ConnectionFlags, Phase, Shared, Waiting};
 use crate::buffers::{Buffer, BufferId, Marks};
 use crate::seq::SeqNumber;
 use crate::time::Instant;
-use crate::wire::tcp::{Header, SackBlock};
+use crate::wire::tcp::Header;
 
 /// Duplicate acknowledgments that mean a loss (RFC 5681).
 const DUPLICATES_MAX: u8 = 3;
@@ -25,7 +25,7 @@ struct Newest {
 }
 
 /// What one acknowledgment confirms.
-struct Confirmed {
+pub(super) struct Confirmed {
     /// The highest that was confirmed before it.
     fack: SeqNumber,
     /// What was sent again later than this is not what it answers.
@@ -41,7 +41,7 @@ struct Confirmed {
 }
 
 impl Confirmed {
-    fn note(&mut self, buffer: &Buffer) {
+    pub(super) fn note(&mut self, buffer: &Buffer) {
         self.bytes += buffer.seq_len();
         let (sent_at, end) = (buffer.sent_at, buffer.end());
         if !buffer.marks.has(Marks::RETRANSMITTED) {
@@ -111,10 +111,18 @@ impl Connection {
             self.recovery.stuck_since = shared.now;
         }
         let is_duplicate = !advances && len == 0 && self.send.window == window;
+        let acknowledged = ack.since(una);
+        let is_undone = advances && self.undo_if_spurious(shared, header, acknowledged);
         let after_timeout = self.recovery.phase == Phase::Loss;
         let was_recovering = self.recovery.phase == Phase::Recovery;
-        self.find_losses(shared, is_duplicate, advances, has_dsack);
-        if confirmed.bytes > 0 && !was_recovering && self.recovery.phase != Phase::Recovery {
+        let lost_before = self.recovery.lost;
+        self.find_losses(shared, is_duplicate, advances, (has_dsack, confirmed.bytes));
+        if self.recovery.phase == Phase::Recovery {
+            let is_safe = advances && self.recovery.lost <= lost_before;
+            self.reduce_window(confirmed.bytes, is_safe);
+        }
+        let may_grow = !was_recovering && !is_undone && self.recovery.phase != Phase::Recovery;
+        if confirmed.bytes > 0 && may_grow {
             let flight_before = in_flight + ack.since(una);
             // What the window did not hold back says nothing about it (RFC 7661).
             if flight_before + u32::from(self.mss()) >= self.congestion.window()
@@ -174,7 +182,11 @@ impl Connection {
             if self.send.unsent == id {
                 self.send.unsent = buffer.next;
             }
+            if self.recovery.sacked_last == id {
+                self.recovery.sacked_last = BufferId::NONE;
+            }
             self.send.head = buffers.free(id);
+            self.send.pieces -= 1;
         }
         let head = self.send.head;
         if head.is_none() {
@@ -193,59 +205,12 @@ impl Connection {
         self.recovery.fack = self.recovery.fack.max(ack);
     }
 
-    /// Marks what the peer has beyond gaps. True where it tells of something that came twice.
-    fn confirm_blocks(
-        &mut self,
-        shared: &mut Shared,
-        header: &Header,
-        confirmed: &mut Confirmed,
-    ) -> bool {
-        let blocks = header.options.sack.blocks();
-        let (una, nxt) = (self.send.una, self.send.nxt);
-        // RFC 2883, section 4: the first block is below the acknowledgment, which is an old one where
-        // acknowledgments overtake one another, or within the second.
-        let is_within =
-            |inner: SackBlock, outer: SackBlock| outer.0 <= inner.0 && inner.1 <= outer.1;
-        let has_dsack = match *blocks {
-            [first, ..] if first.1 <= header.ack => true,
-            [first, second, ..] => is_within(first, second),
-            _ => false,
-        };
-        let fresh = if has_dsack { &blocks[1..] } else { blocks };
-        for &(from, to) in fresh {
-            if from >= to || from < una || to > nxt {
-                continue;
-            }
-            let mut id = self.send.head;
-            while !id.is_none() {
-                let buffer = shared.buffers[id];
-                if buffer.seq >= to || !buffer.marks.has(Marks::SENT) {
-                    break;
-                }
-                let is_new = !buffer.marks.has(Marks::SACKED);
-                if is_new && buffer.seq >= from && buffer.end() <= to {
-                    confirmed.note(&buffer);
-                    self.recovery.change(&mut shared.buffers[id], |buffer| {
-                        buffer.marks.set(Marks::SACKED);
-                        buffer.marks.clear(Marks::LOST);
-                    });
-                    self.recovery.fack = self.recovery.fack.max(buffer.end());
-                }
-                id = buffer.next;
-            }
-        }
-        if has_dsack {
-            self.note_dsack();
-        }
-        has_dsack
-    }
-
     /// Something came twice: segments overtake one another further than was thought (RFC 8985,
     /// section 6.2), once a round trip.
-    fn note_dsack(&mut self) {
+    pub(super) fn note_dsack(&mut self) {
         let recovery = &mut self.recovery;
-        if recovery.dsack_round.is_none_or(|end| self.send.una >= end) {
-            recovery.dsack_round = Some(self.send.nxt);
+        if !recovery.has_dsack || self.send.una >= recovery.dsack_round {
+            (recovery.has_dsack, recovery.dsack_round) = (true, self.send.nxt);
             recovery.reorder_quarters = recovery.reorder_quarters.saturating_add(1);
             recovery.reorder_persists = REORDER_PERSISTS;
         }
@@ -321,7 +286,7 @@ impl Connection {
         shared: &mut Shared,
         is_duplicate: bool,
         advances: bool,
-        has_dsack: bool,
+        (has_dsack, delivered): (bool, u32),
     ) {
         if self.recovery.phase != Phase::Open && self.send.una >= self.recovery.until {
             self.leave_recovery();
@@ -346,9 +311,61 @@ impl Connection {
             self.mark_first_lost(shared);
             self.flags.set(ConnectionFlags::MUST_SEND);
         }
-        if self.recovery.lost > lost_before {
-            self.enter_recovery(shared);
+        self.take_losses(shared, lost_before, delivered);
+    }
+
+    /// Sees to what was found lost, beyond so many bytes that were known to be: the window shrinks
+    /// (RFC 5681), unless it is nothing but a longer packet that was tried (RFC 4821, section 7.6.2).
+    pub(super) fn take_losses(&mut self, shared: &mut Shared, lost_before: u32, delivered: u32) {
+        let is_probe_alone = self.settle_mtu_probe(shared);
+        if is_probe_alone && lost_before == 0 {
+            self.flags.set(ConnectionFlags::MUST_SEND);
+        } else if self.recovery.lost > lost_before {
+            self.enter_recovery(shared, delivered);
         }
+    }
+
+    /// During a recovery so many bytes have arrived: the window goes down in proportion to that (RFC
+    /// 9937). Without SACK nobody knows what has arrived, and it went down at once.
+    pub(super) fn reduce_window(&mut self, delivered: u32, is_safe: bool) {
+        if self.flags.has(ConnectionFlags::SACK) {
+            let (pipe, mss) = (self.recovery.pipe, u32::from(self.mss()));
+            self.congestion.delivered(delivered, pipe, mss, is_safe);
+        }
+    }
+
+    /// After a timeout, the first acknowledgment of something new tells by its timestamp whether it
+    /// answers what was sent before the timeout (Eifel: RFC 3522). Then nothing was lost: what was not
+    /// sent again stays on its way, and the window is restored (RFC 4015). True where that is so.
+    fn undo_if_spurious(
+        &mut self,
+        shared: &mut Shared,
+        header: &Header,
+        acknowledged: u32,
+    ) -> bool {
+        if self.recovery.phase != Phase::Loss {
+            return false;
+        }
+        let has_clock = self.flags.has(ConnectionFlags::TIMESTAMPS);
+        let timestamps = header.options.timestamps.filter(|_| has_clock);
+        if !self
+            .congestion
+            .is_spurious(timestamps.map(|timestamps| timestamps.echo))
+        {
+            return false;
+        }
+        shared.counters.timeouts_undone += 1;
+        self.recovery.phase = Phase::Open;
+        let mut id = self.send.head;
+        while !id.is_none() && self.recovery.lost > 0 {
+            let buffer = &mut shared.buffers[id];
+            id = buffer.next;
+            self.recovery
+                .change(buffer, |buffer| buffer.marks.clear(Marks::LOST));
+        }
+        let (pipe, mss) = (self.recovery.pipe, u32::from(self.mss()));
+        self.congestion.undo_timeout(acknowledged, pipe, mss);
+        true
     }
 
     fn mark_first_lost(&mut self, shared: &mut Shared) {
@@ -367,8 +384,10 @@ impl Connection {
 
     /// All that was sent is to be sent again, whatever the peer has said that it has.
     pub(super) fn mark_all_lost(&mut self, shared: &mut Shared) {
+        self.recovery.sacked_last = BufferId::NONE;
         let mut id = self.send.head;
         while !id.is_none() && shared.buffers[id].marks.has(Marks::SENT) {
+            shared.counters.queue_steps += 1;
             self.recovery.change(&mut shared.buffers[id], |buffer| {
                 // When it arrived was measured: heard of again, it says nothing of the path.
                 if buffer.marks.has(Marks::SACKED) {
@@ -388,13 +407,28 @@ impl Connection {
         let patience = u64::from(recovery.rack_rtt) + self.reorder_window();
         let rack = (recovery.rack_sent_at, recovery.rack_end);
         let mut in_doubt = 0;
+        let known = self.known_block();
         let mut id = self.send.head;
         while !id.is_none() {
+            shared.counters.queue_steps += 1;
             let buffer = shared.buffers[id];
             if !buffer.marks.has(Marks::SENT) {
                 break;
             }
-            if buffer.is_in_flight() && is_later(rack, (buffer.sent_at, buffer.end())) {
+            if let Some((from, last)) = known
+                && buffer.seq >= from
+                && buffer.seq < shared.buffers[last].seq
+            {
+                // All up to there has arrived.
+                id = last;
+                continue;
+            }
+            let sent = (buffer.sent_at, buffer.end());
+            if is_later(sent, rack) && !buffer.marks.has(Marks::RETRANSMITTED) {
+                // All behind it was sent later.
+                break;
+            }
+            if buffer.is_in_flight() && is_later(rack, sent) {
                 let due = buffer.sent_at.after(patience);
                 if due <= shared.now {
                     self.mark_lost(shared, id);
@@ -432,7 +466,8 @@ impl Connection {
         window.min(u64::from(self.rtt.smoothed))
     }
 
-    pub(super) fn enter_recovery(&mut self, shared: &mut Shared) {
+    /// A loss was found, by an acknowledgment that tells of so many bytes that have arrived.
+    pub(super) fn enter_recovery(&mut self, shared: &mut Shared, delivered: u32) {
         if self.recovery.phase != Phase::Open {
             return;
         }
@@ -440,12 +475,19 @@ impl Connection {
         self.recovery.phase = Phase::Recovery;
         self.recovery.until = self.send.nxt;
         let in_flight = self.send.nxt.since(self.send.una);
-        self.congestion.lost(in_flight, u32::from(self.mss()));
+        let mss = u32::from(self.mss());
+        if self.flags.has(ConnectionFlags::SACK) {
+            let flight = in_flight.saturating_sub(self.recovery.sacked) + delivered;
+            self.congestion.begin_reduction(in_flight, flight, mss);
+        } else {
+            self.congestion.lost(in_flight, mss);
+        }
         self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
     fn leave_recovery(&mut self) {
         let recovery = &mut self.recovery;
+        self.congestion.end_reduction();
         recovery.phase = Phase::Open;
         recovery.duplicates = 0;
         recovery.reorder_persists = recovery.reorder_persists.saturating_sub(1);
@@ -468,7 +510,7 @@ impl Connection {
         } else if self.send.una > end {
             // The probe has mended a loss that nobody had noticed.
             self.recovery.probe = None;
-            self.enter_recovery(shared);
+            self.enter_recovery(shared, 0);
             self.leave_recovery();
         } else if is_duplicate {
             // The original had arrived, and the probe is answered by itself.

@@ -24,6 +24,9 @@ impl ConnectionFlags {
     pub(crate) const ACK_NOW: ConnectionFlags = ConnectionFlags::moving(2);
     /// An acknowledgment may wait for a moment.
     pub(crate) const ACK_LATER: ConnectionFlags = ConnectionFlags::moving(3);
+    /// The stack lists its place among those that wait for memory, also where another connection had
+    /// the place then.
+    pub(crate) const WAITS_FOR_MEMORY: ConnectionFlags = ConnectionFlags::moving(4);
 
     /// The peer's FIN has come, and all before it.
     pub(crate) const PEER_ENDED: ConnectionFlags = ConnectionFlags::lasting(0);
@@ -135,6 +138,8 @@ pub(crate) struct Sending {
     pub(super) peer_mss: u16,
     /// Bytes of payload of a full segment.
     pub(super) mss: u16,
+    /// Buffers of all that is not acknowledged.
+    pub(super) pieces: u16,
     /// By which the peer's windows are shifted.
     pub(super) shift: u8,
     /// When anything was last sent.
@@ -199,12 +204,17 @@ pub(crate) struct Recovery {
     pub(super) reorder_quarters: u8,
     /// Recoveries for which that stays so.
     pub(super) reorder_persists: u8,
-    /// DSACKs count once a round trip, until this is acknowledged.
-    pub(super) dsack_round: Option<SeqNumber>,
+    /// DSACKs count once a round trip: there was one, and until this is acknowledged none counts.
+    pub(super) has_dsack: bool,
+    pub(super) dsack_round: SeqNumber,
     /// A tail loss probe is under way: what stood behind it, and whether it was sent before.
     pub(super) probe: Option<(SeqNumber, bool)>,
     /// Acknowledgments in a row that say nothing new, without SACK (RFC 5681).
     pub(super) duplicates: u8,
+    /// The last block that was told: where it begins, and its last buffer, or none. All buffers
+    /// from the one to the other are marked.
+    pub(super) sacked_from: SeqNumber,
+    pub(super) sacked_last: BufferId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,6 +284,24 @@ impl Sending {
             self.unsent = id;
         }
         self.tail = id;
+        self.pieces += 1;
+    }
+
+    /// Cuts a buffer behind `len` bytes. False where there is no memory for the rest; nothing has
+    /// changed then.
+    pub(super) fn cut(&mut self, buffers: &mut Buffers, id: BufferId, len: u32) -> bool {
+        let Some(last) = buffers.split(id, len) else {
+            return false;
+        };
+        let mut piece = id;
+        while piece != last {
+            piece = buffers[piece].next;
+            self.pieces += 1;
+        }
+        if self.tail == id {
+            self.tail = last;
+        }
+        true
     }
 }
 

@@ -23,17 +23,22 @@ impl Connection {
         }
         self.leave_fast_path();
         self.rest_if_idle(shared);
+        let mut next = self.send.head;
         while self.recovery.lost > 0 && self.may_send_more() {
-            let Some(id) = self.first_lost(shared) else {
+            let Some(id) = first_lost(shared, next) else {
                 break;
             };
-            if !self.send_from(shared, nic, id)? {
+            next = id;
+            if !self.send_from(shared, nic, id, u32::from(self.mss()))? {
                 return Ok(());
             }
             shared.counters.segments_retransmitted += 1;
         }
+        if self.path.mtu < shared.features.mtu {
+            self.try_longer_packet(shared, nic)?;
+        }
         while let Some(id) = self.next_unsent(shared) {
-            if !self.send_from(shared, nic, id)? {
+            if !self.send_from(shared, nic, id, self.longest(shared))? {
                 return Ok(());
             }
         }
@@ -99,17 +104,6 @@ impl Connection {
         self.recovery.pipe.saturating_sub(left)
     }
 
-    fn first_lost(&self, shared: &Shared) -> Option<BufferId> {
-        let mut id = self.send.head;
-        while !id.is_none() {
-            if shared.buffers[id].marks.has(Marks::LOST) {
-                return Some(id);
-            }
-            id = shared.buffers[id].next;
-        }
-        None
-    }
-
     /// The next buffer that has not been sent, if it may be now: the peer's window and the
     /// congestion window have room for it, and it is worth a segment (RFC 9293, section 3.8.6.2.1,
     /// without Nagle's delay).
@@ -142,41 +136,29 @@ impl Connection {
         if !is_worth {
             return None;
         }
-        let last = shared.buffers.split(id, room)?;
-        if self.send.tail == id {
-            self.send.tail = last;
-        }
-        Some(id)
+        self.send.cut(&mut shared.buffers, id, room).then_some(id)
     }
 
-    /// Sends a segment with the buffer `first` and those behind it that fit in. False where there is
-    /// no memory to cut one that is too long.
-    fn send_from(
+    /// Sends a frame with the buffer `first` and those behind it that fit into `longest` bytes. False
+    /// where there is no memory to cut one that is too long.
+    pub(super) fn send_from(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
         first: BufferId,
+        longest: u32,
     ) -> Result<bool, NoSlot> {
         let mss = u32::from(self.mss());
         let limit = self.send.una + self.send.window;
         let buffers = &mut shared.buffers;
-        if buffers[first].len() > mss {
-            // The path has become narrower.
-            let Some(last) = buffers.split(first, mss) else {
-                // Whatever gives memory back brings about another attempt.
-                self.wait_for_window(shared);
-                return Ok(false);
-            };
-            if self.send.tail == first {
-                self.send.tail = last;
-            }
+        // The path may have become narrower.
+        if buffers[first].len() > mss && !self.send.cut(buffers, first, mss) {
+            // Whatever gives memory back brings about another attempt.
+            self.wait_for_window(shared);
+            return Ok(false);
         }
         let front = buffers[first];
         let is_new = !front.marks.has(Marks::SENT);
-        let longest = match is_new {
-            true => self.longest(shared),
-            false => mss,
-        };
         let buffers = &mut shared.buffers;
         let (mut len, mut flags, mut last) = (0, Flags::ACK, first);
         let mut id = first;
@@ -245,6 +227,9 @@ impl Connection {
                 buffer.marks.clear(Marks::LOST);
                 buffer.sent_at = shared.now;
             });
+            if self.recovery.phase == Phase::Recovery {
+                self.congestion.sent(buffer.seq_len());
+            }
             let (end, next) = (buffer.end(), buffer.next);
             self.send.nxt = self.send.nxt.max(end);
             if self.send.unsent == id {
@@ -289,4 +274,16 @@ impl Connection {
             len: 0,
         }
     }
+}
+
+/// The first buffer from `id` on that is to be sent again.
+fn first_lost(shared: &mut Shared, mut id: BufferId) -> Option<BufferId> {
+    while !id.is_none() {
+        shared.counters.queue_steps += 1;
+        if shared.buffers[id].marks.has(Marks::LOST) {
+            return Some(id);
+        }
+        id = shared.buffers[id].next;
+    }
+    None
 }

@@ -192,7 +192,7 @@ impl Connection {
             shared.buffers.free(id);
             return false;
         }
-        (self.send.head, self.send.tail) = (id, id);
+        (self.send.head, self.send.tail, self.send.pieces) = (id, id, 1);
         self.send.end += len;
         true
     }
@@ -262,7 +262,7 @@ impl Connection {
         let send = &mut self.send;
         let len = ack.since(send.una);
         shared.buffers.free(send.head);
-        (send.head, send.tail) = (BufferId::NONE, BufferId::NONE);
+        (send.head, send.tail, send.pieces) = (BufferId::NONE, BufferId::NONE, 0);
         send.una = ack;
         self.rtt.measured(shared.now.micros_since(sent_at));
         self.timers.waiting = Waiting::None;
@@ -284,7 +284,9 @@ impl Connection {
     ) -> bool {
         let (send, recovery) = (&self.send, &self.recovery);
         let id = send.head;
-        let is_calm = recovery.phase == Phase::Open && recovery.probe.is_none();
+        let is_calm = recovery.phase == Phase::Open
+            && recovery.probe.is_none()
+            && !self.mtu_search.is_probing();
         if ack != send.nxt || id.is_none() || id != send.tail || !send.unsent.is_none() || !is_calm
         {
             return false;

@@ -4,8 +4,9 @@ use super::arrives::{ANSWER_EVERY_MS, millis};
 use super::block::{
     ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers, Waiting,
 };
+use super::path_mtu::MtuSearch;
 use super::template::Template;
-use super::{Connection, OutOfOrder, Shared, State, default_mss};
+use super::{Connection, MSS_MIN, OutOfOrder, Shared, State, default_mss};
 use crate::buffers::{BufferId, Marks};
 use crate::config::Config;
 use crate::congestion::Congestion;
@@ -55,6 +56,7 @@ impl Connection {
                 unsent: BufferId::NONE,
                 peer_mss: mss,
                 mss,
+                pieces: 0,
                 shift: 0,
                 last_at: shared.now,
             },
@@ -89,9 +91,12 @@ impl Connection {
                 reorders: false,
                 reorder_quarters: 1,
                 reorder_persists: 0,
-                dsack_round: None,
+                has_dsack: false,
+                dsack_round: iss,
                 probe: None,
                 duplicates: 0,
+                sacked_from: iss,
+                sacked_last: BufferId::NONE,
             },
             congestion: Congestion::new(shared.config.algorithm, u32::from(mss)),
             rtt: Rtt::new(),
@@ -107,6 +112,7 @@ impl Connection {
             ts_offset: shared.secrets.timestamp_offset(&tuple),
             template: Template::NONE,
             out_of_order: OutOfOrder::NOTHING,
+            mtu_search: MtuSearch::NONE,
         }
     }
 
@@ -160,8 +166,7 @@ impl Connection {
         receive.edge = receive.nxt;
         receive.acked = receive.nxt;
         self.send.wl1 = irs;
-        // Smaller ones would have us send headers and nothing else.
-        self.send.peer_mss = offer.mss.max(64);
+        self.send.peer_mss = offer.mss.max(MSS_MIN);
         // Scaling counts where both offer it; more than 14 is 14 (RFC 7323, section 2.3).
         match offer.window_scale {
             Some(shift) => {

@@ -45,6 +45,11 @@ impl OutOfOrder {
         self.head.is_none()
     }
 
+    /// The first buffer beyond a gap.
+    pub(super) fn head(&self) -> BufferId {
+        self.head
+    }
+
     /// Whether the next acknowledgment has blocks to tell of.
     #[inline]
     pub(super) fn is_nothing(&self) -> bool {

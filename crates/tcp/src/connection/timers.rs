@@ -16,6 +16,9 @@ const ANSWER_BACKOFFS_MAX: u8 = 5;
 const PROBES_MAX: u8 = 9;
 const PROBE_INTERVAL: u64 = 75_000_000;
 
+/// Probes of a closed window that a connection without a user sends (as Linux has it).
+const ORPHAN_PROBES_MAX: u8 = 8;
+
 impl Connection {
     /// The first moment at which something is to happen.
     #[inline]
@@ -42,8 +45,9 @@ impl Connection {
                 Waiting::Tail => self.probe_tail(shared),
                 Waiting::Reordered => {
                     self.detect_by_time(shared);
-                    if self.recovery.lost > 0 {
-                        self.enter_recovery(shared);
+                    self.take_losses(shared, 0, 0);
+                    if self.recovery.phase == Phase::Recovery {
+                        self.reduce_window(0, false);
                     }
                     if self.timers.waiting == Waiting::None {
                         self.set_send_timer(shared);
@@ -112,10 +116,16 @@ impl Connection {
             return;
         }
         let is_first = self.recovery.phase != Phase::Loss;
+        if self.recovery.phase == Phase::Open {
+            self.congestion.keep_for_undo(self.clock(shared.now));
+        }
         self.recovery.phase = Phase::Loss;
         self.recovery.until = self.send.nxt;
         self.recovery.probe = None;
         self.recovery.duplicates = 0;
+        if self.mtu_search.is_probing() {
+            self.lose_mtu_probe(shared);
+        }
         // The peer may have thrown away what it said it had (RFC 2018, section 8).
         self.mark_all_lost(shared);
         self.rtt.back_off();
@@ -147,33 +157,16 @@ impl Connection {
         true
     }
 
-    /// The two lengths of packets that nearly all paths let pass are tried, as no answer comes to
-    /// longer ones.
-    fn suspect_mtu(&mut self, shared: &mut Shared) {
-        let is_v4 = self.tuple.remote.is_v4();
-        let steps: [u16; 2] = if is_v4 { [1400, 576] } else { [1400, 1280] };
-        let longest = self
-            .send
-            .nxt
-            .since(self.send.una)
-            .min(u32::from(self.mss()));
-        let len = u16::try_from(longest).unwrap_or(u16::MAX);
-        let headers = super::headers_len(is_v4) + 12;
-        let is_step = |step: &u16| *step < self.path.mtu && len.saturating_add(headers) > *step;
-        if let Some(mtu) = steps.into_iter().find(is_step) {
-            shared.counters.mtu_lowered += 1;
-            self.path.mtu = mtu;
-            self.settle_mss();
-        }
-    }
-
     /// RFC 8985, section 7.3: something new is sent, or the last once more.
     fn probe_tail(&mut self, shared: &mut Shared) {
         shared.counters.tail_probes += 1;
         let send = &self.send;
         let has_new =
             !send.unsent.is_none() && shared.buffers[send.unsent].end() <= send.una + send.window;
-        if !has_new {
+        if !has_new && self.mtu_search.is_probing() {
+            // A longer packet than usual stands for nothing when it is lost at the end.
+            self.lose_mtu_probe(shared);
+        } else if !has_new {
             let mut last = send.head;
             while !last.is_none() {
                 let next = shared.buffers[last].next;
@@ -195,7 +188,9 @@ impl Connection {
     fn probe_window(&mut self, shared: &mut Shared) {
         let silent_for = shared.now.micros_since(self.receive.last_at);
         let limit = micros(shared.config.user_timeout);
-        if silent_for >= limit && self.rtt.backoffs() > 2 {
+        let is_silent = silent_for >= limit && self.rtt.backoffs() > 2;
+        let is_nobodys = self.flags.has(ConnectionFlags::ORPHAN);
+        if is_silent || is_nobodys && self.rtt.backoffs() >= ORPHAN_PROBES_MAX {
             shared.counters.timed_out += 1;
             self.abort(shared, Failure::TimedOut);
             return;
@@ -216,11 +211,26 @@ impl Connection {
         self.timers.send_at = shared.now.after(self.rtt.timeout(shared.rto_min_us));
     }
 
+    /// The user is done: what is on its way, and what the peer has to say to that, gets some time and
+    /// no more, whatever the peer answers.
+    pub(crate) fn set_orphans_end(&mut self, shared: &Shared) {
+        self.timers.state_at = match self.state {
+            State::FinWait2 => shared.now + shared.config.time_wait,
+            State::FinWait1 | State::Closing | State::LastAck => {
+                shared.now + shared.config.user_timeout
+            }
+            _ => return,
+        };
+    }
+
     fn state_timeout(&mut self, shared: &mut Shared) {
+        let is_nobodys = self.flags.has(ConnectionFlags::ORPHAN);
         match self.state {
             State::TimeWait => self.state = State::Closed,
-            State::FinWait2 if self.flags.has(ConnectionFlags::ORPHAN) => {
-                self.state = State::Closed;
+            State::FinWait2 if is_nobodys => self.state = State::Closed,
+            State::FinWait1 | State::Closing | State::LastAck if is_nobodys => {
+                shared.counters.timed_out += 1;
+                self.abort(shared, Failure::TimedOut);
             }
             State::SynSent => {
                 shared.counters.timed_out += 1;

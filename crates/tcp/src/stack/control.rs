@@ -6,6 +6,7 @@ use super::outgoing::{Control, ECHO_LEN_MAX, ECHOES_MAX, Echo};
 use super::{Failure, Notice, Stack};
 use crate::connection::State;
 use crate::limits::Answer;
+use crate::neighbours::Overrides;
 use crate::nic::Mac;
 use crate::seq::SeqNumber;
 use crate::wire::four_tuple::FourTuple;
@@ -29,7 +30,7 @@ impl Stack {
             return Err(Malformed::Field);
         }
         if packet.sender.is_station() {
-            self.learn_neighbour(packet.sender, packet.sender_mac);
+            self.learn_neighbour(packet.sender, packet.sender_mac, Overrides(true));
         }
         if packet.is_reply || !self.shared.config.is_own(packet.target) {
             return Ok(());
@@ -46,18 +47,19 @@ impl Stack {
     }
 
     /// Takes in a neighbour's MAC address, and goes on with what waited for it.
-    pub(super) fn learn_neighbour(&mut self, address: Address, mac: Mac) {
+    pub(super) fn learn_neighbour(&mut self, address: Address, mac: Mac, overrides: Overrides) {
         if mac.is_group() {
             return;
         }
         // Another worker may have asked, whatever is known here.
-        self.notify(Notice::Neighbour(address, mac));
-        self.note_neighbour(address, mac);
+        self.notify(Notice::Neighbour(address, mac, overrides));
+        self.note_neighbour(address, mac, overrides);
     }
 
     /// Takes in what a neighbour has said, here or to another worker.
-    pub(super) fn note_neighbour(&mut self, address: Address, mac: Mac) {
-        if self.neighbours.learn(address, mac, self.shared.now) {
+    pub(super) fn note_neighbour(&mut self, address: Address, mac: Mac, overrides: Overrides) {
+        let now = self.shared.now;
+        if self.neighbours.learn(address, mac, overrides, now) {
             self.retry_mac();
         }
     }
@@ -98,7 +100,7 @@ impl Stack {
             Message::EchoRequest(payload) if is_known => self.take_echo(packet, payload.len()),
             Message::Solicitation { target, source_mac } if self.shared.config.is_own(target) => {
                 if let Some(mac) = source_mac {
-                    self.learn_neighbour(source, mac);
+                    self.learn_neighbour(source, mac, Overrides(true));
                 }
                 let asker = is_known.then_some(source);
                 let link = Link {
@@ -113,8 +115,15 @@ impl Stack {
             Message::Advertisement {
                 target,
                 target_mac: Some(mac),
+                overrides,
                 ..
-            } if !self.shared.config.is_own(target) => self.learn_neighbour(target, mac),
+            } if !self.shared.config.is_own(target) => {
+                self.learn_neighbour(target, mac, Overrides(overrides));
+            }
+            Message::Query(query) => {
+                let shared = &self.shared;
+                self.listener.asked(&query, &shared.secrets, shared.now);
+            }
             // It may be about a connection of another worker.
             Message::Unreachable(reason, quoted) if !self.take_unreachable(reason, &quoted) => {
                 self.notify(Notice::Unreachable(reason, quoted));
@@ -179,10 +188,8 @@ impl Stack {
                     told => Some(told),
                 };
                 if let Some(mtu) = mtu.map(|mtu| mtu.max(least))
-                    && mtu < current
+                    && connection.narrow(&mut self.shared, mtu, seq)
                 {
-                    self.shared.counters.mtu_lowered += 1;
-                    connection.narrow(&mut self.shared, mtu);
                     self.list_to_emit(index);
                 }
             }

@@ -4,7 +4,7 @@ use super::link::Link;
 use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
-use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared};
+use crate::connection::{Arrived, Connection, ConnectionFlags, Payload, Shared, State};
 use crate::limits::Answer;
 use crate::nic::{Frame, Nic};
 use crate::wire::checksum::Sum;
@@ -34,6 +34,7 @@ pub(super) struct Before {
     has_fresh: bool,
     unread: u32,
     has_ended: bool,
+    state: State,
     /// Room to send; none where nobody waits for it.
     room: Option<u32>,
 }
@@ -47,6 +48,7 @@ impl Before {
             has_fresh: connection.has_fresh(),
             unread: connection.receive.unread,
             has_ended: connection.flags.has(ConnectionFlags::PEER_ENDED),
+            state: connection.state,
             room: wants_room.then(|| connection.send_room(shared)),
         }
     }
@@ -144,6 +146,16 @@ impl Stack {
                 .addresses
                 .iter()
                 .any(|own| own.address().solicited_node() == destination);
+        let kind = packet.payload.first();
+        // A router asks who listens to what (RFC 3810); it may be one that may not connect.
+        let is_query = is_group
+            && is_near
+            && packet.header.hop_limit == 1
+            && source.is_link_local()
+            && kind == Some(&130);
+        if is_query {
+            return true;
+        }
         if !config.is_own(destination) && !is_solicited {
             self.shared.counters.dropped_not_ours += 1;
             return false;
@@ -152,7 +164,7 @@ impl Stack {
         // Whoever is not allowed to connect is a neighbour all the same, such as the gateway.
         let is_neighbours = is_near
             && packet.header.hop_limit == 255
-            && matches!(packet.payload.first(), Some(135 | 136))
+            && matches!(kind, Some(135 | 136))
             && source.is_station()
             && !config.is_own(source);
         let takes =
@@ -268,6 +280,13 @@ impl Stack {
         }
         self.after_change(index);
         self.list_to_emit(index);
+        let connection = &self.connections[index as usize];
+        if connection.state == State::TimeWait
+            && before.state != State::TimeWait
+            && connection.flags.has(ConnectionFlags::ORPHAN)
+        {
+            self.note_orphan(index);
+        }
     }
 
     /// Takes a datagram in that a predicted shows and that is taken. False where it is something else;

@@ -31,6 +31,16 @@ pub(super) struct Incoming<'f> {
     pub(super) payload: Payload<'f>,
 }
 
+/// What an acknowledgment has come to that may bring a cookie back.
+enum Resumed {
+    /// A connection has begun.
+    Yes,
+    /// It is no cookie, or too old.
+    NoCookie,
+    /// All places are in use.
+    NoRoom,
+}
+
 /// Why a connection cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
@@ -71,9 +81,6 @@ impl Stack {
         let config = &self.shared.config;
         let local = config.source_for(remote).ok_or(ConnectError::NoRoute)?;
         config.next_hop(remote).ok_or(ConnectError::NoRoute)?;
-        if !self.has_room() {
-            return Err(ConnectError::Full);
-        }
         let mut tuple = FourTuple {
             local,
             remote,
@@ -92,6 +99,9 @@ impl Stack {
             (may_use(&tuple) && self.find(&tuple, hash).is_none()).then_some(hash)
         });
         let hash = hash.ok_or(ConnectError::NoPort)?;
+        if !self.make_room() {
+            return Err(ConnectError::Full);
+        }
         let path = Path {
             mac: None,
             vlan: self.shared.config.vlan,
@@ -120,12 +130,16 @@ impl Stack {
             && !flags.has(Flags::SYN)
             && self.shared.now < self.cookies_until
         {
-            if self.resume_from_cookie(nic, incoming) {
-                self.shared.counters.cookies_accepted += 1;
-            } else {
+            match self.resume_from_cookie(nic, incoming) {
+                Resumed::Yes => self.shared.counters.cookies_accepted += 1,
                 // A later segment may have overtaken the one that proves the cookie, so that a
                 // reset would end what is just beginning.
-                self.shared.counters.dropped_no_connection += 1;
+                Resumed::NoCookie => self.shared.counters.dropped_no_connection += 1,
+                Resumed::NoRoom => {
+                    self.shared.counters.refused_full += 1;
+                    let (tuple, link) = (incoming.tuple, incoming.link);
+                    self.reset(&tuple, link, header, incoming.payload.bytes.len());
+                }
             }
         } else if listens && !flags.has(Flags::ACK) {
             self.shared.counters.dropped_no_connection += 1;
@@ -142,7 +156,10 @@ impl Stack {
     fn take_syn(&mut self, incoming: &Incoming<'_>) {
         let header = &incoming.header;
         let offer = offer(header, incoming.tuple.remote.is_v4());
-        if self.half_open >= self.shared.config.half_open_max || !self.has_room() {
+        // Whoever proves an address must find room beside those that have not.
+        let config = &self.shared.config;
+        let half_open_max = config.half_open_max.min(config.connections_max.div_ceil(2));
+        if self.half_open >= half_open_max || !self.make_room() {
             self.send_cookie(incoming, offer);
             return;
         }
@@ -211,13 +228,13 @@ impl Stack {
         });
     }
 
-    /// Begins a connection whose cookie has come back. False where it is none.
-    fn resume_from_cookie(&mut self, nic: &impl Nic, incoming: &Incoming<'_>) -> bool {
+    /// Begins a connection whose cookie has come back.
+    fn resume_from_cookie(&mut self, nic: &impl Nic, incoming: &Incoming<'_>) -> Resumed {
         let (tuple, header) = (&incoming.tuple, &incoming.header);
         let (irs, iss) = (header.seq - 1, header.ack - 1);
         let secrets = &self.shared.secrets;
         let Some(cookie) = secrets.open_cookie(tuple, irs, iss, self.shared.now) else {
-            return false;
+            return Resumed::NoCookie;
         };
         let mut offer = Offer {
             mss: cookie.mss,
@@ -231,15 +248,14 @@ impl Stack {
             (offer.window_scale, offer.sack) = told;
             offer.timestamp = Some(timestamps.value);
         }
-        if !self.has_room() {
-            self.shared.counters.refused_full += 1;
-            return true;
+        if !self.make_room_for_proven() {
+            return Resumed::NoRoom;
         }
         let mut connection = self.connection_for(incoming);
         connection.resume(&self.shared, (irs, iss), offer);
         let index = self.insert(connection);
         self.arrive(nic, index, incoming);
-        true
+        Resumed::Yes
     }
 
     /// Hands the segment to the connection that has been made for it.

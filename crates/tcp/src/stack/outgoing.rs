@@ -9,6 +9,7 @@ use crate::wire::ethernet::{self, EtherType};
 use crate::wire::four_tuple::FourTuple;
 use crate::wire::icmp::{self, Solicited};
 use crate::wire::ip::{self, Protocol};
+use crate::wire::mld::{Record, Report};
 use crate::wire::tcp::{Flags, Header};
 use crate::wire::{Address, arp, udp};
 
@@ -35,6 +36,8 @@ pub(super) enum Control {
     Advertise(Link, Address, Option<Address>),
     /// A neighbour solicitation.
     Solicit(Address, Address),
+    /// Reports of the groups that are listened to: of the second version of MLD, or of the first.
+    Report(Option<Record>),
 }
 
 /// An echo that lies in a frame of the burst.
@@ -123,6 +126,15 @@ impl Stack {
                 icmp::write_echo_reply(&packet, &scratch[..echo.len], bytes);
             });
             self.scratch = scratch;
+        }
+    }
+
+    /// Has the groups reported that are listened to, where that is due.
+    #[inline]
+    pub(super) fn report_groups(&mut self) {
+        let shared = &self.shared;
+        if let Some(record) = self.listener.due(&shared.secrets, shared.now) {
+            self.control(Control::Report(record));
         }
     }
 
@@ -245,15 +257,33 @@ impl Stack {
                 let is_solicited = Solicited(to.is_some());
                 self.emit_neighbour(nic, link, (own, to.unwrap_or(all)), own, Some(is_solicited));
             }
+            Control::Report(record) => self.emit_reports(nic, record),
             Control::Solicit(from, target) => {
                 let group = target.solicited_node();
-                let [.., a, b, c, d] = group.octets();
-                let link = Link {
-                    mac: crate::nic::Mac([0x33, 0x33, a, b, c, d]),
-                    vlan: self.shared.config.vlan,
-                };
+                let link = self.link_to_group(group);
                 self.emit_neighbour(nic, link, (from, group), target, None);
             }
+        }
+    }
+
+    /// Where frames to a group of IPv6 go (RFC 2464, section 7).
+    fn link_to_group(&self, group: Address) -> Link {
+        let [.., a, b, c, d] = group.octets();
+        Link {
+            mac: crate::nic::Mac([0x33, 0x33, a, b, c, d]),
+            vlan: self.shared.config.vlan,
+        }
+    }
+
+    /// Reports all groups in one packet, or each in one where the querier wants that.
+    fn emit_reports(&mut self, nic: &mut impl Nic, record: Option<Record>) {
+        let groups = self.listener.groups().to_vec();
+        let together = if record.is_some() { groups.len() } else { 1 };
+        for groups in groups.chunks(together) {
+            let report = Report { groups, record };
+            let packet = report.header(self.listener.source());
+            let link = self.link_to_group(report.destination());
+            self.emit_packet(nic, link, &packet, 0, |bytes| report.write(&packet, bytes));
         }
     }
 

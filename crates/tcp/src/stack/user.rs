@@ -209,7 +209,7 @@ impl Stack {
         if taken < bytes.len() {
             connection.flags.set(ConnectionFlags::WANTS_ROOM);
             if connection.send_room(&self.shared) > 0 {
-                self.waiting_for_memory.push(id.index);
+                self.wait_for_memory(id.index);
             }
         }
         if taken > 0 {
@@ -318,8 +318,9 @@ impl Stack {
         connection.flags.set(ConnectionFlags::ORPHAN);
         connection.flags.clear(ConnectionFlags::LISTED_READY);
         connection.forget_unread(&mut self.shared);
-        if connection.state == State::FinWait2 {
-            connection.timers.state_at = self.shared.now + self.shared.config.time_wait;
+        connection.set_orphans_end(&self.shared);
+        if connection.state != State::Closed {
+            self.note_orphan(index);
         }
         self.list_to_emit(index);
     }

@@ -3,6 +3,7 @@
 
 use super::checksum::Sum;
 use super::ip::{self, Protocol};
+use super::mld::Query;
 use super::{Address, Malformed, put, u16_at, u32_at};
 use crate::nic::Mac;
 
@@ -39,6 +40,8 @@ pub enum Message<'p> {
         /// It replaces what was known.
         overrides: bool,
     },
+    /// A router asks who listens to which group.
+    Query(Query),
     /// Anything else.
     Other,
 }
@@ -116,6 +119,10 @@ impl<'p> Message<'p> {
             (129, 0) => return Ok(Message::EchoReply(&bytes[4..])),
             (135, _) if is_near => return solicitation(header, bytes),
             (136, _) if is_near => return advertisement(head[4], header, bytes),
+            (130, 0) => {
+                let query = Query::read(header, bytes)?;
+                return Ok(query.map_or(Message::Other, Message::Query));
+            }
             (2, _) => Reason::TooBig(u32_at(head, 4)),
             (1, 4) => Reason::Refused,
             (4, 1) => Reason::Refused,
@@ -249,7 +256,7 @@ pub fn write_neighbour(
 pub struct Solicited(pub bool);
 
 /// Fills in the checksum.
-fn seal(header: &ip::Header, message: &mut [u8]) {
+pub(super) fn seal(header: &ip::Header, message: &mut [u8]) {
     let sum = match header.source.is_v4() {
         true => Sum::ZERO,
         false => Sum::pseudo_header(

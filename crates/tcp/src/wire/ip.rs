@@ -20,6 +20,8 @@ impl Protocol {
     pub const UDP: Protocol = Protocol(17);
     /// ICMPv6.
     pub const ICMPV6: Protocol = Protocol(58);
+    /// IPv6's options for every station on the way, with another protocol behind them.
+    pub(crate) const HOP_BY_HOP: Protocol = Protocol(0);
 }
 
 /// Bytes of an IPv4 header without options.

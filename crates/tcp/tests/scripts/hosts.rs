@@ -30,7 +30,7 @@ const ADDRESSES: [(&str, &str, &str); 9] = [
     ("group", "224.0.0.1", "ff02::1:ff00:1"),
 ];
 
-const MACS: [(&str, [u8; 6]); 7] = [
+const MACS: [(&str, [u8; 6]); 8] = [
     ("ours", OWN_MAC.0),
     ("near", [2, 0, 0, 0, 0, 2]),
     ("other", [2, 0, 0, 0, 0, 3]),
@@ -38,6 +38,7 @@ const MACS: [(&str, [u8; 6]); 7] = [
     ("all", [0xff; 6]),
     ("group", [0x33, 0x33, 0xff, 0, 0, 1]),
     ("all-nodes", [0x33, 0x33, 0, 0, 0, 1]),
+    ("mld-routers", [0x33, 0x33, 0, 0, 0, 0x16]),
 ];
 
 impl Hosts {

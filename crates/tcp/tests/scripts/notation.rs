@@ -12,8 +12,8 @@ use std::fmt;
 pub(crate) const ANY: &str = "*";
 
 /// Words that name the word behind them.
-const FIELDS: [&str; 10] = [
-    "seq", "ack", "win", "len", "urgent", "mtu", "for", "tell", "is-at", "id",
+const FIELDS: [&str; 11] = [
+    "seq", "ack", "win", "len", "urgent", "mtu", "for", "tell", "is-at", "id", "delay",
 ];
 
 /// A frame in words.

@@ -101,6 +101,9 @@ fn packet_v6(packet: &[u8]) -> Result<Packet<'_>, String> {
 }
 
 fn ip(packet: &Packet<'_>, hosts: &Hosts, flow: &mut Flow) -> Result<(Notation, String), String> {
+    if packet.protocol == 0 {
+        return listener(packet, hosts);
+    }
     let pseudo = match packet.protocol {
         1 => Vec::new(),
         protocol => pseudo_header(packet.from, packet.to, protocol, packet.payload.len()),
@@ -327,4 +330,54 @@ fn neighbour(packet: &Packet<'_>, hosts: &Hosts) -> Result<(Notation, String), S
         line.tags.push("does-not-override".to_owned());
     }
     Ok((line, "peer".to_owned()))
+}
+
+/// A report of a listener, behind the option that has routers look at it.
+fn listener(packet: &Packet<'_>, hosts: &Hosts) -> Result<(Notation, String), String> {
+    let (options, message) = packet.payload.split_at(8);
+    if options != [58, 0, 5, 2, 0, 0, 1, 0] || packet.hops != 1 {
+        return Err(format!("options {options:?} and {} hops", packet.hops));
+    }
+    if checksum(
+        &pseudo_header(packet.from, packet.to, 58, message.len()),
+        message,
+    ) != 0
+    {
+        return Err("a checksum is wrong".to_owned());
+    }
+    let address = |bytes: &[u8]| {
+        let octets: [u8; 16] = bytes.try_into().expect("sixteen bytes");
+        IpAddr::from(octets)
+    };
+    let mut line = Notation::default();
+    let mut mac = "mld-routers".to_owned();
+    if message[0] == 131 {
+        let group = address(&message[8..24]);
+        if message.len() != 24 || message[4..8] != [0; 4] || packet.to != group {
+            return Err(format!("the report {message:?}"));
+        }
+        let [.., a, b, c, d] = octets(group)[..] else {
+            return Err("no address".to_owned());
+        };
+        mac = hosts.mac_name(Mac([0x33, 0x33, a, b, c, d]));
+        line.what = vec!["mld".to_owned(), "report-v1".to_owned(), group.to_string()];
+    } else {
+        let count = usize::from(be16(message, 6));
+        let is_right = message[0] == 143 && message.len() == 8 + 20 * count;
+        if !is_right || packet.to != "ff02::16".parse::<IpAddr>().expect("an address") {
+            return Err(format!("the report {message:?}"));
+        }
+        let kind = if message[8] == 4 { "changes" } else { "is" };
+        line.what = ["mld", "report", kind].map(str::to_owned).to_vec();
+        for record in message[8..].chunks_exact(20) {
+            if record[..4] != [message[8], 0, 0, 0] || !matches!(record[0], 2 | 4) {
+                return Err(format!("the record {record:?}"));
+            }
+            line.what.push(address(&record[4..]).to_string());
+        }
+    }
+    if packet.from != hosts.address("nobody")? {
+        line.tags.push(format!("from {}", packet.from));
+    }
+    Ok((line, mac))
 }

@@ -65,6 +65,10 @@ pub(crate) fn frame(line: &Notation, hosts: &Hosts, flow: &Flow) -> Result<Vec<u
             (to, mac) = (hosts.address("group")?, "group");
         }
     }
+    if kind == Some("mld") {
+        from = "fe80::2".parse().expect("an address");
+        (to, mac, hops) = (hosts.address("all")?, "all-nodes", 1);
+    }
     (from, to) = (by_default("from", from)?, by_default("to", to)?);
     if let Some(told) = line.tag("hops") {
         hops = small(told)?;
@@ -72,6 +76,7 @@ pub(crate) fn frame(line: &Notation, hosts: &Hosts, flow: &Flow) -> Result<Vec<u
     let (protocol, mut payload) = match kind {
         Some("icmp") => (if hosts.is_v6 { 58 } else { 1 }, icmp(line, hosts, flow)?),
         Some("nd") => (58, neighbour(line, hosts)?),
+        Some("mld") => (58, query(line, hosts)?),
         Some("udp") => (17, udp(line, flow)),
         _ => (6, tcp(line, flow)?),
     };
@@ -181,11 +186,14 @@ fn packet_v6(
 ) -> Result<Vec<u8>, String> {
     // From the last to the first, since each says what follows.
     let (mut next, mut extensions) = (protocol, Vec::new());
-    for kind in line.tag("ext").unwrap_or("").split_whitespace().rev() {
+    let usual = if line.has("mld") { "alert" } else { "" };
+    for kind in line.tag("ext").unwrap_or(usual).split_whitespace().rev() {
         let (number, body): (u8, [u8; 6]) = match kind {
             // Padding of six bytes.
             "hop" => (0, [1, 4, 0, 0, 0, 0]),
             "dst" => (60, [1, 4, 0, 0, 0, 0]),
+            // For routers to look at (RFC 2711), and padding.
+            "alert" => (0, [5, 2, 0, 0, 1, 0]),
             // An option that nobody knows, whose packet is to be dropped by who does not.
             "dst-drop" => (60, [0x5e, 4, 0, 0, 0, 0]),
             "routing" => (43, [253, 0, 0, 0, 0, 0]),
@@ -402,12 +410,31 @@ fn neighbour(line: &Notation, hosts: &Hosts) -> Result<Vec<u8>, String> {
         Some(_) => 0x20,
         None => 0x60,
     };
+    let flags = match line.tag("does-not-override") {
+        Some(_) => flags & !0x20,
+        None => flags,
+    };
     let mut message = vec![if asks { 135 } else { 136 }, 0, 0, 0, flags, 0, 0, 0];
     let subject = line.what.last().ok_or("nobody is asked for")?;
     message.extend(octets(hosts.address(subject)?));
     if line.tag("no-mac").is_none() {
         message.extend([if asks { 1 } else { 2 }, 1]);
         message.extend(told_mac(line, hosts)?);
+    }
+    Ok(message)
+}
+
+/// A query for listeners, of a group or of all.
+fn query(line: &Notation, hosts: &Hosts) -> Result<Vec<u8>, String> {
+    let delay: u16 = line.field("delay").map_or(Ok(10_000), small)?;
+    let mut message = vec![130, 0, 0, 0];
+    message.extend(delay.to_be_bytes());
+    message.extend([0, 0]);
+    let group = line.what.get(2).map_or("nobody", String::as_str);
+    message.extend(octets(hosts.address(group)?));
+    if line.tag("v1").is_none() {
+        // What the querier does by default, and no sources.
+        message.extend([2, 125, 0, 0]);
     }
     Ok(message)
 }

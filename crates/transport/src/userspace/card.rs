@@ -31,9 +31,26 @@ pub enum Card {
     #[cfg(feature = "dpdk")]
     Dpdk(Box<Queue>),
     /// Whatever else brings frames to this thread and takes them, for tests and measurements.
-    Other(Box<dyn Nic + Send>),
+    Other(Box<dyn OtherCard + Send>),
     /// One of the others, whose frames are written to a file.
     Traced(Box<TracedCard>),
+}
+
+/// Whatever else brings frames to a worker's thread and takes them, and perhaps wakes it.
+pub trait OtherCard: Nic {
+    /// What becomes readable when a frame comes; `None` where the card can only be asked.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Has the descriptor tell of frames from now on. True where it may not tell of one that has
+    /// come already, so that the caller must receive once more before it sleeps.
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    /// The worker is awake.
+    fn disarm(&mut self) {}
 }
 
 /// A card whose frames are written to a file, with the time of day.
@@ -82,19 +99,26 @@ impl Card {
             Card::Memif(card) => Some(card.as_fd()),
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.descriptor(),
-            Card::Other(_) => None,
+            Card::Other(card) => card.descriptor(),
             Card::Traced(card) => card.card().descriptor(),
         }
     }
 
-    /// Has the descriptor tell of frames from now on: before sleeping.
-    pub(super) fn arm(&mut self) {
+    /// Has the descriptor tell of frames from now on: before sleeping. True where it may not tell of
+    /// one that has come already, so that the caller must receive once more before it sleeps.
+    #[must_use]
+    pub(super) fn arm(&mut self) -> bool {
         match self {
-            Card::Memif(card) => card.arm(),
+            Card::Memif(card) => {
+                card.arm();
+                false
+            }
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.arm(),
+            Card::Other(card) => card.arm(),
             Card::Traced(card) => card.inner().arm(),
-            _ => {}
+            // These are readable for as long as a frame is there.
+            Card::Packet(_) | Card::Tap(_) | Card::Xdp(_) => false,
         }
     }
 
@@ -104,6 +128,7 @@ impl Card {
             Card::Memif(card) => card.disarm(),
             #[cfg(feature = "dpdk")]
             Card::Dpdk(card) => card.disarm(),
+            Card::Other(card) => card.disarm(),
             Card::Traced(card) => card.inner().disarm(),
             _ => {}
         }

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant as Moment};
 use coua_tcp::config::Config;
 use coua_tcp::counters::Counters;
 use coua_tcp::nic::{Mac, Nic};
-use coua_tcp::stack::{ConnectError, ConnectionId, ConnectionState, Failure, Notice, Stack};
+use coua_tcp::stack::{
+    ConnectError, ConnectionId, ConnectionState, Failure, Notice, Overrides, Stack,
+};
 use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
@@ -177,7 +179,7 @@ impl StackDriver {
 
     /// Takes in the MAC address of a neighbour that is asked for.
     pub(crate) fn introduce(&mut self, neighbour: IpAddr, mac: Mac) {
-        let notice = Notice::Neighbour(neighbour.into(), mac);
+        let notice = Notice::Neighbour(neighbour.into(), mac, Overrides(true));
         self.stack.take_notice(notice);
     }
 
@@ -268,18 +270,26 @@ impl StackDriver {
         timeout.min(Duration::from_micros(left))
     }
 
-    /// The worker is about to sleep, or has slept.
-    pub(crate) fn set_asleep(&mut self, is_asleep: bool) {
-        match is_asleep {
-            true => {
-                self.asleep_since = Moment::now();
-                self.card.arm();
-            }
-            false => {
+    /// The worker is about to sleep. Between its last look at the card and this a frame may have come
+    /// of which some cards do not tell: then it looks once more. False where there is something to do,
+    /// so that it must not sleep: a turn has begun.
+    pub(crate) fn fall_asleep(&mut self, ready: &mut Vec<Readiness>) -> bool {
+        self.asleep_since = Moment::now();
+        if self.card.arm() {
+            self.begin_turn(ready);
+            if !self.is_turn_idle || !ready.is_empty() {
                 self.card.disarm();
-                self.slept += self.asleep_since.elapsed();
+                return false;
             }
+            self.end_turn();
         }
+        true
+    }
+
+    /// The worker has slept.
+    pub(crate) fn wake_up(&mut self) {
+        self.card.disarm();
+        self.slept += self.asleep_since.elapsed();
     }
 
     /// The time that it has slept in all.

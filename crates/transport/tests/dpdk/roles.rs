@@ -163,7 +163,7 @@ fn sleep(queue: &mut Queue, turn: impl Fn(&mut Queue) -> bool) -> bool {
         }
         return false;
     }
-    queue.arm();
+    assert!(queue.arm(), "it has an interrupt");
     let mut is_woken = false;
     if !turn(queue) {
         let descriptor = queue.descriptor().expect("it has just been there");

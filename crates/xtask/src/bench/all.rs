@@ -1,8 +1,10 @@
 //! `cargo xtask bench all`: every table of speed, into one document.
 //!
 //! The document is put together from texts that stand beside this file and from what the programs
-//! print. Each table stands between two comments that name it, so that one of them can be measured
-//! again (`--only`) and the others stay as they are, each with its own machine, commit and date.
+//! print. First comes one screen with one picture, then the aims, then all else as an appendix. Each
+//! table stands between two comments that name it, so that one of them can be measured again (`--only`)
+//! and the others stay as they are, each with its own machine, commit and date. Tables are measured
+//! from a clean commit only, so that the commit says what was measured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,8 @@ pub(super) struct Flags {
     /// A folder of recorded traces, whose misses are counted too
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
-    /// Short measurements, to see that everything runs: into target/performance.md
+    /// Short measurements, to see that everything runs, also with changes that are not committed: into
+    /// target/performance.md
     #[arg(long)]
     quick: bool,
 }
@@ -43,7 +46,20 @@ struct Section {
     quick: &'static str,
 }
 
-/// In the order of the document.
+/// What stands first.
+const FIRST: Section = Section {
+    name: "first-screen",
+    title: "At a glance",
+    about: "A worker each, on one core. `Highest rate` is what a server answers with 99 of 100 replies within \
+            a millisecond of when they were due: more would be useless to most. On its own stack coua \
+            spins, so that its CPU a request is that of a whole core; memcached's and coua's on the \
+            kernel's sockets have the kernel's share in them.",
+    what: What::FirstScreen,
+    words: "--repetitions 3",
+    quick: "--small --repetitions 1 --seconds 0.1 --only large --no-sweep",
+};
+
+/// In the order of the appendix.
 const SECTIONS: &[Section] = &[
     Section {
         name: "server",
@@ -53,6 +69,24 @@ const SECTIONS: &[Section] = &[
         what: What::Server,
         words: "--pairs 5 --seconds 0.7",
         quick: "--pairs 1 --seconds 0.1",
+    },
+    Section {
+        name: "deep",
+        title: "Deep pipelines, and memcached's -R",
+        about: "memcached answers 20 requests of a connection, then turns to the next one (`-R`, its \
+                default), and asks the kernel again for those that wait. So it is measured with `-R 256` \
+                too, where a pipeline of 64 is answered at once.",
+        what: What::Compare,
+        words: "memcached 'memcached -R 256' coua --keys 1000 --depth 64 --repetitions 5 --seconds 0.7",
+        quick: "memcached 'memcached -R 256' coua --keys 100 --depth 64 --repetitions 1 --seconds 0.1",
+    },
+    Section {
+        name: "deep-16",
+        title: "The same, 16 requests deep",
+        about: "Of a pipeline of 16 the default does not cut anything off.",
+        what: What::Compare,
+        words: "memcached 'memcached -R 256' coua --keys 1000 --depth 16 --repetitions 5 --seconds 0.7",
+        quick: "memcached 'memcached -R 256' coua --keys 100 --depth 16 --repetitions 1 --seconds 0.1",
     },
     Section {
         name: "memaslap",
@@ -67,9 +101,7 @@ const SECTIONS: &[Section] = &[
         name: "net",
         title: "On coua's own TCP stack",
         about: "The server on one core, the load on the other, shared memory (memif) between them; memcached \
-                on kernel TCP on the same two cores. The aims: 35 x memcached for 64 connections with one \
-                request at a time each, 20 x and 85 % of the bare service at 32, 90 x with eight requests \
-                ahead, 25 x for sets.",
+                on kernel TCP on the same two cores.",
         what: What::Net,
         words: "--cases get64,get32,deep64,get256,get256-10m,get4096,get65536,get64-v100k,zipf64,set64,set64-5,\
                 set64-v1000,set64-v100k,full-set64 \
@@ -181,9 +213,12 @@ const SECTIONS: &[Section] = &[
     Section {
         name: "memory",
         title: "Memory an item",
-        about: "How many items fit into -m, filled through the protocol.",
+        about: "How many items fit into -m, filled through the protocol. Beyond its bytes, rounded up to 8, and \
+                its slot an item of coua's takes slots that the index has and does not use, which is why the \
+                figure depends on where -m lies within a doubling, the ends of segments, and the segments that \
+                stay free for the cleaner.",
         what: What::Memory,
-        words: "--steps 1 --overwrites 1",
+        words: "--steps 4 --overwrites 1",
         quick: "--steps 1 --overwrites 0 --memory 64 --value-sizes 100 --no-memcached",
     },
     Section {
@@ -191,8 +226,8 @@ const SECTIONS: &[Section] = &[
         title: "Misses",
         about: "How many fewer requests miss than under LRU, in memory for 10 % of the keys, beside S3-FIFO and \
                 memcached. The mean of the reductions is under each table. Recorded traces are replayed with \
-                `cargo xtask bench all --traces FOLDER`; more sizes are in \
-                [crates/bench/results/hits.md](../crates/bench/results/hits.md).",
+                `cargo xtask bench all --traces FOLDER`; more sizes by `cargo xtask bench hits -- \
+                --percents 1,10,25`.",
         what: What::Hits,
         words: "--percents 10 --synthetic --keys 200000 --requests 2000000",
         quick: "--percents 10 --synthetic --only drift --keys 20000 --requests 100000 --no-memcached",
@@ -200,6 +235,9 @@ const SECTIONS: &[Section] = &[
 ];
 
 const HEAD: &str = include_str!("performance/head.md");
+const AIMS: &str = include_str!("performance/aims.md");
+const APPENDIX: &str = include_str!("performance/appendix.md");
+const SIXTEEN: &str = include_str!("performance/sixteen-cores.md");
 const CARDS: &str = include_str!("performance/cards.md");
 
 /// Measures and writes.
@@ -207,7 +245,7 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
     let name = "cargo xtask bench all".to_owned();
     let flags = Flags::parse_from(std::iter::once(&name).chain(words));
     for only in &flags.only {
-        let names: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
+        let names: Vec<&str> = sections().map(|section| section.name).collect();
         ensure!(
             names.contains(&only.as_str()),
             "--only takes some of {}, not {only}",
@@ -218,9 +256,13 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
         true => crate::commands::target().join("performance.md"),
         false => root().join("docs/performance.md"),
     };
+    ensure!(
+        flags.quick || !is_changed()?,
+        "tables are measured from a clean commit: commit your changes first, or give --quick"
+    );
     let before = fs::read_to_string(&path).unwrap_or_default();
     let (mut parts, mut failed) = (Vec::new(), Vec::new());
-    for section in SECTIONS {
+    for section in sections() {
         let wanted = flags.only.is_empty() || flags.only.iter().any(|name| name == section.name);
         let kept = || between(&before, section.name).map(str::to_owned);
         if !wanted {
@@ -244,6 +286,26 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
         true => Ok(()),
         false => bail!("not measured: {}", failed.join(", ")),
     }
+}
+
+/// All of them, in the order of the document.
+fn sections() -> impl Iterator<Item = &'static Section> {
+    std::iter::once(&FIRST).chain(SECTIONS)
+}
+
+/// Whether anything is not committed. The document itself changes while it is measured.
+fn is_changed() -> Result<bool> {
+    let mut status = program("git");
+    status.current_dir(root());
+    let changed = read(status.args([
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ".",
+        ":!docs",
+    ]))?;
+    Ok(!changed.trim().is_empty())
 }
 
 /// A table with what it needs to be understood.
@@ -270,7 +332,7 @@ fn measure(
         command.arg("--traces").arg(std::path::absolute(folder)?);
         words.push_str(" --traces FOLDER");
     }
-    if section.what == What::Figure {
+    if matches!(section.what, What::Figure | What::FirstScreen) {
         command.arg("--out").arg(figures(document));
     }
     let began = Instant::now();
@@ -279,6 +341,7 @@ fn measure(
     let table = String::from_utf8(output.stdout).context("a table is text")?;
     let table = match section.what {
         What::Figure => shown(section.title, &table),
+        What::FirstScreen => format!("{}\n\n{LOAD}", told(&table).trim_end()),
         _ => told(&table),
     };
     let dashes = if words.is_empty() { "" } else { " -- " };
@@ -291,12 +354,16 @@ fn measure(
     ))
 }
 
+/// The picture of the first screen.
+const LOAD: &str = "![p99 and p50 over the offered load](figures/load.svg)";
+
 /// What a program prints, as a part of the document.
 fn told(table: &str) -> String {
     // Where programs lie is this machine's affair.
     let lines = table.lines().filter(|line| !line.contains(", `/"));
-    let lines = lines.map(|line| match line.starts_with("## ") {
-        true => format!("#{line}"),
+    let is_heading = |line: &str| line.starts_with("## ") || line.starts_with("### ");
+    let lines = lines.map(|line| match is_heading(line) {
+        true => format!("####{}", line.trim_start_matches('#')),
         false => line.to_owned(),
     });
     lines.collect::<Vec<String>>().join("\n")
@@ -339,36 +406,39 @@ fn machine() -> Result<String> {
     };
     let said = |command: &mut Command| read(command).map(|text| text.trim().to_owned());
     let commit = said(program("git").args(["rev-parse", "--short", "HEAD"]))?;
-    let changed = said(program("git").args(["status", "--porcelain", "--untracked-files=no"]))?;
     let day = said(program("date").args(["-u", "+%Y-%m-%d"]))?;
     Ok(format!(
         "{}, {cores} cores, {} GiB{virtual_machine}; Linux {}; commit {commit}{}; {day}.",
         field(&cpu, "model name"),
         kib >> 20,
         said(program("uname").arg("-r"))?,
-        if changed.is_empty() {
-            ""
-        } else {
-            " and changes"
-        },
+        if is_changed()? { " and changes" } else { "" },
     ))
 }
 
 fn write(path: &PathBuf, parts: &[(&Section, Option<String>)]) -> Result<()> {
-    let mut text = HEAD.to_owned();
-    for (section, part) in parts {
+    fs::write(path, document(parts)).with_context(|| path.display().to_string())
+}
+
+/// The first screen, the aims, and all else behind them.
+fn document(parts: &[(&Section, Option<String>)]) -> String {
+    let shown = |(section, part): &(&Section, Option<String>)| {
         let Section {
             name, title, about, ..
         } = section;
         let part = part.as_deref().unwrap_or("Not measured yet.\n");
         let (begin, end) = marks(name);
-        text.push_str(&format!(
-            "\n## {title}\n\n{about}\n\n{begin}\n{part}{end}\n"
-        ));
-    }
-    text.push('\n');
-    text.push_str(CARDS);
-    fs::write(path, text).with_context(|| path.display().to_string())
+        let level = if *name == FIRST.name { "##" } else { "###" };
+        format!("{level} {title}\n\n{about}\n\n{begin}\n{part}{end}")
+    };
+    let (first, others) = parts.split_at(parts.len().min(1));
+    let mut blocks = vec![HEAD.to_owned()];
+    blocks.extend(first.iter().map(shown));
+    blocks.extend([AIMS, APPENDIX].map(str::to_owned));
+    blocks.extend(others.iter().map(shown));
+    blocks.extend([SIXTEEN, CARDS].map(str::to_owned));
+    let blocks: Vec<&str> = blocks.iter().map(|block| block.trim_end()).collect();
+    format!("{}\n", blocks.join("\n\n"))
 }
 
 fn marks(name: &str) -> (String, String) {
@@ -403,7 +473,44 @@ mod tests {
     fn headings_are_below_the_sections() {
         assert_eq!(
             told("a\n## Traces\n| coua, `/x/coua` |\nb"),
-            "a\n### Traces\nb"
+            "a\n#### Traces\nb"
+        );
+    }
+
+    /// Whoever opens the page sees an answer, then what was missed, and only then how it was measured.
+    #[test]
+    fn the_first_screen_and_the_aims_stand_before_the_appendix() {
+        let parts: Vec<_> = sections().map(|section| (section, None)).collect();
+        let document = document(&parts);
+        let at = |text: &str| document.find(text).unwrap_or_else(|| panic!("{text}"));
+        let order = [
+            "# Performance",
+            "<!-- first-screen -->",
+            "## Aims",
+            "## Appendix",
+            "<!-- server -->",
+        ];
+        assert!(order.map(at).is_sorted(), "{document}");
+        // Parts are found again where they were written.
+        let parts = sections().map(|section| (section, Some(format!("{}!\n", section.name))));
+        let parts: Vec<_> = parts.collect();
+        let document = super::document(&parts);
+        for (section, part) in parts {
+            assert_eq!(between(&document, section.name), part.as_deref());
+        }
+    }
+
+    /// The document that is there is what this program writes from its parts.
+    #[test]
+    fn the_document_is_written_by_this_program() {
+        let there = fs::read_to_string(root().join("docs/performance.md")).unwrap();
+        let parts = sections().map(|section| {
+            let part = between(&there, section.name).map(str::to_owned);
+            (section, part)
+        });
+        assert!(
+            document(&parts.collect::<Vec<_>>()) == there,
+            "write it again: cargo xtask bench all --only NAME"
         );
     }
 

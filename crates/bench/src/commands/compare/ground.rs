@@ -32,6 +32,14 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
+    /// The same, with so many MiB for each server.
+    pub(crate) fn with_memory(&self, memory: u64) -> Ground {
+        Ground {
+            memory,
+            ..self.clone()
+        }
+    }
+
     /// Where the servers run.
     pub(crate) fn server_cores(&self) -> anyhow::Result<Vec<usize>> {
         let all = cpu::allowed()?;
@@ -59,7 +67,14 @@ impl Ground {
 
 /// A set of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cores(Vec<usize>);
+pub(crate) struct Cores(Vec<usize>);
+
+impl Cores {
+    /// In ascending order.
+    pub(crate) fn numbers(&self) -> &[usize] {
+        &self.0
+    }
+}
 
 impl FromStr for Cores {
     type Err = &'static str;

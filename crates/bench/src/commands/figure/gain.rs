@@ -11,6 +11,10 @@ type Bar<'a> = (&'a str, &'a Rates, Option<(&'a str, f64)>);
 /// Measures all of them.
 pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     let gain = net::gain(&flags.ground, flags.repetitions, flags.seconds)?;
+    Ok(chart(&gain, flags.repetitions))
+}
+
+fn chart(gain: &net::Gain, repetitions: u32) -> Chart {
     let all: [Bar<'_>; 5] = [
         (
             "echo, Linux",
@@ -40,7 +44,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
         measured.push(Series::measured(name, vec![point]));
         published.extend(paper.map(|(cited, rate)| Series::published(cited, &[(place, rate)])));
     }
-    Ok(Chart {
+    Chart {
         title: "Where the gain comes from: requests a second, one worker".to_owned(),
         caption: vec![
             format!(
@@ -48,7 +52,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
                  back 16 bytes, {} and coua answer GETs of 1,000 keys of 10 bytes with values of 8. Linux is \
                  loopback, own TCP a memif link to a client of its own; server and load have a core each. \
                  Medians of {}, lines from the least to the greatest.",
-                MEMCACHED.1, flags.repetitions
+                MEMCACHED.1, repetitions
             ),
             "Published: yasukata, mimicached, Kernel/VM Hokuriku part 8, 2025; two machines, 100 Gbps, DPDK, \
              32 connections, a core of the server. Of GETs of its cache on its stack there is no number \
@@ -61,5 +65,5 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
             y: Axis::new("requests/s", Scale::Log),
             series: measured.into_iter().chain(published).collect(),
         }],
-    })
+    }
 }

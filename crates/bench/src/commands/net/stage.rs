@@ -345,6 +345,7 @@ impl<'a> Stage<'a> {
             core: Some(self.flags.load_core),
             agents: Vec::new(),
             net: None,
+            gaps: None,
         };
         let mut team = Team::gather(&setup, &requests)?;
         team.carry_out(order(warm_up), |_, _| ())?;

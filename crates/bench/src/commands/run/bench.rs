@@ -44,7 +44,14 @@ impl<'a> Bench<'a> {
         let sampler = items.sampler(popularity, flags.trace.as_ref())?;
         let load = Load::new(flags, setup, &plan, popularity);
         let requests = Requests::planned(plan.into(), sampler, items.seed);
-        let team = gather(setup, &requests)?;
+        let gaps = flags.gaps.then(|| owner.map(Owner::pid));
+        let team = gather(
+            &Setup {
+                gaps,
+                ..setup.clone()
+            },
+            &requests,
+        )?;
         let cores = match setup.core {
             Some(_) => setup.threads,
             None => setup.threads.min(cpu::allowed()?.len()),

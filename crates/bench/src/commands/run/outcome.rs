@@ -348,6 +348,13 @@ impl Outcome {
                 s.server_busiest_thread.unwrap_or(0.0) * 100.0
             });
         }
+        if self.repetitions.iter().all(|s| s.absences.is_some()) {
+            let of = |s: &Sample| s.absences.unwrap_or_default();
+            row("slow: load without its core", 0, "", &|s| of(s).load as f64);
+            row("slow: server without one", 0, "", &|s| of(s).server as f64);
+            row("slow: machine away", 0, "", &|s| of(s).machine as f64);
+            row("slow: none of these", 0, "", &|s| of(s).other as f64);
+        }
         table
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::load::{Measured, Row};
+use crate::load::{Absences, Measured, Row};
 use crate::owner::Spent;
 use crate::workload::Op;
 
@@ -48,6 +48,8 @@ pub(crate) struct Sample {
     pub(crate) server_busy: Option<f64>,
     /// What the first error, or the first wrong value, looked like.
     pub(crate) example: Option<Box<str>>,
+    /// Replies that took more than half a millisecond, by who was away meanwhile.
+    pub(crate) absences: Option<Absences>,
     /// The same second by second.
     pub(crate) by_second: Vec<Second>,
 }
@@ -127,6 +129,7 @@ impl Sample {
             server_busiest_thread: usage.map(|spent| share(spent.busiest_thread)),
             server_busy: usage.map(|spent| share(spent.all) / spent.cores.max(1) as f64),
             example: measured.example.clone(),
+            absences: measured.absences,
             by_second: measured.by_second().into_iter().map(Second::from).collect(),
         }
     }

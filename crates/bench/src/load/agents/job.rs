@@ -175,6 +175,7 @@ impl Job {
             core: None,
             agents: Vec::new(),
             net: None,
+            gaps: None,
         };
         if !(1..=Self::KEYS_PER_GET_MAX).contains(&self.keys_per_get) {
             return Err(format!("keys_per_get: {} is too many", self.keys_per_get));
@@ -263,6 +264,7 @@ mod tests {
             core: Some(1),
             agents: Vec::new(),
             net: None,
+            gaps: None,
         }
     }
 

@@ -111,12 +111,14 @@ impl Queue {
         self.interrupt.as_ref().map(Interrupt::descriptor)
     }
 
-    /// Has the descriptor become readable at the next frame. A frame that has come already may not
-    /// count, so that the caller receives once more before it sleeps.
-    pub fn arm(&mut self) {
+    /// Has the descriptor become readable at the next frame. True where there is one: a frame that
+    /// has come already may not count, so that the caller must receive once more before it sleeps.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
         if let Some(interrupt) = &self.interrupt {
             interrupt.arm();
         }
+        self.interrupt.is_some()
     }
 
     /// Has it not, so that frames cost no interrupts while the worker is awake.

@@ -1,0 +1,288 @@
+//! `coua-bench first-screen`: what somebody wants to know first, in nine rows and one picture.
+//!
+//! memcached, coua on the kernel's sockets and coua on its own stack, for three kinds of work: how
+//! many requests a second each answers with 99 of 100 within a millisecond, what a request costs the
+//! server's core then, how many values are found, and how many bytes of memory an item takes.
+
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Parser};
+use serde::Serialize;
+
+use super::compare::{Contest, Ground, Recipe, Side};
+use super::load_flags::{LoadFlags, TeamFlags, positive_time};
+use super::memory;
+use super::run::Sample;
+use crate::report::{self, Table, median};
+
+/// Measures memcached, coua, and coua on its own stack over shared memory, for three kinds of work
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Searches of each server in each work, in turns; medians are told
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Seconds of each rate that is tried
+    #[arg(long, default_value = "0.4", value_parser = positive_time)]
+    seconds: Duration,
+    /// Only the works of these names: get, full, large
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// A hundredth of the keys and of the memory, to see that everything runs
+    #[arg(long)]
+    small: bool,
+    /// Leave out the picture of the latency over the offered load
+    #[arg(long)]
+    no_sweep: bool,
+    /// The folder for load.csv and load.svg
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    #[command(flatten)]
+    ground: Ground,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  All of it, in less than ten minutes
+    coua-bench first-screen --out docs/figures
+  The mixed load on a full cache alone
+    coua-bench first-screen --only full --no-sweep
+
+The server has the first core and the load another. On the kernel's sockets the load has the kernel's too;
+on coua's own stack, which spins, a core is taken whole: what a request costs there is the core's time by
+the requests that were answered.";
+
+/// A kind of work.
+struct Work {
+    name: &'static str,
+    title: &'static str,
+    keys: u32,
+    value_size: u32,
+    words: &'static str,
+    /// MiB of the servers, where it is not [`Ground`]'s.
+    memory: Option<u64>,
+}
+
+const WORKS: [Work; 3] = [
+    Work {
+        name: "get",
+        title: "GET, depth 1",
+        keys: 100_000,
+        value_size: 100,
+        words: "--mix get",
+        memory: None,
+    },
+    Work {
+        name: "full",
+        title: "90 % GET, 10 % SET, full, Zipf 0.99",
+        keys: 3_000_000,
+        value_size: 100,
+        words: "--mix get=9,set=1 --popularity zipf:0.99",
+        memory: Some(128),
+    },
+    Work {
+        name: "large",
+        title: "GET of 16 KB, depth 1",
+        keys: 10_000,
+        value_size: 16_384,
+        words: "--mix get",
+        memory: None,
+    },
+];
+
+/// Bytes a key.
+const KEY_SIZE: u32 = 10;
+
+/// What servers are called, and how they are started. The last two have one store.
+const SERVERS: [(&str, &str); 3] = [
+    ("memcached", "memcached"),
+    ("coua, the kernel's sockets", "coua"),
+    ("coua, its own stack", "coua --net memif"),
+];
+
+/// Offered loads of the picture: from half of what any server takes, to more than all do.
+const SWEEP: &str = "10000-5000000:10";
+
+/// One server at one kind of work.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    work: &'static str,
+    server: &'static str,
+    /// Requests a second with p99 within a millisecond, the median of the searches; none where none
+    /// held.
+    highest_rate: Option<f64>,
+    least: f64,
+    greatest: f64,
+    cpu_us: Option<f64>,
+    hits: f64,
+    bytes_an_item: f64,
+    bottleneck: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Outcome {
+    rows: Vec<Row>,
+    repetitions: u32,
+}
+
+/// The flags of a load, as `coua-bench compare` reads them.
+#[derive(Debug, Parser)]
+struct Words {
+    #[command(flatten)]
+    team: TeamFlags,
+    #[command(flatten)]
+    load: LoadFlags,
+}
+
+/// Measures and prints.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let unknown = flags
+        .only
+        .iter()
+        .find(|name| WORKS.iter().all(|work| work.name != *name));
+    report::require!(
+        unknown.is_none(),
+        "--only takes some of get, full and large, not {}",
+        unknown.map_or("", String::as_str)
+    );
+    let recipes = SERVERS.iter().map(|(name, line)| {
+        let recipe: Recipe = line.parse().map_err(anyhow::Error::msg)?;
+        Ok(recipe.named(*name))
+    });
+    let recipes = recipes.collect::<anyhow::Result<Vec<Recipe>>>()?;
+    let mut rows = Vec::new();
+    for work in &WORKS {
+        if flags.only.is_empty() || flags.only.iter().any(|name| name == work.name) {
+            report::progress(work.title);
+            rows.extend(measure(flags, work, &recipes).context(work.title)?);
+        }
+    }
+    let outcome = Outcome {
+        rows,
+        repetitions: flags.repetitions,
+    };
+    Ok(report::show(&outcome, flags.json)?)
+}
+
+fn measure(flags: &Flags, work: &Work, recipes: &[Recipe]) -> anyhow::Result<Vec<Row>> {
+    let keys = match flags.small {
+        true => work.keys / 100,
+        false => work.keys,
+    };
+    let ground = flags.ground.with_memory(match (work.memory, flags.small) {
+        (_, true) => 64,
+        (Some(memory), _) => memory,
+        (None, _) => flags.ground.memory,
+    });
+    let (seconds, value_size, words) = (flags.seconds.as_secs_f64(), work.value_size, work.words);
+    let load = |pace: &str| {
+        let words = format!(
+            "load --keys {keys} --key-size {KEY_SIZE} --value-size {value_size} {words} {pace} \
+             --connections 64 --seconds {seconds} --warm-up 0.2"
+        );
+        Words::try_parse_from(words.split_whitespace())
+    };
+    let search = load("--find-max --bound p99=1ms")?;
+    let contest = Contest::prepare(recipes, &ground, &search.team, &search.load, None)?;
+    let sides = contest.measure(&search.load, flags.repetitions)?;
+    if work.name == "get" && !flags.no_sweep {
+        let sweep = load("")?.load;
+        let rates = SWEEP.parse().map_err(anyhow::Error::msg)?;
+        let swept = contest.sweep(&sweep, &rates, flags.repetitions)?;
+        let title = "GET, 64 connections with one request at a time: latency over the offered load";
+        swept.chart(title).write(&flags.out, "load")?;
+    }
+    drop(contest);
+    let [memcached, coua] = bytes_an_item(flags, work)?;
+    let bytes = [memcached, coua, coua];
+    let rows = sides.iter().zip(SERVERS).zip(bytes);
+    let rows = rows.map(|((side, (server, _)), bytes)| Row::new(work, server, side, bytes));
+    Ok(rows.collect())
+}
+
+/// Bytes of `-m` and of an index beside it for each item that memcached, and coua, holds when full.
+fn bytes_an_item(flags: &Flags, work: &Work) -> anyhow::Result<[f64; 2]> {
+    let memory = if flags.small { 16 } else { 256 };
+    let words = format!(
+        "--memory {memory} --steps 1 --overwrites 0 --key-size {KEY_SIZE} --value-sizes {}",
+        work.value_size
+    );
+    let programs = (
+        flags.ground.coua.as_deref(),
+        flags.ground.memcached.as_deref(),
+    );
+    let filled = memory::measure_words(&words, programs)?;
+    Ok(["memcached", "coua"].map(|server| filled.bytes_an_item(server)))
+}
+
+impl Row {
+    fn new(work: &Work, server: &'static str, side: &Side, bytes_an_item: f64) -> Row {
+        let rates = &side.requests_per_second;
+        let rate = median(rates.iter().copied());
+        let outcome = &side.outcome;
+        let found = |s: &Sample| s.hits as f64 / (s.hits + s.misses).max(1) as f64;
+        let cpu =
+            |s: &Sample| s.server_cores.unwrap_or(f64::NAN) * 1e6 / s.requests_per_second.max(1e-9);
+        Row {
+            work: work.title,
+            server,
+            highest_rate: Some(rate).filter(|rate| *rate > 0.0),
+            least: rates.iter().copied().fold(f64::INFINITY, f64::min),
+            greatest: rates.iter().copied().fold(0.0, f64::max),
+            cpu_us: Some(outcome.median(cpu)).filter(|cpu| cpu.is_finite()),
+            hits: outcome.median(found),
+            bytes_an_item,
+            bottleneck: outcome.bottleneck,
+        }
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new([
+            "",
+            "",
+            "highest rate with p99 ≤ 1 ms, requests/s",
+            "least … greatest",
+            "server's CPU a request, µs",
+            "hits, %",
+            "bytes an item",
+        ]);
+        for row in &self.rows {
+            let thousands = |rate: f64| format!("{:.0} k", rate / 1000.0);
+            table.row([
+                row.work.to_owned(),
+                row.server.to_owned(),
+                row.highest_rate
+                    .map_or_else(|| "none".to_owned(), thousands),
+                format!("{} … {}", thousands(row.least), thousands(row.greatest)),
+                row.cpu_us
+                    .map_or_else(String::new, |cpu| format!("{cpu:.2}")),
+                format!("{:.1}", 100.0 * row.hits),
+                format!("{:.0}", row.bytes_an_item),
+            ]);
+        }
+        writeln!(
+            f,
+            "One worker on a core, 64 connections with one request at a time, the load on another core; \
+             medians of {} searches, in turns. Keys of {KEY_SIZE} bytes, values of 100 where nothing else is \
+             said. `Full`: 3 million keys, -m 128.\n",
+            self.repetitions
+        )?;
+        write!(f, "{table}")?;
+        for row in &self.rows {
+            write!(
+                f,
+                "\n{}, {}: bottleneck: {}\n",
+                row.work, row.server, row.bottleneck
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! `coua-bench gaps`: for how long a thread that does nothing but read the clock is away from its core.
+//!
+//! It is the witness for latencies that no program explains: what such a thread loses, a server or a
+//! load that spins on the same core loses too. Where the scheduler knows of a gap, another thread of
+//! this machine ran; where it does not, the machine itself was away: its hypervisor ran another
+//! guest, or an interrupt was served.
+
+use std::fmt::{self, Display};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+
+use super::compare::Cores;
+use super::load_flags::positive_time;
+use crate::cpu;
+use crate::report::{self, Table};
+use crate::sched::{RunDelay, stolen};
+
+/// Reads the clock on each core as often as can be, and tells for how long it could not
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Cores, a thread on each at once, as in 0-1 or 0,2 [default: all]
+    #[arg(long, value_name = "CORES")]
+    cores: Option<Cores>,
+    /// Seconds
+    #[arg(long, default_value = "5", value_parser = positive_time)]
+    seconds: Duration,
+    /// The shortest gap that counts, in seconds
+    #[arg(long, default_value = "0.00005", value_name = "SECONDS", value_parser = positive_time)]
+    least: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  What does this machine take away from a server on core 0 and its load on core 1?
+    coua-bench gaps --cores 0,1 --seconds 30
+  And beside a load that is under way? The slow replies of the load, by who was away
+    coua-bench run --rate 50000 --seconds 30 --core 1 --gaps
+
+A gap of d seconds delays all that is due in it, the first by d and the last by nothing: at a steady rate
+the share of requests that take longer than t is the sum of (d - t) over the gaps above t, by the time
+measured. That is the column of requests that a gap alone delays by more than a millisecond. Where it is
+above 1 %, so is the 99th percentile of any server that spins on these cores.";
+
+/// What a core came to.
+#[derive(Clone, Debug, Serialize)]
+struct Core {
+    core: usize,
+    seconds: f64,
+    gaps: usize,
+    gap_us_median: f64,
+    gap_us_longest: f64,
+    /// Shares of the time, in per cent.
+    lost: f64,
+    /// Of it while another thread of this machine ran.
+    lost_to_threads: f64,
+    /// Of it, as far as the hypervisor tells, to other guests.
+    stolen: Option<f64>,
+    /// Requests at a steady rate that would be delayed by more than a millisecond.
+    delayed: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Outcome {
+    cores: Vec<Core>,
+}
+
+/// Spins on all cores at once and prints what was lost.
+pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
+    let cores = match &flags.cores {
+        Some(cores) => cores.numbers().to_vec(),
+        None => cpu::allowed()?,
+    };
+    let threads: Vec<_> = cores
+        .into_iter()
+        .map(|core| {
+            let (time, least) = (flags.seconds, flags.least);
+            std::thread::spawn(move || watch(core, time, least))
+        })
+        .collect();
+    let cores = threads.into_iter().map(|thread| {
+        let watched = thread.join();
+        watched.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread has ended early")))
+    });
+    let outcome = Outcome {
+        cores: cores.collect::<anyhow::Result<Vec<Core>>>()?,
+    };
+    Ok(report::show(&outcome, flags.json)?)
+}
+
+fn watch(core: usize, time: Duration, least: Duration) -> anyhow::Result<Core> {
+    cpu::pin(core).with_context(|| format!("--cores: {core}"))?;
+    let delay = RunDelay::of_this_thread().context("the kernel tells nothing of its scheduler")?;
+    let (delay_before, stolen_before) = (delay.nanoseconds(), stolen(core));
+    let gaps = spin(time, least);
+    let waited = Duration::from_nanos(delay.nanoseconds() - delay_before);
+    let stolen = stolen(core).zip(stolen_before);
+    let stolen = stolen.map(|(now, before)| now.saturating_sub(before));
+    Ok(Core::new(core, time, gaps, waited, stolen))
+}
+
+/// The gaps of so long at least.
+fn spin(time: Duration, least: Duration) -> Vec<Duration> {
+    let mut gaps = Vec::new();
+    let began = Instant::now();
+    let mut last = began;
+    while last - began < time {
+        let now = Instant::now();
+        if now - last >= least {
+            gaps.push(now - last);
+        }
+        last = now;
+    }
+    gaps
+}
+
+impl Core {
+    fn new(
+        core: usize,
+        time: Duration,
+        mut gaps: Vec<Duration>,
+        waited: Duration,
+        stolen: Option<Duration>,
+    ) -> Core {
+        gaps.sort_unstable();
+        let microseconds = |gap: Duration| gap.as_secs_f64() * 1e6;
+        let per_cent = |part: Duration| 100.0 * part.as_secs_f64() / time.as_secs_f64();
+        let beyond = gaps.iter().map(|gap| gap.saturating_sub(DELAY));
+        Core {
+            core,
+            seconds: time.as_secs_f64(),
+            gaps: gaps.len(),
+            gap_us_median: report::median(gaps.iter().copied().map(microseconds)),
+            gap_us_longest: gaps.last().copied().map_or(0.0, microseconds),
+            lost: per_cent(gaps.iter().sum()),
+            lost_to_threads: per_cent(waited),
+            stolen: stolen.map(per_cent),
+            delayed: per_cent(beyond.sum()),
+        }
+    }
+}
+
+/// A delay that shows.
+const DELAY: Duration = Duration::from_millis(1);
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new([
+            "core",
+            "gaps",
+            "in the middle, µs",
+            "longest, µs",
+            "time lost, %",
+            "to threads here, %",
+            "to other guests, %",
+            "requests delayed by 1 ms, %",
+        ]);
+        for core in &self.cores {
+            table.row([
+                core.core.to_string(),
+                core.gaps.to_string(),
+                format!("{:.0}", core.gap_us_median),
+                format!("{:.0}", core.gap_us_longest),
+                format!("{:.2}", core.lost),
+                format!("{:.2}", core.lost_to_threads),
+                core.stolen
+                    .map_or_else(|| "?".to_owned(), |stolen| format!("{stolen:.2}")),
+                format!("{:.2}", core.delayed),
+            ]);
+        }
+        write!(f, "{}", table.to_string().trim_end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_delays_what_is_due_in_it() {
+        let gaps = [3u64, 1, 2].map(Duration::from_millis).to_vec();
+        let time = Duration::from_secs(1);
+        let core = Core::new(0, time, gaps, Duration::from_millis(2), None);
+        assert_eq!((core.gaps, core.gap_us_median), (3, 2000.0));
+        let near = |value: f64, expected: f64| (value - expected).abs() < 1e-9;
+        assert!(near(core.lost, 0.6) && near(core.lost_to_threads, 0.2));
+        // Two milliseconds of the first, and one of the third.
+        assert!(near(core.delayed, 0.3), "{core:?}");
+    }
+
+    #[test]
+    fn every_gap_is_seen_where_none_is_too_short() {
+        let gaps = spin(Duration::from_millis(2), Duration::ZERO);
+        let sum: Duration = gaps.iter().sum();
+        assert!(sum >= Duration::from_millis(2));
+    }
+}
