@@ -8,7 +8,8 @@ use coua_store::{
     Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
 };
 
-use super::{Answers, Executor, Outcome, Request, To, stored_key};
+use super::{Answers, Executor, Request, To, stored_key};
+use crate::outcome::Outcome;
 use crate::stats::PrefixEvent;
 
 impl Executor<'_, '_> {

@@ -7,7 +7,7 @@ use super::{Worker, list_session};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
 use crate::connections::Activity;
-use crate::execute::Outcome;
+use crate::outcome::Outcome;
 use crate::session::{Leftover, SessionId};
 
 /// How long a request may wait for memory before it is refused.
