@@ -11,7 +11,8 @@ use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
 use crate::connections::Connection;
 use crate::datagram::Datagram;
-use crate::execute::Outcome;
+use crate::outcome::Outcome;
+use crate::permissions::Permissions;
 use crate::reply_queue::ReplyQueue;
 use crate::stats::Dump;
 
@@ -69,19 +70,6 @@ pub struct Session {
     waits_since_ms: u64,
     /// It is in the middle of something since then (milliseconds since the server's start).
     pub stalled_since_ms: u64,
-}
-
-/// What a client may do beyond reading and writing items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permissions {
-    /// `shutdown` (`-A`).
-    pub shutdown: bool,
-    /// `flush_all` (unless `-F`).
-    pub flush: bool,
-    /// Commands that list keys (unless `-X`).
-    pub dump: bool,
-    /// `watch` (unless `-W`).
-    pub watch: bool,
 }
 
 /// Input that is kept.

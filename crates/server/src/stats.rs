@@ -22,8 +22,8 @@ pub use prefixes::{PrefixEvent, Prefixes};
 
 use crate::clock::Now;
 use crate::output::Output;
+use crate::permissions::Permissions;
 use crate::server::Shared;
-use crate::session::Permissions;
 
 /// How a command is answered that asks for more than items.
 pub enum Report {

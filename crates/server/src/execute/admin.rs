@@ -4,7 +4,8 @@ use coua_protocol::reply::Line;
 use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::{Burst, UnixSeconds};
 
-use super::{Answers, Executor, Outcome, Request, To};
+use super::{Answers, Executor, Request, To};
+use crate::outcome::Outcome;
 use crate::server::PROTOCOL_VERSION;
 use crate::stats::{self, Report};
 

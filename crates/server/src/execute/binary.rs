@@ -4,9 +4,10 @@ use coua_protocol::reply::BinaryAnswer;
 use coua_protocol::{Asked, Binary, BinaryCommand, Status, Tokens};
 use coua_store::{Access, Arithmetic, Burst, Item};
 
-use super::{Answers, Executor, Outcome, Request, To, complaints};
+use super::{Answers, Executor, Request, To, complaints};
 use crate::closing::CloseCause;
 use crate::connections::Activity;
+use crate::outcome::Outcome;
 use crate::output::IN_PLACE_LEN_MIN;
 use crate::server::PROTOCOL_VERSION;
 use crate::stats::{self, Report, packets};

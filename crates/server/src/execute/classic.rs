@@ -8,8 +8,9 @@ use coua_store::{
     Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
 };
 
-use super::{Answers, Executor, Outcome, Request, To, complaints, stored_key};
+use super::{Answers, Executor, Request, To, complaints, stored_key};
 use crate::connections::Activity;
+use crate::outcome::Outcome;
 use crate::stats::PrefixEvent;
 
 impl Executor<'_, '_> {

@@ -9,7 +9,8 @@ use coua_store::{
 };
 
 use super::classic::StoreAnswer;
-use super::{Answers, Executor, Outcome, Request, To, stored_key};
+use super::{Answers, Executor, Request, To, stored_key};
+use crate::outcome::Outcome;
 use crate::output::{IN_PLACE_LEN_MIN, InPlace, Question};
 
 impl Executor<'_, '_> {

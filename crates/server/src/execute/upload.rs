@@ -9,8 +9,9 @@ use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply
 use coua_store::{Delete, Refused, Stored};
 
 use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
-use super::{Answers, Executor, Outcome, Request, stored_key};
+use super::{Answers, Executor, Request, stored_key};
 use crate::connections::Activity;
+use crate::outcome::Outcome;
 use crate::session::{Session, StreamingSet};
 
 impl Executor<'_, '_> {

@@ -8,7 +8,8 @@ use coua_protocol::{ErrorLine, Span};
 use coua_store::{Access, Ahead, Burst, Item, Key, Refused, Untouched};
 
 use super::binary::ItemForm;
-use super::{Answers, Executor, Outcome, Request, To};
+use super::{Answers, Executor, Request, To};
+use crate::outcome::Outcome;
 use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
 use crate::session::Session;
 use crate::stats::PrefixEvent;

@@ -10,7 +10,7 @@ use super::extended::Extended;
 use super::network::{self, Net};
 use super::sizes::{bytes, cores, number};
 use super::{FlagError, Raw, no_effect};
-use crate::session::Permissions;
+use crate::permissions::Permissions;
 
 /// Threads at most.
 const WORKERS_MAX: u64 = coua_store::WORKERS_MAX as u64;

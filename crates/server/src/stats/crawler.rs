@@ -11,7 +11,7 @@ use coua_protocol::{ErrorLine, Tokens};
 
 use super::{Dump, Report};
 use crate::flags::Settings;
-use crate::session::Permissions;
+use crate::permissions::Permissions;
 
 /// Bytes of a list of classes that memcached looks at.
 const CLASSES_LEN_MAX: usize = 511;

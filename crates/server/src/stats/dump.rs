@@ -10,7 +10,7 @@ use super::packets;
 use super::prefixes::Prefixes;
 use crate::buffers::Pool;
 use crate::clock::Now;
-use crate::execute::Outcome;
+use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
 use crate::server::Shared;
 use crate::session::Session;

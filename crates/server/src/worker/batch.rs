@@ -27,7 +27,8 @@ use coua_store::{Ahead, Intent, KeyHash, Store};
 
 use super::input::SessionInput;
 use crate::closing::CloseCause;
-use crate::execute::{Outcome, key_of, stored_key};
+use crate::execute::{key_of, stored_key};
+use crate::outcome::Outcome;
 use crate::server::Shared;
 use crate::session::Session;
 

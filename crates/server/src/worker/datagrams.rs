@@ -21,7 +21,8 @@ use crate::clock::Now;
 use crate::connections::Connection;
 use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
-use crate::execute::{Answers, Outcome};
+use crate::execute::Answers;
+use crate::outcome::Outcome;
 use crate::server::Shared;
 use crate::session::{Session, SessionId, Sessions};
 

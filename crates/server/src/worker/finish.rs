@@ -8,7 +8,7 @@ use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::Activity;
-use crate::execute::Outcome;
+use crate::outcome::Outcome;
 use crate::session::{Leftover, SessionId};
 
 /// How long a request may wait for memory before it is refused.

@@ -8,7 +8,7 @@ use super::input::SESSION_INPUT_LEN;
 use super::{Worker, list_session};
 use crate::clock::Now;
 use crate::connections::Activity;
-use crate::execute::Outcome;
+use crate::outcome::Outcome;
 use crate::reply_queue::Drained;
 use crate::session::SessionId;
 use crate::stats;

@@ -18,35 +18,35 @@ const EXCEPTIONS: &str = "crates/xtask/word-exceptions.txt";
 /// Where a word is banned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// As a name of its own; it is good English elsewhere.
-    WholeName,
+    /// As the name of a type; it is good English elsewhere.
+    Type,
     /// As a word of a name.
     Names,
     /// There and in comments.
     Everywhere,
 }
 
-use Scope::{Everywhere, Names, WholeName};
+use Scope::{Everywhere, Names, Type};
 
 /// Words, where they are banned, and what the field calls what they stood for.
 const BANNED: &[(&str, Scope, &str)] = &[
     ("astray", Everywhere, "slow path"),
-    ("beyond", WholeName, "out of order"),
+    ("Beyond", Type, "out of order"),
     ("briefly", Names, "fast path"),
     ("bury", Everywhere, "unlink"),
     ("calm", Everywhere, "predicted"),
     ("desk", Everywhere, "worker's buffers"),
     ("giant", Everywhere, "oversized"),
     ("glance", Everywhere, "fast path, or predicted"),
-    ("hand", WholeName, "worker's handle to the store"),
+    ("Hand", Type, "worker's handle to the store"),
     ("intake", Everywhere, "receive"),
     ("lane", Everywhere, "fast path"),
     ("long way", Everywhere, "slow path"),
     ("ordinary", Names, "fast path"),
-    ("pen", WholeName, "writer"),
+    ("Pen", Type, "writer"),
     ("seat", Everywhere, "setup"),
-    ("sight", WholeName, "lookup hint"),
-    ("signs", WholeName, "flags"),
+    ("Sight", Type, "lookup hint"),
+    ("Signs", Type, "flags"),
     ("stir", Everywhere, "leave the fast path"),
     ("unusual", Names, "general"),
     (
@@ -119,14 +119,14 @@ fn uses(text: &str) -> Vec<(&'static str, &'static str, usize)> {
     let mut uses = Vec::new();
     for token in tokens(text) {
         let (name, words) = match token.kind {
-            Kind::Name(name) => (name.to_lowercase(), words_of_name(name)),
-            Kind::Comment(text) => (String::new(), words_of_text(text)),
+            Kind::Name(name) => (name, words_of_name(name)),
+            Kind::Comment(text) => ("", words_of_text(text)),
             Kind::Sign(_) => continue,
         };
         let is_comment = name.is_empty();
         let phrase = format!(" {} ", words.join(" "));
         let banned = BANNED.iter().filter(|(word, scope, _)| match scope {
-            WholeName => name == *word,
+            Type => name == *word,
             Names => !is_comment && phrase.contains(&format!(" {word} ")),
             Everywhere => phrase.contains(&format!(" {word} ")),
         });
@@ -231,7 +231,7 @@ mod tests {
             "// in the lane",
             "/// The Lane.",
             "// go the long way round",
-            "let hand = 1;",
+            "struct Hand;",
             "fn is_usual() {}",
         ] {
             assert_eq!(complaints(text, "").len(), 1, "{text}");
@@ -244,6 +244,7 @@ mod tests {
             "let plane = 1; // planes",
             "let s = \"lane\";",
             "fn by_hand() {} // on the other hand",
+            "let hand = 1; // the hand of a clock",
             "// as usual, beyond that",
         ] {
             assert_eq!(complaints(text, ""), [""; 0], "{text}");

@@ -1,0 +1,31 @@
+//! What executing an operation came to.
+
+use crate::output::Flushed;
+
+/// What executing an operation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done, the next one may follow.
+    Done,
+    /// It is done, but the client must read before the next one may follow.
+    Blocked,
+    /// It has not been done for want of memory, and is to be tried again in a later turn.
+    Wait,
+    /// It is done and was the last; the connection closes when the replies have been sent.
+    CloseWhenSent,
+    /// The connection is broken, or must be closed without an answer.
+    Close,
+    /// As [`Outcome::Close`], because there was no memory to keep replies in.
+    CloseForMemory,
+}
+
+impl From<Flushed> for Outcome {
+    fn from(flushed: Flushed) -> Outcome {
+        match flushed {
+            Flushed::All | Flushed::Refused => Outcome::Done,
+            Flushed::Blocked => Outcome::Blocked,
+            Flushed::Broken => Outcome::Close,
+            Flushed::NoMemory => Outcome::CloseForMemory,
+        }
+    }
+}
