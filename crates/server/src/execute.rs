@@ -199,7 +199,10 @@ impl Executor<'_, '_> {
             }
             Op::Version => self.answers.version(),
             Op::Verbosity { level, noreply } => self.answers.verbosity(*level, *noreply),
-            Op::Quit => request.session.quit(),
+            Op::Quit => {
+                request.session.quit();
+                Outcome::CloseWhenSent
+            }
             Op::Stats { args } => self.answers.stats(request, *args, &self.burst),
             Op::Shutdown { mode, noreply } => self.answers.shutdown(request, *mode, *noreply),
             Op::Admin {

@@ -11,7 +11,6 @@ use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
 use crate::connections::Connection;
 use crate::datagram::Datagram;
-use crate::outcome::Outcome;
 use crate::permissions::Permissions;
 use crate::reply_queue::ReplyQueue;
 use crate::stats::Dump;
@@ -187,9 +186,8 @@ impl Session {
     }
 
     /// The client has asked for its end.
-    pub fn quit(&mut self) -> Outcome {
+    pub fn quit(&mut self) {
         self.close_cause = Some(CloseCause::Quit);
-        Outcome::CloseWhenSent
     }
 
     /// Why it closes: what has been decided, else what its socket tells.

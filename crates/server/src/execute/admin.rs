@@ -58,7 +58,8 @@ impl Answers<'_> {
         match mode {
             ShutdownMode::Now | ShutdownMode::Graceful => {
                 self.shared.stop();
-                request.session.quit()
+                request.session.quit();
+                Outcome::CloseWhenSent
             }
             ShutdownMode::Unknown => self.error(ErrorLine::BadShutdownMode, to),
         }

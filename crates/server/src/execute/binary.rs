@@ -104,7 +104,8 @@ impl Executor<'_, '_> {
             BinaryCommand::Version => self.answers.binary_version(asked),
             BinaryCommand::Quit => {
                 self.answers.succeed(asked, 0);
-                request.session.quit()
+                request.session.quit();
+                Outcome::CloseWhenSent
             }
             BinaryCommand::Stats { args } => {
                 let args = args.of(request.input);
