@@ -70,17 +70,21 @@ impl Cleaner {
         while job.offset < job.end && !stuck && self.goes_on(&job) {
             let count = self.pace.items_at_once(AHEAD);
             let (batch, count) = self.next_batch(local, &job, count);
+            let (mut looked_at, mut len, mut moved) = (0, 0, 0);
             for victim in &batch[..count] {
-                if self.pace.items_at_once(1) == 0 {
+                if !self.pace.goes_beyond(len, moved) {
                     break;
                 }
-                let Some(moved) = self.clean_item(local, job.kind, *victim, now) else {
+                let Some(bytes) = self.clean_item(local, job.kind, *victim, now) else {
                     stuck = true;
                     break;
                 };
-                job.offset += victim.len;
-                self.pace.note_item(victim.len, moved);
+                looked_at += 1;
+                len += victim.len;
+                moved += bytes;
             }
+            job.offset += len;
+            self.pace.note_items(looked_at, len, moved);
         }
         if job.offset < job.end {
             if stuck && job.kind == Kind::Compact && job.offset == 0 {

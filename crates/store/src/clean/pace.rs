@@ -172,13 +172,18 @@ impl Pace {
         }
     }
 
-    /// An item of so many bytes was looked at, and so many of them were moved.
-    pub(super) fn note_item(&mut self, len: usize, moved: usize) {
-        self.items = self.items.saturating_sub(1);
+    /// Whether the turn may go on when it looks at so many bytes more and moves so many of them.
+    pub(super) fn goes_beyond(&self, len: usize, moved: usize) -> bool {
+        len < self.bytes && moved < self.moves
+    }
+
+    /// So many items of so many bytes together were looked at, and so many bytes of them were moved.
+    pub(super) fn note_items(&mut self, count: usize, len: usize, moved: usize) {
+        self.items = self.items.saturating_sub(count);
         self.bytes = self.bytes.saturating_sub(len);
         self.moves = self.moves.saturating_sub(moved);
         self.debt = self.debt.saturating_sub(len);
-        self.kept.note(len, moved);
+        self.kept.note(count, len, moved);
     }
 
     /// A segment has been emptied; `room` is what there is since.
@@ -233,8 +238,8 @@ struct Sample {
 }
 
 impl Kept {
-    fn note(&mut self, bytes: usize, kept: usize) {
-        self.sample.items += 1;
+    fn note(&mut self, items: usize, bytes: usize, kept: usize) {
+        self.sample.items += items;
         self.sample.bytes += bytes;
         self.sample.kept += kept;
     }

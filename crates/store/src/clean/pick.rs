@@ -71,8 +71,10 @@ impl Cleaner {
             let segment = self.look_at;
             let entry = log.entry(segment);
             let state = entry.state();
-            let is_full = matches!(state, SegmentState::Sealed | SegmentState::Cleaning);
-            let reclaimable = if is_full && !entry.is_held() {
+            // What is being cleaned cannot be picked, but counts.
+            let counts = state == SegmentState::Cleaning && !local.shared.evict;
+            let is_of_use = (state == SegmentState::Sealed || counts) && !entry.is_held();
+            let reclaimable = if is_of_use {
                 reclaimable(local, segment)
             } else {
                 0
@@ -80,7 +82,7 @@ impl Cleaner {
             if !local.shared.evict {
                 self.survey.note(local, reclaimable);
             }
-            if state != SegmentState::Sealed || entry.is_held() {
+            if state != SegmentState::Sealed || !is_of_use {
                 continue;
             }
             if entry.expiry_max() <= now.0 && !entry.has_pieces() {

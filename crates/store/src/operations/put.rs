@@ -146,9 +146,14 @@ impl<'p> Writer<'p> {
                 value_len,
                 chunks: None,
             };
-            let new = match written.take() {
-                None => self.write_new(key, &draft, &plan, old, body),
-                Some(written) => self.write_again(key, &draft, &plan, old, body, written),
+            let reused = match written.take() {
+                Some(written) => self.reuse(key, &draft, &plan, old, written),
+                None => Ok(None),
+            };
+            let new = match reused {
+                Ok(Some(reused)) => Ok(reused),
+                Ok(None) => self.write_new(key, &draft, &plan, old, body),
+                Err(refused) => Err(refused),
             };
             let new = match new {
                 Ok(new) => new,
@@ -267,18 +272,17 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// The item that `plan` says, where `written` has lost a race: itself, if it can take the place of what is there
-    /// now; otherwise a new one, of the same pieces where it has any.
+    /// The item that `plan` says, made of `written`, which has lost a race: that itself, if it can take the place of
+    /// what is there now, or a new head for its pieces. `None` where it has to be written anew.
     #[cold]
-    fn write_again(
+    fn reuse(
         &mut self,
         key: &Key<'_>,
         draft: &Draft<'_>,
         plan: &Plan,
         old: Option<(Place<'p>, RawItem<'p>)>,
-        body: Body<'_>,
         written: Slot,
-    ) -> Result<Slot, Refused> {
+    ) -> Result<Option<Slot>, Refused> {
         let log = &self.local.shared.log;
         let item = self.local.item_of(written);
         // What a flush has killed meanwhile would be dead when it is published.
@@ -286,11 +290,11 @@ impl<'p> Writer<'p> {
         let cas_above = self.cas_above(old);
         let cas = self.local.cas_at(written.location(), item);
         if is_of_use && (draft.cas.is_some() || cas > cas_above) {
-            return Ok(written);
+            return Ok(Some(written));
         }
         if !is_of_use || !item.is_head() {
             self.local.abandon(written.location());
-            return self.write_new(key, draft, plan, old, body);
+            return Ok(None);
         }
         let queue = log.entry_of(written.location()).queue();
         let pieces: Vec<Location> = item.pieces().collect();
@@ -299,7 +303,7 @@ impl<'p> Writer<'p> {
             Ok(_) => self.local.abandon_head(written.location()),
             Err(_) => self.local.abandon(written.location()),
         }
-        new
+        new.map(Some)
     }
 
     /// The CAS that a new item's must be above.

@@ -137,7 +137,7 @@ impl Model {
                 break;
             };
             let moved = self.look_at_item(worker, job.item_len);
-            self.paces[worker].note_item(job.item_len, moved);
+            self.paces[worker].note_items(1, job.item_len, moved);
             (items, bytes) = (items + 1, bytes + job.item_len);
             job.left -= 1;
             self.jobs[worker] = (job.left > 0).then_some(job);
