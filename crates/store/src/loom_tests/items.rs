@@ -271,6 +271,40 @@ fn a_segment_that_is_cleaned_is_not_used_again_under_a_reader() {
     });
 }
 
+/// The cleaner moves the pieces of a large value one by one.
+#[test]
+fn a_value_whose_pieces_move_is_read_whole() {
+    let moved = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&moved);
+    check(1, 50, move || {
+        let store = store(2, 8);
+        let (mut one, two) = (store.worker(0), store.worker(1));
+        let value = [b'v'; 200];
+        set(&mut one, KEY, &value, Expiry::NEVER);
+        let burst = one.burst(NOW);
+        burst.local.shared.log.seal(&mut burst.own.open[0]);
+        set(&mut one, b"more", b"makes the cleaner work", Expiry::NEVER);
+        let mut two = present(two);
+        let cleaner = thread::spawn(move || {
+            one.end(NOW);
+            one
+        });
+        let reader = thread::spawn(move || {
+            let burst = two.burst(NOW);
+            let item = burst.get(&burst.key(KEY), UNCOUNTED).unwrap();
+            assert!(item.stored_len() > value.len());
+            assert_eq!(item.value().collect::<Vec<_>>().concat(), value);
+            burst.close();
+            two
+        });
+        let _workers = [cleaner, reader].map(|thread| thread.join().unwrap());
+        let compacted = store.stats().totals.compacted;
+        counted.fetch_max(usize::try_from(compacted).unwrap(), Ordering::Relaxed);
+    });
+    // The head and its pieces.
+    assert!(moved.load(Ordering::Relaxed) >= 3, "{moved:?} items moved");
+}
+
 /// What is stored before a flush is gone for whoever hears of the flush, what is stored after it is not.
 #[test]
 fn a_flush_parts_what_is_stored_before_from_what_is_stored_after() {
