@@ -105,7 +105,7 @@ pub enum Failure {
 #[repr(C, align(64))]
 pub(crate) struct Connection {
     pub(crate) tuple: FourTuple,
-    /// What the user calls it.
+    /// The user's name for it.
     pub(crate) tag: u64,
     pub(crate) path: Path,
     pub(crate) flags: ConnectionFlags,
@@ -146,7 +146,7 @@ pub(crate) const fn default_mss(is_v4: bool) -> u16 {
 pub(crate) const MSS_MIN: u16 = 536;
 
 impl Connection {
-    /// What the user calls it who has not called it otherwise.
+    /// Tag while the user has set none.
     pub(crate) const NO_TAG: u64 = u64::MAX;
 
     /// Bytes of payload of a full segment.

@@ -1,15 +1,15 @@
-//! The usual exchange, on a path of its own: a segment comes that is the next in order and
-//! acknowledges all that was sent, and is answered with one segment.
+//! Fast path for in-order segments (header prediction): a segment comes that is the next in order
+//! and acknowledges all that was sent, and is answered with one segment.
 //!
 //! That is nearly all that a cache's connections do. Both halves find out that a case is the usual
 //! one before they change anything, and leave all others to the steps of RFC 9293, which would do
-//! the same ("header prediction": Jacobson, 1990; RFC 7323, appendix A of its predecessor 1323).
+//! the same (Jacobson, 1990; RFC 1323, appendix A).
 //!
 //! # What [`ConnectionFlags::PREDICTED`] says
 //! That a connection does this and nothing else, so that only its hot lines are looked at. While it
 //! is there, at most one segment is on its way, which was sent once, at `send.last_at`; and
 //! `recovery.pipe`, `recovery.fack` and `recovery.stuck_since`, which follow from that, are not kept.
-//! [`Connection::leave_fast_path`] makes them right and takes the sign away: all that can end the calm, or
+//! [`Connection::leave_fast_path`] makes them right and takes the flag away: all that can end this, or
 //! reads these, begins with it. What RACK knows (RFC 8985) is left as it was: it compares segments
 //! with those that were on their way together with them, of which there were none.
 

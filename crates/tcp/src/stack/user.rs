@@ -25,7 +25,7 @@ pub enum Received {
 /// What has become of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// What the user calls it: see [`Stack::set_tag`].
+    /// The user's name for it: see [`Stack::set_tag`].
     pub tag: u64,
     /// There is something to read, or the end.
     pub readable: bool,
@@ -104,10 +104,10 @@ impl Stack {
         !self.accepted.is_empty()
     }
 
-    /// What a connection is called whose user has not called it otherwise.
+    /// Tag of a connection while its user has set none.
     pub const NO_TAG: u64 = Connection::NO_TAG;
 
-    /// Has a connection called by `tag` from now on.
+    /// Sets the user's name for a connection.
     pub fn set_tag(&mut self, id: ConnectionId, tag: u64) {
         if let Some(index) = self.index_of(id) {
             self.connections[index].tag = tag;
