@@ -58,7 +58,7 @@ impl ConnectionFlags {
     pub(crate) const UNLINKED: ConnectionFlags = ConnectionFlags::lasting(11);
     /// There is no connection in this place: lists may still name it.
     pub(crate) const VACANT: ConnectionFlags = ConnectionFlags::lasting(12);
-    /// Nothing is going on but the usual exchange: see [`ordinary`](super::fast_path).
+    /// Nothing is going on but the usual exchange: see [`fast_path`](super::fast_path).
     pub(crate) const PREDICTED: ConnectionFlags = ConnectionFlags::lasting(13);
 
     /// The window was reduced, and the peer is to be told so with the next new data (RFC 3168).
