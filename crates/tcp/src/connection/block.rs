@@ -167,7 +167,7 @@ pub(crate) struct Receiving {
     /// The next to be received.
     pub(crate) nxt: SeqNumber,
     /// Behind the last that was offered to be taken.
-    pub(super) edge: SeqNumber,
+    pub(crate) edge: SeqNumber,
     /// Received in order and not read: in buffers first,
     pub(super) stash: BufferId,
     pub(super) stash_tail: BufferId,

@@ -114,6 +114,11 @@ impl Connection {
         self.out_of_order.sack(buffers, self.receive.nxt, max)
     }
 
+    /// Whether anything is held beyond gaps.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.out_of_order.is_empty()
+    }
+
     /// Throws away what is held beyond gaps, as memory is short; the peer sends it again. Says how
     /// many buffers that gives back.
     pub(crate) fn prune(&mut self, shared: &mut Shared) -> u16 {
