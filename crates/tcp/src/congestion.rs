@@ -22,12 +22,12 @@ const BETA: f32 = 0.7;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Congestion {
-    /// Bytes. It comes first: nothing else of this is needed for what is within the window.
+    /// The congestion window, in bytes. It comes first: a segment within it needs no other field.
     window: u32,
-    /// Below this the window grows by what is acknowledged (slow start).
+    /// The slow start threshold, in bytes: below it the window grows by what is acknowledged.
     threshold: u32,
     algorithm: Algorithm,
-    /// Parts of a byte, or of a segment, that the window has grown by.
+    /// The fraction of a byte by which the window has grown beyond whole bytes.
     carry: f32,
     cubic: Cubic,
     episode: Episode,
@@ -63,9 +63,9 @@ enum Episode {
 struct Cubic {
     /// The window before the last reduction.
     w_max: f32,
-    /// From the beginning of the epoch until the window is there again.
+    /// From the beginning of the epoch until the window is at `w_max` again.
     k: f32,
-    /// What NewReno would have.
+    /// The window that NewReno would have (section 4.3).
     w_est: f32,
     /// The window that `w_est` must reach to grow like NewReno's.
     w_prior: f32,
@@ -102,7 +102,8 @@ impl Congestion {
         self.window
     }
 
-    /// Bytes were acknowledged that used the window up; `rtt` in microseconds.
+    /// So many bytes were acknowledged while the window was the limit: it grows. `rtt` is in
+    /// microseconds.
     pub(crate) fn acknowledged(&mut self, bytes: u32, mss: u32, now: Instant, rtt: u32) {
         if self.window < self.threshold {
             // RFC 3465 with L = 8: acknowledgments of many segments are usual.
@@ -291,8 +292,8 @@ impl Congestion {
         self.threshold = left.max(2 * mss);
     }
 
-    /// Nothing was sent for longer than the timeout: what the window was says nothing any more
-    /// (RFC 5681, section 4.1).
+    /// Nothing was sent for longer than the retransmission timeout, so that the window says nothing
+    /// about the path any more (RFC 5681, section 4.1).
     pub(crate) fn rested(&mut self, mss: u32) {
         self.window = self.window.min(initial_window(mss));
         self.cubic.epoch = Instant::NEVER;
