@@ -244,14 +244,14 @@ impl Executor<'_, '_> {
         if let Some(outcome) = self.make_room(request.session) {
             return outcome;
         }
-        let (number, start) = (
-            request.session.connection.descriptor,
-            self.answers.output.next_start(),
-        );
-        let outcome = self.get(request, key, cas, last);
-        if self.answers.shared.verbosity() >= 2 {
-            complaints::show_reply(number, self.answers.output.written_from(start));
+        if self.answers.shared.verbosity() < 2 {
+            return self.get(request, key, cas, last);
         }
+        // What the log needs of the connection lies in a line of the cache of its own.
+        let number = request.session.connection.descriptor;
+        let start = self.answers.output.next_start();
+        let outcome = self.get(request, key, cas, last);
+        complaints::show_reply(number, self.answers.output.written_from(start));
         outcome
     }
 
