@@ -141,8 +141,9 @@ pub(crate) struct Sending {
     pub(crate) window: u32,
     /// The largest window that the peer has offered.
     pub(crate) window_max: u32,
-    /// The segment of the last window update.
+    /// The sequence number of the segment of the last window update (RFC 9293's SND.WL1).
     pub(super) wl1: SeqNumber,
+    /// Its acknowledgment number (SND.WL2).
     pub(super) wl2: SeqNumber,
     /// All that is not acknowledged, in order.
     pub(crate) head: BufferId,
@@ -155,7 +156,7 @@ pub(crate) struct Sending {
     pub(super) mss: u16,
     /// Buffers of all that is not acknowledged.
     pub(super) pieces: u16,
-    /// By which the peer's windows are shifted.
+    /// Bits by which the peer's windows are shifted (RFC 7323).
     pub(super) shift: u8,
     /// When anything was last sent.
     pub(crate) last_at: Instant,
@@ -168,22 +169,25 @@ pub(crate) struct Receiving {
     pub(crate) nxt: SeqNumber,
     /// Behind the last that was offered to be taken.
     pub(crate) edge: SeqNumber,
-    /// Received in order and not read: in buffers first,
+    /// The first buffer of what was received in order and not read.
     pub(super) stash: BufferId,
+    /// The last one.
     pub(super) stash_tail: BufferId,
-    /// then in frames of this burst.
+    /// The first frame of this burst with what follows the buffers.
     pub(super) fresh: u16,
+    /// The last one.
     pub(super) fresh_tail: u16,
-    /// Bytes of both.
+    /// Bytes in these buffers and frames.
     pub(crate) unread: u32,
     /// Bytes since the last acknowledgment.
     pub(super) unacknowledged: u32,
     /// The acknowledgment sent last.
     pub(super) acked: SeqNumber,
-    /// By which our windows are shifted.
+    /// Bits by which our windows are shifted (RFC 7323).
     pub(super) shift: u8,
-    /// The peer's timestamp to echo (RFC 7323, section 4.3), and when it came.
+    /// The peer's timestamp to echo (RFC 7323, section 4.3), in the peer's ticks.
     pub(super) ts_recent: u32,
+    /// When it came.
     pub(super) ts_recent_at: Instant,
     /// When anything last came.
     pub(crate) last_at: Instant,
@@ -198,7 +202,7 @@ pub(crate) struct Recovery {
     pub(crate) pipe: u32,
     /// Bytes that the peer has beyond gaps.
     pub(super) sacked: u32,
-    /// In so many buffers.
+    /// Buffers that hold those bytes.
     pub(super) sacked_segments: u8,
     /// Bytes that are thought lost and were not sent again.
     pub(crate) lost: u32,
@@ -207,9 +211,11 @@ pub(crate) struct Recovery {
     pub(super) until: SeqNumber,
     /// Since when nothing was acknowledged although something was to be; never where nothing is.
     pub(super) stuck_since: Instant,
-    /// Of what was acknowledged and sent last: when it was sent, and its end.
+    /// When the segment was sent that was sent last of all that are acknowledged (RACK.xmit_ts).
     pub(super) rack_sent_at: Instant,
+    /// The end of that segment (RACK.end_seq).
     pub(super) rack_end: SeqNumber,
+    /// Microseconds from sending it to its acknowledgment (RACK.rtt).
     pub(super) rack_rtt: u32,
     /// The highest that is acknowledged in any way.
     pub(super) fack: SeqNumber,

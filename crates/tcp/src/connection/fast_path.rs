@@ -29,14 +29,14 @@ use crate::wire::tcp::Flags;
 /// ConnectionFlags of a segment to be sent for other reasons than text.
 const DUE_OTHERWISE: ConnectionFlags = ConnectionFlags::MUST_SEND.and(ConnectionFlags::PROBE);
 
-/// Whatever of flags brings a segment about.
+/// Flags that make a segment due.
 const DUE: ConnectionFlags = DUE_OTHERWISE
     .and(ConnectionFlags::ACK_NOW)
     .and(ConnectionFlags::ACK_LATER)
     .and(ConnectionFlags::RESET_DUE);
 
-/// Flags of what is not the usual exchange.
-const UNUSUAL: ConnectionFlags = ConnectionFlags::ORPHAN
+/// Flags of what the fast path does not do.
+const SLOW_PATH: ConnectionFlags = ConnectionFlags::ORPHAN
     .and(ConnectionFlags::ENDED)
     .and(ConnectionFlags::CWR_DUE)
     .and(ConnectionFlags::ECN_ECHO);
@@ -64,7 +64,7 @@ impl Connection {
         let (recovery, out_of_order) = (&self.recovery, &self.out_of_order);
         self.state == State::Established
             && self.is_ordinary(shared)
-            && !self.flags.has(UNUSUAL)
+            && !self.flags.has(SLOW_PATH)
             && self.path.mac.is_some()
             && out_of_order.end.is_none()
             && recovery.phase == Phase::Open
