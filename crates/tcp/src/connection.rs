@@ -32,6 +32,7 @@ mod opening;
 mod out_of_order;
 mod path_mtu;
 mod receive;
+mod recovery;
 mod scoreboard;
 mod segment;
 mod shared;
