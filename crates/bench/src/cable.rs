@@ -35,6 +35,9 @@ pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 pub(crate) const SERVER_NETWORK: &str = "10.77.0.1/24";
 const LOAD_NETWORK: &str = "10.77.0.2/24";
 
+/// Whether the kernel may choose another queue for a connection whose segments it sends again.
+const TX_REHASH: &str = "/proc/sys/net/core/txrehash";
+
 /// Whose the server's address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
@@ -72,6 +75,9 @@ impl Cable {
             load: Namespace::new()?,
         };
         let ends = [&cable.server, &cable.load];
+        for end in ends {
+            end.keep_flows_on_their_queues()?;
+        }
         let queues = format!("numrxqueues {queues} numtxqueues {queues}");
         let other = &cable.load.0;
         cable.server.ip(&format!(
@@ -148,6 +154,24 @@ impl Namespace {
             inside.join()
         });
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Has a connection's frames leave by one queue for as long as it lives.
+    ///
+    /// What leaves by a queue of a veth device arrives on the queue of that number at its peer, and the
+    /// kernel chooses another each time that it sends again (`sk_rethink_txhash`). A stack in user space
+    /// that has a queue for each thread then gets what is for another thread's connection, and resets
+    /// it. A card chooses by the addresses and ports of a frame, which stay.
+    fn keep_flows_on_their_queues(&self) -> Result<(), Error> {
+        let written = self.enter(|| match std::fs::write(TX_REHASH, "0") {
+            // Linux before 5.18 chooses again, and cannot be told not to.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            written => written,
+        });
+        written.flatten().map_err(|error| Error::Command {
+            line: format!("echo 0 > {TX_REHASH}"),
+            said: error.to_string(),
+        })
     }
 
     fn ip(&self, words: &str) -> Result<(), Error> {
@@ -227,6 +251,24 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    /// A stack that has a queue for each thread loses a connection whose frames come by another.
+    #[test]
+    fn connections_keep_to_their_queues() {
+        let cable = match Cable::lay(Holder::Shared, 2) {
+            Err(Error::Rights) => return,
+            other => other.unwrap(),
+        };
+        if !Path::new(TX_REHASH).exists() {
+            return;
+        }
+        for value in [
+            cable.enter(|| std::fs::read_to_string(TX_REHASH)),
+            cable.enter_server(|| std::fs::read_to_string(TX_REHASH)),
+        ] {
+            assert_eq!(value.unwrap().unwrap().trim(), "0");
+        }
+    }
 
     #[test]
     fn the_load_is_in_a_network_of_its_own() {

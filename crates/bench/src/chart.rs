@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::load::Measured;
+use crate::load::{Measured, microseconds};
 use crate::report::csv_field as quoted;
 
 /// A figure with its panels.
@@ -202,7 +202,6 @@ const POINTS: u32 = 10;
 /// Latencies in microseconds by the share of replies that took no longer; the last one is the longest.
 pub(crate) fn quantiles(measured: &Measured) -> Vec<Point> {
     let count = measured.latency_ns.len();
-    let microseconds = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
     let steps = (0..).map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(POINTS)));
     let inside = steps.take_while(|quantile| (1.0 - quantile) * count as f64 > 1.0);
     let mut points: Vec<Point> = inside

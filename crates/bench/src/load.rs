@@ -36,7 +36,7 @@ pub(crate) use absence::Absences;
 pub(crate) use agents::Service as AgentService;
 pub(crate) use engine::{Engine, Error};
 pub(crate) use find_max::{Bound, Found, find_max};
-pub(crate) use measured::{Measured, Run};
+pub(crate) use measured::{Latencies, Measured, Run, microseconds};
 pub(crate) use plan::{Dialect, Plan};
 pub(crate) use requests::Requests;
 pub(crate) use schedule::{Arrivals, Pace};

@@ -4,14 +4,12 @@
 //! reply would be.
 
 mod coua;
-mod growth;
 mod maps;
 mod measure;
 mod segcache;
 mod work;
 
 pub(crate) use coua::CouaRival;
-pub(crate) use growth::{Growth, grow};
 pub(crate) use maps::{DashMapRival, HashbrownRival};
 pub(crate) use measure::{Load, Speed, measure};
 pub(crate) use segcache::SegcacheRival;
@@ -36,7 +34,6 @@ pub(crate) trait Rival: Sync {
 mod tests {
     use std::time::Duration;
 
-    use super::growth::Pauses;
     use super::*;
     use crate::workload::Values;
     use crate::workload::{Popularity, Sampler};
@@ -77,29 +74,6 @@ mod tests {
                     assert!(speed.per_cpu_second > 0.0 && speed.per_second > 0.0);
                 }
             }
-        }
-    }
-
-    #[test]
-    fn growth_is_timed_set_by_set() {
-        let growth = grow(2, 20_000, KeySizes { most: 8 }, &Values::new(8), 64 << 20).unwrap();
-        assert!(
-            growth.sets_least.total_ns < growth.sets.total_ns,
-            "{growth:?}"
-        );
-        for pauses in [growth.sets, growth.arithmetic, growth.sets_least] {
-            let Pauses {
-                p50_ns,
-                p999_ns,
-                p99999_ns,
-                max_ns,
-                ..
-            } = pauses;
-            assert!(p50_ns > 0, "{growth:?}");
-            assert!(
-                [p50_ns, p999_ns, p99999_ns, max_ns].is_sorted(),
-                "{growth:?}"
-            );
         }
     }
 }

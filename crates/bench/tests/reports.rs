@@ -142,6 +142,13 @@ fn a_stall_shows_in_its_second() {
     // The server slept, so nobody waited for a core.
     let absences = &outcome["repetitions"][0]["absences"];
     assert!(absences["other"].as_u64().unwrap() > 0, "{outcome}");
+    let (table, _) = said(&bench(
+        &format!("{run} --seconds 0.5").replace("--seconds 4", ""),
+    ));
+    assert!(
+        table.contains("slow replies: the load had no core for "),
+        "{table}"
+    );
 }
 
 #[test]

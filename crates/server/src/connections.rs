@@ -16,6 +16,8 @@ pub enum Activity {
     ReceivingValue = 1,
     /// Replies wait for the client to read.
     Writing = 2,
+    /// A value that has been refused is arriving.
+    Swallowing = 3,
 }
 
 /// What is known of one connection, shared between its worker and whoever answers `stats conns`.
@@ -62,6 +64,7 @@ impl Connection {
         match self.activity.load(Relaxed) {
             1 => "conn_nread",
             2 => "conn_mwrite",
+            3 => "conn_swallow",
             _ => "conn_read",
         }
     }
@@ -72,6 +75,11 @@ type Places = Vec<Option<Arc<Connection>>>;
 
 /// All connections of all workers.
 ///
+/// # Invariants
+/// Workers whose connections are the kernel's have equally many of those that have been opened: the
+/// kernel spreads connections over listeners by a hash of their addresses, which leaves some workers
+/// with twice as many as others, and some with none, where clients are few.
+///
 /// # Concurrency
 /// The locks are taken when a connection opens or closes and by `stats conns`, never by requests.
 pub struct Registry {
@@ -79,6 +87,8 @@ pub struct Registry {
     open_most: AtomicUsize,
     open_max: usize,
     by_worker: Box<[Mutex<Places>]>,
+    /// How many connections each worker has, those included that are on their way to it.
+    shares: Mutex<Box<[usize]>>,
 }
 
 impl Registry {
@@ -89,7 +99,38 @@ impl Registry {
             open_most: AtomicUsize::new(0),
             open_max,
             by_worker: (0..workers).map(|_| Mutex::default()).collect(),
+            shares: Mutex::new(vec![0; workers].into_boxed_slice()),
         }
+    }
+
+    /// Deals a connection that a worker has accepted: to the worker with the fewest, and to the one
+    /// that has it already where that is one of them.
+    pub fn deal(&self, accepted_by: usize) -> usize {
+        let mut shares = self.shares();
+        let least = shares.iter().copied().min().unwrap_or_default();
+        let to = match shares[accepted_by] == least {
+            true => accepted_by,
+            false => shares
+                .iter()
+                .position(|share| *share == least)
+                .unwrap_or(accepted_by),
+        };
+        shares[to] += 1;
+        to
+    }
+
+    /// Counts a connection as the worker's that cannot be dealt.
+    pub fn keep(&self, accepted_by: usize) {
+        self.shares()[accepted_by] += 1;
+    }
+
+    /// How many connections a worker has, those included that are on their way to it.
+    pub fn share(&self, worker: usize) -> usize {
+        self.shares()[worker]
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Box<[usize]>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many connections are open.
@@ -134,6 +175,7 @@ impl Registry {
     /// Takes out the connection at place `slot` of its worker, which closes.
     pub fn remove(&self, worker: usize, slot: usize) {
         self.places(worker)[slot] = None;
+        self.shares()[worker] -= 1;
         self.open.fetch_sub(1, Relaxed);
     }
 
@@ -155,5 +197,22 @@ impl Registry {
         self.by_worker[worker]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Registry;
+
+    #[test]
+    fn connections_are_dealt_to_who_has_the_fewest() {
+        let registry = Registry::new(4, 100);
+        // The kernel gives them all to two of the workers.
+        for number in 0..8 {
+            registry.deal(number % 2);
+        }
+        let shares: Vec<usize> = (0..4).map(|worker| registry.share(worker)).collect();
+        assert_eq!(shares, [2, 2, 2, 2]);
+        assert_eq!(registry.deal(3), 3, "who has it keeps it among equals");
     }
 }

@@ -115,8 +115,20 @@ counters! {
     total_connections,
     /// Connections refused because there were too many.
     rejected_connections,
+    /// Connections that their clients have ended.
+    closed_by_client,
+    /// Connections that were reset, or timed out.
+    closed_reset,
+    /// Connections closed because their clients asked for it.
+    closed_quit,
     /// Connections closed for being idle.
     idle_kicks,
+    /// Connections closed because what came was no request.
+    closed_protocol,
+    /// Connections closed for want of memory.
+    closed_memory,
+    /// Connections closed because the kernel does not let the server wait for them.
+    closed_system,
     /// Times that accepting was suspended.
     listen_disabled,
     /// Microseconds for which accepting was suspended.

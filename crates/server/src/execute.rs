@@ -7,6 +7,7 @@
 mod admin;
 mod binary;
 mod classic;
+mod complaints;
 mod meta;
 mod upload;
 mod values;
@@ -20,6 +21,7 @@ use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 use self::binary::ItemForm;
 use crate::buffers::Pool;
 use crate::clock::Now;
+use crate::connections::Activity;
 use crate::counters::Counters;
 use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
@@ -135,6 +137,17 @@ pub fn stored_key<'k>(key: Span, base64: bool, input: &'k [u8], room: &'k mut Ke
 impl Executor<'_, '_> {
     /// Executes one operation.
     pub fn execute(&mut self, request: Request<'_>, op: &Op) -> Outcome {
+        if self.answers.shared.verbosity() < 2 {
+            return self.execute_silently(request, op);
+        }
+        let number = request.session.connection.descriptor;
+        let start = self.answers.output.next_start();
+        let outcome = self.execute_silently(request, op);
+        complaints::show_reply(number, self.answers.output.written_from(start));
+        outcome
+    }
+
+    fn execute_silently(&mut self, request: Request<'_>, op: &Op) -> Outcome {
         if request.session.skips_keys {
             let is_end = match op {
                 Op::Get { last, .. } | Op::GetAndTouch { last, .. } => *last,
@@ -186,7 +199,7 @@ impl Executor<'_, '_> {
             }
             Op::Version => self.answers.version(),
             Op::Verbosity { level, noreply } => self.answers.verbosity(*level, *noreply),
-            Op::Quit => Outcome::CloseWhenSent,
+            Op::Quit => request.session.quit(),
             Op::Stats { args } => self.answers.stats(request, *args, &self.burst),
             Op::Shutdown { mode, noreply } => self.answers.shutdown(request, *mode, *noreply),
             Op::Admin {
@@ -203,6 +216,10 @@ impl Executor<'_, '_> {
                     // It had got as far as to ask for memory.
                     self.answers.counters.cmd_set.add(1);
                 }
+                let connection = &request.session.connection;
+                // A body that nobody wants may have been on its way.
+                connection.set_activity(Activity::Reading);
+                complaints::bad_request(connection, *error, self.answers.now);
                 self.answers.error(*error, To::line_unless(*noreply))
             }
         }
@@ -221,10 +238,18 @@ impl Executor<'_, '_> {
             request.session.skips_keys = !last;
             return Outcome::Done;
         }
-        match self.make_room(request.session) {
-            None => self.get(request, key, cas, last),
-            Some(outcome) => outcome,
+        if let Some(outcome) = self.make_room(request.session) {
+            return outcome;
         }
+        let (number, start) = (
+            request.session.connection.descriptor,
+            self.answers.output.next_start(),
+        );
+        let outcome = self.get(request, key, cas, last);
+        if self.answers.shared.verbosity() >= 2 {
+            complaints::show_reply(number, self.answers.output.written_from(start));
+        }
+        outcome
     }
 
     /// Sees to it that there is room for a reply. Where there is none, nothing may be executed.

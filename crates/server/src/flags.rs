@@ -56,19 +56,28 @@ pub enum Asked {
 /// [`FlagError`]: a flag is unknown or cannot be as given.
 pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, FlagError> {
     match Raw::try_parse_from(words) {
+        // Who asks for something that is not there is told so, with the version or without.
+        Ok(raw) if raw.version => resolved::refuse_what_is_missing(&raw)
+            .map(|()| Asked::Print(Raw::command().render_version())),
         Ok(raw) if raw.license => Ok(Asked::Print(LICENSE.to_owned())),
         Ok(raw) if raw.manual => help::manual(Raw::command())
             .map(Asked::Print)
             .map_err(|error| FlagError::new(format!("--man: {error}"))),
         Ok(raw) => Ok(Asked::Serve(Box::new(Settings::resolve(&raw)?))),
         Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                Ok(Asked::Print(error.render().to_string()))
-            }
+            ErrorKind::DisplayHelp => Ok(Asked::Print(format!("{}{}", HELP_HEAD, error.render()))),
             _ => Err(explain(&error)),
         },
     }
 }
+
+/// The first line of the help. Tools that start a server look for memcached's name and number in
+/// front of it.
+const HELP_HEAD: &str = concat!(
+    "memcached 1.6.45 compatible: coua ",
+    env!("CARGO_PKG_VERSION"),
+    "\n\n"
+);
 
 const LICENSE: &str = "coua is free software under the terms of the MIT licence or of the Apache \
                        License 2.0, whichever you choose.\n";

@@ -12,6 +12,7 @@
 pub mod allocator;
 pub mod buffers;
 pub mod clock;
+pub mod closing;
 pub mod connections;
 pub mod counters;
 pub mod datagram;

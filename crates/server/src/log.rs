@@ -64,6 +64,19 @@ impl Limit {
         }
     }
 
+    /// Logs a line that `-v` shows, unless it is one too many at this time.
+    pub fn debug(&self, since_start_ms: u64, line: std::fmt::Arguments<'_>) {
+        // What is not shown is not counted as left out either.
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        match self.pass(since_start_ms) {
+            None => {}
+            Some(0) => tracing::debug!("{line}"),
+            Some(others) => tracing::debug!("{line} (and {others} others of the kind before)"),
+        }
+    }
+
     /// Whether a line may be logged at this time; if so, how many were left out before it.
     pub fn pass(&self, since_start_ms: u64) -> Option<u64> {
         let second = since_start_ms / 1000 + 1;

@@ -50,7 +50,8 @@ fn end_with_any_thread() {
 }
 
 /// Everything that takes root's rights is done before the server becomes another user; files are
-/// made after it, so that they are that user's.
+/// made after it, so that they are that user's, but for the one with the number, which may lie in a
+/// folder of root's.
 fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::find_user(settings.user.as_deref())?;
     if settings.daemon {
@@ -77,6 +78,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     })?;
     let shortage = process::raise_limits(&settings)?;
     let mut sockets = Sockets::open(&settings)?;
+    let mut pid_file = settings.pid_file.as_deref().map(PidFile::prepare);
     process::drop_root(&settings)?;
     sockets.open_unix(&settings)?;
     sockets.trace(&settings)?;
@@ -90,8 +92,9 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     let shared = Arc::clone(server.shared());
     // The thread is there as long as this one is.
     let _ = tell_signals.send(Arc::clone(&shared));
-    let pid_file = shared.settings.pid_file.as_deref();
-    let pid_file = pid_file.and_then(PidFile::write);
+    if let Some(file) = &mut pid_file {
+        file.write();
+    }
     if shared.settings.daemon {
         process::tell_ready(&shared.settings);
     } else {

@@ -11,6 +11,7 @@ use coua_transport::Sent;
 
 use crate::buffers::Pool;
 use crate::datagram::{Datagram, REPLIES_LEN_MAX};
+use crate::outcome::Outcome;
 use crate::reply_queue::{Drained, NoMemory, send_pieces};
 use crate::session::Session;
 
@@ -108,6 +109,17 @@ fn gathered(fits: bool) -> Flushed {
     }
 }
 
+impl From<Flushed> for Outcome {
+    fn from(flushed: Flushed) -> Outcome {
+        match flushed {
+            Flushed::All | Flushed::Refused => Outcome::Done,
+            Flushed::Blocked => Outcome::Blocked,
+            Flushed::Broken => Outcome::Close,
+            Flushed::NoMemory => Outcome::CloseForMemory,
+        }
+    }
+}
+
 impl From<NoMemory> for Flushed {
     fn from(_: NoMemory) -> Flushed {
         Flushed::NoMemory
@@ -138,7 +150,7 @@ impl Output {
 
     /// What has been written from `start` on, where a reply began.
     pub fn written_from(&self, start: usize) -> &[u8] {
-        &self.buffer[start..self.len]
+        &self.buffer[start.min(self.len)..self.len]
     }
 
     /// Whether the next reply fits, whatever it is.

@@ -1,6 +1,8 @@
 //! The process around the server: user, limits, background, the file with its number.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -273,11 +275,7 @@ pub fn tell_ready(settings: &Settings) {
         // The folder would only be in the way of an administrator.
         let _ = std::env::set_current_dir("/");
     }
-    match std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-    {
+    match File::options().read(true).write(true).open("/dev/null") {
         Ok(null) => {
             // They fail for lack of memory only; the streams then stay as they are.
             let _ = rustix::stdio::dup2_stdout(&null);
@@ -297,47 +295,78 @@ pub fn tell_service_manager() {
     }
 }
 
-/// The file that tells others the process's number. Dropping it removes the file, unless it has
-/// become another process's.
+/// The file that tells others the process's number. Dropping it removes the file, or empties it where
+/// the user may not remove it, unless it has become another process's.
 pub struct PidFile {
     path: PathBuf,
+    /// The file, opened with root's rights where the server becomes another user, whose folder it may
+    /// not be.
+    opened: Option<File>,
 }
 
 impl PidFile {
-    /// Writes the file, which appears whole. Where the system refuses, the log says so and there
-    /// is none: the cache is of use without it.
-    pub fn write(path: &Path) -> Option<PidFile> {
-        if let Some(other) = running(path) {
-            tracing::warn!(
-                "-P: {} holds the number of a running process, {other}",
-                path.display()
-            );
-        }
-        match PidFile::try_write(path) {
-            Ok(file) => Some(file),
-            Err(error) => {
-                tracing::warn!("-P: cannot write {}: {error}", path.display());
-                None
-            }
+    /// Sees to it that the file can be written later: before root's rights are given up, and before
+    /// the folder of a process in the background changes.
+    pub fn prepare(path: &Path) -> PidFile {
+        let is_root = Uid::effective().is_root();
+        let open = || {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false);
+            // What others put there to have root write elsewhere is not followed.
+            options.custom_flags(libc::O_NOFOLLOW).open(path).ok()
+        };
+        PidFile {
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+            opened: is_root.then(open).flatten(),
         }
     }
 
-    fn try_write(path: &Path) -> io::Result<PidFile> {
-        // The folder of a process in the background changes.
-        let path = std::path::absolute(path)?;
-        let mut unfinished = path.clone().into_os_string();
+    /// Writes the number, so that others find it whole. Where the system refuses, the log says so and
+    /// there is none: the cache is of use without it.
+    pub fn write(&mut self) {
+        let path = self.path.display();
+        if let Some(other) = running(&self.path) {
+            tracing::warn!("-P: {path} holds the number of a running process, {other}");
+        }
+        let number = format!("{}\n", std::process::id());
+        if let Err(error) = self.replace(&number).or_else(|_| self.fill(&number)) {
+            tracing::warn!("-P: cannot write {path}: {error}");
+        }
+    }
+
+    /// Puts a new file in the place of what is there.
+    fn replace(&self, number: &str) -> io::Result<()> {
+        let mut unfinished = self.path.clone().into_os_string();
         unfinished.push(".tmp");
-        std::fs::write(&unfinished, format!("{}\n", std::process::id()))?;
-        std::fs::rename(&unfinished, &path)?;
-        Ok(PidFile { path })
+        std::fs::write(&unfinished, number)?;
+        std::fs::rename(&unfinished, &self.path)
+    }
+
+    /// Writes into the file that has been opened before.
+    fn fill(&self, number: &str) -> io::Result<()> {
+        let mut file = match &self.opened {
+            Some(file) => file,
+            None => &File::options().write(true).open(&self.path)?,
+        };
+        file.set_len(0)?;
+        file.write_all(number.as_bytes())
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if number_in(&self.path).is_some_and(|pid| pid.as_raw_nonzero() == own_pid()) {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        // Empty is what nothing has been written into.
+        let is_own = match number_in(&self.path) {
+            Some(pid) => pid.as_raw_nonzero() == own_pid(),
+            None => self.opened.is_some() && text.is_empty(),
+        };
+        if is_own
+            && std::fs::remove_file(&self.path).is_err()
+            && let Some(file) = &self.opened
+        {
             // In a folder that is not the user's it has to stay.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = file.set_len(0);
         }
     }
 }

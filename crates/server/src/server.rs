@@ -7,6 +7,7 @@ pub mod userspace;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
@@ -22,13 +23,19 @@ use crate::connections::Registry;
 use crate::counters::{Counters, Totals};
 use crate::flags::Settings;
 use crate::log;
-use crate::stats::Prefixes;
+use crate::stats::{Crawler, Prefixes};
 use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers};
 pub use listening::{Sockets, WorkerSockets};
 use listening::{remedy, write_port_file};
 
 /// The version of coua.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version with the commit that it was built from, where the build knew that.
+pub const BUILD: &str = match option_env!("COUA_BUILD") {
+    Some(build) => build,
+    None => VERSION,
+};
 
 /// The memcached whose behaviour this is.
 pub const MEMCACHED_VERSION: &str = "1.6.45";
@@ -51,15 +58,21 @@ pub struct Shared {
     pub registry: Registry,
     /// Counts by key prefix.
     pub prefixes: Prefixes,
+    /// What clients have told the crawler.
+    pub crawler: Crawler,
     /// Listening sockets: descriptor and address, as `stats conns` shows them.
     pub listening: Vec<(i32, String)>,
     addresses: Vec<SocketAddr>,
     udp_addresses: Vec<SocketAddr>,
+    /// By what numbers the kernel lists the sockets of UDP.
+    pub udp_inodes: Vec<u64>,
     counters: Box<[Counters]>,
     /// What each worker's stack in user space has counted, as of late.
     net: Box<[Mutex<Option<HostCounters>>]>,
     baseline: Mutex<Baseline>,
     wakers: Box<[Waker]>,
+    /// Connections that are on their way to each worker.
+    handed: Box<[Mutex<Vec<OwnedFd>>]>,
     stopping: AtomicBool,
     verbosity: AtomicU8,
 }
@@ -80,13 +93,16 @@ impl Shared {
             clock,
             registry: Registry::new(workers, settings.connections_max),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
+            crawler: Crawler::new(&settings),
             listening: Vec::new(),
             addresses: Vec::new(),
             udp_addresses: Vec::new(),
+            udp_inodes: Vec::new(),
             counters: (0..workers).map(|_| Counters::default()).collect(),
             net: (0..workers).map(|_| Mutex::default()).collect(),
             baseline: Mutex::default(),
             wakers,
+            handed: (0..workers).map(|_| Mutex::default()).collect(),
             stopping: AtomicBool::new(false),
             verbosity: AtomicU8::new(settings.verbosity),
             settings,
@@ -141,6 +157,24 @@ impl Shared {
     /// The waker of one worker.
     pub fn waker(&self, worker: usize) -> &Waker {
         &self.wakers[worker]
+    }
+
+    /// Gives a worker a connection that another one has accepted.
+    pub fn hand_over(&self, worker: usize, connection: OwnedFd) {
+        let mut handed = self.handed[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        handed.push(connection);
+        drop(handed);
+        self.wakers[worker].wake();
+    }
+
+    /// Takes the connections that others have accepted for a worker.
+    pub fn take_handed(&self, worker: usize) -> Vec<OwnedFd> {
+        let mut handed = self.handed[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut handed)
     }
 
     /// Ends the server: every worker leaves its loop after its turn.
@@ -280,6 +314,7 @@ impl Server {
         shared.listening = sockets.listening;
         shared.addresses = sockets.addresses;
         shared.udp_addresses = sockets.udp_addresses;
+        shared.udp_inodes = sockets.udp_inodes;
         let mut server = Server {
             shared: Arc::new(shared),
             threads: Vec::new(),
@@ -391,7 +426,7 @@ fn open_store(
         Err(error @ StoreError::System { .. }) if settings.lock_memory => {
             let store = open(false)?;
             settings.lock_memory = false;
-            settings.without_effect.push(format!(
+            settings.unmet.push(format!(
                 "-k has no effect: {error}; raise the limit on locked memory (ulimit -l)"
             ));
             Ok(store)
@@ -427,13 +462,12 @@ fn reserve_for_workers(workers: usize) -> Result<(), StartError> {
 
 fn announce(shared: &Shared) {
     let store = shared.store.stats();
-    let addresses: Vec<&str> = shared
-        .listening
-        .iter()
-        .map(|(_, text)| text.as_str())
-        .collect();
+    let addresses = shared.listening.iter().map(|(_, text)| text.as_str());
+    let mut addresses: Vec<&str> = addresses.collect();
+    // Each worker has a socket of its own for an address.
+    addresses.dedup();
     tracing::info!(
-        "coua {VERSION}: {} MiB of memory ({} pages) for items up to {} KiB, index {} KiB, \
+        "coua {BUILD}: {} MiB of memory ({} pages) for items up to {} KiB, index {} KiB, \
          {} workers with {} KiB each beside it, listening on {}",
         (store.memory + shared.settings.stacks_memory() as u64) >> 20,
         match store.huge_pages {
@@ -448,6 +482,9 @@ fn announce(shared: &Shared) {
     );
     for line in &shared.settings.without_effect {
         tracing::info!("{line}");
+    }
+    for line in &shared.settings.unmet {
+        tracing::warn!("{line}");
     }
     if let Some(net) = &shared.settings.net {
         tracing::info!(

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use coua_cpu::prefetch_lines;
 use coua_protocol::{Dialect, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
-use coua_transport::Stream;
-use coua_transport::huge_pages;
+use coua_transport::{PeerAddress, Stream, huge_pages};
 
 use crate::buffers::{Block, Pool};
+use crate::closing::CloseCause;
 use crate::connections::Connection;
 use crate::datagram::Datagram;
+use crate::outcome::Outcome;
 use crate::permissions::Permissions;
 use crate::reply_queue::ReplyQueue;
 use crate::stats::Dump;
@@ -63,6 +64,8 @@ pub struct Session {
     /// The value that arrives in pieces has been refused: what comes of it is dropped, and this is
     /// answered behind it.
     pub refused_value: Option<(ErrorLine, StoreReply)>,
+    /// Why it closes, where somebody else than the client has decided that it does.
+    pub close_cause: Option<CloseCause>,
     /// Milliseconds since the server's start.
     waits_since_ms: u64,
     /// It is in the middle of something since then (milliseconds since the server's start).
@@ -130,6 +133,7 @@ impl Session {
             datagram: None,
             upload: None,
             refused_value: None,
+            close_cause: None,
             skips_keys: false,
             readable: true,
             ended: false,
@@ -180,6 +184,22 @@ impl Session {
     #[inline]
     pub fn waits_since_ms(&self) -> Option<u64> {
         self.waits.then_some(self.waits_since_ms)
+    }
+
+    /// The client has asked for its end.
+    pub fn quit(&mut self) -> Outcome {
+        self.close_cause = Some(CloseCause::Quit);
+        Outcome::CloseWhenSent
+    }
+
+    /// Why it closes: what has been decided, else what its socket tells.
+    pub fn why_closed(&self) -> CloseCause {
+        match self.close_cause {
+            Some(cause) => cause,
+            // The kernel forgets the peer of a connection that is broken, and of no other.
+            None if self.stream.peer() == PeerAddress::Unknown => CloseCause::Reset,
+            None => CloseCause::Client,
+        }
     }
 
     /// Whether replies wait for the client to read, so that nothing may be executed.

@@ -9,13 +9,14 @@ mod net;
 pub mod packets;
 mod prefixes;
 mod settings;
+mod threads;
 
 use std::fmt::Display;
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
-pub use crawler::crawl;
+pub use crawler::{Crawler, crawl};
 pub use dump::{Dump, produce};
 pub use prefixes::{PrefixEvent, Prefixes};
 
@@ -65,6 +66,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         b"items" => Report::Text(classes::write_items),
         b"slabs" => Report::Text(classes::write_slabs),
         b"net" => Report::Text(net::write),
+        b"threads" => Report::Text(threads::write),
         // As of a memcached without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),
         _ => Report::Line(ErrorLine::Unknown.as_bytes()),

@@ -37,6 +37,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::server::{Shared, WorkerSockets};
 use crate::session::{Session, SessionId, Sessions, StreamingSet};
@@ -81,6 +82,8 @@ pub struct Worker {
     datagrams: DatagramSockets,
     /// Listeners with connections to accept, by number.
     waiting_listeners: Vec<usize>,
+    /// Somebody has woken this worker, maybe because a connection is handed over to it.
+    is_woken: bool,
     /// Accepting has been suspended since then (milliseconds since the server's start).
     accept_paused_ms: Option<u64>,
     sessions: Sessions,
@@ -181,6 +184,7 @@ impl Worker {
             listeners,
             datagrams,
             waiting_listeners: Vec::new(),
+            is_woken: false,
             accept_paused_ms: None,
             sessions,
             ready: VecDeque::new(),
@@ -291,6 +295,7 @@ impl Worker {
         for event in ready {
             if event.token == WAKER_TOKEN {
                 self.shared.waker(self.index).drain();
+                self.is_woken = true;
             } else if event.token.0 & LISTENER_MARK != 0 {
                 let number = usize::try_from(event.token.0 & !LISTENER_MARK).unwrap_or(usize::MAX);
                 match number.checked_sub(self.listeners.len()) {
@@ -324,14 +329,24 @@ impl Worker {
             .map(|(id, _)| id)
             .collect();
         for id in idle {
-            self.counters().idle_kicks.add(1);
-            self.close(id);
+            self.close_for(id, CloseCause::Idle);
         }
+    }
+
+    /// Closes a connection for a cause that is not its client's.
+    fn close_for(&mut self, id: SessionId, cause: CloseCause) {
+        if let Some(session) = self.sessions.get(id) {
+            session.close_cause = Some(cause);
+        }
+        self.close(id);
     }
 
     /// Closes a connection and gives back all that it holds.
     fn close(&mut self, id: SessionId) {
         if let Some(mut session) = self.sessions.remove(id) {
+            let since_start_ms = self.shared.clock.now().since_start_ms;
+            let cause = session.why_closed();
+            cause.note(&session.connection, self.counters(), since_start_ms);
             session.release(&mut self.pool);
             self.waiting_for_memory -= usize::from(session.is_listed_for_memory);
             self.shared.registry.remove(self.index, id.slot as usize);
@@ -351,7 +366,7 @@ impl Worker {
             return false;
         };
         self.counters().connections_shed.add(1);
-        self.close(id);
+        self.close_for(id, CloseCause::Memory);
         true
     }
 

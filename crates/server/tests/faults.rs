@@ -261,7 +261,7 @@ fn a_server_without_standard_error_serves_and_fails_all_the_same() {
         }
         process.signal(Signal::TERM);
         assert_eq!(process.end().status.code(), Some(0), "{line}");
-        let end = Process::start(shell(line, &["-m", "1"])).end();
+        let end = Process::start(shell(line, &["-m", "x"])).end();
         assert_eq!(end.status.code(), Some(64), "{line}");
     }
 }

@@ -134,3 +134,39 @@ fn an_address_is_not_sent_without_end() {
     let other = Client::at(Ipv4Addr::new(127, 0, 0, 2), scene.address);
     assert_eq!(payload(&other.ask(&[])), b"");
 }
+
+/// Who sends without waiting for answers is not told of what is lost, so little may be, and it is counted.
+#[test]
+fn a_burst_waits_for_a_busy_server_and_what_is_lost_is_counted() {
+    // Without root's rights the system sets a lower limit.
+    let burst: usize = if support::is_root() { 2000 } else { 400 };
+    let scene = Scene::coua(&[]);
+    let pid = rustix::process::Pid::from_child(&scene.server.child);
+    let signal = |signal| rustix::process::kill_process(pid, signal).expect("it is our child");
+    signal(rustix::process::Signal::STOP);
+    for number in 0..burst {
+        let set = format!("set k{number} 0 0 1 noreply\r\nx\r\n");
+        scene.client.send(&request(1, set.as_bytes()));
+    }
+    signal(rustix::process::Signal::CONT);
+    let value = |name: &str| -> u64 {
+        let text = stats(&scene.server);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        let number = line.unwrap_or_else(|| panic!("{name} is missing"));
+        number.parse().expect("a number")
+    };
+    // The server has taken what waited once it answers what came behind it.
+    scene.ask(&[&request(2, b"mn\r\n")]);
+    assert_eq!(value("curr_items"), burst as u64);
+    assert_eq!(value("coua_udp_dropped_by_kernel"), 0);
+    // More than any queue holds.
+    signal(rustix::process::Signal::STOP);
+    let large = request(3, &[b'x'; 8000]);
+    for _ in 0..8000 {
+        scene.client.send(&large);
+    }
+    signal(rustix::process::Signal::CONT);
+    assert!(value("coua_udp_dropped_by_kernel") > 0);
+}

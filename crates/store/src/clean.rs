@@ -35,6 +35,7 @@ use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Turn, WorkerStore};
 
+use flush::FlushRound;
 use job::Job;
 use pace::{Limits, Pace, Room};
 use survey::Survey;
@@ -52,8 +53,7 @@ pub(crate) struct Cleaner {
     look_at: u32,
     /// Where it looks for segments without a live item next.
     look_for_dead: u32,
-    /// Bursts before it looks for flushed segments again.
-    flush_pause: u32,
+    flush_round: FlushRound,
     crawling: crawl::Crawl,
 }
 
@@ -77,7 +77,7 @@ impl Cleaner {
             survey: Survey::default(),
             look_at: 0,
             look_for_dead: 0,
-            flush_pause: 0,
+            flush_round: FlushRound::default(),
             crawling: crawl::Crawl::default(),
         }
     }

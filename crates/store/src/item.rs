@@ -6,9 +6,9 @@ use crate::segment::Log;
 use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
+use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
 use crate::worker_store::WorkerStore;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An item that a burst has found. It stays readable, and as it was, until the burst ends, even
 /// where it is replaced or deleted meanwhile. [`Burst::pin`](crate::Burst::pin) keeps a value for

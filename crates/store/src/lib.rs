@@ -24,58 +24,46 @@
 //! # Invariants
 //! - The hot path allocates nothing and takes no lock but a bucket's lock bit; a mutex is taken once
 //!   a segment.
-//! - Memory is bounded by [`Config::memory`]: segments, index, tables and what is lent.
+//! - Memory is bounded by [`Config::memory`]: segments, index, tables, what is lent, and what the heap
+//!   holds for each segment. Beside it are a few hundred bytes a worker, and what unfinished uploads
+//!   and pinned values say of themselves.
 //! - Index entries are never rebuilt from segments: deleted items would rise again.
 //!
 //! # Not here
 //! Words on the wire, clocks, threads and sockets: they are the server's.
 
-#![cfg_attr(loom, allow(dead_code, reason = "loom tests parts of the crate"))]
+#![cfg_attr(
+    loom,
+    allow(dead_code, unused_imports, reason = "loom tests parts of the crate")
+)]
 
-pub(crate) mod index;
-pub(crate) mod key;
-pub(crate) mod memory;
-pub(crate) mod sync;
-
-#[cfg(not(loom))]
 mod clean;
-#[cfg(not(loom))]
 mod counters;
-#[cfg(not(loom))]
+mod epoch;
+mod index;
 mod item;
-#[cfg(not(loom))]
+mod key;
+mod memory;
 mod observer;
-#[cfg(not(loom))]
 mod operations;
-#[cfg(not(loom))]
 mod prefault;
-#[cfg(not(loom))]
 mod request;
-#[cfg(not(loom))]
 mod scan;
-#[cfg(not(loom))]
 mod segment;
-#[cfg(not(loom))]
 mod store;
-#[cfg(not(loom))]
+mod sync;
 mod time;
-#[cfg(not(loom))]
 mod upload;
-#[cfg(not(loom))]
 mod worker;
-#[cfg(not(loom))]
 mod worker_store;
 
-pub(crate) mod epoch;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-pub use key::{Key, KeyHash};
-
-#[cfg(not(loom))]
 pub use {
     counters::Totals,
     item::{Chunks, Item},
+    key::{Key, KeyHash},
     memory::{HugePages, Page},
     observer::{Gone, Observer, Seen},
     operations::Pinned,

@@ -5,20 +5,12 @@
 //! directory. Everything in it is found by offset, never by address, so that a later process can
 //! map it elsewhere.
 
-#[cfg(not(loom))]
-pub(crate) mod mapping;
-#[cfg(not(loom))]
+mod mapping;
 mod pages;
-
-#[cfg(not(loom))]
-pub use mapping::HugePages;
-#[cfg(not(loom))]
-pub(crate) use mapping::{Mapping, Slice};
-#[cfg(not(loom))]
-pub use pages::Page;
-#[cfg(not(loom))]
-pub(crate) use pages::{PageId, Pages, Purpose};
-
-/// Under loom the index lives on the heap, since loom's atomics are not plain bytes.
 #[cfg(loom)]
-pub(crate) type Slice<T> = Box<[T]>;
+mod tracked;
+
+pub use mapping::HugePages;
+pub(crate) use mapping::{Borrowed, Mapping, Slice};
+pub use pages::Page;
+pub(crate) use pages::{PageId, Pages, Purpose};

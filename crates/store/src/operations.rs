@@ -14,7 +14,7 @@ mod put;
 mod touch;
 mod writer;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use link::MIGRATIONS_MAX;

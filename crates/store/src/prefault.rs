@@ -21,13 +21,13 @@ pub(crate) struct Prefault {
 }
 
 impl Prefault {
-    /// Starts the thread. Without it memory is supplied on first touch.
-    pub(crate) fn start(mapping: Arc<Mapping>, pages: &Arc<Pages>) -> Option<Prefault> {
+    /// Starts the thread, for the first `len` bytes. Without it memory is supplied on first touch.
+    pub(crate) fn start(mapping: Arc<Mapping>, len: usize, pages: &Arc<Pages>) -> Option<Prefault> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, given) = (Arc::clone(&stop), Arc::clone(pages));
         let thread = thread::Builder::new()
             .name("coua-prefault".into())
-            .spawn(move || run(&mapping, &given, &stopped))
+            .spawn(move || run(&mapping, len, &given, &stopped))
             .ok()?;
         pages.wake_when_touched(thread.thread().clone());
         Some(Prefault {
@@ -37,10 +37,10 @@ impl Prefault {
     }
 }
 
-fn run(mapping: &Mapping, pages: &Pages, stop: &AtomicBool) {
+fn run(mapping: &Mapping, len: usize, pages: &Pages, stop: &AtomicBool) {
     let mut done = 0;
-    while !stop.load(Ordering::Relaxed) && done < mapping.len() {
-        let goal = (pages.touched_bytes() + AHEAD).min(mapping.len());
+    while !stop.load(Ordering::Relaxed) && done < len {
+        let goal = (pages.touched_bytes() + AHEAD).min(len);
         if done >= goal {
             // Until half of what is ahead is used up.
             pages.set_wake_at(goal - AHEAD / 2);
@@ -49,7 +49,7 @@ fn run(mapping: &Mapping, pages: &Pages, stop: &AtomicBool) {
             }
             continue;
         }
-        let step = STEP.min(mapping.len() - done);
+        let step = STEP.min(len - done);
         // Kernels before 5.14 refuse. The memory then comes on first touch.
         if mapping.populate(done, step).is_err() {
             break;

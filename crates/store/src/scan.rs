@@ -82,5 +82,5 @@ impl Burst<'_> {
 }
 
 // A scan of even the smallest index is too much for Miri.
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(miri), not(loom)))]
 mod tests;

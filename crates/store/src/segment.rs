@@ -25,7 +25,9 @@ pub(crate) mod space;
 pub(crate) use log::{Hold, Log, OpenSegment};
 pub(crate) use queues::Queue;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+use crate::time::UnixSeconds;
 
 /// Where in its life a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,20 @@ pub(crate) enum SegmentState {
     Sealed = 2,
     Cleaning = 3,
     Retired = 4,
+}
+
+/// Of a segment's holds: no burst can find anything here any more, so whoever lets go last frees it.
+const UNREACHABLE: u32 = 1 << 31;
+
+/// What a segment is once somebody has let go of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Held by others.
+    Held,
+    /// Held by nobody.
+    Unheld,
+    /// Held by nobody, and out of reach: to be freed by who let go.
+    Unreachable,
 }
 
 /// A line of the segment table.
@@ -54,10 +70,12 @@ pub(crate) struct SegmentEntry {
     expiry_max: AtomicU32,
     /// The earliest expiry of an item here, as of the last crawl; `u32::MAX` where none expires.
     expiry_min: AtomicU32,
-    /// Unfinished uploads and pinned values here.
+    /// Unfinished uploads and pinned values here, and [`UNREACHABLE`].
     holds: AtomicU32,
     /// Pieces of large items lie here.
     has_pieces: AtomicU32,
+    /// The second in which it was opened.
+    opened_at: AtomicU32,
 }
 
 impl SegmentEntry {
@@ -76,7 +94,8 @@ impl SegmentEntry {
     }
 
     /// Begins a new life as an open segment.
-    fn open(&self, queue: Queue, sequence: u64) {
+    fn open(&self, queue: Queue, sequence: u64, now: UnixSeconds) {
+        self.opened_at.store(now.0, Ordering::Relaxed);
         self.queue.store(queue as u32, Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
@@ -93,6 +112,11 @@ impl SegmentEntry {
         } else {
             Queue::Small
         }
+    }
+
+    /// The second in which it was opened.
+    pub(crate) fn opened_at(&self) -> UnixSeconds {
+        UnixSeconds(self.opened_at.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -153,9 +177,25 @@ impl SegmentEntry {
         self.holds.fetch_add(1, Ordering::AcqRel) == 0
     }
 
-    /// Undoes one [`SegmentEntry::hold`]; true when it was the last.
-    pub(crate) fn release(&self) -> bool {
-        self.holds.fetch_sub(1, Ordering::AcqRel) == 1
+    /// Undoes one [`SegmentEntry::hold`].
+    pub(crate) fn release(&self) -> Released {
+        match self.holds.fetch_sub(1, Ordering::AcqRel) {
+            1 => Released::Unheld,
+            holds if holds == UNREACHABLE | 1 => Released::Unreachable,
+            _ => Released::Held,
+        }
+    }
+
+    /// The segment is retired and its grace period is over, so nobody can begin to hold it. True where nobody
+    /// does: then it is to be freed by the caller, otherwise by who lets go last.
+    pub(crate) fn become_unreachable(&self) -> bool {
+        self.holds.fetch_or(UNREACHABLE, Ordering::AcqRel) == 0
+    }
+
+    /// Ends a segment's life: it is nobody's.
+    pub(crate) fn end(&self) {
+        self.holds.store(0, Ordering::Relaxed);
+        self.set_state(SegmentState::Outside);
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -170,5 +210,41 @@ impl SegmentEntry {
 
     pub(crate) fn has_pieces(&self) -> bool {
         self.has_pieces.load(Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    /// However the end of the grace period and the last ones to let go meet, one of them frees the segment.
+    #[test]
+    fn a_segment_is_freed_once() {
+        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+            let (entry, freed) = (SegmentEntry::default(), AtomicUsize::new(0));
+            assert!(entry.hold() && !entry.hold());
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let frees = entry.release() == Released::Unreachable;
+                        freed.fetch_add(usize::from(frees), Ordering::Relaxed);
+                    });
+                }
+                let frees = entry.become_unreachable();
+                freed.fetch_add(usize::from(frees), Ordering::Relaxed);
+            });
+            assert_eq!(freed.into_inner(), 1);
+        }
+    }
+
+    #[test]
+    fn a_new_life_knows_nothing_of_the_last() {
+        let entry = SegmentEntry::default();
+        assert!(entry.become_unreachable());
+        entry.end();
+        assert!(entry.hold() && entry.is_held());
+        assert_eq!(entry.release(), Released::Unheld);
     }
 }

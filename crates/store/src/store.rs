@@ -11,11 +11,11 @@ use crate::observer::Observer;
 use crate::operations::OversizedPin;
 use crate::prefault::Prefault;
 use crate::segment::{Log, SegmentEntry};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::time::UnixSeconds;
 use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 const SEGMENT_LEN_MIN: usize = 64 << 10;
 const SEGMENT_LEN_MAX: usize = 2 << 20;
@@ -117,6 +117,8 @@ pub struct Stats {
     pub totals: Totals,
     /// Seconds for which the item that was evicted last had not been used.
     pub evicted_idle_s: u64,
+    /// When the oldest segment was opened of those that hold items: how far memory reaches back.
+    pub oldest_segment: Option<UnixSeconds>,
     /// Items that there are.
     pub items: u64,
     /// Bytes of segments that live items take, headers included.
@@ -133,7 +135,7 @@ pub struct Stats {
     pub memory_uploads: u64,
     /// Bytes of segments that are pinned or that uploads hold.
     pub memory_held: u64,
-    /// Bytes of the segment table and directory.
+    /// Bytes of the segment table, the directory, and what the heap holds for each segment.
     pub memory_tables: u64,
     /// Bytes of a segment.
     pub segment_len: u64,
@@ -183,6 +185,7 @@ pub struct Store {
     spare_tables: Mutex<Vec<TableId>>,
     tables: AtomicUsize,
     tables_len: usize,
+    heap_len: usize,
     taken: Mutex<Box<[bool]>>,
     prefault: Option<Prefault>,
 }
@@ -194,19 +197,40 @@ impl Store {
     /// [`StoreError`]: the settings contradict one another, or the system gives no memory.
     pub fn new(config: Config, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
         let plan = Plan::of(&config)?;
+        Store::of_plan(config, plan, now)
+    }
+
+    /// A store small enough for loom: segments of 512 bytes, and an index that splits once.
+    #[cfg(all(loom, test))]
+    pub(crate) fn tiny(config: Config, pages: usize, now: UnixSeconds) -> Arc<Store> {
+        let plan = Plan {
+            len: pages * 512,
+            segment_len: 512,
+            pages,
+            first_page: 1,
+            reserve: 2,
+            base_bits: 0,
+            directory_bits: 1,
+            directory_at: 0,
+            tables_len: 0,
+            heap_len: 0,
+        };
+        Store::of_plan(config, plan, now).unwrap()
+    }
+
+    fn of_plan(config: Config, plan: Plan, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
         let mapping = Mapping::reserve(plan.len).map_err(|source| StoreError::System {
             action: "reserve",
             bytes: plan.len,
             source,
         })?;
+        let used = plan.pages * plan.segment_len;
         if config.lock_memory {
-            mapping
-                .lock(0, plan.len)
-                .map_err(|source| StoreError::System {
-                    action: "lock",
-                    bytes: plan.len,
-                    source,
-                })?;
+            mapping.lock(0, used).map_err(|source| StoreError::System {
+                action: "lock",
+                bytes: used,
+                source,
+            })?;
         }
         let entries: Slice<SegmentEntry> = Slice::new(&mapping, 0, plan.pages);
         let words = Slice::new(&mapping, plan.directory_at, 1 << plan.directory_bits);
@@ -225,7 +249,7 @@ impl Store {
         let index = Index::new(Directory::new(words, plan.base_bits), buckets);
         let mut store = Store {
             index,
-            log: Log::new(Arc::clone(&pages), entries, config.workers),
+            log: Log::new(Arc::clone(&pages), entries, config.workers, now),
             epochs: Epochs::new(config.workers),
             hasher: Hasher::new(config.seed.unwrap_or_else(random_seed)),
             counters: (0..config.workers)
@@ -248,6 +272,7 @@ impl Store {
             spare_tables: Mutex::new(Vec::with_capacity(plan.segment_len / TABLE_BYTES)),
             tables: AtomicUsize::new(0),
             tables_len: plan.tables_len,
+            heap_len: plan.heap_len,
             taken: Mutex::new(vec![false; config.workers].into()),
             prefault: None,
         };
@@ -261,8 +286,8 @@ impl Store {
         if missing {
             return Err(plan.too_small(config.memory, config.workers));
         }
-        if !config.lock_memory {
-            store.prefault = Prefault::start(mapping, &pages);
+        if !config.lock_memory && !cfg!(loom) {
+            store.prefault = Prefault::start(mapping, used, &pages);
         }
         Ok(Arc::new(store))
     }
@@ -322,6 +347,7 @@ impl Store {
         Stats {
             totals,
             evicted_idle_s: self.evicted_idle_s.load(Ordering::Relaxed).into(),
+            oldest_segment: self.log.oldest_opened_at(),
             items: totals.linked.saturating_sub(totals.unlinked),
             bytes: self.log.live_bytes() as u64,
             memory: self.log.mapping().len() as u64,
@@ -330,7 +356,7 @@ impl Store {
             memory_lent: shares.lent as u64 * page_len,
             memory_uploads: self.upload_bytes.load(Ordering::Relaxed) as u64,
             memory_held: self.log.held_count() as u64 * page_len,
-            memory_tables: self.tables_len as u64,
+            memory_tables: (self.tables_len + self.heap_len) as u64,
             segment_len: page_len,
             segments: u64::from(self.log.segment_count()),
             segments_small: small,
@@ -393,6 +419,7 @@ struct Plan {
     directory_bits: u32,
     directory_at: usize,
     tables_len: usize,
+    heap_len: usize,
 }
 
 impl Plan {
@@ -411,7 +438,9 @@ impl Plan {
                 .clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX)
                 .ilog2();
         let len = config.memory / (2 << 20) * (2 << 20);
-        let pages = len / segment_len;
+        // What lies on the heap for each segment is part of the memory too: so much of the range stays unused.
+        let heap_len = len / segment_len * Log::heap_len_per_segment(config.workers);
+        let pages = (len - heap_len.min(len)) / segment_len;
         let directory_bits = base_bits(config.memory) + TAG_BITS_SPENT_MAX;
         let base_bits = config
             .index_bits
@@ -437,6 +466,7 @@ impl Plan {
             directory_bits,
             directory_at,
             tables_len,
+            heap_len,
         };
         if len < plan.least(config.workers) {
             Err(plan.too_small(config.memory, config.workers))

@@ -1,18 +1,19 @@
 //! The one switch between the standard atomics and loom's.
 //!
-//! What the index and the grace periods do between threads is written against this module, so
-//! that the loom tests check the shipped code and not a model of it.
+//! All that the store does between threads is written against this module, so that the loom tests check
+//! the shipped code and not a model of it. The exceptions are what loom has nothing to say about:
+//! counters, which decide nothing, and the thread that supplies memory ahead of use.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 /// Tells the processor, or loom's scheduler, that this thread waits for another.

@@ -13,9 +13,9 @@ use crate::segment::layout::{Draft, PIECE_HEADER_LEN, mark, piece_len};
 use crate::segment::space::Space;
 use crate::segment::{Hold, Queue};
 use crate::store::Store;
+use crate::sync::Ordering;
 use crate::worker::{Ahead, Burst};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A value on its way in. Dropping it gives it up.
 pub struct Upload {

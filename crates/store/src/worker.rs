@@ -98,6 +98,7 @@ impl Worker {
     /// measure with what was stored. True where more waits, so that the next turn should come soon.
     pub fn end(&mut self, now: UnixSeconds) -> bool {
         self.presence.announce(&self.store.epochs);
+        self.store.log.note_time(now);
         self.own.migrate(&self.store, MIGRATE_BUCKETS);
         for open in self.own.open.iter().chain(&self.own.cleaner.open) {
             self.store.log.publish_used(open);

@@ -14,9 +14,9 @@ use crate::segment::OpenSegment;
 use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
+use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
 use crate::worker::{Ahead, Step};
-use std::sync::atomic::Ordering;
 
 /// See the module. Items that are found by it last as long as it does.
 #[derive(Clone, Copy)]

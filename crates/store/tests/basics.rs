@@ -53,6 +53,25 @@ fn a_value_is_found_until_it_is_deleted() {
     assert_eq!(store.stats().items, 0);
 }
 
+/// How far memory reaches back is what the size of a cache is chosen by.
+#[test]
+fn the_oldest_segment_remembers_when_it_was_opened() {
+    let store = store(64 << 20);
+    let mut worker = store.worker(0);
+    assert_eq!(store.stats().oldest_segment, None);
+    set(&mut worker, b"first", b"value");
+    worker.end(NOW);
+    assert_eq!(store.stats().oldest_segment, Some(NOW));
+    let later = UnixSeconds(NOW.0 + 60);
+    worker.end(later);
+    // Enough for segments that are opened later.
+    for number in 0..5000 {
+        set(&mut worker, format!("k{number}").as_bytes(), &[b'v'; 1000]);
+    }
+    worker.end(later);
+    assert_eq!(store.stats().oldest_segment, Some(NOW));
+}
+
 #[test]
 fn modes_respect_what_is_there() {
     let store = store(64 << 20);
@@ -495,5 +514,28 @@ fn the_largest_item_can_be_uploaded() {
         ));
         let value = get(&mut worker, b"k", NOW).unwrap();
         assert!(value.len() == len && value.iter().all(|&b| b == round));
+    }
+}
+
+/// What the heap holds for each segment and worker is part of the memory that the store may take.
+#[test]
+#[cfg_attr(miri, ignore = "much address space")]
+fn many_workers_leave_less_for_items() {
+    let stats = |workers| {
+        let config = Config {
+            memory: 64 << 30,
+            workers,
+            index_bits: Some(0),
+            ..Config::default()
+        };
+        Store::new(config, NOW).unwrap().stats()
+    };
+    let (few, many) = (stats(1), stats(1000));
+    let heap = 4 * 999 * many.segments;
+    assert!(many.memory_tables >= few.memory_tables + heap);
+    // In whole segments.
+    assert!(many.memory_free + heap <= few.memory_free + few.segment_len);
+    for stats in [few, many] {
+        assert!(stats.memory_free + stats.memory_index + stats.memory_tables <= stats.memory);
     }
 }

@@ -48,6 +48,8 @@ pub struct Config {
     pub timestamps: bool,
     /// SACK is used with peers that have it (RFC 2018).
     pub sack: bool,
+    /// ECN is used with peers that have it (RFC 3168): queues mark packets instead of dropping them.
+    pub ecn: bool,
     /// The shortest retransmission timeout. RFC 6298 wants a second; 200 ms are usual where the
     /// other side acknowledges within 40.
     pub rto_min: Duration,
@@ -87,6 +89,7 @@ impl Config {
             algorithm: Algorithm::Cubic,
             timestamps: true,
             sack: true,
+            ecn: true,
             rto_min: Duration::from_millis(200),
             ack_delay: Duration::from_millis(40),
             user_timeout: Duration::from_secs(120),

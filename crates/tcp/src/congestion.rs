@@ -5,6 +5,7 @@
 //! a round trip. Where a timeout turns out to have been spurious, it grows back (RFC 4015).
 
 use crate::config::Algorithm;
+use crate::seq::SeqNumber;
 use crate::time::Instant;
 
 /// Segments of the initial window (RFC 6928).
@@ -53,6 +54,8 @@ enum Episode {
         /// The connection's clock when the timer expired.
         clock: u32,
     },
+    /// A mark (RFC 3168), until this is acknowledged, which was the next to be sent.
+    Mark(SeqNumber),
 }
 
 /// All sizes in segments, all times in seconds (RFC 9438, section 4.1.2).
@@ -156,6 +159,26 @@ impl Congestion {
     pub(crate) fn lost(&mut self, in_flight: u32, mss: u32) {
         self.reduce(in_flight, mss);
         self.window = self.threshold;
+    }
+
+    /// The peer tells of a mark (RFC 3168, section 6.1.2): the window is reduced as for a loss, once for
+    /// what was on its way, from the first number to before the second. True where it is.
+    pub(crate) fn marked(
+        &mut self,
+        (una, nxt): (SeqNumber, SeqNumber),
+        in_flight: u32,
+        mss: u32,
+    ) -> bool {
+        let is_heeded = match self.episode {
+            Episode::None => false,
+            Episode::Mark(until) => una < until,
+            Episode::Reduction { .. } | Episode::Timeout { .. } => true,
+        };
+        if !is_heeded {
+            self.lost(in_flight, mss);
+            self.episode = Episode::Mark(nxt);
+        }
+        !is_heeded
     }
 
     /// A loss was found by blocks that say what has arrived: the window is reduced step by step, with

@@ -24,6 +24,7 @@ mod acknowledge;
 mod arrives;
 mod block;
 mod checks;
+mod ecn;
 mod emit;
 mod fast_path;
 mod holdings;
@@ -51,6 +52,7 @@ pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};
 pub(crate) use block::{ConnectionFlags, Path};
 use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
+use holdings::SENT_MAX;
 pub(crate) use opening::{Offer, first_window, own_shift};
 use out_of_order::OutOfOrder;
 use path_mtu::MtuSearch;
@@ -143,10 +145,6 @@ pub(crate) const fn default_mss(is_v4: bool) -> u16 {
 /// behind a translator the peer may be a host of IPv4 that means what it asks for.
 pub(crate) const MSS_MIN: u16 = 536;
 
-/// Buffers that a connection may have waiting to be acknowledged, at most: what is looked through
-/// where acknowledgments tell of gaps. As many segments of the shortest MSS are the longest window.
-const SEND_PIECES_MAX: u16 = 512;
-
 impl Connection {
     /// What the user calls it who has not called it otherwise.
     pub(crate) const NO_TAG: u64 = u64::MAX;
@@ -215,8 +213,7 @@ impl Connection {
         let share = share.max(2 * u32::from(self.mss()));
         match self.state {
             State::Established | State::CloseWait
-                if !self.flags.has(ConnectionFlags::ENDED)
-                    && self.send.pieces < SEND_PIECES_MAX =>
+                if !self.flags.has(ConnectionFlags::ENDED) && self.send.pieces < SENT_MAX =>
             {
                 shared.config.send_len_max.min(share).saturating_sub(queued)
             }
@@ -247,7 +244,7 @@ impl Connection {
             rest = &rest[count..];
             send.end += u32::try_from(count).expect("below the room");
         }
-        while !rest.is_empty() && send.pieces < SEND_PIECES_MAX {
+        while !rest.is_empty() && send.pieces < SENT_MAX {
             let Some(id) = buffers.store(send.end, rest, mss) else {
                 break;
             };
@@ -310,6 +307,7 @@ impl Connection {
     }
 
     fn forget_unsent(&mut self, shared: &mut Shared) {
+        debug_assert!(self.counts_are_right(shared));
         shared.buffers.free_all(self.send.head);
         let send = &mut self.send;
         (send.head, send.tail, send.unsent) = (BufferId::NONE, BufferId::NONE, BufferId::NONE);

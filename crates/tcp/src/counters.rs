@@ -91,6 +91,10 @@ counters! {
     tail_probes,
     /// Times that a loss was found by acknowledgments.
     recoveries,
+    /// Packets that came with a queue's mark of congestion (RFC 3168).
+    ecn_marks_received,
+    /// Times that the window was reduced since the peer told of such marks.
+    ecn_reductions,
     /// Buffers looked at to find what has arrived beyond gaps, what is lost, and what goes again.
     queue_steps,
     /// Zero-window probes.

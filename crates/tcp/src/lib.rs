@@ -69,7 +69,7 @@
 //!
 //! # Not here
 //! Drivers, clocks, sleeping: `coua-transport`. Putting fragments together, IP forwarding, TCP's
-//! urgent data, ECN.
+//! urgent data.
 
 mod buffers;
 pub mod config;

@@ -263,18 +263,21 @@ impl Stack {
             self.ask_again_at = self.shared.now.after(1_000_000);
             self.retry_mac();
         }
-        // As many as there is memory for, or most would find none again.
-        let pieces = self
-            .shared
-            .buffers
-            .room_to_send()
-            .div_ceil(Buffers::PIECE_LEN);
-        for _ in 0..pieces.min(self.waiting_for_memory.len()) {
+        for _ in 0..self.wakes().min(self.waiting_for_memory.len()) {
             let index = self.waiting_for_memory.pop_front().expect("as many");
             let flags = &mut self.connections[index as usize].flags;
             flags.clear(ConnectionFlags::WAITS_FOR_MEMORY);
             self.list_ready(index);
         }
+    }
+
+    /// How many of those that wait for memory find some: were more told, the last of them would find
+    /// none and lose their turn. A few may each take an eighth of what is left, as they do.
+    fn wakes(&self) -> usize {
+        let room = self.shared.buffers.room_to_send();
+        let segments = room.div_ceil(4 * Buffers::PIECE_LEN);
+        let whole = room / self.shared.config.send_len_max.max(1) as usize;
+        segments.min(whole.max(8))
     }
 
     /// Tries again to find the stations for which connections wait.

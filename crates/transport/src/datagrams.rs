@@ -53,6 +53,11 @@ impl DatagramSocket {
     pub fn descriptor(&self) -> i32 {
         self.fd.as_raw_fd()
     }
+
+    /// The number by which the kernel lists it, for [`dropped_by_kernel`](crate::dropped_by_kernel).
+    pub fn inode(&self) -> Option<u64> {
+        kernel::datagrams::inode(&self.fd)
+    }
 }
 
 impl From<DatagramSocket> for Datagrams {

@@ -82,6 +82,7 @@ pub mod userspace;
 mod waker;
 
 pub use datagrams::{DatagramSocket, Datagrams};
+pub use kernel::datagrams::dropped_by_kernel;
 pub use listener::{ListenError, Listener, TcpOptions};
 pub use outcome::{Accepted, Arrived, Received, Sent};
 pub use peer_address::PeerAddress;

@@ -43,6 +43,17 @@ impl Stream {
         }
     }
 
+    /// Takes the descriptor out, so that another thread can make a stream of it again.
+    ///
+    /// # Errors
+    /// The stream itself, where it is none of the kernel's: those stay with their thread.
+    pub fn into_descriptor(self) -> Result<OwnedFd, Stream> {
+        match self.end {
+            End::Kernel(fd) => Ok(fd),
+            end => Err(Stream { end }),
+        }
+    }
+
     /// Receives into `space`, which must not be empty.
     pub fn receive(&self, space: &mut [u8]) -> Received {
         match &self.end {

@@ -201,3 +201,28 @@ fn a_waker_wakes_until_it_is_drained() {
         0
     );
 }
+
+/// Sockets that share a port let another server's share it too, and then each of the two gets half of the
+/// connections, and loses them when the other one ends.
+#[test]
+fn of_two_servers_that_start_at_the_same_time_one_gets_the_port() {
+    for _ in 0..300 {
+        let address = {
+            let listeners = Listener::tcp(any_port(), 1, TcpOptions { backlog: 1 });
+            let listeners = listeners.expect("a free port");
+            listeners[0].address().expect("it is bound")
+        };
+        let barrier = std::sync::Barrier::new(2);
+        let start = || {
+            barrier.wait();
+            Listener::tcp(address, 2, TcpOptions { backlog: 1 })
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let one = scope.spawn(start);
+            let other = start();
+            (one.join().expect("it does not panic"), other)
+        });
+        let listening = usize::from(one.is_ok()) + usize::from(other.is_ok());
+        assert!(listening <= 1, "both listen on {address}");
+    }
+}

@@ -71,7 +71,7 @@ Examples:
     coua-bench compare coua 'coua --net xdp' 'coua --net packet' memcached
   The same, with a load that goes past the kernel too
     coua-bench compare coua 'coua --net xdp' memcached --net xdp
-  Over shared memory, both sides on coua's own stack (built with --features dpdk)
+  Over shared memory, both sides on coua's own stack
     coua-bench compare 'coua --net memif' memcached --connections 512
   A TCP ping-pong of 16 bytes, without a cache
     coua-bench compare echo 'echo --net xdp' --dialect mirror --key-size 16 --connections 32

@@ -103,7 +103,7 @@ const FIGURES: [Figure; 7] = [
 
 fn cpu_us(sample: &Value) -> Option<f64> {
     let rate = sample["requests_per_second"].as_f64()?;
-    Some(sample["server_cores"].as_f64()? * 1e6 / rate.max(1e-9))
+    Some(sample["server_cores"].as_f64()? * 1e6 / rate)
 }
 
 fn hit_share(sample: &Value) -> Option<f64> {

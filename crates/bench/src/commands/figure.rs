@@ -15,10 +15,10 @@ mod throughput;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use super::compare::{Ground, Recipe, Side};
-use super::load_flags::{LoadFlags, TeamFlags, positive_time, rate};
+use super::load_flags::{LoadFlags, LoadWords, TeamFlags, positive_time, rate};
 use crate::chart::{self, Point};
 use crate::report;
 
@@ -110,15 +110,6 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The flags of a load, as `coua-bench compare` reads them.
-#[derive(Debug, Parser)]
-struct Words {
-    #[command(flatten)]
-    team: TeamFlags,
-    #[command(flatten)]
-    load: LoadFlags,
-}
-
 /// What a figure puts on its servers.
 struct Load {
     team: TeamFlags,
@@ -169,8 +160,7 @@ impl Flags {
         let seconds = self.seconds(published_seconds);
         let warm_up = (seconds / 4.0).min(1.0);
         let words = format!("{words} --seconds {seconds} --warm-up {warm_up}");
-        let all = std::iter::once("load").chain(words.split_whitespace());
-        let Words { team, load } = Words::try_parse_from(all)?;
+        let LoadWords { team, load } = LoadWords::parse(&words)?;
         Ok(Load {
             team,
             flags: load,

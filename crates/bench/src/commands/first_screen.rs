@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, Parser};
+use clap::Args;
 use serde::Serialize;
 
 use super::compare::{Contest, Ground, Recipe, Side};
-use super::load_flags::{LoadFlags, TeamFlags, positive_time};
+use super::load_flags::{LoadWords, positive_time};
 use super::memory;
 use super::run::Sample;
 use crate::report::{self, Table, median};
@@ -120,7 +120,8 @@ struct Row {
     least: f64,
     greatest: f64,
     cpu_us: Option<f64>,
-    hits: f64,
+    /// The share of keys that were found; none where none was asked for.
+    hits: Option<f64>,
     bytes_an_item: f64,
     bottleneck: &'static str,
 }
@@ -129,15 +130,6 @@ struct Row {
 struct Outcome {
     rows: Vec<Row>,
     repetitions: u32,
-}
-
-/// The flags of a load, as `coua-bench compare` reads them.
-#[derive(Debug, Parser)]
-struct Words {
-    #[command(flatten)]
-    team: TeamFlags,
-    #[command(flatten)]
-    load: LoadFlags,
 }
 
 /// Measures and prints.
@@ -183,10 +175,10 @@ fn measure(flags: &Flags, work: &Work, recipes: &[Recipe]) -> anyhow::Result<Vec
     let (seconds, value_size, words) = (flags.seconds.as_secs_f64(), work.value_size, work.words);
     let load = |pace: &str| {
         let words = format!(
-            "load --keys {keys} --key-size {KEY_SIZE} --value-size {value_size} {words} {pace} \
+            "--keys {keys} --key-size {KEY_SIZE} --value-size {value_size} {words} {pace} \
              --connections 64 --seconds {seconds} --warm-up 0.2"
         );
-        Words::try_parse_from(words.split_whitespace())
+        LoadWords::parse(&words)
     };
     let search = load("--find-max --bound p99=1ms")?;
     let contest = Contest::prepare(recipes, &ground, &search.team, &search.load, None)?;
@@ -226,17 +218,15 @@ impl Row {
         let rates = &side.requests_per_second;
         let rate = median(rates.iter().copied());
         let outcome = &side.outcome;
-        let found = |s: &Sample| s.hits as f64 / (s.hits + s.misses).max(1) as f64;
-        let cpu =
-            |s: &Sample| s.server_cores.unwrap_or(f64::NAN) * 1e6 / s.requests_per_second.max(1e-9);
+        let found = |s: &Sample| s.hits as f64 / (s.hits + s.misses) as f64;
         Row {
             work: work.title,
             server,
             highest_rate: Some(rate).filter(|rate| *rate > 0.0),
             least: rates.iter().copied().fold(f64::INFINITY, f64::min),
             greatest: rates.iter().copied().fold(0.0, f64::max),
-            cpu_us: Some(outcome.median(cpu)).filter(|cpu| cpu.is_finite()),
-            hits: outcome.median(found),
+            cpu_us: Some(outcome.median(Sample::cpu_us)).filter(|cpu| cpu.is_finite()),
+            hits: Some(outcome.median(found)).filter(|hits| hits.is_finite()),
             bytes_an_item,
             bottleneck: outcome.bottleneck,
         }
@@ -255,7 +245,7 @@ impl Display for Outcome {
             "bytes an item",
         ]);
         for row in &self.rows {
-            let thousands = |rate: f64| format!("{:.0} k", rate / 1000.0);
+            let thousands = |rate: f64| format!("{:.1} k", rate / 1000.0);
             table.row([
                 row.work.to_owned(),
                 row.server.to_owned(),
@@ -264,7 +254,8 @@ impl Display for Outcome {
                 format!("{} … {}", thousands(row.least), thousands(row.greatest)),
                 row.cpu_us
                     .map_or_else(String::new, |cpu| format!("{cpu:.2}")),
-                format!("{:.1}", 100.0 * row.hits),
+                row.hits
+                    .map_or_else(String::new, |hits| format!("{:.1}", 100.0 * hits)),
                 format!("{:.0}", row.bytes_an_item),
             ]);
         }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::compare::Cores;
 use super::load_flags::positive_time;
 use crate::cpu;
+use crate::load::microseconds;
 use crate::report::{self, Table};
 use crate::sched::{RunDelay, stolen};
 
@@ -129,7 +130,6 @@ impl Core {
         stolen: Option<Duration>,
     ) -> Core {
         gaps.sort_unstable();
-        let microseconds = |gap: Duration| gap.as_secs_f64() * 1e6;
         let per_cent = |part: Duration| 100.0 * part.as_secs_f64() / time.as_secs_f64();
         let beyond = gaps.iter().map(|gap| gap.saturating_sub(DELAY));
         Core {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{Args, Parser};
 use coua::flags::{Net, NetFlags};
 
 use super::sweep::Rates;
@@ -293,6 +293,23 @@ pub(crate) struct LoadFlags {
     /// Measurements; medians and spread are reported [default: 1 of one server, 5 to compare]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: Option<u32>,
+}
+
+/// The flags of a load as words, for commands that put loads together.
+#[derive(Debug, Parser)]
+pub(crate) struct LoadWords {
+    #[command(flatten)]
+    pub(crate) team: TeamFlags,
+    #[command(flatten)]
+    pub(crate) load: LoadFlags,
+}
+
+impl LoadWords {
+    /// As `coua-bench compare` reads them.
+    pub(crate) fn parse(words: &str) -> Result<LoadWords, clap::Error> {
+        let words = words.split_whitespace();
+        LoadWords::try_parse_from(std::iter::once("load").chain(words))
+    }
 }
 
 impl LoadFlags {

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
@@ -14,6 +13,7 @@ use crate::client::{Client, Stats};
 use crate::cpu;
 use crate::link::client::{Answers, KEYS_MAX, Requests, Settings, Stretch};
 use crate::link::{Driver, End, Kind, Plan};
+use crate::load::Latencies;
 use crate::report::{self, Table, require};
 use crate::target::Target;
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
@@ -126,10 +126,8 @@ pub(crate) struct Outcome {
     pub(crate) burst: f64,
     /// The server's turns, where it was asked.
     pub(crate) server: Option<ServerTurns>,
-    pub(crate) latency_us_p50: f64,
-    pub(crate) latency_us_p99: f64,
-    pub(crate) latency_us_p999: f64,
-    pub(crate) latency_us_max: f64,
+    #[serde(flatten)]
+    pub(crate) latency: Latencies,
 }
 
 /// What a server says of its turns.
@@ -239,7 +237,6 @@ impl Shape {
 impl Outcome {
     fn new(stretch: &Stretch) -> Outcome {
         let measured = &stretch.measured;
-        let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
         let elapsed = measured.elapsed.as_secs_f64();
         let busy = measured.elapsed.saturating_sub(stretch.idle).as_secs_f64();
         let replies = measured.replies.max(1) as f64;
@@ -254,10 +251,7 @@ impl Outcome {
             client_ns: busy * 1e9 / replies,
             burst: replies / stretch.busy_turns.max(1) as f64,
             server: None,
-            latency_us_p50: microseconds(measured.latency(0.5)),
-            latency_us_p99: microseconds(measured.latency(0.99)),
-            latency_us_p999: microseconds(measured.latency(0.999)),
-            latency_us_max: microseconds(measured.latency_max()),
+            latency: Latencies::of(measured),
         }
     }
 
@@ -290,10 +284,10 @@ impl Outcome {
             ]);
         }
         for (name, value) in [
-            ("p50, µs", self.latency_us_p50),
-            ("p99, µs", self.latency_us_p99),
-            ("p99.9, µs", self.latency_us_p999),
-            ("longest, µs", self.latency_us_max),
+            ("p50, µs", self.latency.p50),
+            ("p99, µs", self.latency.p99),
+            ("p99.9, µs", self.latency.p999),
+            ("longest, µs", self.latency.max),
         ] {
             table.row([name.to_owned(), format!("{value:.1}")]);
         }

@@ -19,7 +19,7 @@ use crate::cpu;
 use crate::report;
 use crate::rivals::{
     CouaRival, DashMapRival, HashbrownRival, KeySizes, Load, Operation, Requests, Rival,
-    SegcacheRival, grow, measure,
+    SegcacheRival, measure,
 };
 use crate::workload::{Popularity, Sampler, Values};
 
@@ -69,9 +69,6 @@ pub(crate) struct Flags {
     /// How full segcache's index is at most, 0.05 to 1: a fuller one is slower, and refuses keys
     #[arg(long, default_value_t = SegcacheRival::LOAD)]
     segcache_load: f64,
-    /// Measure instead the longest pause of a single set while coua's store grows from empty
-    #[arg(long)]
-    growth: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -82,9 +79,7 @@ Examples:
   A million keys, one thread and two
     coua-bench store --keys 1000000 --threads 1,2
   coua beside segcache, gets in bursts
-    coua-bench store --stores coua,segcache --operations get --batches 32
-  The longest pause of a set while the table grows
-    coua-bench store --growth --keys 1000000";
+    coua-bench store --stores coua,segcache --operations get --batches 32";
 
 /// A store that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -132,18 +127,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                     values: Values::new(value_size),
                     segcache_load: flags.segcache_load,
                 };
-                if flags.growth {
-                    let growth = grow(
-                        flags.rounds,
-                        keys,
-                        setting.sizes,
-                        &setting.values,
-                        setting.memory()?,
-                    )?;
-                    outcome.note_growth(most, value_size, growth);
-                } else {
-                    outcome.configured.extend(setting.measure(flags, &cores)?);
-                }
+                outcome.configured.extend(setting.measure(flags, &cores)?);
             }
         }
     }

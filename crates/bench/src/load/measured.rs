@@ -87,6 +87,36 @@ impl Slow {
     }
 }
 
+/// The latencies of a load that are told, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Latencies {
+    #[serde(rename = "latency_us_p50")]
+    pub(crate) p50: f64,
+    #[serde(rename = "latency_us_p99")]
+    pub(crate) p99: f64,
+    #[serde(rename = "latency_us_p999")]
+    pub(crate) p999: f64,
+    #[serde(rename = "latency_us_max")]
+    pub(crate) max: f64,
+}
+
+impl Latencies {
+    /// Those of a load.
+    pub(crate) fn of(measured: &Measured) -> Latencies {
+        Latencies {
+            p50: microseconds(measured.latency(0.5)),
+            p99: microseconds(measured.latency(0.99)),
+            p999: microseconds(measured.latency(0.999)),
+            max: microseconds(measured.latency_max()),
+        }
+    }
+}
+
+/// A time in microseconds.
+pub(crate) fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
 /// How busy the load threads of an agent were.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentBusy {

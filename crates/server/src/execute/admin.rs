@@ -58,7 +58,7 @@ impl Answers<'_> {
         match mode {
             ShutdownMode::Now | ShutdownMode::Graceful => {
                 self.shared.stop();
-                Outcome::CloseWhenSent
+                request.session.quit()
             }
             ShutdownMode::Unknown => self.error(ErrorLine::BadShutdownMode, to),
         }
@@ -109,8 +109,10 @@ impl Answers<'_> {
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
             }
-            AdminCommand::LruCrawler => stats::crawl(args, request.session.may),
-            _ => Report::Line(admin_answer(command, args)),
+            AdminCommand::LruCrawler => {
+                stats::crawl(args, &self.shared.crawler, request.session.may)
+            }
+            _ => Report::Line(admin_answer(command, args, self.shared.settings.memory)),
         };
         match noreply {
             true => Outcome::Done,
@@ -132,7 +134,8 @@ const WATCHES: [&[u8]; 10] = [
     b"deletions",
 ];
 
-fn admin_answer(command: AdminCommand, args: Tokens<'_>) -> &'static [u8] {
+/// `memory` is what the server has, in bytes.
+fn admin_answer(command: AdminCommand, args: Tokens<'_>, memory: usize) -> &'static [u8] {
     let error = ErrorLine::Unknown.as_bytes();
     let count = args.clone().count();
     let mut args = args;
@@ -140,9 +143,10 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>) -> &'static [u8] {
     // memcached takes any beginning of a subcommand's name for the whole.
     let is = |name: &[u8]| name.starts_with(first);
     match command {
-        AdminCommand::Slabs if count == 3 && is(b"reassign") => {
-            b"CLIENT_ERROR slab reassignment disabled\r\n"
-        }
+        AdminCommand::Slabs if count == 3 && is(b"reassign") => match args.all(is_class) {
+            true => b"CLIENT_ERROR slab reassignment disabled\r\n",
+            false => ErrorLine::BadFormat.as_bytes(),
+        },
         AdminCommand::Slabs if count >= 2 && is(b"automove") => {
             b"CLIENT_ERROR slab reassignment disabled\r\n"
         }
@@ -152,7 +156,10 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>) -> &'static [u8] {
             Some(1_000_000_001..) => {
                 b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"
             }
-            Some(_) => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+            Some(megabytes) if (megabytes as usize) << 20 == memory => Line::Ok.as_bytes(),
+            Some(_) => {
+                b"MEMLIMIT_ADJUST_FAILED memory is set at the start (-m) and cannot change\r\n"
+            }
         },
         AdminCommand::RefreshCerts => b"Error TLS not enabled\r\n",
         AdminCommand::Watch => {
@@ -168,6 +175,12 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>) -> &'static [u8] {
         | AdminCommand::LruCrawler
         | AdminCommand::Extstore => error,
     }
+}
+
+/// Whether memcached reads a word as the number of a slab class, from -2^31 to 2^31 - 1.
+fn is_class(word: &[u8]) -> bool {
+    let number = std::str::from_utf8(word).ok();
+    number.is_some_and(|number| number.parse::<i32>().is_ok())
 }
 
 fn parse_u32(digits: &[u8]) -> Option<u32> {

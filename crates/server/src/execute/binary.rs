@@ -4,7 +4,9 @@ use coua_protocol::reply::BinaryAnswer;
 use coua_protocol::{Asked, Binary, BinaryCommand, Status, Tokens};
 use coua_store::{Access, Arithmetic, Burst, Item};
 
-use super::{Answers, Executor, Request, To};
+use super::{Answers, Executor, Request, To, complaints};
+use crate::closing::CloseCause;
+use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::output::IN_PLACE_LEN_MIN;
 use crate::server::PROTOCOL_VERSION;
@@ -102,18 +104,23 @@ impl Executor<'_, '_> {
             BinaryCommand::Version => self.answers.binary_version(asked),
             BinaryCommand::Quit => {
                 self.answers.succeed(asked, 0);
-                Outcome::CloseWhenSent
+                request.session.quit()
             }
             BinaryCommand::Stats { args } => {
                 let args = args.of(request.input);
                 self.answers.binary_stats(request, asked, args, &self.burst)
             }
             BinaryCommand::Error { status, closes } => {
+                // As behind a refused body of the text.
+                let connection = &request.session.connection;
+                connection.set_activity(Activity::Reading);
+                complaints::bad_binary(connection, status, self.answers.now);
                 self.answers.refuse(asked, status);
-                match closes {
-                    true => Outcome::CloseWhenSent,
-                    false => Outcome::Done,
+                if closes {
+                    request.session.close_cause = Some(CloseCause::Protocol);
+                    return Outcome::CloseWhenSent;
                 }
+                Outcome::Done
             }
         }
     }

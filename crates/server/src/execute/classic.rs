@@ -8,7 +8,8 @@ use coua_store::{
     Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
 };
 
-use super::{Answers, Executor, Request, To, stored_key};
+use super::{Answers, Executor, Request, To, complaints, stored_key};
+use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::stats::PrefixEvent;
 
@@ -95,9 +96,12 @@ impl Executor<'_, '_> {
     /// its own, behind the body.
     pub(super) fn refuse_store(&mut self, request: Request<'_>, refused: &StoreRefused) -> Outcome {
         self.answers.counters.store_too_large.add(1);
+        let mut room = None;
+        let bytes = stored_key(refused.key, refused.key_base64, request.input, &mut room);
+        let connection = &request.session.connection;
+        connection.set_activity(Activity::Swallowing);
+        complaints::too_large(connection, bytes, refused.value_len, self.answers.now);
         if refused.unlink {
-            let mut room = None;
-            let bytes = stored_key(refused.key, refused.key_base64, request.input, &mut room);
             self.burst
                 .delete(&self.key(bytes, request.hash), &Delete::default());
         }

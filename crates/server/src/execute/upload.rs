@@ -38,6 +38,7 @@ impl Executor<'_, '_> {
                     self.burst.delete(&key, &Delete::default());
                 }
                 self.answers.count_refusal(refused);
+                session.connection.set_activity(Activity::Swallowing);
                 session.refused_value = Some((refusal_line(refused), store.reply));
                 return Outcome::Done;
             }
@@ -94,6 +95,7 @@ impl Executor<'_, '_> {
                     let reply = upstream.reply;
                     self.end_upstream(session);
                     self.answers.count_refusal(refused);
+                    session.connection.set_activity(Activity::Swallowing);
                     session.refused_value = Some((ErrorLine::OutOfMemoryReading, reply));
                     return Outcome::Done;
                 }
@@ -131,6 +133,7 @@ impl Executor<'_, '_> {
             }
         }
         if let Some((error, reply)) = session.refused_value.take() {
+            session.connection.set_activity(Activity::Reading);
             return self.answers.error(error, reply.into());
         }
         let Some(upstream) = session.upload.as_deref_mut() else {

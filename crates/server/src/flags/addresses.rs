@@ -11,6 +11,9 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Nobody asked for this very address: where the machine has none of its kind, it is left out.
     pub is_optional: bool,
+    /// No address was asked for at all: where another server has this one, it is left out as long as
+    /// there is another, and the log says so.
+    pub is_unasked: bool,
 }
 
 /// All addresses of the machine, at one port.
@@ -23,6 +26,7 @@ pub(super) fn everywhere(port: u16) -> Vec<Listen> {
     .map(|ip| Listen {
         address: SocketAddr::new(ip, port),
         is_optional: ip.is_ipv6(),
+        is_unasked: false,
     })
     .collect()
 }
@@ -108,6 +112,7 @@ fn parse_one(text: &str, port: u16) -> Result<Vec<Listen>, FlagError> {
     let listen = |address| Listen {
         address,
         is_optional: false,
+        is_unasked: false,
     };
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(vec![listen(SocketAddr::new(ip, port))]);

@@ -14,23 +14,42 @@ pub(super) enum Effect {
     Refused,
 }
 
+/// What an option takes behind its name and `=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// Nothing: it is a switch.
+    Nothing,
+    /// A whole number from the first to the second.
+    Number(u64, u64),
+    /// As [`Takes::Number`], or nothing.
+    NumberOrNothing(u64, u64),
+    /// A number above 0, which memcached shows with so many digits behind the point.
+    Fraction(usize),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Whole numbers with `-` between them.
+    Numbers,
+    /// Whatever; options that are refused.
+    Anything,
+}
+
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suboption {
     /// Its name.
     pub(super) name: &'static str,
-    /// What stands behind the name and `=`; nothing for a switch.
-    pub(super) value: Option<&'static str>,
+    /// What stands behind the name and `=`.
+    pub(super) takes: Takes,
     /// What coua does about it.
     pub(super) effect: Effect,
     /// What it does, or why it does nothing.
     pub(super) text: &'static str,
 }
 
-const fn works(name: &'static str, value: Option<&'static str>, text: &'static str) -> Suboption {
+const fn works(name: &'static str, takes: Takes, text: &'static str) -> Suboption {
     Suboption {
         name,
-        value,
+        takes,
         effect: Effect::Works,
         text,
     }
@@ -39,16 +58,16 @@ const fn works(name: &'static str, value: Option<&'static str>, text: &'static s
 const fn without(name: &'static str, text: &'static str) -> Suboption {
     Suboption {
         name,
-        value: None,
+        takes: Takes::Nothing,
         effect: Effect::None,
         text,
     }
 }
 
-const fn without_value(name: &'static str, text: &'static str) -> Suboption {
+const fn without_value(name: &'static str, takes: Takes, text: &'static str) -> Suboption {
     Suboption {
         name,
-        value: Some("VALUE"),
+        takes,
         effect: Effect::None,
         text,
     }
@@ -57,11 +76,16 @@ const fn without_value(name: &'static str, text: &'static str) -> Suboption {
 const fn refused(name: &'static str, text: &'static str) -> Suboption {
     Suboption {
         name,
-        value: None,
+        takes: Takes::Anything,
         effect: Effect::Refused,
         text,
     }
 }
+
+/// The largest number that memcached reads.
+const MOST: u64 = u32::MAX as u64;
+
+const NUMBER: Takes = Takes::Number(0, MOST);
 
 const INDEX: &str = "the index grows by itself";
 const QUEUES: &str = "items live in a log of segments, not in LRU lists";
@@ -80,76 +104,88 @@ const NO_TLS: &str =
 pub(super) const ALL: &[Suboption] = &[
     works(
         "maxconns_fast",
-        None,
+        Takes::Nothing,
         "Tell connections beyond -c that there are too many, and close them. On unless switched \
          off.",
     ),
     works(
         "no_maxconns_fast",
-        None,
+        Takes::Nothing,
         "Leave connections beyond -c to wait until there is room.",
     ),
     works(
         "idle_timeout",
-        Some("SECONDS"),
+        NUMBER,
         "Close connections without a request for that long; 0, the default, for never.",
     ),
     works(
         "no_modern",
-        None,
+        Takes::Nothing,
         "The defaults of memcached 1.4, of which one has a meaning here: no_maxconns_fast.",
     ),
     without("modern", "nothing is held back for it"),
-    without_value("hashpower", INDEX),
+    without_value("hashpower", Takes::Number(12, 32), INDEX),
     without("hashexpand", INDEX),
     without("no_hashexpand", INDEX),
-    without_value("hash_algorithm", "keys are hashed in one way"),
-    without_value("tail_repair_time", QUEUES),
+    without_value(
+        "hash_algorithm",
+        Takes::Word(&["jenkins", "murmur3", "xxh3"]),
+        "keys are hashed in one way",
+    ),
+    without_value("tail_repair_time", Takes::Number(10, MOST), QUEUES),
     without("lru_crawler", CRAWLER),
     without("no_lru_crawler", CRAWLER),
-    without_value("lru_crawler_sleep", CRAWLER),
-    without_value("lru_crawler_tocrawl", CRAWLER),
+    without_value("lru_crawler_sleep", Takes::Number(0, 1_000_000), CRAWLER),
+    without_value("lru_crawler_tocrawl", NUMBER, CRAWLER),
     without("lru_maintainer", QUEUES),
     without("no_lru_maintainer", QUEUES),
-    without_value("hot_lru_pct", QUEUES),
-    without_value("warm_lru_pct", QUEUES),
-    without_value("hot_max_factor", QUEUES),
-    without_value("warm_max_factor", QUEUES),
-    without_value("temporary_ttl", QUEUES),
+    without_value("hot_lru_pct", Takes::Number(1, 79), QUEUES),
+    without_value("warm_lru_pct", Takes::Number(1, 79), QUEUES),
+    without_value("hot_max_factor", Takes::Fraction(2), QUEUES),
+    without_value("warm_max_factor", Takes::Fraction(2), QUEUES),
+    without_value("temporary_ttl", NUMBER, QUEUES),
     without("slab_reassign", SLABS),
     without("no_slab_reassign", SLABS),
-    without("slab_automove", SLABS),
+    without_value("slab_automove", Takes::NumberOrNothing(0, 2), SLABS),
     without("no_slab_automove", SLABS),
-    without_value("slab_automove_ratio", SLABS),
-    without_value("slab_automove_window", SLABS),
-    without_value("slab_automove_freeratio", SLABS),
-    without_value("slab_chunk_max", SLABS),
-    without_value("slab_sizes", SLABS),
+    without_value("slab_automove_ratio", Takes::Fraction(2), SLABS),
+    without_value("slab_automove_window", Takes::Number(3, 1799), SLABS),
+    without_value("slab_automove_freeratio", Takes::Fraction(3), SLABS),
+    without_value("slab_chunk_max", Takes::Number(1, MOST), SLABS),
+    without_value("slab_sizes", Takes::Numbers, SLABS),
     without("chunked_items", SLABS),
     without("no_chunked_items", SLABS),
-    without_value("read_buf_mem_limit", "-m bounds buffers too"),
+    without_value("read_buf_mem_limit", NUMBER, "-m bounds buffers too"),
     without("resp_obj_mem_limit", "memcached does not use it any more"),
-    without_value("watcher_logbuf_size", LOGS),
-    without_value("worker_logbuf_size", LOGS),
+    without_value("watcher_logbuf_size", NUMBER, LOGS),
+    without_value("worker_logbuf_size", NUMBER, LOGS),
     without("track_sizes", "sizes of items are not counted"),
     without("inline_ascii_resp", REPLIES),
     without("no_inline_ascii_resp", REPLIES),
-    without_value("sock_cookie_id", "it is an option of FreeBSD's sockets"),
-    without("drop_privileges", "no filter of system calls is set up"),
+    without_value(
+        "sock_cookie_id",
+        NUMBER,
+        "it is an option of FreeBSD's sockets",
+    ),
+    refused(
+        "drop_privileges",
+        "coua sets up no filter of system calls; leave it out, and let the service manager do it \
+         (systemd's SystemCallFilter=)",
+    ),
     without("no_drop_privileges", "no filter of system calls is set up"),
-    without_value("ext_page_size", FLASH),
-    without_value("ext_page_count", FLASH),
-    without_value("ext_wbuf_size", FLASH),
-    without_value("ext_threads", FLASH),
-    without_value("ext_io_depth", FLASH),
-    without_value("ext_item_size", FLASH),
-    without_value("ext_item_age", FLASH),
-    without_value("ext_low_ttl", FLASH),
-    without_value("ext_recache_rate", FLASH),
-    without_value("ext_compact_under", FLASH),
-    without_value("ext_drop_under", FLASH),
-    without_value("ext_max_sleep", FLASH),
-    without_value("ext_max_frag", FLASH),
+    without_value("ext_page_size", NUMBER, FLASH),
+    without_value("ext_page_count", NUMBER, FLASH),
+    without_value("ext_wbuf_size", NUMBER, FLASH),
+    without_value("ext_threads", NUMBER, FLASH),
+    without_value("ext_io_depth", NUMBER, FLASH),
+    without_value("ext_item_size", NUMBER, FLASH),
+    without_value("ext_item_age", NUMBER, FLASH),
+    without_value("ext_low_ttl", NUMBER, FLASH),
+    without_value("ext_recache_rate", NUMBER, FLASH),
+    without_value("ext_compact_under", NUMBER, FLASH),
+    without_value("ext_drop_under", NUMBER, FLASH),
+    without_value("ext_max_sleep", NUMBER, FLASH),
+    without_value("ext_max_frag", Takes::Fraction(2), FLASH),
     without("ext_drop_unread", FLASH),
     without("no_ext_drop_unread", FLASH),
     refused("ext_path", NO_FLASH),
@@ -174,6 +210,9 @@ pub(super) const ALL: &[Suboption] = &[
 pub(super) struct Extended {
     pub(super) refuses_at_once: bool,
     pub(super) idle_timeout_s: u64,
+    /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
+    /// shows it.
+    pub(super) given: Vec<(&'static str, String)>,
     /// A line for each option that was given and has no effect.
     pub(super) without_effect: Vec<String>,
 }
@@ -184,6 +223,7 @@ impl Extended {
         let mut extended = Extended {
             refuses_at_once: true,
             idle_timeout_s: 0,
+            given: Vec::new(),
             without_effect: Vec::new(),
         };
         let options = lists.iter().flat_map(|list| list.split(','));
@@ -199,27 +239,69 @@ impl Extended {
             None => (option, None),
         };
         let known = ALL.iter().find(|known| known.name == name);
-        let Suboption { effect, text, .. } = known.ok_or_else(|| unknown(name))?;
-        if *effect == Effect::Refused {
+        let known = known.ok_or_else(|| unknown(name))?;
+        let text = known.text;
+        if known.effect == Effect::Refused {
             return Err(FlagError::new(format!("-o {name}: {text}")));
         }
-        if let (Some(form), None) = (known.and_then(|known| known.value), value) {
-            let line = format!("-o {name} needs a value: {name}={form}");
-            return Err(FlagError::new(line));
-        }
+        let value = known.checked(value)?;
         match name {
             "maxconns_fast" => self.refuses_at_once = true,
             "no_maxconns_fast" | "no_modern" => self.refuses_at_once = false,
-            "idle_timeout" => {
-                let most = u64::from(u32::MAX);
-                let value = value.unwrap_or_default();
-                self.idle_timeout_s = number("-o idle_timeout", value, 0, most)?;
+            "idle_timeout" => self.idle_timeout_s = value.parse().unwrap_or_default(),
+            _ => {
+                self.given.push((known.name, value));
+                self.without_effect
+                    .push(no_effect(&format!("-o {name}"), text));
             }
-            _ => self
-                .without_effect
-                .push(no_effect(&format!("-o {name}"), text)),
         }
         Ok(())
+    }
+}
+
+impl Suboption {
+    /// What stands for the value in the help; nothing for a switch.
+    pub(super) fn form(&self) -> Option<&'static str> {
+        match self.takes {
+            Takes::Nothing | Takes::NumberOrNothing(..) | Takes::Anything => None,
+            _ if self.name == "idle_timeout" => Some("SECONDS"),
+            _ => Some("VALUE"),
+        }
+    }
+
+    /// The value as memcached shows it, where it is one that the option takes. Also of options
+    /// without effect: a value that cannot be is a mistake that somebody wants to hear of.
+    fn checked(&self, value: Option<&str>) -> Result<String, FlagError> {
+        let flag = format!("-o {}", self.name);
+        if let (Some(form), None) = (self.form(), value) {
+            let line = format!("{flag} needs a value: {}={form}", self.name);
+            return Err(FlagError::new(line));
+        }
+        let Some(value) = value else {
+            return Ok(String::new());
+        };
+        let wrong = |takes: &str| FlagError::value(&flag, value, takes);
+        match self.takes {
+            Takes::Nothing => Err(FlagError::new(format!(
+                "{flag} is a switch: leave ={value} out"
+            ))),
+            Takes::Number(least, most) | Takes::NumberOrNothing(least, most) => {
+                Ok(number(&flag, value, least, most)?.to_string())
+            }
+            Takes::Fraction(digits) => match value.parse::<f64>() {
+                Ok(fraction) if fraction > 0.0 && fraction.is_finite() => {
+                    Ok(format!("{fraction:.digits$}"))
+                }
+                _ => Err(wrong("a number above 0, such as 0.8")),
+            },
+            Takes::Word(words) if words.contains(&value) => Ok(value.to_owned()),
+            Takes::Word(words) => Err(wrong(&words.join(", "))),
+            Takes::Numbers => match value.split('-').all(|part| part.parse::<u32>().is_ok()) {
+                true => Ok(value.to_owned()),
+                false => Err(wrong("numbers with - between them")),
+            },
+            Takes::Anything => Ok(value.to_owned()),
+        }
     }
 }
 

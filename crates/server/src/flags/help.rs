@@ -117,7 +117,7 @@ fn options(effect: Effect) -> Vec<(String, String)> {
 }
 
 fn shown(option: &Suboption) -> String {
-    match option.value {
+    match option.form() {
         Some(value) if option.effect == Effect::Works => format!("{}={value}", option.name),
         _ => option.name.to_owned(),
     }

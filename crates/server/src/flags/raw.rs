@@ -92,7 +92,7 @@ pub struct Raw {
           help_heading = NETWORK)]
     pub protocol: String,
 
-    /// Memory in megabytes, at least 8, for items, index, connection buffers and values that are
+    /// Memory in megabytes, at least 8 (less becomes 8, which the log says), for items, index, connection buffers and values that are
     /// arriving. With --net an eighth of it, and at least 4 megabytes for each thread, is that
     /// stack's, for what waits to be acknowledged or read.
     #[arg(short = 'm', long = "memory-limit", value_name = "NUM", default_value = "64",
@@ -142,10 +142,6 @@ pub struct Raw {
     #[arg(short = 'X', long = "disable-dumping", help_heading = ACCESS)]
     pub disable_dumping: bool,
 
-    /// Refuse watch.
-    #[arg(short = 'W', long = "disable-watch", help_heading = ACCESS)]
-    pub disable_watch: bool,
-
     /// Count by what stands before this character in keys, for "stats detail". Unless given it
     /// is : and "stats detail on" begins to count.
     #[arg(short = 'D', value_name = "CHAR", help_heading = ACCESS)]
@@ -173,7 +169,9 @@ pub struct Raw {
           help_heading = PROCESS)]
     pub extended: Vec<String>,
 
-    /// Log more: errors of connections, and with -vv every request. -vvv is the same as -vv.
+    /// Log more: connections that the server refuses or closes and requests that are errors, with
+    /// the client's address; of each kind a few lines a second. With -vv also connections that
+    /// open and close, every request and the first line of its reply. -vvv is the same as -vv.
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count, help_heading = PROCESS)]
     pub verbose: u8,
 
@@ -196,6 +194,10 @@ pub struct Raw {
           help_heading = WITHOUT_EFFECT)]
     pub napi_ids: Option<String>,
 
+    /// Refuse watch, which coua does not have yet: it answers with another error.
+    #[arg(short = 'W', long = "disable-watch", help_heading = WITHOUT_EFFECT)]
+    pub disable_watch: bool,
+
     /// SASL authentication: not there yet.
     #[arg(short = 'S', long = "enable-sasl", help_heading = MISSING)]
     pub sasl: bool,
@@ -217,8 +219,8 @@ pub struct Raw {
     pub help: Option<bool>,
 
     /// Print the version.
-    #[arg(short = 'V', long = "version", action = ArgAction::Version, help_heading = OTHER)]
-    pub version: Option<bool>,
+    #[arg(short = 'V', long = "version", help_heading = OTHER)]
+    pub version: bool,
 
     /// Print the licence.
     #[arg(short = 'i', long = "license", help_heading = OTHER)]

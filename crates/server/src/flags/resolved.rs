@@ -97,6 +97,10 @@ pub struct Settings {
     pub verbosity: u8,
     /// A line for each flag that was given and has no effect.
     pub without_effect: Vec<String>,
+    /// A line for each flag that asks for something that is not done as asked.
+    pub unmet: Vec<String>,
+    /// What was given for mechanisms that coua does not have, by the names of memcached's settings.
+    pub given: Vec<(&'static str, String)>,
 }
 
 /// A unix socket to listen on.
@@ -130,7 +134,8 @@ impl Settings {
                 "-p 0 leaves nothing to listen on: give -s or a port",
             ));
         }
-        let memory = memory(raw)?;
+        let mut unmet = Vec::new();
+        let memory = memory(raw, &mut unmet)?;
         let has_stacks = net.is_some();
         let cores = raw
             .cores
@@ -150,6 +155,8 @@ impl Settings {
             without_effect.push(line);
         }
         without_effect.extend(extended.without_effect);
+        let mut given = extended.given;
+        given.extend(given_for_slabs(raw)?);
         let (protocol_name, dialect) = protocol(&raw.protocol)?;
         Ok(Settings {
             listen,
@@ -192,7 +199,22 @@ impl Settings {
             core_dumps: raw.core_dumps,
             verbosity: raw.verbose,
             without_effect,
+            unmet,
+            given,
         })
+    }
+
+    /// What was given for a setting of a mechanism that coua does not have, else memcached's default.
+    pub fn given_or<'s>(&'s self, name: &str, default: &'s str) -> &'s str {
+        let mut given = self.given.iter().rev();
+        given
+            .find(|(known, _)| *known == name)
+            .map_or(default, |(_, value)| value)
+    }
+
+    /// Whether an option of a mechanism was given that coua does not have.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.iter().any(|(known, _)| *known == name)
     }
 
     /// Bytes of memory that the workers' stacks take.
@@ -222,7 +244,7 @@ impl Settings {
 }
 
 /// Flags of mechanisms whose absence must not go unnoticed.
-fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
+pub(super) fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
     for (given, line) in [
         (
             raw.sasl,
@@ -251,15 +273,16 @@ fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
 /// A line for each flag that is read, checked, and has no effect.
 fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
     let mut lines = Vec::new();
-    if let Some(text) = &raw.growth_factor {
-        if !text.parse::<f64>().is_ok_and(|factor| factor > 1.0) {
-            return Err(FlagError::value("-f", text, "a number above 1"));
+    for (flag, is_given) in [
+        ("-f", raw.growth_factor.is_some()),
+        ("-n", raw.chunk_size.is_some()),
+    ] {
+        if is_given {
+            lines.push(no_effect(flag, "there are no slab classes"));
         }
-        lines.push(no_effect("-f", "there are no slab classes"));
     }
-    if let Some(text) = &raw.chunk_size {
-        number("-n", text, 1, u64::from(u32::MAX))?;
-        lines.push(no_effect("-n", "there are no slab classes"));
+    if raw.disable_watch {
+        lines.push(no_effect("-W", "there is no watch yet"));
     }
     if raw.large_pages {
         lines.push(no_effect("-L", "huge pages are used where there are any"));
@@ -272,6 +295,24 @@ fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
         ));
     }
     Ok(lines)
+}
+
+/// What `-f` and `-n` say, by the names of memcached's settings and as it shows them.
+fn given_for_slabs(raw: &Raw) -> Result<Vec<(&'static str, String)>, FlagError> {
+    let mut given = Vec::new();
+    if let Some(text) = &raw.growth_factor {
+        match text.parse::<f64>() {
+            Ok(factor) if factor > 1.0 && factor.is_finite() => {
+                given.push(("growth_factor", format!("{factor:.2}")));
+            }
+            _ => return Err(FlagError::value("-f", text, "a number above 1")),
+        }
+    }
+    if let Some(text) = &raw.chunk_size {
+        let bytes = number("-n", text, 1, u64::from(u32::MAX))?;
+        given.push(("chunk_size", bytes.to_string()));
+    }
+    Ok(given)
 }
 
 /// As memcached does: -U without -p is for both.
@@ -301,8 +342,12 @@ fn addresses(flag: &str, port: &str, raw: &Raw) -> Result<Addresses, FlagError> 
     // Any free port is the kernel's port 0.
     let port = u16::try_from(port).unwrap_or(0);
     if raw.listen.is_empty() {
+        let mut listen = addresses::everywhere(port);
+        for address in &mut listen {
+            address.is_unasked = true;
+        }
         return Ok(Addresses {
-            listen: addresses::everywhere(port),
+            listen,
             have_tags: false,
         });
     }
@@ -325,12 +370,16 @@ fn protocol(text: &str) -> Result<(&'static str, Dialect), FlagError> {
     }
 }
 
-fn memory(raw: &Raw) -> Result<usize, FlagError> {
-    let memory = bytes("-m", &raw.memory, 1 << 20)?;
-    let least = coua_store::MEMORY_MIN as u64;
-    if memory < least {
-        let takes = format!("megabytes, at least {}", least >> 20);
-        return Err(FlagError::value("-m", &raw.memory, &takes));
+/// Memory as asked for, or the least where that is less: memcached takes any number.
+fn memory(raw: &Raw, unmet: &mut Vec<String>) -> Result<usize, FlagError> {
+    let asked = bytes("-m", &raw.memory, 1 << 20)?;
+    let memory = asked.max(coua_store::MEMORY_MIN as u64);
+    if memory > asked {
+        unmet.push(format!(
+            "-m {}: coua takes {} MiB, the least that it can work with",
+            raw.memory,
+            memory >> 20
+        ));
     }
     usize::try_from(memory).map_err(|_| FlagError::value("-m", &raw.memory, "fewer megabytes"))
 }

@@ -49,7 +49,10 @@ fn values_are_read_in_all_their_forms() {
     assert_eq!(given.limits.item_size_max, 2 << 20);
     assert_eq!((given.cores, given.workers), (vec![2, 3, 4, 7], 4));
     assert_eq!((given.idle_timeout_s, given.refuses_at_once), (5, false));
-    let expected = ["-o modern has no effect: nothing is held back for it"];
+    let expected = [
+        "-W has no effect: there is no watch yet",
+        "-o modern has no effect: nothing is held back for it",
+    ];
     assert_eq!(given.without_effect, expected);
     assert_eq!((given.verbosity, given.prefix_delimiter), (2, b'/'));
     assert!(given.permissions.shutdown && !given.permissions.watch);
@@ -209,6 +212,54 @@ fn the_help_fits_a_terminal() {
     assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
 }
 
+/// memcached takes any size, and scripts say very small ones.
+#[test]
+fn less_than_the_least_memory_becomes_the_least() {
+    let given = settings("-m 2").expect("it is taken");
+    assert_eq!(given.memory, 8 << 20);
+    let line = "-m 2: coua takes 8 MiB, the least that it can work with";
+    assert_eq!(given.unmet, [line]);
+    let enough = settings("-m 8").expect("it is enough");
+    assert!(enough.unmet.is_empty(), "{:?}", enough.unmet);
+}
+
+/// What is shown by `stats settings` although it has no effect.
+#[test]
+fn values_without_effect_are_kept_as_memcached_shows_them() {
+    let given = settings("-f 1.08 -n 72 -o hot_max_factor=0.3,lru_crawler_sleep=50,slab_automove");
+    let given = given.expect("good flags");
+    let shown = |name| given.given_or(name, "-");
+    assert_eq!(shown("growth_factor"), "1.08");
+    assert_eq!(shown("chunk_size"), "72");
+    assert_eq!(shown("hot_max_factor"), "0.30");
+    assert_eq!(shown("lru_crawler_sleep"), "50");
+    assert_eq!(shown("warm_lru_pct"), "-");
+    assert_eq!(given.without_effect.len(), 5, "{:?}", given.without_effect);
+}
+
+/// Tools that test a server look for memcached's name and version, and at the status of the rest.
+#[test]
+fn help_and_version_are_as_tools_look_for_them() {
+    let text = |words: &str| {
+        let words = std::iter::once("coua").chain(words.split_whitespace());
+        read(words.map(Into::into)).map(|asked| match asked {
+            Asked::Print(text) => text,
+            Asked::Serve(_) => panic!("a server"),
+        })
+    };
+    let help = text("-h").expect("a text");
+    assert!(
+        help.starts_with("memcached 1.6.45 compatible: coua "),
+        "{help}"
+    );
+    let version = text("--version").expect("a text");
+    assert!(version.starts_with("coua ") && version.ends_with(" (memcached 1.6.45)\n"));
+    for words in ["--enable-ssl --version", "-V -Z"] {
+        let error = text(words).expect_err("there is no TLS").to_string();
+        assert!(error.starts_with("-Z: coua has no TLS yet"), "{error}");
+    }
+}
+
 #[test]
 fn wrong_flags_get_one_line_that_names_them() {
     let table = [
@@ -230,7 +281,6 @@ fn wrong_flags_get_one_line_that_names_them() {
             "-m x",
             "-m cannot be 'x': it takes a number, or one with k, m, g or t behind it",
         ),
-        ("-m 4", "-m cannot be '4': it takes megabytes, at least 8"),
         ("-I 2g", "-I cannot be '2g': it takes 1k to 1024m"),
         (
             "-I 64m",
@@ -260,6 +310,39 @@ fn wrong_flags_get_one_line_that_names_them() {
         (
             "-o hot_lru_pct",
             "-o hot_lru_pct needs a value: hot_lru_pct=VALUE",
+        ),
+        (
+            "-o slab_chunk_max=abc",
+            "-o slab_chunk_max cannot be 'abc': it takes a number from 1 to 4294967295",
+        ),
+        (
+            "-o hashpower=99",
+            "-o hashpower cannot be '99': it takes a number from 12 to 32",
+        ),
+        (
+            "-o hash_algorithm=crc",
+            "-o hash_algorithm cannot be 'crc': it takes jenkins, murmur3, xxh3",
+        ),
+        (
+            "-o hot_max_factor=-1",
+            "-o hot_max_factor cannot be '-1': it takes a number above 0, such as 0.8",
+        ),
+        (
+            "-o slab_sizes=100-x",
+            "-o slab_sizes cannot be '100-x': it takes numbers with - between them",
+        ),
+        (
+            "-o lru_crawler=5",
+            "-o lru_crawler is a switch: leave =5 out",
+        ),
+        (
+            "-o slab_automove=3",
+            "-o slab_automove cannot be '3': it takes a number from 0 to 2",
+        ),
+        (
+            "-o drop_privileges",
+            "-o drop_privileges: coua sets up no filter of system calls; leave it out, and let \
+             the service manager do it (systemd's SystemCallFilter=)",
         ),
         (
             "-o modern,ext_path=/flash:1g",

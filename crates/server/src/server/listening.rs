@@ -10,7 +10,7 @@ use coua_transport::{DatagramSocket, ListenError, Listener, TcpOptions};
 use rustix::io::Errno;
 
 use super::{StartError, userspace};
-use crate::flags::Settings;
+use crate::flags::{Listen, Settings};
 
 /// Listening sockets that no worker has yet.
 pub struct Sockets {
@@ -22,6 +22,8 @@ pub struct Sockets {
     pub(super) addresses: Vec<SocketAddr>,
     /// Of UDP, likewise.
     pub(super) udp_addresses: Vec<SocketAddr>,
+    /// By what numbers the kernel lists the sockets of UDP.
+    pub(super) udp_inodes: Vec<u64>,
 }
 
 /// The sockets of one worker.
@@ -48,28 +50,21 @@ impl Sockets {
             listening: Vec::new(),
             addresses: Vec::new(),
             udp_addresses: Vec::new(),
+            udp_inodes: Vec::new(),
         };
         let options = TcpOptions {
             backlog: settings.backlog,
         };
-        for listen in &settings.listen {
-            match Listener::tcp(listen.address, settings.workers, options) {
-                Ok(listeners) => sockets.add(listeners, listen.address),
-                Err(error) if listen.is_optional && is_absent(&error) => {
-                    tracing::debug!(%error, "left out");
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        for listen in &settings.listen_udp {
-            match DatagramSocket::bind(listen.address, settings.workers) {
-                Ok(datagrams) => sockets.add_datagrams(datagrams, listen.address),
-                Err(error) if listen.is_optional && is_absent(&error) => {
-                    tracing::debug!(%error, "left out");
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        listen_each(&settings.listen, |address| {
+            let listeners = Listener::tcp(address, settings.workers, options)?;
+            sockets.add(listeners, address);
+            Ok(())
+        })?;
+        listen_each(&settings.listen_udp, |address| {
+            let datagrams = DatagramSocket::bind(address, settings.workers)?;
+            sockets.add_datagrams(datagrams, address);
+            Ok(())
+        })?;
         if let Some(net) = &settings.net {
             let seats = userspace::open(net, settings)?;
             let name = userspace::name(&net.driver);
@@ -150,7 +145,9 @@ impl Sockets {
     fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
         let address = listeners[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
-        self.note(listeners[0].descriptor(), format!("{kind}:{address}"));
+        for listener in &listeners {
+            self.note(listener.descriptor(), format!("{kind}:{address}"));
+        }
         self.addresses.push(address);
         self.give(listeners);
     }
@@ -158,8 +155,12 @@ impl Sockets {
     fn add_datagrams(&mut self, datagrams: Vec<DatagramSocket>, asked: SocketAddr) {
         let address = datagrams[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "udp" } else { "udp6" };
-        self.note(datagrams[0].descriptor(), format!("{kind}:{address}"));
+        for socket in &datagrams {
+            self.note(socket.descriptor(), format!("{kind}:{address}"));
+        }
         self.udp_addresses.push(address);
+        self.udp_inodes
+            .extend(datagrams.iter().filter_map(DatagramSocket::inode));
         for (worker, socket) in self.by_worker.iter_mut().zip(datagrams) {
             worker.datagrams.push(socket);
         }
@@ -176,15 +177,49 @@ impl Sockets {
     }
 }
 
+/// Listens at each address by `open`. An address that nobody asked for may be left out.
+fn listen_each(
+    all: &[Listen],
+    mut open: impl FnMut(SocketAddr) -> Result<(), ListenError>,
+) -> Result<(), ListenError> {
+    let mut taken = Vec::new();
+    let mut is_any_open = false;
+    for listen in all {
+        match open(listen.address) {
+            Ok(()) => is_any_open = true,
+            Err(error) if listen.is_optional && is_absent(&error) => {
+                tracing::debug!(%error, "left out");
+            }
+            Err(error) if listen.is_unasked && errno(&error) == Some(Errno::ADDRINUSE) => {
+                taken.push(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for error in taken {
+        if !is_any_open {
+            return Err(error);
+        }
+        tracing::warn!(
+            "{error}: coua goes on without it; give the addresses that it is to have (-l)"
+        );
+    }
+    Ok(())
+}
+
 /// Whether the machine has no address of that kind at all.
 fn is_absent(error: &ListenError) -> bool {
-    let (ListenError::Tcp { source, .. } | ListenError::Udp { source, .. }) = error else {
-        return false;
-    };
-    matches!(
-        Errno::from_io_error(source),
-        Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
-    )
+    matches!(errno(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
+}
+
+/// What the kernel said of an IP address.
+fn errno(error: &ListenError) -> Option<Errno> {
+    match error {
+        ListenError::Tcp { source, .. } | ListenError::Udp { source, .. } => {
+            Errno::from_io_error(source)
+        }
+        ListenError::Unix { .. } => None,
+    }
 }
 
 /// Which flag to change where an address cannot be listened on.

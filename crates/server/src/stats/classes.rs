@@ -28,8 +28,9 @@ const CHUNK_BYTES: u64 = 8;
 
 /// `stats items`: the class as long as it has items.
 ///
-/// The store keeps no list in order of age, so `age` is that of an LRU whose tail is empty.
-pub(super) fn write_items(shared: &Shared, _now: Now, output: &mut Output) {
+/// `age` is how many seconds ago the oldest segment was opened: what was stored before that, and has
+/// not been moved since because it was read, is gone.
+pub(super) fn write_items(shared: &Shared, now: Now, output: &mut Output) {
     let store = shared.store.stats();
     let before = shared.baseline_of_store();
     let since = |total: u64, before: u64| total.wrapping_sub(before);
@@ -46,7 +47,8 @@ pub(super) fn write_items(shared: &Shared, _now: Now, output: &mut Output) {
         class.add("number_cold", store.items);
         class.add("age_hot", 0);
         class.add("age_warm", 0);
-        class.add("age", 0);
+        let oldest = store.oldest_segment.unwrap_or(now.unix);
+        class.add("age", now.unix.0.saturating_sub(oldest.0).into());
         class.add("mem_requested", store.bytes);
         class.add("evicted", since(stored.evicted, before.evicted));
         class.add(

@@ -1,13 +1,16 @@
 //! The answers to `lru_crawler`.
 //!
 //! memcached's crawler looks for expired items in one class after the other when it is told to, and
-//! lists keys. The store crawls by itself, all the time, and cannot be told not to; it answers as a
-//! memcached whose crawler is running. Lists are not its work: any number of them may be under way.
+//! lists keys. The store crawls by itself, all the time, and cannot be told not to; `disable` only
+//! has the commands refused, as there. Lists are not its work: any number of them may be under way.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
 use super::{Dump, Report};
+use crate::flags::Settings;
 use crate::permissions::Permissions;
 
 /// Bytes of a list of classes that memcached looks at.
@@ -15,6 +18,56 @@ const CLASSES_LEN_MAX: usize = 511;
 
 /// The longest `sleep`, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;
+
+/// memcached's default pause between two items, in microseconds.
+const SLEEP_US: u32 = 100;
+
+/// What clients have told the crawler. Only its commands look at it: the store's own pace keeps
+/// within any bound that they can set.
+pub struct Crawler {
+    is_enabled: AtomicBool,
+    sleep_us: AtomicU32,
+    to_crawl: AtomicU32,
+}
+
+impl Crawler {
+    /// As the flags say.
+    pub fn new(settings: &Settings) -> Crawler {
+        let number = |name| settings.given_or(name, "").parse();
+        Crawler {
+            is_enabled: AtomicBool::new(!settings.is_given("no_lru_crawler")),
+            sleep_us: AtomicU32::new(number("lru_crawler_sleep").unwrap_or(SLEEP_US)),
+            to_crawl: AtomicU32::new(number("lru_crawler_tocrawl").unwrap_or(0)),
+        }
+    }
+
+    /// Whether its commands may begin something.
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Relaxed)
+    }
+
+    /// Microseconds between two items.
+    pub fn sleep_us(&self) -> u32 {
+        self.sleep_us.load(Relaxed)
+    }
+
+    /// Items that a crawl covers at most; 0 for all.
+    pub fn to_crawl(&self) -> u32 {
+        self.to_crawl.load(Relaxed)
+    }
+
+    fn enable(&self) -> Report {
+        match self.is_enabled.swap(true, Relaxed) {
+            true => Report::Line(b"ERROR failed to start lru crawler thread\r\n"),
+            false => ok(),
+        }
+    }
+
+    fn disable(&self) -> Report {
+        self.is_enabled.store(false, Relaxed);
+        ok()
+    }
+}
 
 /// What a list of classes comes to.
 enum Classes {
@@ -29,7 +82,7 @@ enum Classes {
 }
 
 /// The answer to `lru_crawler` with these arguments.
-pub fn crawl(mut args: Tokens<'_>, may: Permissions) -> Report {
+pub fn crawl(mut args: Tokens<'_>, crawler: &Crawler, may: Permissions) -> Report {
     let (command, argument) = (args.next(), args.next());
     let (Some(command), None) = (command, args.next()) else {
         return error(ErrorLine::Unknown);
@@ -38,11 +91,15 @@ pub fn crawl(mut args: Tokens<'_>, may: Permissions) -> Report {
     let is = |whole: &[u8]| whole.starts_with(command);
     let Some(argument) = argument else {
         return match () {
-            () if is(b"enable") => Report::Line(b"ERROR failed to start lru crawler thread\r\n"),
-            () if is(b"disable") => Report::Line(b"ERROR failed to stop lru crawler thread\r\n"),
+            () if is(b"enable") => crawler.enable(),
+            () if is(b"disable") => crawler.disable(),
             () => error(ErrorLine::Unknown),
         };
     };
+    let begins = is(b"crawl") || is(b"metadump") && may.dump || is(b"mgdump") && may.dump;
+    if begins && !crawler.is_enabled() {
+        return Report::Line(b"CLIENT_ERROR lru crawler disabled\r\n");
+    }
     if is(b"crawl") {
         return match argument {
             // memcached walks its hash table only for lists.
@@ -62,17 +119,22 @@ pub fn crawl(mut args: Tokens<'_>, may: Permissions) -> Report {
             false => Report::Line(b"ERROR key dump not allowed\r\n"),
         };
     }
-    // How many items a crawl covers at most, and how long it rests between two: the store's own
-    // pace keeps within any such bound.
     if is(b"tocrawl") {
-        return number(argument).map_or(error(ErrorLine::BadFormat), |_| ok());
+        let Some(items) = number(argument) else {
+            return error(ErrorLine::BadFormat);
+        };
+        crawler.to_crawl.store(items, Relaxed);
+        return ok();
     }
     if is(b"sleep") {
-        return match number(argument) {
-            None => error(ErrorLine::BadFormat),
-            Some(0..=SLEEP_US_MAX) => ok(),
-            Some(_) => Report::Line(b"CLIENT_ERROR sleep must be one second or less\r\n"),
+        let Some(sleep_us) = number(argument) else {
+            return error(ErrorLine::BadFormat);
         };
+        if sleep_us > SLEEP_US_MAX {
+            return Report::Line(b"CLIENT_ERROR sleep must be one second or less\r\n");
+        }
+        crawler.sleep_us.store(sleep_us, Relaxed);
+        return ok();
     }
     error(ErrorLine::Unknown)
 }

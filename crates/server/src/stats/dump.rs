@@ -92,10 +92,12 @@ impl Dump {
     }
 
     /// The next part of the answer: a few hundred bytes unless it tells of a very long path, or
-    /// some ten thousand for items. How many parts it counts for; `None` at the end.
+    /// some ten thousand for items. `asker` is the descriptor of who asks. How many parts it counts for;
+    /// `None` at the end.
     fn next(
         &mut self,
         shared: &Shared,
+        asker: i32,
         now: Now,
         burst: &Burst<'_>,
         text: &mut Vec<u8>,
@@ -110,7 +112,7 @@ impl Dump {
                 self.position = Position::Connections { worker: 0, slot: 0 };
             }
             Position::Connections { worker, slot } => {
-                self.position = connection(shared, now, worker, slot, text);
+                self.position = connection(shared, asker, now, (worker, slot), text);
             }
             Position::Prefixes { after } => {
                 self.position = prefix(&shared.prefixes, after.as_deref(), text);
@@ -146,7 +148,8 @@ pub fn produce(
     };
     let mut text = Vec::new();
     let (mut len, mut parts) = (0, 0);
-    while let Some(more) = dump.next(shared, now, burst, &mut text) {
+    let asker = session.connection.descriptor;
+    while let Some(more) = dump.next(shared, asker, now, burst, &mut text) {
         let taken = match dump.asked {
             Some(asked) => {
                 packets::pack(output, asked, &text);
@@ -210,9 +213,9 @@ fn listeners(shared: &Shared, now: Now, text: &mut Vec<u8>) {
 
 fn connection(
     shared: &Shared,
+    asker: i32,
     now: Now,
-    worker: usize,
-    slot: usize,
+    (worker, slot): (usize, usize),
     text: &mut Vec<u8>,
 ) -> Position {
     let Some((at, connection)) = shared.registry.next(worker, slot) else {
@@ -232,7 +235,10 @@ fn connection(
          STAT {number}:secs_since_last_cmd {}\r\n",
         connection.peer,
         connection.local,
-        connection.state_name(),
+        match number == asker {
+            true => "conn_parse_cmd",
+            false => connection.state_name(),
+        },
         now.unix.0.saturating_sub(connection.last_request().0),
     );
     Position::Connections {

@@ -1,12 +1,14 @@
 //! `stats` without an argument.
 
 use coua_store::HugePages;
+use coua_transport::dropped_by_kernel;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Stats;
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::output::Output;
-use crate::server::{MEMCACHED_VERSION, Shared, VERSION};
+use crate::server::{BUILD, MEMCACHED_VERSION, Shared};
 
 /// Descriptors that a worker keeps for itself: its epoll set, its waker, its listeners.
 const DESCRIPTORS_PER_WORKER: usize = 4;
@@ -138,13 +140,20 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("direct_reclaims", 0);
     stats.add("lru_bumps_dropped", 0);
 
-    stats.add("coua_version", VERSION);
+    stats.add("coua_version", BUILD);
     stats.add("coua_requests", counts.requests);
     stats.add("coua_turns", counts.turns);
     stats.add("coua_requests_deferred", counts.requests_deferred);
     stats.add("coua_connections_shed", counts.connections_shed);
+    for (cause, name) in CloseCause::ALL {
+        stats.add(name, cause.count_in(&counts));
+    }
     stats.add("coua_udp_requests", counts.udp_requests);
     stats.add("coua_udp_dropped", counts.udp_dropped);
+    if !shared.udp_inodes.is_empty() {
+        let dropped = dropped_by_kernel(&shared.udp_inodes);
+        stats.add("coua_udp_dropped_by_kernel", dropped);
+    }
     stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
     let stacks = shared.settings.stacks_memory() as u64;
     stats.add("coua_memory", store.memory + stacks);

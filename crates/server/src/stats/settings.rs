@@ -7,7 +7,8 @@ use crate::server::Shared;
 
 /// memcached's keys in memcached's order, then coua's own.
 ///
-/// Settings of mechanisms that only memcached has are told as switched off.
+/// Settings of mechanisms that only memcached has are told as switched off, but for numbers: those
+/// are as they were given.
 pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     let settings = &shared.settings;
     let mut stats = Stats::new(output);
@@ -25,8 +26,9 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     }
     stats.add("umask", format_args!("{:o}", settings.unix_mask));
     stats.flag("shutdown_command", settings.permissions.shutdown);
-    stats.add("growth_factor", "1.25");
-    stats.add("chunk_size", 48);
+    let given = |name, default| settings.given_or(name, default);
+    stats.add("growth_factor", given("growth_factor", "1.25"));
+    stats.add("chunk_size", given("chunk_size", "48"));
     stats.add("num_threads", settings.workers);
     stats.add("num_threads_per_udp", settings.workers);
     stats.add("stat_key_prefix", char::from(settings.prefix_delimiter));
@@ -39,25 +41,28 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.flag("auth_enabled_ascii", false);
     stats.add("item_size_max", settings.limits.item_size_max);
     stats.flag("maxconns_fast", settings.refuses_at_once);
-    stats.add("hashpower_init", 0);
+    stats.add("hashpower_init", given("hashpower", "0"));
     stats.flag("slab_reassign", false);
     stats.add("slab_automove", 0);
-    stats.add("slab_automove_ratio", "0.80");
-    stats.add("slab_automove_window", 10);
-    stats.add("slab_chunk_max", 0);
-    stats.flag("lru_crawler", true);
-    stats.add("lru_crawler_sleep", 100);
-    stats.add("lru_crawler_tocrawl", 0);
-    stats.add("tail_repair_time", 0);
+    let ratio = given("slab_automove_ratio", "0.80");
+    stats.add("slab_automove_ratio", ratio);
+    stats.add("slab_automove_window", given("slab_automove_window", "10"));
+    let chunk_kib: u64 = given("slab_chunk_max", "0").parse().unwrap_or_default();
+    stats.add("slab_chunk_max", chunk_kib << 10);
+    let crawler = &shared.crawler;
+    stats.flag("lru_crawler", crawler.is_enabled());
+    stats.add("lru_crawler_sleep", crawler.sleep_us());
+    stats.add("lru_crawler_tocrawl", crawler.to_crawl());
+    stats.add("tail_repair_time", given("tail_repair_time", "0"));
     stats.flag("flush_enabled", settings.permissions.flush);
     stats.flag("dump_enabled", settings.permissions.dump);
     stats.add("hash_algorithm", "rapidhash");
     stats.flag("lru_maintainer_thread", false);
     stats.flag("lru_segmented", false);
-    stats.add("hot_lru_pct", 20);
-    stats.add("warm_lru_pct", 40);
-    stats.add("hot_max_factor", "0.20");
-    stats.add("warm_max_factor", "2.00");
+    stats.add("hot_lru_pct", given("hot_lru_pct", "20"));
+    stats.add("warm_lru_pct", given("warm_lru_pct", "40"));
+    stats.add("hot_max_factor", given("hot_max_factor", "0.20"));
+    stats.add("warm_max_factor", given("warm_max_factor", "2.00"));
     stats.flag("temp_lru", false);
     stats.add("temporary_ttl", 61);
     stats.add("idle_timeout", settings.idle_timeout_s);
@@ -76,7 +81,8 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("ext_drop_under", 0);
     stats.add("ext_max_sleep", 1_000_000);
     stats.add("ext_max_frag", "0.80");
-    stats.add("slab_automove_freeratio", "0.010");
+    let ratio = given("slab_automove_freeratio", "0.010");
+    stats.add("slab_automove_freeratio", ratio);
     stats.flag("ext_drop_unread", false);
     stats.flag("ssl_enabled", false);
     stats.add("ssl_chain_cert", "(null)");

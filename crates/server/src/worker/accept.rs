@@ -6,6 +6,7 @@ use coua_transport::{Accepted, Listener, Stream};
 
 use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::connections::Connection;
 use crate::log::Limit;
 use crate::session::Session;
@@ -18,6 +19,9 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 static ACCEPT_LIMIT: Limit = Limit::new();
 
+/// For connections beyond `-c`.
+static REJECTED: Limit = Limit::new();
+
 impl Worker {
     /// Takes the connections that wait at the listeners, as many as a turn takes.
     pub(super) fn accept(&mut self, now: Now) {
@@ -28,6 +32,11 @@ impl Worker {
                 .listen_disabled_us
                 .add((now.since_start_ms - since) * 1000);
             self.resume_accepting();
+        }
+        if std::mem::take(&mut self.is_woken) {
+            for connection in self.shared.take_handed(self.index) {
+                self.welcome(Stream::from(connection), now);
+            }
         }
         while let Some(number) = self.waiting_listeners.pop() {
             for _ in 0..ACCEPTS_PER_TURN {
@@ -45,11 +54,16 @@ impl Worker {
                 };
                 match accepted {
                     Some(Accepted::Stream(stream)) if has_place || self.shared.registry.admit() => {
-                        self.welcome(stream, now);
+                        self.deal(stream, now);
                         continue;
                     }
                     Some(Accepted::Stream(stream)) => {
                         self.counters().rejected_connections.add(1);
+                        let (peer, most) = (stream.peer(), self.shared.settings.connections_max);
+                        REJECTED.debug(
+                            now.since_start_ms,
+                            format_args!("connection from {peer} refused: {most} are open (-c)"),
+                        );
                         // It is a courtesy: a new connection's buffer takes the line, or the peer
                         // is gone.
                         let _ = stream.send(TOO_MANY);
@@ -71,10 +85,30 @@ impl Worker {
         }
     }
 
+    /// Gives a connection that has been given a place to the worker that has the fewest. Those of a
+    /// stack in user space stay where their frames arrive.
+    fn deal(&mut self, stream: Stream, now: Now) {
+        let registry = &self.shared.registry;
+        let connection = match stream.into_descriptor() {
+            Ok(connection) => connection,
+            Err(stream) => {
+                registry.keep(self.index);
+                return self.welcome(stream, now);
+            }
+        };
+        let to = registry.deal(self.index);
+        match to == self.index {
+            true => self.welcome(Stream::from(connection), now),
+            false => self.shared.hand_over(to, connection),
+        }
+    }
+
     /// Begins with a connection that has been given a place.
     fn welcome(&mut self, stream: Stream, now: Now) {
         self.counters().total_connections.add(1);
         let connection = Arc::new(Connection::new(&stream, now.unix));
+        let (number, peer) = (connection.descriptor, &connection.peer);
+        tracing::trace!("<{number} new client connection: {peer}");
         let settings = &self.shared.settings;
         let session = Session::new(
             stream,
@@ -93,7 +127,7 @@ impl Worker {
             if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
                 tracing::warn!(%error, others, "cannot wait for a connection");
             }
-            self.close(id);
+            self.close_for(id, CloseCause::System);
         }
     }
 

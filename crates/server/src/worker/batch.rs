@@ -26,6 +26,7 @@ use coua_protocol::{GetKey, Limits, Op, Parser, PlainSet, Span, Step};
 use coua_store::{Ahead, Intent, KeyHash, Store};
 
 use super::input::SessionInput;
+use crate::closing::CloseCause;
 use crate::execute::{key_of, stored_key};
 use crate::outcome::Outcome;
 use crate::server::Shared;
@@ -247,7 +248,10 @@ impl Batch {
                 }
                 Step::Skip { consumed } => at += consumed as usize,
                 Step::More { .. } => break Pause::NeedsMore,
-                Step::Close { .. } => break Pause::Closes,
+                Step::Close { .. } => {
+                    session.close_cause = Some(CloseCause::Protocol);
+                    break Pause::Closes;
+                }
             }
         };
         self.sessions.push(SessionBatch {

@@ -6,6 +6,7 @@ use super::input::{SESSION_INPUT_LEN, SessionInput};
 use super::{Worker, list_session};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::session::{Leftover, SessionId};
@@ -74,7 +75,7 @@ impl Worker {
             Outcome::Close => self.close(id),
             Outcome::CloseForMemory => {
                 self.counters().connections_shed.add(1);
-                self.close(id);
+                self.close_for(id, CloseCause::Memory);
             }
             Outcome::Blocked | Outcome::Wait => {
                 if let Some(session) = self.sessions.get(id) {
@@ -186,7 +187,7 @@ impl Worker {
             }
         }
         self.counters().connections_shed.add(1);
-        self.close(input.id);
+        self.close_for(input.id, CloseCause::Memory);
     }
 }
 

@@ -97,7 +97,7 @@ fn the_background_command_fails_where_the_server_does() {
     assert!(line.contains(&taken.address.to_string()), "{line}");
     assert!(!folder.path("pid").exists());
     // Flags are checked before there is a process in the background.
-    let end = Process::start(coua(&["-d", "-m", "1"])).end();
+    let end = Process::start(coua(&["-d", "-m", "x"])).end();
     assert!(end.one_line(64).contains("-m"));
     // The one whose port it is has not noticed.
     assert_eq!(Client::new(taken.connect()).ask("mn\r\n"), "MN");
@@ -183,4 +183,23 @@ fn shutdown_is_a_right_to_be_given() {
         "SERVER_ERROR: shutdown not enabled"
     );
     assert_eq!(client.ask("mn\r\n"), "MN");
+}
+
+/// The folder is root's, and the server another user's when it listens.
+#[test]
+fn the_file_with_the_number_may_lie_in_a_folder_of_roots() {
+    if !crate::support::is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.path("pid");
+    let flags = ["-d", "-u", "nobody", "-P", &folder.text("pid")];
+    let end = Process::start(coua(&flags)).end();
+    assert_eq!(end.status.code(), Some(0), "{}", end.said);
+    let server = Background::of_file(&path);
+    assert!(server.runs());
+    kill_process(server.pid, Signal::TERM).expect("it runs");
+    poll("the end of the server", || (!server.runs()).then_some(()));
+    let left = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(left, "", "it names a process that is gone");
 }

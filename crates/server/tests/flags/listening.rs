@@ -89,3 +89,37 @@ fn ask_unix(path: &std::path::Path) -> String {
     stream.read_exact(&mut answer).expect("it answers");
     String::from_utf8_lossy(&answer).into_owned()
 }
+
+/// Where no address is asked for, another server that has one of the two families is no reason to stop.
+#[test]
+fn an_address_that_is_taken_and_was_not_asked_for_is_left_out() {
+    let other = std::net::TcpListener::bind("[::1]:0");
+    let Ok(other) = other else {
+        // There is no IPv6 here, and so nothing that could be taken.
+        return;
+    };
+    let port = other.local_addr().expect("it is bound").port().to_string();
+    let mut command = std::process::Command::new(crate::support::coua_program());
+    command.args(["-p", &port, "-m", "64", "-t", "2"]);
+    if crate::support::is_root() {
+        command.args(["-u", "root"]);
+    }
+    let process = Process::start(command);
+    let line = process.listening();
+    assert!(
+        line.contains("tcp:0.0.0.0") && !line.contains("tcp6"),
+        "{line}"
+    );
+    let warning = process.hear("goes on without it");
+    assert!(
+        warning.contains("WARN") && warning.contains("[::]"),
+        "{warning}"
+    );
+    let address = SocketAddr::from(([127, 0, 0, 1], process.address().port()));
+    assert_eq!(Client::connect(address).ask("mn\r\n"), "MN");
+    // With none of them left, a server does not start.
+    let mut command = std::process::Command::new(crate::support::coua_program());
+    command.args(["-p", &port, "-m", "64", "-t", "2", "-u", "root"]);
+    let both = Process::start(command);
+    assert!(both.end().one_line(71).contains("another server has it"));
+}

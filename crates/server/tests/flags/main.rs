@@ -8,6 +8,7 @@
 
 mod background;
 mod listening;
+mod logs;
 mod memcached_help;
 mod serving;
 

@@ -62,6 +62,7 @@ const VALUES: &[(&str, &str)] = &[
     ("ssl_ca_cert", "FOLDER/authority"),
     ("hashpower", "20"),
     ("slab_chunk_max", "512"),
+    ("tail_repair_time", "20"),
 ];
 
 /// Options whose names alone switch something; all others get the value 1 where they need one.

@@ -234,3 +234,26 @@ fn line_of(process: &Process, file: &str, name: &str) -> String {
     line.unwrap_or_else(|| panic!("{file} has no {name}"))
         .to_owned()
 }
+
+/// The kernel spreads connections by a hash, which gives one worker twice as many as another.
+#[test]
+fn connections_are_dealt_evenly_over_the_threads() {
+    let process = Process::start(coua(&["-t", "4"]));
+    let address = process.address();
+    let mut clients: Vec<Client> = (0..8).map(|_| admitted(address)).collect();
+    for worker in 0..4 {
+        let name = format!("worker:{worker}:connections");
+        assert_eq!(clients[0].stat("stats threads", &name), "2", "{name}");
+    }
+    // Those that come after others have gone take their places.
+    clients.truncate(1);
+    poll("the others are gone", || {
+        (clients[0].stat("stats", "curr_connections") == "1").then_some(())
+    });
+    let more: Vec<Client> = (0..7).map(|_| admitted(address)).collect();
+    for worker in 0..4 {
+        let name = format!("worker:{worker}:connections");
+        assert_eq!(clients[0].stat("stats threads", &name), "2", "{name}");
+    }
+    drop(more);
+}

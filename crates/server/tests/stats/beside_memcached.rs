@@ -208,7 +208,61 @@ fn conns_tells_of_listeners_and_connections() {
     }
 }
 
-/// What the values of a line look like.
+/// What each connection is about, and the settings that a client has changed.
+#[test]
+fn states_of_connections_and_settings_are_memcacheds() {
+    for program in [memcached_program(), crate::support::coua_program()] {
+        let flags = [
+            "-t",
+            "1",
+            "-f",
+            "1.08",
+            "-n",
+            "72",
+            "-o",
+            "slab_chunk_max=256",
+        ];
+        let server = Server::start(&program, &flags);
+        let mut asker = server.connect();
+        let mut idle = server.connect();
+        ask_on(&mut idle, "stats");
+        let [large, too_large] = ["set a 0 0 100000\r\nx", "set a 0 0 2000000\r\nx"].map(|text| {
+            let mut client = server.connect();
+            std::io::Write::write_all(&mut client, text.as_bytes()).expect("the server reads");
+            client
+        });
+        // By now the server has taken what the others sent.
+        for _ in 0..3 {
+            ask_on(&mut asker, "stats");
+        }
+        let conns = ask_on(&mut asker, "stats conns");
+        let state_of = |client: &std::net::TcpStream| {
+            let address = format!("tcp:{}", client.local_addr().expect("it is connected"));
+            let (key, _) = conns
+                .iter()
+                .find(|(key, value)| key.ends_with(":addr") && **value == address)
+                .unwrap_or_else(|| panic!("{address} in {conns:?}"));
+            let number = key.strip_suffix(":addr").expect("it has one");
+            conns[&format!("{number}:state")].clone()
+        };
+        let states = [&asker, &idle, &large, &too_large].map(state_of);
+        let expected = ["conn_parse_cmd", "conn_read", "conn_nread", "conn_swallow"];
+        assert_eq!(states, expected, "{}", program.display());
+        say(&server, "lru_crawler sleep 50\r\n", "OK");
+        say(&server, "lru_crawler tocrawl 7\r\n", "OK");
+        let settings = ask(&server, "stats settings");
+        for (name, value) in [
+            ("growth_factor", "1.08"),
+            ("chunk_size", "72"),
+            ("slab_chunk_max", "262144"),
+            ("lru_crawler_sleep", "50"),
+            ("lru_crawler_tocrawl", "7"),
+        ] {
+            assert_eq!(settings[name], value, "{}: {name}", program.display());
+        }
+    }
+}
+
 fn kind(value: &str) -> String {
     match value.split_once('.') {
         _ if is_number(value) => "a number".to_owned(),

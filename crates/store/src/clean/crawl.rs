@@ -6,9 +6,9 @@ use super::Cleaner;
 use crate::memory::PageId;
 use crate::request::Miss;
 use crate::segment::SegmentState;
+use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
-use std::sync::atomic::Ordering;
 
 /// Seconds that a pass over all segments takes.
 const PASS_SECONDS: usize = 60;

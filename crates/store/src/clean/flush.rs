@@ -5,10 +5,12 @@
 //! anything that a client sent after the flush was answered. The cleaner empties the dead segments
 //! before all others; until none is left, lookups compare an item's segment with the point.
 
-use crate::segment::Log;
+use crate::memory::PageId;
+use crate::segment::{Log, SegmentState};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::UnixSeconds;
+use crate::worker_store::WorkerStore;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The flushes that were asked for.
 #[derive(Default)]
@@ -56,5 +58,73 @@ impl FlushState {
     /// Kills at `second` everything stored until then.
     pub(crate) fn at(&self, second: UnixSeconds) {
         self.due.store(second.0, Ordering::Relaxed);
+    }
+}
+
+/// Segments looked at in a turn for those that a flush has killed.
+const LOOK: u32 = 256;
+
+/// Turns between two rounds, where what remains is in use.
+const PAUSE: u32 = 256;
+
+/// A worker's round over all segments for those that a flush has killed.
+#[derive(Default)]
+pub(super) struct FlushRound {
+    /// The flush.
+    below: u64,
+    /// The segment looked at next.
+    next: PageId,
+    /// Some that are dead were in use.
+    remains: bool,
+    /// Turns until the next round.
+    pause: u32,
+}
+
+impl FlushRound {
+    /// A segment from before the flush at `below`, taken out of its queue. When a whole round has seen none,
+    /// not even in use, the flush is over.
+    #[cold]
+    pub(super) fn find(&mut self, local: WorkerStore<'_>, below: u64) -> Option<PageId> {
+        let log = &local.shared.log;
+        if self.below != below {
+            *self = FlushRound {
+                below,
+                ..FlushRound::default()
+            };
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return None;
+        }
+        let end = log.segment_count().min(self.next.saturating_add(LOOK));
+        while self.next < end {
+            let segment = self.next;
+            let entry = log.entry(segment);
+            self.next += 1;
+            let state = entry.state();
+            let is_in_use = matches!(
+                state,
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
+            );
+            if !is_in_use || entry.sequence() >= below {
+                continue;
+            }
+            let is_free = state == SegmentState::Sealed && !entry.is_held();
+            if is_free && log.queues().remove(segment) {
+                return Some(segment);
+            }
+            self.remains = true;
+        }
+        if end == log.segment_count() {
+            if !self.remains {
+                log.flush_is_over(below);
+            }
+            *self = FlushRound {
+                below,
+                pause: PAUSE,
+                ..FlushRound::default()
+            };
+        }
+        None
     }
 }

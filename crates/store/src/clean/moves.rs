@@ -7,9 +7,9 @@ use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
 use crate::segment::Queue;
 use crate::segment::item::RawItem;
+use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
-use std::sync::atomic::Ordering;
 
 /// What is to be done with a live item.
 #[derive(Clone, Copy)]

@@ -20,9 +20,6 @@ const LIVE_QUARTERS: usize = 3;
 /// one.
 const DEAD_SHARE: usize = 64;
 
-/// Bursts between two looks for segments that a flush has killed, where what remains is in use.
-const FLUSH_PAUSE: u32 = 256;
-
 /// The small queue's share of sealed segments: one in ten.
 const SMALL_SHARE: usize = 10;
 
@@ -42,14 +39,10 @@ impl Cleaner {
         wants_space: bool,
     ) -> Option<Job> {
         let below = local.shared.log.flushed_below();
-        if below != 0 {
-            if self.flush_pause == 0 {
-                if let Some(job) = self.pick_flushed(local, below) {
-                    return Some(job);
-                }
-                self.flush_pause = FLUSH_PAUSE;
-            }
-            self.flush_pause -= 1;
+        if below != 0
+            && let Some(segment) = self.flush_round.find(local, below)
+        {
+            return Some(self.begin(local, Kind::Dead, segment));
         }
         if !wants_space {
             return None;
@@ -58,33 +51,6 @@ impl Cleaner {
             .pick_sparse(local, now)
             .or_else(|| self.pick_oldest(local))?;
         Some(self.begin(local, kind, segment))
-    }
-
-    /// A segment from before the flush at `below`. Where there is none left the flush is over.
-    #[cold]
-    fn pick_flushed(&mut self, local: WorkerStore<'_>, below: u64) -> Option<Job> {
-        let log = &local.shared.log;
-        let mut queues = log.queues();
-        let found = queues
-            .iter()
-            .find(|&s| log.entry(s).sequence() < below && self.is_free(local, s));
-        if let Some(segment) = found {
-            queues.remove(segment);
-            drop(queues);
-            return Some(self.begin(local, Kind::Dead, segment));
-        }
-        let remains = (0..log.segment_count()).any(|segment| {
-            let entry = log.entry(segment);
-            let is_in_use = matches!(
-                entry.state(),
-                SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
-            );
-            is_in_use && entry.sequence() < below
-        });
-        if !remains {
-            log.flush_is_over(below);
-        }
-        None
     }
 
     fn is_free(&self, local: WorkerStore<'_>, segment: PageId) -> bool {
@@ -171,14 +137,14 @@ impl Cleaner {
         Job::new(kind, segment, entry.used())
     }
 
-    /// Gives a segment that is not emptied back, so that any worker may take it.
+    /// Gives a segment that is not emptied back, for any worker to take: it is the oldest of its queue.
     pub(super) fn put_back(&mut self, local: WorkerStore<'_>, job: Job) {
         let log = &local.shared.log;
         let entry = log.entry(job.segment());
         // A crawl may have given it up meanwhile.
         entry.make_crawl_due();
         entry.set_state(SegmentState::Sealed);
-        log.queues().push(entry.queue(), job.segment());
+        log.queues().push_oldest(entry.queue(), job.segment());
     }
 }
 

@@ -1,13 +1,13 @@
 //! A range of anonymous memory and typed views of it.
 #![allow(unsafe_code, reason = "maps memory and hands out views of it")]
 
+use crate::sync::{AtomicU32, AtomicU64};
 use std::ops::Index;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A huge page, and the alignment of every range.
-const HUGE: usize = 2 << 20;
+const HUGE: usize = if cfg!(loom) { 4096 } else { 2 << 20 };
 
 /// What pages the kernel gives for the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,16 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     huge: HugePages,
+    #[cfg(loom)]
+    tracked: super::tracked::Tracked,
 }
+
+/// What a pointer into the mapping borrows. It takes no room, but under loom, where the mapping is asked
+/// for the atomics that stand for an item's words.
+#[cfg(not(loom))]
+pub(crate) type Borrowed<'m> = std::marker::PhantomData<&'m Mapping>;
+#[cfg(loom)]
+pub(crate) type Borrowed<'m> = &'m Mapping;
 
 // SAFETY: the range belongs to the mapping, and all access to it goes through atomics or through
 // pointers whose users state how they avoid races.
@@ -33,7 +42,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Reserves `len` bytes, rounded up to 2 MiB. No memory is used before it is touched.
-    #[cfg(not(miri))]
+    #[cfg(not(any(miri, loom)))]
     pub(crate) fn reserve(len: usize) -> std::io::Result<Arc<Mapping>> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -76,7 +85,7 @@ impl Mapping {
     }
 
     /// As the other; Miri has no advice on memory.
-    #[cfg(miri)]
+    #[cfg(any(miri, loom))]
     pub(crate) fn reserve(len: usize) -> std::io::Result<Arc<Mapping>> {
         let len = len.next_multiple_of(HUGE);
         let layout = std::alloc::Layout::from_size_align(len, HUGE)
@@ -88,6 +97,8 @@ impl Mapping {
             base,
             len,
             huge: HugePages::None,
+            #[cfg(loom)]
+            tracked: Default::default(),
         }))
     }
 
@@ -107,10 +118,27 @@ impl Mapping {
         unsafe { self.base.add(offset) }
     }
 
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn borrowed(&self) -> Borrowed<'_> {
+        std::marker::PhantomData
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn borrowed(&self) -> Borrowed<'_> {
+        self
+    }
+
+    /// The items that loom has seen written.
+    #[cfg(loom)]
+    pub(crate) fn tracked(&self) -> &super::tracked::Tracked {
+        &self.tracked
+    }
+
     /// Has the kernel supply memory for a range now, so that nobody waits for it later.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> std::io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        #[cfg(not(miri))]
+        #[cfg(not(any(miri, loom)))]
         // SAFETY: the range is inside the mapping; populating it changes no byte.
         unsafe {
             rustix::mm::madvise(
@@ -125,7 +153,7 @@ impl Mapping {
     /// Locks a range into memory, so that it is never paged out.
     pub(crate) fn lock(&self, offset: usize, len: usize) -> std::io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        #[cfg(not(miri))]
+        #[cfg(not(any(miri, loom)))]
         // SAFETY: the range is inside the mapping; locking it changes no byte.
         unsafe { rustix::mm::mlock(self.at(offset).as_ptr().cast(), len) }?;
         Ok(())
@@ -134,10 +162,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        #[cfg(not(miri))]
+        #[cfg(not(any(miri, loom)))]
         // SAFETY: every view holds the mapping by an Arc, so nothing points into it any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
-        #[cfg(miri)]
+        #[cfg(any(miri, loom))]
         // SAFETY: allocated with this layout, and nothing points into it any more.
         unsafe {
             std::alloc::dealloc(
@@ -148,7 +176,7 @@ impl Drop for Mapping {
     }
 }
 
-#[cfg(not(miri))]
+#[cfg(not(any(miri, loom)))]
 fn transparent_enabled() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
         .is_ok_and(|modes| !modes.contains("[never]"))
@@ -171,17 +199,21 @@ unsafe impl Shared for crate::index::Bucket {}
 unsafe impl Shared for crate::segment::SegmentEntry {}
 
 /// A view of a part of the range as values. It keeps the range mapped.
+#[cfg(not(loom))]
 pub(crate) struct Slice<T: Shared> {
     first: NonNull<T>,
     len: usize,
     mapping: Arc<Mapping>,
 }
 
+#[cfg(not(loom))]
 // SAFETY: a slice of Sync values in memory that the Arc keeps.
 unsafe impl<T: Shared> Send for Slice<T> {}
+#[cfg(not(loom))]
 // SAFETY: as above.
 unsafe impl<T: Shared> Sync for Slice<T> {}
 
+#[cfg(not(loom))]
 impl<T: Shared> Slice<T> {
     /// `len` values from byte `offset` on.
     pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Slice<T> {
@@ -211,6 +243,7 @@ impl<T: Shared> Slice<T> {
 
 /// One value at a time, and never a reference to all: other bytes of the range may at that moment be
 /// an item that is being written, or a page that is lent.
+#[cfg(not(loom))]
 impl<T: Shared> Index<usize> for Slice<T> {
     type Output = T;
 
@@ -222,5 +255,43 @@ impl<T: Shared> Index<usize> for Slice<T> {
         // SAFETY: as above, and aligned; `Shared` makes any bytes valid and lets others store to
         // them.
         unsafe { value.as_ref() }
+    }
+}
+
+/// Under loom the values are on the heap, since loom's atomics are not plain bytes.
+#[cfg(loom)]
+pub(crate) struct Slice<T> {
+    values: Box<[T]>,
+    mapping: Arc<Mapping>,
+}
+
+#[cfg(loom)]
+impl<T: Shared + Default> Slice<T> {
+    /// `len` values.
+    pub(crate) fn new(mapping: &Arc<Mapping>, _: usize, len: usize) -> Slice<T> {
+        Slice {
+            values: (0..len).map(|_| T::default()).collect(),
+            mapping: Arc::clone(mapping),
+        }
+    }
+}
+
+#[cfg(loom)]
+impl<T> Slice<T> {
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+}
+
+#[cfg(loom)]
+impl<T> Index<usize> for Slice<T> {
+    type Output = T;
+
+    fn index(&self, at: usize) -> &T {
+        &self.values[at]
     }
 }

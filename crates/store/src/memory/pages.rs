@@ -1,9 +1,9 @@
 //! Who has which page.
 
 use super::mapping::Mapping;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 /// A page's number: its offset in the arena in pages. Segments go by the same number.

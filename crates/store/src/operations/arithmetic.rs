@@ -213,7 +213,7 @@ fn format(number: u64, text: &mut [u8; DIGITS_MAX]) -> usize {
     len
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

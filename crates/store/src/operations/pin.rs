@@ -3,9 +3,9 @@
 use crate::item::Item;
 use crate::segment::Hold;
 use crate::store::Store;
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::worker::Burst;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// A value that stays readable after its burst, whatever happens to its item. It keeps its segments
 /// from being used again, so it should not be held for long.

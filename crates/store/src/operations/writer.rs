@@ -9,11 +9,11 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::space::Space;
 use crate::segment::{Hold, OpenSegment, Queue};
+use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
 use crate::upload::Upload;
 use crate::worker::Burst;
 use crate::worker_store::WorkerStore;
-use std::sync::atomic::Ordering;
 
 /// See the module.
 pub(crate) struct Writer<'p> {
@@ -326,9 +326,10 @@ impl<'p> Writer<'p> {
             chunks: Some(pieces.len() as u32),
             ..*draft
         };
-        let (slot, table) = self.write_header(hash, queue, &draft, cas_above)?;
-        for (entry, location) in table.chunks_exact_mut(8).zip(pieces) {
-            entry.copy_from_slice(&location.raw().to_ne_bytes());
+        let (slot, _) = self.write_header(hash, queue, &draft, cas_above)?;
+        let table = self.local.item_of(slot).chunks();
+        for (entry, location) in table.iter().zip(pieces) {
+            entry.store(location.raw(), Ordering::Relaxed);
         }
         Ok(slot)
     }

@@ -16,17 +16,16 @@ use super::layout::{
 use super::space::Space;
 use crate::index::slot::Location;
 use crate::key::is_same;
-use crate::memory::Mapping;
+use crate::memory::{Borrowed, Mapping};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
-use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// An item or piece in segment memory.
 #[derive(Clone, Copy)]
 pub(crate) struct RawItem<'m> {
     at: NonNull<u8>,
-    memory: PhantomData<&'m Mapping>,
+    memory: Borrowed<'m>,
 }
 
 impl<'m> RawItem<'m> {
@@ -40,13 +39,15 @@ impl<'m> RawItem<'m> {
     pub(crate) unsafe fn new(memory: &'m Mapping, location: Location) -> RawItem<'m> {
         RawItem {
             at: memory.at(location.offset()),
-            memory: PhantomData,
+            memory: memory.borrowed(),
         }
     }
 
     /// The address of byte `offset`, inside the item.
     #[inline]
     fn byte(self, offset: usize) -> NonNull<u8> {
+        #[cfg(loom)]
+        self.memory.tracked().read(self.at.as_ptr().addr());
         // SAFETY: all callers pass offsets that the item's own header says are inside.
         unsafe { self.at.add(offset) }
     }
@@ -59,6 +60,12 @@ impl<'m> RawItem<'m> {
         unsafe { self.byte(offset).cast::<[u8; N]>().read() }
     }
 
+    #[cfg(loom)]
+    fn access_cell(self) -> &'m AtomicU32 {
+        &self.memory.tracked().read(self.at.as_ptr().addr()).access
+    }
+
+    #[cfg(not(loom))]
     #[inline]
     fn access_cell(self) -> &'m AtomicU32 {
         // SAFETY: the item is 8-aligned and the word inside every header; it is only accessed as an
@@ -72,6 +79,9 @@ impl<'m> RawItem<'m> {
         if self.fields() & EXPIRY == 0 {
             return None;
         }
+        #[cfg(loom)]
+        return Some(&self.memory.tracked().read(self.at.as_ptr().addr()).expiry);
+        #[cfg(not(loom))]
         // SAFETY: the item is 8-aligned and has the field; it is only accessed as an atomic once the
         // item is published.
         Some(unsafe { self.byte(EXPIRY_AT).cast::<AtomicU32>().as_ref() })
@@ -185,10 +195,16 @@ impl<'m> RawItem<'m> {
         if count == 0 {
             return &[];
         }
+        #[cfg(loom)]
+        return &self.memory.tracked().read(self.at.as_ptr().addr()).chunks;
+        #[cfg(not(loom))]
         let layout = self.layout();
+        #[cfg(not(loom))]
         // SAFETY: a head's table is 8-aligned, lies where the header says, and is only accessed as
         // atomics once the head is published.
-        unsafe { std::slice::from_raw_parts(self.byte(layout.body_at).cast().as_ptr(), count) }
+        unsafe {
+            std::slice::from_raw_parts(self.byte(layout.body_at).cast().as_ptr(), count)
+        }
     }
 
     /// Where a head's pieces are, in order. Acquire, so that each is seen as it was written, also
@@ -328,5 +344,5 @@ impl<'m> RawItem<'m> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

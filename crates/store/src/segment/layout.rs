@@ -201,7 +201,7 @@ pub(crate) fn piece_len(data_len: usize) -> usize {
     (PIECE_HEADER_LEN + data_len).next_multiple_of(8)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

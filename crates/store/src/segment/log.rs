@@ -5,15 +5,16 @@ use super::item::RawItem;
 use super::layout::HEADER_LEN;
 use super::queues::Queues;
 use super::space::Space;
-use super::{Queue, SegmentEntry, SegmentState};
+use super::{Queue, Released, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs, Guard};
 use crate::index::slot::{GRANULE, Location};
 use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::time::UnixSeconds;
 use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
 const PLACE_BITS: u32 = 18;
@@ -35,6 +36,8 @@ pub(crate) struct Log {
     sequence: CachePadded<AtomicU64>,
     /// Segments opened so far.
     opened: AtomicU64,
+    /// The time, as a worker has told it last.
+    now: AtomicU32,
     /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none.
     flushed_below: CachePadded<AtomicU64>,
     queues: Mutex<Queues>,
@@ -87,7 +90,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Log {
-    pub(crate) fn new(pages: Arc<Pages>, entries: Slice<SegmentEntry>, workers: usize) -> Log {
+    pub(crate) fn new(
+        pages: Arc<Pages>,
+        entries: Slice<SegmentEntry>,
+        workers: usize,
+        now: UnixSeconds,
+    ) -> Log {
         let segment_len = pages.page_len();
         let count = entries.len();
         Log {
@@ -96,6 +104,7 @@ impl Log {
             segment_shift: segment_len.trailing_zeros(),
             sequence: CachePadded::new(AtomicU64::new(1)),
             opened: AtomicU64::new(1),
+            now: AtomicU32::new(now.0),
             flushed_below: CachePadded::new(AtomicU64::new(0)),
             queues: Mutex::new(Queues::with_capacity(count)),
             retired: Mutex::new(VecDeque::with_capacity(count)),
@@ -105,6 +114,12 @@ impl Log {
             pages,
             entries,
         }
+    }
+
+    /// Bytes of the heap for each segment, with so many workers.
+    pub(crate) fn heap_len_per_segment(workers: usize) -> usize {
+        let dead = (workers + 1) * size_of::<u32>();
+        dead + Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>()
     }
 
     pub(crate) fn segment_len(&self) -> usize {
@@ -195,6 +210,25 @@ impl Log {
     pub(crate) fn cas_of(&self, location: Location) -> u64 {
         let within = (location.offset() & (self.segment_len - 1)) / GRANULE;
         (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
+    }
+
+    /// Tells the time, of which segments remember when they were opened. Once a turn.
+    pub(crate) fn note_time(&self, now: UnixSeconds) {
+        if self.now.load(Ordering::Relaxed) != now.0 {
+            self.now.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When the oldest segment was opened of those that hold items, where there are any.
+    pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
+        let all = (0..self.segment_count()).map(|segment| self.entry(segment));
+        let holds_items = |entry: &&SegmentEntry| {
+            let state = entry.state();
+            let is_old = matches!(state, SegmentState::Sealed | SegmentState::Cleaning);
+            is_old || state == SegmentState::Open && entry.used() > 0
+        };
+        let opened = all.filter(holds_items).map(|entry| entry.opened_at().0);
+        opened.min().map(UnixSeconds)
     }
 
     /// How many segments have been opened: the log's clock.
@@ -295,7 +329,8 @@ impl Log {
         // Acquire: who opens a segment that a flush does not kill sees the flush.
         let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
         self.opened.fetch_add(1, Ordering::Relaxed);
-        self.entry(next).open(open.queue, sequence);
+        let now = UnixSeconds(self.now.load(Ordering::Relaxed));
+        self.entry(next).open(open.queue, sequence, now);
         *open = OpenSegment {
             queue: open.queue,
             segment: Some(next),
@@ -376,7 +411,8 @@ impl Log {
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
-    /// Frees retired segments whose grace period is over and that nobody holds.
+    /// Frees retired segments whose grace period is over. Those that somebody still holds are freed by
+    /// [`Log::release`].
     pub(crate) fn reclaim(&self, epochs: &Epochs) {
         if self.retired_count.load(Ordering::Relaxed) == 0 {
             return;
@@ -384,26 +420,23 @@ impl Log {
         let Ok(mut retired) = self.retired.try_lock() else {
             return;
         };
-        for _ in 0..retired.len() {
-            let Some((epoch, segment)) = retired.pop_front() else {
-                break;
-            };
-            if !epochs.is_over(epoch) {
-                retired.push_front((epoch, segment));
-                break;
+        while let Some(&(epoch, segment)) = retired.front()
+            && epochs.is_over(epoch)
+        {
+            retired.pop_front();
+            if self.entry(segment).become_unreachable() {
+                self.free(segment);
             }
-            if self.entry(segment).is_held() {
-                // Its place in the order no longer matters: its grace period stays over.
-                retired.push_back((epoch, segment));
-                continue;
-            }
-            self.entry(segment).set_state(SegmentState::Outside);
-            self.pages.give_back(segment);
         }
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
-    /// Retired segments that will be free once their grace period is over, as of a moment ago.
+    fn free(&self, segment: PageId) {
+        self.entry(segment).end();
+        self.pages.give_back(segment);
+    }
+
+    /// Retired segments whose grace period lasts, as of a moment ago.
     pub(crate) fn coming_count(&self) -> usize {
         self.retired_count.load(Ordering::Relaxed)
     }
@@ -419,8 +452,13 @@ impl Log {
 
     /// Gives a [`Log::hold`] back.
     pub(crate) fn release(&self, hold: Hold) {
-        if self.entry_of(hold.location).release() {
+        let segment = self.segment_of(hold.location);
+        let released = self.entry(segment).release();
+        if released != Released::Held {
             self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+        if released == Released::Unreachable {
+            self.free(segment);
         }
     }
 

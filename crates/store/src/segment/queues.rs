@@ -4,7 +4,6 @@
 //! that come back soon after they were evicted (their ghost is there), live in the main queue.
 
 use crate::memory::PageId;
-use std::collections::VecDeque;
 
 /// Which queue a segment belongs to, from when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,64 +15,173 @@ pub(crate) enum Queue {
     Main = 1,
 }
 
-/// Sealed segments in the order in which they were sealed.
-#[derive(Default)]
+/// Sealed segments in the order in which they were sealed: two rings of links between segments, so that any of
+/// them can be taken out at once.
+///
+/// ```text
+///  links:  segment 0 │ segment 1 │ … │ small's ends │ main's ends
+/// ```
 pub(crate) struct Queues {
-    small: VecDeque<PageId>,
-    main: VecDeque<PageId>,
+    links: Box<[Link]>,
+    lens: [usize; 2],
+}
+
+/// A segment's neighbours, or a queue's first and last segment.
+#[derive(Clone, Copy)]
+struct Link {
+    /// The next older one.
+    older: PageId,
+    /// The next younger one.
+    younger: PageId,
+    /// The queue that it is in.
+    queue: Option<Queue>,
 }
 
 impl Queues {
+    /// Bytes of the heap for each segment.
+    pub(crate) const LEN_PER_SEGMENT: usize = size_of::<Link>();
+
     /// Queues that never allocate again, for at most `segments` segments.
     pub(crate) fn with_capacity(segments: usize) -> Queues {
+        #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+        let alone = |at: usize| Link {
+            older: at as PageId,
+            younger: at as PageId,
+            queue: None,
+        };
         Queues {
-            small: VecDeque::with_capacity(segments),
-            main: VecDeque::with_capacity(segments),
+            links: (0..segments + 2).map(alone).collect(),
+            lens: [0; 2],
         }
     }
 
-    fn queue(&mut self, queue: Queue) -> &mut VecDeque<PageId> {
-        match queue {
-            Queue::Small => &mut self.small,
-            Queue::Main => &mut self.main,
-        }
+    /// Where a queue's ends are kept.
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    fn ends(&self, queue: Queue) -> PageId {
+        (self.links.len() - 2 + queue as usize) as PageId
     }
 
+    fn link(&mut self, at: PageId) -> &mut Link {
+        &mut self.links[at as usize]
+    }
+
+    /// Adds a segment as the youngest.
     pub(crate) fn push(&mut self, queue: Queue, segment: PageId) {
-        self.queue(queue).push_back(segment);
+        let ends = self.ends(queue);
+        let youngest = self.link(ends).older;
+        self.insert(queue, segment, youngest, ends);
+    }
+
+    /// Adds a segment as the oldest.
+    pub(crate) fn push_oldest(&mut self, queue: Queue, segment: PageId) {
+        let ends = self.ends(queue);
+        let oldest = self.link(ends).younger;
+        self.insert(queue, segment, ends, oldest);
+    }
+
+    fn insert(&mut self, queue: Queue, segment: PageId, older: PageId, younger: PageId) {
+        debug_assert!(self.link(segment).queue.is_none(), "in a queue already");
+        *self.link(segment) = Link {
+            older,
+            younger,
+            queue: Some(queue),
+        };
+        self.link(older).younger = segment;
+        self.link(younger).older = segment;
+        self.lens[queue as usize] += 1;
     }
 
     pub(crate) fn small_len(&self) -> usize {
-        self.small.len()
+        self.lens[Queue::Small as usize]
     }
 
     pub(crate) fn main_len(&self) -> usize {
-        self.main.len()
+        self.lens[Queue::Main as usize]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = PageId> + '_ {
-        self.small.iter().chain(&self.main).copied()
-    }
-
-    /// The oldest segment of `queue` that `may_take` allows.
+    /// The oldest segment of `queue` that `may_take` allows. Those before it become the youngest, so that nobody
+    /// passes them again and again.
     pub(crate) fn pop(
         &mut self,
         queue: Queue,
         may_take: impl Fn(PageId) -> bool,
     ) -> Option<PageId> {
-        let queue = self.queue(queue);
-        let at = queue.iter().position(|&segment| may_take(segment))?;
-        queue.remove(at)
+        let ends = self.ends(queue);
+        for _ in 0..self.lens[queue as usize] {
+            let oldest = self.link(ends).younger;
+            self.remove(oldest);
+            if may_take(oldest) {
+                return Some(oldest);
+            }
+            self.push(queue, oldest);
+        }
+        None
     }
 
-    /// Takes `segment` out, wherever it is.
+    /// Takes `segment` out, wherever it is. False where it is in no queue.
     pub(crate) fn remove(&mut self, segment: PageId) -> bool {
-        for queue in [&mut self.small, &mut self.main] {
-            if let Some(at) = queue.iter().position(|&other| other == segment) {
-                queue.remove(at);
-                return true;
-            }
+        let Link {
+            older,
+            younger,
+            queue,
+        } = *self.link(segment);
+        let Some(queue) = queue else { return false };
+        self.link(older).younger = younger;
+        self.link(younger).older = older;
+        self.link(segment).queue = None;
+        self.lens[queue as usize] -= 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All segments of a queue, oldest first.
+    fn drain(queues: &mut Queues, queue: Queue) -> Vec<PageId> {
+        std::iter::from_fn(|| queues.pop(queue, |_| true)).collect()
+    }
+
+    #[test]
+    fn segments_leave_in_the_order_in_which_they_came() {
+        let mut queues = Queues::with_capacity(8);
+        for segment in [3, 0, 7] {
+            queues.push(Queue::Small, segment);
         }
-        false
+        queues.push(Queue::Main, 5);
+        queues.push_oldest(Queue::Small, 1);
+        assert_eq!((queues.small_len(), queues.main_len()), (4, 1));
+        assert_eq!(drain(&mut queues, Queue::Small), [1, 3, 0, 7]);
+        assert_eq!(drain(&mut queues, Queue::Main), [5]);
+        assert_eq!((queues.small_len(), queues.main_len()), (0, 0));
+    }
+
+    #[test]
+    fn any_segment_can_be_taken_out_once() {
+        for taken in 0..4 {
+            let mut queues = Queues::with_capacity(4);
+            for segment in 0..4 {
+                queues.push(Queue::Main, segment);
+            }
+            assert!(queues.remove(taken) && !queues.remove(taken));
+            queues.push(Queue::Small, taken);
+            let rest: Vec<PageId> = (0..4).filter(|&segment| segment != taken).collect();
+            assert_eq!(drain(&mut queues, Queue::Main), rest);
+            assert_eq!(drain(&mut queues, Queue::Small), [taken]);
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_taken_is_passed_once() {
+        let mut queues = Queues::with_capacity(4);
+        for segment in 0..4 {
+            queues.push(Queue::Main, segment);
+        }
+        assert_eq!(queues.pop(Queue::Main, |segment| segment > 1), Some(2));
+        // What is asked of next is not what was passed.
+        assert_eq!(queues.pop(Queue::Main, |_| true), Some(3));
+        assert_eq!(queues.pop(Queue::Main, |_| false), None);
+        assert_eq!(drain(&mut queues, Queue::Main), [0, 1]);
     }
 }

@@ -6,9 +6,8 @@ use super::layout::{
     ACCESS_AT, CLIENT_FLAGS, Draft, EXPIRY, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN,
 };
 use crate::index::slot::Location;
-use crate::memory::Mapping;
+use crate::memory::{Borrowed, Mapping};
 use crate::time::Expiry;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
@@ -17,7 +16,7 @@ pub(crate) struct Space<'m> {
     at: NonNull<u8>,
     pub(crate) location: Location,
     pub(crate) len: usize,
-    memory: PhantomData<&'m Mapping>,
+    memory: Borrowed<'m>,
 }
 
 impl<'m> Space<'m> {
@@ -32,7 +31,7 @@ impl<'m> Space<'m> {
             at: memory.at(location.offset()),
             location,
             len,
-            memory: PhantomData,
+            memory: memory.borrowed(),
         }
     }
 
@@ -86,6 +85,13 @@ impl<'m> Space<'m> {
             put(&cas.to_ne_bytes());
         }
         put(draft.key);
+        #[cfg(loom)]
+        {
+            let expiry = draft.expiry.unwrap_or(Expiry::NEVER).raw();
+            let chunks = draft.chunks.unwrap_or(0) as usize;
+            self.track(layout.total, [draft.access, expiry], chunks);
+        }
+        let bytes = self.bytes();
         &mut bytes[layout.body_at..layout.body_at + draft.body_len()]
     }
 
@@ -102,7 +108,16 @@ impl<'m> Space<'m> {
         bytes[4..8].copy_from_slice(&len.to_ne_bytes());
         bytes[8..12].copy_from_slice(&index.to_ne_bytes());
         bytes[16..24].copy_from_slice(&hash.to_ne_bytes());
-        &mut bytes[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
+        #[cfg(loom)]
+        self.track(PIECE_HEADER_LEN + data_len, [0; 2], 0);
+        &mut self.bytes()[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
+    }
+
+    /// Has loom know that an item or piece was written.
+    #[cfg(loom)]
+    fn track(&self, len: usize, words: [u32; 2], chunks: usize) {
+        let at = self.at.as_ptr().addr();
+        self.memory.tracked().write(at, len, words, chunks);
     }
 
     /// As [`Space::write_item`]; the body outlives this value.

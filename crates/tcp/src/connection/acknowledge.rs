@@ -72,7 +72,11 @@ impl Connection {
     pub(super) fn acknowledge(&mut self, shared: &mut Shared, header: &Header, len: u32) -> bool {
         let ack = header.ack;
         let has_blocks = !header.options.sack.blocks().is_empty();
-        if !has_blocks && self.acknowledge_one(shared, header.seq, ack, header.window) {
+        let tells_of_marks = self.heed_marks(shared, header);
+        if !has_blocks
+            && !tells_of_marks
+            && self.acknowledge_one(shared, header.seq, ack, header.window)
+        {
             return true;
         }
         let (una, window) = (self.send.una, self.send.window);
@@ -121,7 +125,10 @@ impl Connection {
             let is_safe = advances && self.recovery.lost <= lost_before;
             self.reduce_window(confirmed.bytes, is_safe);
         }
-        let may_grow = !was_recovering && !is_undone && self.recovery.phase != Phase::Recovery;
+        let may_grow = !was_recovering
+            && !is_undone
+            && !tells_of_marks
+            && self.recovery.phase != Phase::Recovery;
         if confirmed.bytes > 0 && may_grow {
             let flight_before = in_flight + ack.since(una);
             // What the window did not hold back says nothing about it (RFC 7661).
@@ -474,6 +481,7 @@ impl Connection {
         shared.counters.recoveries += 1;
         self.recovery.phase = Phase::Recovery;
         self.recovery.until = self.send.nxt;
+        self.tell_reduction();
         let in_flight = self.send.nxt.since(self.send.una);
         let mss = u32::from(self.mss());
         if self.flags.has(ConnectionFlags::SACK) {

@@ -105,6 +105,7 @@ impl Connection {
         self.receive.last_at = shared.now;
         self.receive.is_vouched = true;
         self.timers.probes = 0;
+        self.note_marks(shared, header, payload.is_marked);
         let mut arrived = Arrived::Settled;
         if self.state == State::SynReceived {
             self.establish(shared, header);
@@ -370,6 +371,9 @@ pub(crate) fn offer(header: &Header, is_v4: bool) -> Offer {
         window_scale: header.options.window_scale,
         sack: header.options.sack_permitted,
         timestamp: header.options.timestamps.map(|timestamps| timestamps.value),
+        // A SYN asks with both flags, and is answered with the first (RFC 3168, section 6.1.1).
+        ecn: header.flags.has(Flags::ECE)
+            && header.flags.has(Flags::CWR) != header.flags.has(Flags::ACK),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::buffers::{Buffer, BufferId, Buffers, Marks};
 use crate::nic::Mac;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
+use crate::wire::ip::ECT_0;
 
 /// What is to be seen to, and what was agreed on.
 ///
@@ -27,6 +28,9 @@ impl ConnectionFlags {
     /// The stack lists its place among those that wait for memory, also where another connection had
     /// the place then.
     pub(crate) const WAITS_FOR_MEMORY: ConnectionFlags = ConnectionFlags::moving(4);
+
+    /// A packet has come that a queue had marked, and the peer has not said that it has heeded that.
+    pub(crate) const ECN_ECHO: ConnectionFlags = ConnectionFlags::moving(5);
 
     /// The peer's FIN has come, and all before it.
     pub(crate) const PEER_ENDED: ConnectionFlags = ConnectionFlags::lasting(0);
@@ -56,6 +60,17 @@ impl ConnectionFlags {
     pub(crate) const VACANT: ConnectionFlags = ConnectionFlags::lasting(12);
     /// Nothing is going on but the usual exchange: see [`ordinary`](super::fast_path).
     pub(crate) const PREDICTED: ConnectionFlags = ConnectionFlags::lasting(13);
+
+    /// The window was reduced, and the peer is to be told so with the next new data (RFC 3168).
+    pub(crate) const CWR_DUE: ConnectionFlags = ConnectionFlags::lasting(14);
+    /// Both sides have ECN (RFC 3168).
+    pub(crate) const ECN: ConnectionFlags = ConnectionFlags::lasting(15);
+
+    /// The mark that allows queues to mark new data: [`ECT_0`] where both sides have ECN, else 0.
+    #[inline]
+    pub(super) const fn ect(self) -> u8 {
+        (self.lasting >> 14) as u8 & ECT_0
+    }
 
     const fn moving(bit: u32) -> ConnectionFlags {
         let (moving, lasting) = (1 << bit, 0);
@@ -153,7 +168,7 @@ pub(crate) struct Receiving {
     /// The next to be received.
     pub(crate) nxt: SeqNumber,
     /// Behind the last that was offered to be taken.
-    pub(super) edge: SeqNumber,
+    pub(crate) edge: SeqNumber,
     /// The first buffer of what was received in order and not read.
     pub(super) stash: BufferId,
     /// The last one.

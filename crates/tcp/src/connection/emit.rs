@@ -159,6 +159,7 @@ impl Connection {
         }
         let front = buffers[first];
         let is_new = !front.marks.has(Marks::SENT);
+        let asks = self.ecn_of_syn(shared);
         let buffers = &mut shared.buffers;
         let (mut len, mut flags, mut last) = (0, Flags::ACK, first);
         let mut id = first;
@@ -181,8 +182,8 @@ impl Connection {
             }
             if buffer.marks.has(Marks::SYN) {
                 flags = match self.state {
-                    State::SynSent => Flags::SYN,
-                    _ => Flags::SYN.and(Flags::ACK),
+                    State::SynSent => Flags::SYN.and(asks),
+                    _ => Flags::SYN.and(Flags::ACK).and(self.ecn_of_answer()),
                 };
                 break;
             }
@@ -196,6 +197,10 @@ impl Connection {
             seq: front.seq,
             first,
             len,
+            ect: match is_new && len > 0 {
+                true => self.flags.ect(),
+                false => 0,
+            },
         };
         self.send_segment(shared, nic, parts)?;
         self.note_sent(shared, first, last);
@@ -207,7 +212,9 @@ impl Connection {
     fn longest(&self, shared: &Shared) -> u32 {
         let mss = u32::from(self.mss());
         let most = shared.features.segmentation_len_max;
-        if most < 2 * mss || shared.config.trusts_link || !self.is_ordinary(shared) {
+        // Of what the card cuts only the first would say that the window was reduced.
+        let is_alone = self.flags.has(ConnectionFlags::CWR_DUE);
+        if most < 2 * mss || shared.config.trusts_link || is_alone || !self.is_ordinary(shared) {
             return mss;
         }
         let room = self.congestion.window().saturating_sub(self.on_its_way());
@@ -272,6 +279,7 @@ impl Connection {
             seq,
             first: BufferId::NONE,
             len: 0,
+            ect: 0,
         }
     }
 }

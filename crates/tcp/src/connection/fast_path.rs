@@ -35,6 +35,12 @@ const DUE: ConnectionFlags = DUE_OTHERWISE
     .and(ConnectionFlags::ACK_LATER)
     .and(ConnectionFlags::RESET_DUE);
 
+/// Flags of what is not the usual exchange.
+const NOT_PREDICTED: ConnectionFlags = ConnectionFlags::ORPHAN
+    .and(ConnectionFlags::ENDED)
+    .and(ConnectionFlags::CWR_DUE)
+    .and(ConnectionFlags::ECN_ECHO);
+
 impl Connection {
     /// Whether nothing but the usual exchange is going on.
     #[inline]
@@ -58,9 +64,7 @@ impl Connection {
         let (recovery, out_of_order) = (&self.recovery, &self.out_of_order);
         self.state == State::Established
             && self.is_ordinary(shared)
-            && !self
-                .flags
-                .has(ConnectionFlags::ORPHAN.and(ConnectionFlags::ENDED))
+            && !self.flags.has(NOT_PREDICTED)
             && self.path.mac.is_some()
             && out_of_order.end.is_none()
             && recovery.phase == Phase::Open
@@ -212,6 +216,7 @@ impl Connection {
             seq: self.send.nxt,
             first: id,
             len,
+            ect: self.flags.ect(),
         };
         self.send_ordinary(shared, nic, &parts, write_payload)?;
         self.send.nxt += len;

@@ -1,10 +1,23 @@
 //! What a connection holds of what all of them share: memory, in bytes and in buffers.
 //!
-//! It is counted when memory is short and somebody wants to know, not with each segment: the lists
-//! themselves are what is true, and each of them is bounded in number.
+//! | what | in bytes | in buffers |
+//! |---|---|---|
+//! | given to be sent, not acknowledged | `Config::send_len_max`, an eighth of what is left | [`SENT_MAX`], and what is cut of them |
+//! | received in order, not read | the window: `Config::receive_len_max`, an eighth of what is left | neighbours of few bytes share one |
+//! | received beyond gaps | the window | [`BEYOND_GAPS_MAX`] |
+//!
+//! Bytes of memory are counted when it is short and somebody wants to know, not with each segment:
+//! the lists themselves are what is true. What happens then stands in `stack/pressure.rs`.
 
 use super::{Connection, Shared};
 use crate::buffers::{BufferId, Buffers};
+
+/// Buffers that may wait to be acknowledged: what is looked through where acknowledgments tell of
+/// gaps. As many segments of the shortest MSS are the longest window.
+pub(super) const SENT_MAX: u16 = 512;
+
+/// Buffers that are kept beyond gaps; a sender that makes more is not honest.
+pub(super) const BEYOND_GAPS_MAX: u16 = 512;
 
 /// Memory that is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +46,13 @@ impl Connection {
         holdings.unread = count(self.receive.stash);
         holdings.beyond_gaps = count(self.out_of_order.head());
         holdings
+    }
+
+    /// Whether the numbers of buffers that are kept are those of the lists.
+    pub(super) fn counts_are_right(&self, shared: &Shared) -> bool {
+        let holdings = self.holdings(shared);
+        holdings.sent == usize::from(self.send.pieces)
+            && holdings.beyond_gaps == usize::from(self.out_of_order.pieces())
     }
 }
 

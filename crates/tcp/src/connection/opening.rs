@@ -23,6 +23,7 @@ pub(crate) struct Offer {
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack: bool,
     pub(crate) timestamp: Option<u32>,
+    pub(crate) ecn: bool,
 }
 
 impl Connection {
@@ -185,6 +186,10 @@ impl Connection {
         match offer.sack && shared.config.sack {
             true => self.flags.set(ConnectionFlags::SACK),
             false => self.flags.clear(ConnectionFlags::SACK),
+        }
+        match offer.ecn && shared.config.ecn {
+            true => self.flags.set(ConnectionFlags::ECN),
+            false => self.flags.clear(ConnectionFlags::ECN),
         }
         self.settle_mss();
         self.congestion = Congestion::new(shared.config.algorithm, u32::from(self.mss()));

@@ -5,14 +5,12 @@
 //! acknowledgment, and the peer sends it again. So it is the first to go where memory is short.
 //!
 //! # Invariants
-//! - `pieces` is the length of the list, [`PIECES_MAX`] at most.
+//! - `pieces` is the length of the list, [`BEYOND_GAPS_MAX`] at most.
 
+use super::holdings::BEYOND_GAPS_MAX;
 use crate::buffers::{BufferId, Buffers};
 use crate::seq::SeqNumber;
 use crate::wire::tcp::{SACK_BLOCKS_MAX, Sack, SackBlock};
-
-/// Pieces beyond gaps that a connection keeps at most; a sender that makes more is not honest.
-pub(super) const PIECES_MAX: u16 = 512;
 
 /// What has come otherwise than in order, and the end.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +41,11 @@ impl OutOfOrder {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.head.is_none()
+    }
+
+    /// Buffers beyond gaps.
+    pub(super) fn pieces(&self) -> u16 {
+        self.pieces
     }
 
     /// The first buffer beyond a gap.
@@ -92,7 +95,7 @@ impl OutOfOrder {
             rest = &rest[count..];
             at += u32::try_from(count).expect("a buffer's");
         }
-        while !rest.is_empty() && self.pieces < PIECES_MAX {
+        while !rest.is_empty() && self.pieces < BEYOND_GAPS_MAX {
             let Some(new) = buffers.store_beyond_gap(at, rest) else {
                 break;
             };

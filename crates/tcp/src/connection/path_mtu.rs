@@ -13,8 +13,11 @@ use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
 
-/// Seconds after which longer packets are tried again (RFC 1191, section 6.3).
-const SEARCH_INTERVAL_S: u32 = 600;
+/// Microseconds of a tick by which the search goes: 65,536 of them are six days.
+const TICK_US: u64 = 8_000_000;
+
+/// Ticks after which longer packets are tried again: ten minutes (RFC 1191, section 6.3).
+const SEARCH_INTERVAL: u16 = 75;
 
 /// Bytes of packets that many paths take which take no longer ones: Ethernet's, and a tunnel's.
 const COMMON: [u16; 2] = [1500, 1400];
@@ -27,12 +30,12 @@ const LEAST_V6: u16 = 1280;
 /// needed. Nothing of it is looked at before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MtuSearch {
-    /// The second of the stack's clock before which nothing is tried.
-    next_s: u32,
-    /// Packets of so many bytes were lost in this search (RFC 4821, `search_high`).
-    too_long: u16,
-    /// Bytes of the packet that is on its way as a probe; 0 where none is.
-    probe: u16,
+    /// The tick of the stack's clock before which nothing is tried.
+    next: u16,
+    /// The first of [`lengths`] that was not lost in this search (RFC 4821, `search_high`).
+    from: u8,
+    /// Behind that of the packet that is on its way as a probe; 0 where none is.
+    probe: u8,
     /// The first number of the probe's segment.
     first: SeqNumber,
 }
@@ -40,8 +43,8 @@ pub(crate) struct MtuSearch {
 impl MtuSearch {
     /// No search.
     pub(super) const NONE: MtuSearch = MtuSearch {
-        next_s: 0,
-        too_long: u16::MAX,
+        next: 0,
+        from: 0,
         probe: 0,
         first: SeqNumber(0),
     };
@@ -50,18 +53,17 @@ impl MtuSearch {
     pub(super) fn is_probing(&self) -> bool {
         self.probe > 0
     }
-
-    /// All lengths are tried anew, after a wait.
-    fn begin_after(&mut self, now: Instant, seconds: u32) {
-        *self = MtuSearch {
-            next_s: seconds_of(now).saturating_add(seconds),
-            ..MtuSearch::NONE
-        };
-    }
 }
 
-fn seconds_of(now: Instant) -> u32 {
-    u32::try_from(now.micros() / 1_000_000).unwrap_or(u32::MAX)
+#[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
+fn tick(now: Instant) -> u16 {
+    (now.micros() / TICK_US) as u16
+}
+
+/// The lengths of packets that are tried, the card's first: of the others those between that and
+/// what passes.
+const fn lengths(shared: &Shared) -> [u16; 3] {
+    [shared.features.mtu, COMMON[0], COMMON[1]]
 }
 
 impl Connection {
@@ -70,9 +72,9 @@ impl Connection {
     pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16, seq: SeqNumber) -> bool {
         let search = &self.mtu_search;
         let is_about_probe = search.is_probing()
-            && search.first <= seq
-            && seq < self.probe_end()
-            && mtu < search.probe
+            && self.mtu_search.first <= seq
+            && seq < self.probe_end(shared)
+            && mtu < self.probe_mtu(shared)
             && mtu >= self.path.mtu;
         if is_about_probe {
             self.leave_fast_path();
@@ -88,7 +90,7 @@ impl Connection {
         self.path.mtu = mtu;
         self.settle_mss();
         self.mark_all_lost(shared);
-        self.mtu_search.begin_after(shared.now, SEARCH_INTERVAL_S);
+        self.search_longer_after(shared.now, SEARCH_INTERVAL);
         self.flags.set(ConnectionFlags::MUST_SEND);
         true
     }
@@ -110,7 +112,7 @@ impl Connection {
             shared.counters.mtu_lowered += 1;
             self.path.mtu = mtu;
             self.settle_mss();
-            self.mtu_search.begin_after(shared.now, 0);
+            self.search_longer_after(shared.now, 0);
         }
     }
 
@@ -122,16 +124,17 @@ impl Connection {
         nic: &mut impl Nic,
     ) -> Result<(), NoSlot> {
         let first = self.send.unsent;
+        let is_early = tick(shared.now).wrapping_sub(self.mtu_search.next) > u16::MAX / 2;
         let recovery = &self.recovery;
         let is_well = self.is_open()
             && recovery.phase == Phase::Open
             && (recovery.lost, recovery.sacked) == (0, 0)
             && recovery.probe.is_none()
             && !self.mtu_search.is_probing();
-        if first.is_none() || !is_well || seconds_of(shared.now) < self.mtu_search.next_s {
+        if first.is_none() || !is_well || is_early {
             return Ok(());
         }
-        let Some((mtu, mss)) = self.next_length(shared) else {
+        let Some((number, mss)) = self.next_length(shared) else {
             return Ok(());
         };
         let seq = shared.buffers[first].seq;
@@ -141,7 +144,7 @@ impl Connection {
         if !fits || !self.gather(shared, first, u32::from(mss)) {
             return Ok(());
         }
-        self.mtu_search.probe = mtu;
+        self.mtu_search.probe = number + 1;
         self.mtu_search.first = seq;
         let usual = std::mem::replace(&mut self.send.mss, mss);
         let sent = self.send_from(shared, nic, first, u32::from(mss));
@@ -152,21 +155,27 @@ impl Connection {
         sent.map(drop)
     }
 
-    /// The number behind the last of the probe's segment.
-    fn probe_end(&self) -> SeqNumber {
-        self.mtu_search.first + u32::from(self.mss_within(self.mtu_search.probe))
+    /// The number of the length of packet to try next, and the payload of a segment in it; none where nothing
+    /// longer is left, or where the peer takes no longer segments anyway.
+    fn next_length(&self, shared: &Shared) -> Option<(u8, u16)> {
+        let lengths = (0..).zip(lengths(shared));
+        let mut lengths = lengths.filter(|&(number, mtu)| {
+            let is_possible = self.path.mtu < mtu && (number == 0 || mtu < shared.features.mtu);
+            is_possible && number >= self.mtu_search.from
+        });
+        let (number, mtu) = lengths.next()?;
+        let mss = self.mss_within(mtu);
+        (mss > self.mss()).then_some((number, mss))
     }
 
-    /// The length of packet to try next, and the payload of a segment in it; none where nothing
-    /// longer is left, or where the peer takes no longer segments anyway.
-    fn next_length(&self, shared: &Shared) -> Option<(u16, u16)> {
-        let card = shared.features.mtu;
-        let lengths = [card, COMMON[0], COMMON[1]].into_iter();
-        let mut lengths = lengths
-            .filter(|&mtu| self.path.mtu < mtu && mtu <= card && mtu < self.mtu_search.too_long);
-        let mtu = lengths.next()?;
-        let mss = self.mss_within(mtu);
-        (mss > self.mss()).then_some((mtu, mss))
+    /// The length of the packet that is on its way as a probe.
+    fn probe_mtu(&self, shared: &Shared) -> u16 {
+        lengths(shared)[usize::from(self.mtu_search.probe) - 1]
+    }
+
+    /// The number behind the last of the probe's segment.
+    fn probe_end(&self, shared: &Shared) -> SeqNumber {
+        self.mtu_search.first + u32::from(self.mss_within(self.probe_mtu(shared)))
     }
 
     /// Sees to it that buffers from `first` on hold just so many bytes together, none of which was
@@ -181,15 +190,7 @@ impl Connection {
         if id.is_none() {
             return false;
         }
-        if buffers[id].len() > left {
-            let Some(last) = buffers.split(id, left) else {
-                return false;
-            };
-            if self.send.tail == id {
-                self.send.tail = last;
-            }
-        }
-        true
+        buffers[id].len() == left || self.send.cut(buffers, id, left)
     }
 
     /// What has become of the probe. True where it is lost, and nothing beside it.
@@ -197,10 +198,10 @@ impl Connection {
         if !self.mtu_search.is_probing() {
             return false;
         }
-        let end = self.probe_end();
+        let end = self.probe_end(shared);
         if self.send.una >= end {
             shared.counters.mtu_raised += 1;
-            self.path.mtu = self.mtu_search.probe;
+            self.path.mtu = self.probe_mtu(shared);
             self.settle_mss();
             self.mtu_search.probe = 0;
             self.plan_next_length(shared);
@@ -224,24 +225,32 @@ impl Connection {
 
     /// The probe is lost: all of it goes again, in segments of the usual length.
     pub(super) fn lose_mtu_probe(&mut self, shared: &mut Shared) {
-        let (search, end) = (self.mtu_search, self.probe_end());
+        let end = self.probe_end(shared);
         let mut id = self.send.head;
         while !id.is_none() && shared.buffers[id].seq < end {
             let buffer = shared.buffers[id];
-            if buffer.end() > search.first && buffer.is_in_flight() {
+            if buffer.end() > self.mtu_search.first && buffer.is_in_flight() {
                 self.mark_lost(shared, id);
             }
             id = buffer.next;
         }
-        self.mtu_search.too_long = search.probe;
+        self.mtu_search.from = self.mtu_search.probe;
         self.mtu_search.probe = 0;
         self.plan_next_length(shared);
+    }
+
+    /// All lengths are tried anew, after a wait.
+    fn search_longer_after(&mut self, now: Instant, ticks: u16) {
+        self.mtu_search = MtuSearch {
+            next: tick(now).wrapping_add(ticks),
+            ..MtuSearch::NONE
+        };
     }
 
     /// Where no length is left to try, all are tried after a while.
     fn plan_next_length(&mut self, shared: &Shared) {
         if self.next_length(shared).is_none() {
-            self.mtu_search.begin_after(shared.now, SEARCH_INTERVAL_S);
+            self.search_longer_after(shared.now, SEARCH_INTERVAL);
         }
     }
 }

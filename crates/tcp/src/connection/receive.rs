@@ -17,6 +17,8 @@ pub(crate) struct Payload<'f> {
     pub(crate) frame: u16,
     /// Where in the frame they begin.
     pub(crate) start: u16,
+    /// A queue on the way has marked the packet (RFC 3168).
+    pub(crate) is_marked: bool,
 }
 
 impl Connection {
@@ -110,6 +112,11 @@ impl Connection {
             return Sack::NONE;
         }
         self.out_of_order.sack(buffers, self.receive.nxt, max)
+    }
+
+    /// Whether anything is held beyond gaps.
+    pub(crate) fn has_gaps(&self) -> bool {
+        !self.out_of_order.is_empty()
     }
 
     /// Throws away what is held beyond gaps, as memory is short; the peer sends it again. Says how

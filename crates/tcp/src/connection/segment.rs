@@ -22,6 +22,8 @@ pub(super) struct Parts {
     /// The first buffer of the payload, and how many bytes.
     pub(super) first: BufferId,
     pub(super) len: u32,
+    /// Whether queues may mark it: `ECT_0`, or 0.
+    pub(super) ect: u8,
 }
 
 impl Connection {
@@ -38,14 +40,34 @@ impl Connection {
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
-        parts: Parts,
+        mut parts: Parts,
     ) -> Result<(), NoSlot> {
+        let told = match parts.flags.has(Flags::SYN) {
+            true => Flags::default(),
+            false => self.ecn_of(&parts),
+        };
+        parts.flags = parts.flags.and(told);
         if self.is_ordinary(shared) && !parts.flags.has(Flags::SYN) {
-            return self.send_ordinary(shared, nic, &parts, |room, buffers, checks| {
+            self.send_ordinary(shared, nic, &parts, |room, buffers, checks| {
                 write_payload(room, buffers, &parts);
                 checks.sum_of(room)
-            });
+            })?;
+        } else {
+            self.send_with_options(shared, nic, &parts)?;
         }
+        if told.has(Flags::CWR) {
+            self.flags.clear(ConnectionFlags::CWR_DUE);
+        }
+        Ok(())
+    }
+
+    /// As [`Connection::send_segment`], for segments with any options.
+    fn send_with_options(
+        &mut self,
+        shared: &mut Shared,
+        nic: &mut impl Nic,
+        parts: &Parts,
+    ) -> Result<(), NoSlot> {
         let is_v4 = self.tuple.remote.is_v4();
         let is_syn = parts.flags.has(Flags::SYN);
         let options = self.options(shared, is_syn, parts.len);
@@ -87,9 +109,12 @@ impl Connection {
         let transport_at = network_at + usize::from(headers_len(is_v4)) - 20;
         let payload_at = transport_at + header.size();
         let end = payload_at + parts.len as usize;
-        write_payload(&mut frame[payload_at..end], &shared.buffers, &parts);
+        write_payload(&mut frame[payload_at..end], &shared.buffers, parts);
         let len = end - transport_at;
-        let packet = ip::Header::new(self.tuple.local, self.tuple.remote, Protocol::TCP, len);
+        let packet = ip::Header {
+            ecn: parts.ect,
+            ..ip::Header::new(self.tuple.local, self.tuple.remote, Protocol::TCP, len)
+        };
         link.write(frame);
         let fills = shared.features.fills_checksums;
         packet.write(&mut frame[network_at..], fills);
@@ -136,6 +161,7 @@ impl Connection {
                 value: self.clock(shared.now),
                 echo: self.receive.ts_recent,
             },
+            ect: parts.ect,
         };
         let is_v4 = self.tuple.remote.is_v4();
         let payload_at = shared.skeletons.payload_at(is_v4);

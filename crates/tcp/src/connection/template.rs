@@ -64,6 +64,8 @@ pub(super) struct Numbers {
     pub(super) flags: Flags,
     pub(super) window: u16,
     pub(super) timestamps: Timestamps,
+    /// Whether queues may mark it: `ECT_0`, or 0.
+    pub(super) ect: u8,
 }
 
 impl Numbers {
@@ -271,12 +273,15 @@ impl Template {
         let segment_len = len(TCP_LEN);
         if TRANSPORT - NETWORK == V4_LEN {
             let len = len(V4_LEN + TCP_LEN);
+            headers[NETWORK + 1] = numbers.ect;
             put(headers, NETWORK + 2, &len.to_be_bytes());
             if matches!(checks, Checks::Here | Checks::Nobody) {
                 let sum = Sum::ZERO.with_u16(self.network_sum).with_u16(len);
+                let sum = sum.with_u16(u16::from(numbers.ect));
                 put(headers, NETWORK + 10, &sum.checksum().to_be_bytes());
             }
         } else {
+            headers[NETWORK + 1] = numbers.ect << 4;
             put(headers, NETWORK + 4, &segment_len.to_be_bytes());
         }
         let segment = &mut headers[TRANSPORT..];
@@ -335,7 +340,7 @@ mod tests {
             (is_v4, vlan, seq, ack) in any::<(bool, bool, u32, u32)>(),
             (flags, window, value, echo) in any::<(u8, u16, u32, u32)>(),
             payload in proptest::collection::vec(any::<u8>(), 0..100),
-            fills in any::<bool>(),
+            (fills, ect) in (any::<bool>(), 0..3u8),
         ) {
             let address = |last: u8| match is_v4 {
                 true => Address::v4([192, 0, 2, last]),
@@ -357,6 +362,7 @@ mod tests {
                 flags: Flags(flags),
                 window,
                 timestamps,
+                ect,
             };
             let skeletons = Skeletons::new(own, vlan);
             let template = Template::new(&skeletons, &tuple);
@@ -382,7 +388,10 @@ mod tests {
                 options: Options { timestamps: Some(timestamps), ..Options::default() },
             };
             let len = header.size() + payload.len();
-            let packet = ip::Header::new(tuple.local, tuple.remote, Protocol::TCP, len);
+            let packet = ip::Header {
+                ecn: ect,
+                ..ip::Header::new(tuple.local, tuple.remote, Protocol::TCP, len)
+            };
             let mut right = vec![0; link.size() + packet.size() + header.size()];
             link.write(&mut right);
             packet.write(&mut right[link.size()..], fills);

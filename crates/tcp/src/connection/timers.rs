@@ -137,6 +137,7 @@ impl Connection {
         let in_flight = self.send.nxt.since(self.send.una);
         self.congestion
             .timed_out(in_flight, u32::from(self.mss()), is_first);
+        self.tell_reduction();
         self.flags.set(ConnectionFlags::MUST_SEND);
     }
 

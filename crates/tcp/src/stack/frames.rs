@@ -191,6 +191,7 @@ impl Stack {
             bytes: &packet.payload[header_len..],
             frame: u16::try_from(packet.frame).expect("within a burst"),
             start: u16::try_from(packet.start + header_len).map_err(|_| Malformed::Length)?,
+            is_marked: packet.header.ecn == ip::CE,
         };
         let hash = self.table.hash(&tuple);
         match self.find(&tuple, hash) {

@@ -241,6 +241,8 @@ impl Stack {
             window_scale: None,
             sack: false,
             timestamp: None,
+            // Nothing brings it back.
+            ecn: false,
         };
         if let Some(timestamps) = header.options.timestamps {
             let offset = secrets.timestamp_offset(tuple);

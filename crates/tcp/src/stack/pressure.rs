@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! memory is short                          the table is full
-//! 1  what lies beyond gaps (RFC 2018, 8)   1  the oldest in TIME-WAIT, for a SYN
+//! 1  what lies beyond gaps that stay       1  the oldest in TIME-WAIT, for a SYN
+//!    open (RFC 2018, 8)
 //! 2  connections that drain too slowly,    2  the oldest that is closed and not over, for a peer
 //!    those that hold most for their rate      that has proven its address
 //!    first                                 3  nobody: the peer is told
@@ -37,6 +38,9 @@ const LOOKS: usize = 128;
 /// microseconds.
 const PATIENCE_US: u64 = 5_000_000;
 
+/// The same for what lies beyond gaps: it comes again where it goes.
+const GAP_PATIENCE_US: u64 = 1_000_000;
+
 /// What of memory for sending is to be free again before nobody is ended any more: this part.
 const RELIEF_PART: usize = 16;
 
@@ -57,13 +61,18 @@ pub(super) struct Pressure {
 /// How a connection stood.
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    generation: u32,
+    /// Of which use of its place; none where it has not been looked at.
+    generation: Option<u32>,
     /// The oldest that was not acknowledged,
     una: SeqNumber,
-    /// and behind the last.
+    /// behind the last,
     end: SeqNumber,
-    /// Milliseconds of the stack's clock.
+    /// and when, in milliseconds of the stack's clock.
     at_ms: u32,
+    /// Behind all that lay beyond gaps,
+    gap_edge: SeqNumber,
+    /// and when.
+    gap_at_ms: u32,
 }
 
 /// A connection that has not drained in time what it held.
@@ -82,8 +91,7 @@ impl Pressure {
             orphans: VecDeque::with_capacity(capacity),
             hand: 0,
             is_short: false,
-            // It takes memory only when it is written to.
-            marks: vec![Mark::default(); capacity],
+            marks: Vec::with_capacity(capacity),
         }
     }
 }
@@ -174,14 +182,17 @@ impl Stack {
         let enough = self.shared.buffers.room_to_send_max() / RELIEF_PART;
         let pressure = &mut self.pressure;
         pressure.is_short = room == 0 || pressure.is_short && room < enough;
-        if !pressure.is_short || self.connections.is_empty() {
+        if !pressure.is_short {
             return;
         }
+        let places = self.connections.len();
+        self.pressure.marks.resize(places, Mark::default());
         let (mut slow, mut count) = ([None; LOOKS], 0);
-        for _ in 0..LOOKS.min(self.connections.len()) {
-            let hand = (self.pressure.hand + 1) % self.connections.len();
+        for _ in 0..LOOKS.min(places) {
+            let hand = (self.pressure.hand + 1) % places;
             self.pressure.hand = hand;
-            self.connections[hand].prune(&mut self.shared);
+            self.renew_mark(hand);
+            self.judge_gaps(hand);
             slow[count] = self.judge(hand);
             count += usize::from(slow[count].is_some());
         }
@@ -195,27 +206,55 @@ impl Stack {
         }
     }
 
+    /// Begins a mark anew where it is of another connection that had the place.
+    fn renew_mark(&mut self, place: usize) {
+        let connection = &self.connections[place];
+        let mark = &mut self.pressure.marks[place];
+        if connection.state == State::Closed {
+            // Who comes to the place next has the same generation as nobody.
+            *mark = Mark::default();
+        } else if mark.generation != Some(connection.generation) {
+            *mark = Mark {
+                generation: Some(connection.generation),
+                end: connection.send.una,
+                gap_edge: connection.receive.nxt,
+                ..Mark::default()
+            };
+        }
+    }
+
+    /// Throws away what a connection holds beyond gaps, where these have not been closed in time.
+    fn judge_gaps(&mut self, place: usize) {
+        let now_ms = millis(self.shared.now);
+        let connection = &mut self.connections[place];
+        let mark = &mut self.pressure.marks[place];
+        let nxt = connection.receive.nxt;
+        if !connection.has_gaps() {
+            mark.gap_edge = nxt;
+        } else if nxt >= mark.gap_edge || mark.gap_edge > connection.receive.edge {
+            // Closed, or so long ago that the numbers have gone round.
+            (mark.gap_edge, mark.gap_at_ms) = (connection.receive.edge, now_ms);
+        } else if passed_us(now_ms, mark.gap_at_ms) >= GAP_PATIENCE_US {
+            connection.prune(&mut self.shared);
+        }
+    }
+
     /// Whether a connection has not drained in time what it held when it was looked at first.
     fn judge(&mut self, place: usize) -> Option<Slow> {
-        let now = self.shared.now;
+        let now_ms = millis(self.shared.now);
         let connection = &self.connections[place];
-        let (una, end) = (connection.send.una, connection.send.end);
         let mark = &mut self.pressure.marks[place];
-        let is_same = mark.generation == connection.generation && una < mark.end;
+        let (una, end) = (connection.send.una, connection.send.end);
         if una == end || !connection.is_open() {
             mark.end = una;
             return None;
         }
-        if !is_same {
-            *mark = Mark {
-                generation: connection.generation,
-                una,
-                end,
-                at_ms: millis(now),
-            };
+        if una >= mark.end || mark.end > end {
+            // Drained, or so long ago that the numbers have gone round.
+            (mark.una, mark.end, mark.at_ms) = (una, end, now_ms);
             return None;
         }
-        let passed_us = u64::from(millis(now).wrapping_sub(mark.at_ms)) * 1000;
+        let passed_us = passed_us(now_ms, mark.at_ms);
         if passed_us < PATIENCE_US {
             return None;
         }
@@ -248,6 +287,11 @@ fn is_orphan(connections: &[Connection], id: ConnectionId, is_over: bool) -> boo
                 && is_orphan
                 && (connection.state == State::TimeWait) == is_over
         })
+}
+
+/// Microseconds between two times on the clock that goes round.
+fn passed_us(now_ms: u32, then_ms: u32) -> u64 {
+    u64::from(now_ms.wrapping_sub(then_ms)) * 1000
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the clock goes round")]

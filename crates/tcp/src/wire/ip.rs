@@ -49,7 +49,14 @@ pub struct Header {
     pub hop_limit: u8,
     /// Bytes of payload.
     pub payload_len: usize,
+    /// What queues have to do with it (RFC 3168, section 5): the last two bits of the traffic class.
+    pub ecn: u8,
 }
+
+/// A packet that queues may mark instead of dropping it (RFC 3168, section 5).
+pub const ECT_0: u8 = 2;
+/// One that a queue has marked.
+pub const CE: u8 = 3;
 
 impl Header {
     /// A header of a packet of ours.
@@ -60,6 +67,7 @@ impl Header {
             protocol,
             hop_limit: HOP_LIMIT,
             payload_len: len,
+            ecn: 0,
         }
     }
 
@@ -94,6 +102,7 @@ impl Header {
             protocol: Protocol(head[9]),
             hop_limit: head[8],
             payload_len: total_len - header_len,
+            ecn: head[1] & 3,
         };
         Ok((header, header_len))
     }
@@ -127,6 +136,7 @@ impl Header {
             protocol,
             hop_limit: head[7],
             payload_len: total_len - at,
+            ecn: head[1] >> 4 & 3,
         };
         Ok((header, at))
     }
@@ -155,7 +165,7 @@ impl Header {
     fn write_v4(&self, packet: &mut [u8], fills_checksum: bool) {
         let total_len = u16::try_from(V4_HEADER_LEN + self.payload_len).unwrap_or(u16::MAX);
         let head = &mut packet[..V4_HEADER_LEN];
-        put(head, 0, &[0x45, 0]);
+        put(head, 0, &[0x45, self.ecn]);
         put(head, 2, &total_len.to_be_bytes());
         // Never cut (the path's MTU is found out), so it needs no identification (RFC 6864).
         put(
@@ -174,7 +184,7 @@ impl Header {
     #[inline]
     fn write_v6(&self, packet: &mut [u8]) {
         let payload_len = u16::try_from(self.payload_len).unwrap_or(u16::MAX);
-        put(packet, 0, &[0x60, 0, 0, 0]);
+        put(packet, 0, &[0x60, self.ecn << 4, 0, 0]);
         put(packet, 4, &payload_len.to_be_bytes());
         put(packet, 6, &[self.protocol.0, self.hop_limit]);
         put(packet, 8, &self.source.octets());

@@ -6,7 +6,7 @@
 
 use super::checksum::Sum;
 use super::ethernet::EtherType;
-use super::ip::Protocol;
+use super::ip::{CE, Protocol};
 use super::tcp::{Flags, HEADER_LEN, TIMESTAMPS_LEN, Timestamps};
 use super::{Address, u16_at, u32_at};
 use crate::nic::Mac;
@@ -20,7 +20,7 @@ const V4_LEN: usize = 20;
 const V6_LEN: usize = 40;
 const TCP_LEN: usize = HEADER_LEN + TIMESTAMPS_LEN;
 
-/// The first bytes of the IPv4 header, and of the IPv6 header.
+/// The first byte of the IPv4 header, and the first half of that of the IPv6 header.
 const V4_NO_OPTIONS: u8 = 0x45;
 const V6: u8 = 6;
 
@@ -29,7 +29,7 @@ const V6: u8 = 6;
 const ONLY_TIMESTAMPS: u32 = 0x0101_080a;
 
 /// What stands in a frame before the header of TCP or UDP, where nothing unusual does: no VLAN tag, no
-/// options, no extension headers. What is no such frame, or has anything wrong with it, is left to the
+/// options, no extension headers, no mark of congestion. What is no such frame, or has anything wrong with it, is left to the
 /// readers of each header, which find out what it is.
 pub(super) struct Front {
     /// From where it came.
@@ -63,7 +63,8 @@ impl Front {
             EtherType::IPV4 => {
                 let packet: &[u8; V4_LEN] = head[LINK_LEN..].first_chunk()?;
                 let is_whole = u16_at(packet, 6) & 0xbfff == 0;
-                if packet[0] != V4_NO_OPTIONS || !is_whole || packet[9] != protocol.0 {
+                let is_predicted = packet[0] == V4_NO_OPTIONS && packet[1] & CE != CE;
+                if !is_predicted || !is_whole || packet[9] != protocol.0 {
                     return None;
                 }
                 if !is_verified && !Sum::ZERO.with_array(packet).is_right() {
@@ -81,7 +82,8 @@ impl Front {
             }
             EtherType::IPV6 => {
                 let packet: &[u8; V6_LEN] = bytes[LINK_LEN..].first_chunk()?;
-                if packet[0] >> 4 != V6 || packet[6] != protocol.0 {
+                let is_predicted = packet[0] >> 4 == V6 && packet[1] >> 4 & CE != CE;
+                if !is_predicted || packet[6] != protocol.0 {
                     return None;
                 }
                 let source = Address::v6(*packet[8..].first_chunk()?);

@@ -34,6 +34,10 @@ impl Flags {
     pub const ACK: Flags = Flags(0x10);
     /// The urgent pointer counts. Nobody sends it, and it is not looked at (RFC 6093).
     pub const URG: Flags = Flags(0x20);
+    /// A packet has come that a queue had marked (RFC 3168); on a SYN: its sender has ECN.
+    pub const ECE: Flags = Flags(0x40);
+    /// The sender has reduced its window, as it was told (RFC 3168); on a SYN: it asks for ECN.
+    pub const CWR: Flags = Flags(0x80);
 
     /// Whether any of these is set.
     #[inline]

@@ -57,7 +57,7 @@ fn withstands_within(
     let (before, after) = (without.honest, with.honest);
     eprintln!(
         "{what}: {} of {} replies, {} of {} on new connections, {} of {} bytes; the longest took {} ms, {} without; \
-         {} failures; {} buffers, {} connections at most, {} at the end; {} segments sent, {} heard, {} cookies, {} shed",
+         {} failures; {} buffers, {} connections at most, {} at the end; {} segments sent, {} heard, {} cookies, {} shed, {} buffers looked at",
         after.replies,
         before.replies,
         after.brief,
@@ -74,6 +74,7 @@ fn withstands_within(
         with.heard,
         with.counters.cookies_sent,
         with.counters.shed,
+        with.counters.queue_steps,
     );
     assert!(
         before.replies > 50 * seconds && before.brief > 10 * seconds,
@@ -125,7 +126,7 @@ fn tiny_windows() {
     };
     let notices = Notices {
         longer_us: 5_100_000,
-        tenths: 5,
+        tenths: 3,
     };
     let attack = &mut TinyWindows::new(800);
     withstands_within(notices, "tiny windows", config, 20, attack);
@@ -133,7 +134,6 @@ fn tiny_windows() {
 
 /// Segments are not cut as small as a peer wishes.
 #[test]
-#[ignore = "the stack does not withstand it"]
 fn tiny_mss() {
     let mut attack = TinyMss::new();
     withstands("a tiny MSS", little(), 4, &mut attack);

@@ -27,6 +27,7 @@ struct Packet<'f> {
     to: IpAddr,
     protocol: u8,
     hops: u8,
+    ecn: u8,
     payload: &'f [u8],
 }
 
@@ -60,7 +61,11 @@ pub(crate) fn frame(frame: &[u8], hosts: &Hosts, flow: &mut Flow) -> Result<Nota
 }
 
 fn packet_v4(packet: &[u8]) -> Result<Packet<'_>, String> {
-    if packet.len() < 20 || packet[0] != 0x45 || usize::from(be16(packet, 2)) != packet.len() {
+    if packet.len() < 20
+        || packet[0] != 0x45
+        || packet[1] & !3 != 0
+        || usize::from(be16(packet, 2)) != packet.len()
+    {
         return Err("an IPv4 packet is not of the length that it tells".to_owned());
     }
     if checksum(&packet[..20], &[]) != 0 {
@@ -78,13 +83,14 @@ fn packet_v4(packet: &[u8]) -> Result<Packet<'_>, String> {
         to: address(16),
         protocol: packet[9],
         hops: packet[8],
+        ecn: packet[1],
         payload: &packet[20..],
     })
 }
 
 fn packet_v6(packet: &[u8]) -> Result<Packet<'_>, String> {
     let is_whole = packet.len() >= 40 && usize::from(be16(packet, 4)) == packet.len() - 40;
-    if !is_whole || packet[0] != 0x60 {
+    if !is_whole || packet[0] != 0x60 || packet[1] & !0x30 != 0 {
         return Err("an IPv6 packet is not of the length that it tells".to_owned());
     }
     let address = |at: usize| {
@@ -96,6 +102,7 @@ fn packet_v6(packet: &[u8]) -> Result<Packet<'_>, String> {
         to: address(24),
         protocol: packet[6],
         hops: packet[7],
+        ecn: packet[1] >> 4,
         payload: &packet[40..],
     })
 }
@@ -124,6 +131,11 @@ fn ip(packet: &Packet<'_>, hosts: &Hosts, flow: &mut Flow) -> Result<(Notation, 
         1 | 58 => icmp(packet.payload, hosts.is_v6)?,
         other => return Err(format!("a packet of the unknown protocol {other}")),
     };
+    match packet.ecn {
+        0 => {}
+        2 => notation.tags.push("ect0".to_owned()),
+        other => return Err(format!("the ECN field {other}")),
+    }
     let ends = [("from", packet.from, "ours"), ("to", packet.to, "peer")];
     for (tag, address, usual) in ends {
         if hosts.address(usual)? != address {
@@ -138,8 +150,8 @@ fn tcp(segment: &[u8], flow: &mut Flow) -> Result<Notation, String> {
     if header_len < 20 || segment.len() < header_len {
         return Err("a segment is shorter than its header".to_owned());
     }
-    if segment[12] & 0xf != 0 || segment[13] & 0xc0 != 0 {
-        return Err("a bit is set that is reserved or ECN's".to_owned());
+    if segment[12] & 0xf != 0 {
+        return Err("a bit is set that is reserved".to_owned());
     }
     let mut line = Notation::default();
     let flags = FLAGS.iter().filter(|(_, bit)| segment[13] & bit != 0);

@@ -34,6 +34,7 @@ impl Settings {
                 // What depends on time is to be seen alone.
                 keep_alive: None,
                 multicast_reports: false,
+                ecn: false,
                 // All of it is offered, also where windows are not scaled.
                 receive_len_max: 65_535,
                 ..Config::new(vec![own], [7; 32])
@@ -89,6 +90,7 @@ impl Settings {
             }
             "timestamps" => config.timestamps = is_on()?,
             "sack" => config.sack = is_on()?,
+            "ecn" => config.ecn = is_on()?,
             "multicast_reports" => config.multicast_reports = is_on()?,
             "rto_min" => config.rto_min = time()?,
             "ack_delay" => config.ack_delay = time()?,

@@ -8,13 +8,15 @@ use std::net::IpAddr;
 use crate::hosts::{Flow, Hosts, PORT, peer_byte, wrapped};
 use crate::notation::{ANY, Notation, number, small};
 
-pub(crate) const FLAGS: [(&str, u8); 6] = [
+pub(crate) const FLAGS: [(&str, u8); 8] = [
     ("FIN", 1),
     ("SYN", 2),
     ("RST", 4),
     ("PSH", 8),
     ("ACK", 16),
     ("URG", 32),
+    ("ECE", 64),
+    ("CWR", 128),
 ];
 
 /// The Internet checksum of these bytes (RFC 1071), in two parts of even length.
@@ -136,6 +138,12 @@ fn ethernet(
     Ok(frame)
 }
 
+/// What queues have done with a packet, or may do.
+fn ecn(line: &Notation) -> u8 {
+    let is = |tag: &str| line.tag(tag).is_some();
+    u8::from(is("ect1")) + 2 * u8::from(is("ect0")) + 3 * u8::from(is("ce"))
+}
+
 /// The length that a header tells: the right one, unless it is to lie.
 fn told_len(line: &Notation, len: usize) -> Result<[u8; 2], String> {
     let lie = line.tag("length").map_or(Ok(0), number)?;
@@ -162,7 +170,7 @@ fn packet_v4(
         None => 0x4000,
     };
     let words = u8::try_from(5 + options.len() / 4).expect("short");
-    let mut packet = vec![0x40 | words, 0];
+    let mut packet = vec![0x40 | words, ecn(line)];
     packet.extend(told_len(line, 20 + options.len() + payload.len())?);
     packet.extend([0, 7]);
     packet.extend(fragment.to_be_bytes());
@@ -210,7 +218,7 @@ fn packet_v6(
         extensions = [&[next, 0, high, low, 0, 0, 0, 7][..], &extensions].concat();
         next = 44;
     }
-    let mut packet = vec![0x60, 0, 0, 0];
+    let mut packet = vec![0x60, ecn(line) << 4, 0, 0];
     packet.extend(told_len(line, extensions.len() + payload.len())?);
     packet.extend([next, hops]);
     packet.extend([octets(from), octets(to), extensions].concat());

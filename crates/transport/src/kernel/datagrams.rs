@@ -30,6 +30,7 @@ pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<OwnedFd>
             let fd = udp_socket(bound)?;
             sockopt::set_socket_reuseport(&fd, true)?;
             rustix::net::bind(&fd, &bound)?;
+            enlarge_queue(&fd);
             Ok(fd)
         })
         .collect()
@@ -63,6 +64,42 @@ pub(crate) fn send_to(socket: &OwnedFd, pieces: [&[u8]; 2], to: SocketAddr) -> b
             Err(Errno::INTR) => continue,
             Err(_) => false,
         };
+    }
+}
+
+/// The number by which the kernel lists a socket, for [`dropped_by_kernel`].
+pub(crate) fn inode(socket: &OwnedFd) -> Option<u64> {
+    rustix::fs::fstat(socket).ok().map(|status| status.st_ino)
+}
+
+/// Bytes of datagrams, as the kernel counts them, that may wait in a socket. All of one sender's come
+/// to the same socket, and a burst of some thousand is what a client sends that waits for no answer.
+const QUEUE_LEN: usize = 8 << 20;
+
+/// Has the kernel keep more datagrams than it does by itself, as many as it lets this user.
+fn enlarge_queue(fd: &OwnedFd) {
+    // Only with the right to do so (CAP_NET_ADMIN) beyond net.core.rmem_max; a shorter queue will do.
+    if sockopt::set_socket_recv_buffer_size_force(fd, QUEUE_LEN).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(fd, QUEUE_LEN);
+    }
+}
+
+/// How many datagrams the kernel has thrown away because the queues of these sockets were full, or a
+/// checksum was wrong.
+pub fn dropped_by_kernel(inodes: &[u64]) -> u64 {
+    let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let tables = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    lines.filter_map(|line| dropped(line, inodes)).sum()
+}
+
+/// The number of one line of such a table, where it is of one of these sockets.
+fn dropped(line: &str, inodes: &[u64]) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace();
+    let inode = fields.nth(9)?.parse().ok()?;
+    match inodes.contains(&inode) {
+        true => fields.nth(2)?.parse().ok(),
+        false => None,
     }
 }
 

@@ -19,13 +19,19 @@ use crate::outcome::Accepted;
 /// # Errors
 /// Where another process has the address, or the kernel refuses it.
 pub(crate) fn tcp(address: SocketAddr, count: usize, backlog: i32) -> io::Result<Vec<OwnedFd>> {
-    // A socket that does not share its port tells whether somebody has it; sharing ones would
-    // silently take half of another server's connections.
-    let probe = tcp_socket(address)?;
-    bind(&probe, &address)?;
-    let bound = address::bound(&probe)?;
-    drop(probe);
-    (0..count).map(|_| listen_shared(bound, backlog)).collect()
+    // The first socket does not share its port until it listens: so it tells whether somebody has
+    // the port, and of two servers that start at the same time only one gets it. Sharing ones
+    // would silently take half of another server's connections.
+    let first = tcp_socket(address)?;
+    bind(&first, &address)?;
+    listen(&first, backlog)?;
+    let bound = address::bound(&first)?;
+    sockopt::set_socket_reuseport(&first, true)?;
+    let mut all = vec![first];
+    for _ in 1..count {
+        all.push(listen_shared(bound, backlog)?);
+    }
+    Ok(all)
 }
 
 /// Takes a waiting connection.

@@ -43,15 +43,9 @@ struct Figure {
     of: fn(&Sample) -> f64,
 }
 
-/// CPU time of the server a request, in microseconds; not a number where it cannot be seen.
-fn cpu_us(sample: &Sample) -> f64 {
-    let cores = sample.server_cores.unwrap_or(f64::NAN);
-    cores * 1e6 / sample.requests_per_second.max(1e-9)
-}
-
 /// Figures of the second column on; rates stand in the first.
 const FIGURES: [Figure; 6] = [
-    figure("server's CPU a request", "µs", 2, cpu_us),
+    figure("server's CPU a request", "µs", 2, Sample::cpu_us),
     figure("latency, mean", "µs", 1, |s| s.latency_us_mean),
     figure("p50", "µs", 1, |s| s.latency_us_p50),
     figure("p99", "µs", 1, |s| s.latency_us_p99),
@@ -210,6 +204,9 @@ impl Display for Outcome {
             let version = side.version.as_deref().unwrap_or("no version asked");
             write!(f, "{end}{name}: {version}, `{}`", side.command)?;
             write!(f, "\n{name}: bottleneck: {}", side.outcome.bottleneck)?;
+            if let Some(absences) = side.outcome.absences() {
+                write!(f, "\n{name}: {absences}")?;
+            }
             for warning in &side.outcome.warnings {
                 write!(f, "\n{name}: warning: {warning}")?;
             }

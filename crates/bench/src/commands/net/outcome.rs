@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cases::Case;
 use super::{Flags, Rates};
 use crate::commands::net_load;
-use crate::load::Measured;
+use crate::load::{Latencies, Measured};
 use crate::report::{Table, median};
 
 /// Who is measured.
@@ -88,10 +88,8 @@ pub(super) struct Sample {
     client_ns: f64,
     hit_ratio: f64,
     retransmitted: u64,
-    latency_us_p50: f64,
-    latency_us_p99: f64,
-    latency_us_p999: f64,
-    latency_us_max: f64,
+    #[serde(flatten)]
+    latency: Latencies,
 }
 
 impl Sample {
@@ -104,17 +102,13 @@ impl Sample {
             client_ns: outcome.client_ns,
             hit_ratio: outcome.hits as f64 / outcome.gets.max(1) as f64,
             retransmitted: outcome.retransmitted,
-            latency_us_p50: outcome.latency_us_p50,
-            latency_us_p99: outcome.latency_us_p99,
-            latency_us_p999: outcome.latency_us_p999,
-            latency_us_max: outcome.latency_us_max,
+            latency: outcome.latency,
         }
     }
 
     pub(super) fn of_kernel(measured: &Measured, server_cpu: Duration) -> Sample {
         let elapsed = measured.elapsed.as_secs_f64().max(1e-9);
         let client = measured.client_cpu.as_secs_f64();
-        let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
         Sample {
             requests_per_second: measured.rate(),
             server_busy: Some(server_cpu.as_secs_f64() / elapsed),
@@ -123,10 +117,7 @@ impl Sample {
             client_ns: client * 1e9 / measured.replies.max(1) as f64,
             hit_ratio: measured.hits as f64 / measured.gets.max(1) as f64,
             retransmitted: 0,
-            latency_us_p50: microseconds(measured.latency(0.5)),
-            latency_us_p99: microseconds(measured.latency(0.99)),
-            latency_us_p999: microseconds(measured.latency(0.999)),
-            latency_us_max: microseconds(measured.latency_max()),
+            latency: Latencies::of(measured),
         }
     }
 }
@@ -348,10 +339,10 @@ impl Outcome {
                     format!("{}, {}", case.name, series.side.name()),
                     format!("{:.0}", series.middle(|sample| sample.requests_per_second)),
                     asked,
-                    middle(|sample| sample.latency_us_p50),
-                    middle(|sample| sample.latency_us_p99),
-                    middle(|sample| sample.latency_us_p999),
-                    middle(|sample| sample.latency_us_max),
+                    middle(|sample| sample.latency.p50),
+                    middle(|sample| sample.latency.p99),
+                    middle(|sample| sample.latency.p999),
+                    middle(|sample| sample.latency.max),
                     series.saturated(),
                 ]);
             }

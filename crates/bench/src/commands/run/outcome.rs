@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Sample;
 use crate::commands::load_flags::LoadFlags;
-use crate::load::{Bound, Found, Measured, Plan, Setup};
+use crate::load::{Absences, Bound, Found, Measured, Plan, Setup};
 use crate::report::{Table, median};
 use crate::workload::Popularity;
 
@@ -265,6 +265,25 @@ impl Outcome {
         doubts
     }
 
+    /// Who was away when replies took long, over all measurements; none where nobody looked.
+    pub(crate) fn absences(&self) -> Option<String> {
+        let sum = |of: fn(&Absences) -> u64| -> u64 {
+            let samples = self.repetitions.iter();
+            samples.filter_map(|s| s.absences.as_ref()).map(of).sum()
+        };
+        let is_known = self.repetitions.iter().any(|s| s.absences.is_some());
+        is_known.then(|| {
+            format!(
+                "slow replies: the load had no core for {}, the server none for {}, the machine was away \
+                 for {}, none of these for {}",
+                sum(|a| a.load),
+                sum(|a| a.server),
+                sum(|a| a.machine),
+                sum(|a| a.other)
+            )
+        })
+    }
+
     /// A line for each second of each measurement.
     pub(crate) fn seconds_table(&self) -> Table {
         let mut table = Table::new([
@@ -348,13 +367,6 @@ impl Outcome {
                 s.server_busiest_thread.unwrap_or(0.0) * 100.0
             });
         }
-        if self.repetitions.iter().all(|s| s.absences.is_some()) {
-            let of = |s: &Sample| s.absences.unwrap_or_default();
-            row("slow: load without its core", 0, "", &|s| of(s).load as f64);
-            row("slow: server without one", 0, "", &|s| of(s).server as f64);
-            row("slow: machine away", 0, "", &|s| of(s).machine as f64);
-            row("slow: none of these", 0, "", &|s| of(s).other as f64);
-        }
         table
     }
 }
@@ -401,6 +413,9 @@ impl Display for Outcome {
         }
         writeln!(f, "\n{}", self.table())?;
         write!(f, "bottleneck: {}", self.bottleneck)?;
+        if let Some(absences) = self.absences() {
+            write!(f, "\n{absences}")?;
+        }
         for warning in &self.warnings {
             write!(f, "\nwarning: {warning}")?;
         }

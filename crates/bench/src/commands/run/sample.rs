@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::load::{Absences, Measured, Row};
+use crate::load::{Absences, Measured, Row, microseconds};
 use crate::owner::Spent;
 use crate::workload::Op;
 
@@ -83,10 +83,6 @@ impl From<Row> for Second {
     }
 }
 
-fn microseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
-}
-
 impl Sample {
     /// `cores` are those that the load threads can use up.
     pub(crate) fn new(measured: &Measured, cores: usize, usage: Option<Spent>) -> Sample {
@@ -132,6 +128,13 @@ impl Sample {
             absences: measured.absences,
             by_second: measured.by_second().into_iter().map(Second::from).collect(),
         }
+    }
+
+    /// CPU time of the server a request, in microseconds; not a finite number where it cannot be seen,
+    /// or nothing was answered.
+    pub(crate) fn cpu_us(&self) -> f64 {
+        let cores = self.server_cores.unwrap_or(f64::NAN);
+        cores * 1e6 / self.requests_per_second
     }
 
     /// How busy the load threads of the busiest machine were.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Flags;
 use super::cases::Case;
-use crate::load::Measured;
+use crate::load::{Latencies, Measured};
 use crate::report::{Table, median};
 
 /// All cases of a run.
@@ -49,16 +49,13 @@ pub(super) struct Sample {
     client_busy: f64,
     /// CPU time of the server a request.
     server_ns: f64,
-    latency_us_p50: f64,
-    latency_us_p99: f64,
-    latency_us_p999: f64,
-    latency_us_max: f64,
+    #[serde(flatten)]
+    latency: Latencies,
 }
 
 impl Sample {
     pub(super) fn new(measured: &Measured, server_cpu: Duration) -> Sample {
         let elapsed = measured.elapsed.as_secs_f64();
-        let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
         Sample {
             requests_per_second: measured.rate(),
             values_per_get: measured.hits as f64 / measured.gets.max(1) as f64,
@@ -66,10 +63,7 @@ impl Sample {
             server_busy: server_cpu.as_secs_f64() / elapsed,
             client_busy: measured.client_cpu.as_secs_f64() / elapsed,
             server_ns: server_cpu.as_secs_f64() * 1e9 / measured.replies.max(1) as f64,
-            latency_us_p50: microseconds(measured.latency(0.5)),
-            latency_us_p99: microseconds(measured.latency(0.99)),
-            latency_us_p999: microseconds(measured.latency(0.999)),
-            latency_us_max: microseconds(measured.latency_max()),
+            latency: Latencies::of(measured),
         }
     }
 }
@@ -228,10 +222,10 @@ impl Outcome {
             };
             table.row([
                 case.name.clone(),
-                both(|sample| sample.latency_us_p50),
-                both(|sample| sample.latency_us_p99),
-                both(|sample| sample.latency_us_p999),
-                both(|sample| sample.latency_us_max),
+                both(|sample| sample.latency.p50),
+                both(|sample| sample.latency.p99),
+                both(|sample| sample.latency.p999),
+                both(|sample| sample.latency.max),
                 format!("{:.2} / {:.2}", values(&case.coua), values(&case.memcached)),
                 format!("{} / {}", refused(&case.coua), refused(&case.memcached)),
             ]);

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use serde::Serialize;
 
 use crate::report::{Table, median};
-use crate::rivals::{Growth, Operation, Speed};
+use crate::rivals::{Operation, Speed};
 
 /// All configurations of a run.
 #[derive(Debug, Serialize)]
@@ -13,7 +13,6 @@ pub(super) struct Outcome {
     rounds: usize,
     seconds: f64,
     pub(super) configured: Vec<Configured>,
-    growth: Vec<Grown>,
 }
 
 /// One configuration of keys, values and popularity.
@@ -31,13 +30,6 @@ struct Series {
     set: bool,
     threads: usize,
     speeds: Vec<Speed>,
-}
-
-#[derive(Debug, Serialize)]
-struct Grown {
-    key_size_max: usize,
-    value_size: usize,
-    growth: Growth,
 }
 
 impl Series {
@@ -140,66 +132,12 @@ impl Outcome {
             rounds,
             seconds,
             configured: Vec::new(),
-            growth: Vec::new(),
         }
-    }
-
-    pub(super) fn note_growth(&mut self, key_size_max: usize, value_size: usize, growth: Growth) {
-        self.growth.push(Grown {
-            key_size_max,
-            value_size,
-            growth,
-        });
-    }
-
-    fn growth_table(&self) -> Table {
-        let mut table = Table::new([
-            "µs of CPU time, clock included",
-            "longest key",
-            "value",
-            "splits",
-            "work",
-            "p50",
-            "p99.9",
-            "p99.999",
-            "longest",
-            "over 100 µs",
-            "those a second of the work",
-        ]);
-        for grown in &self.growth {
-            let growth = &grown.growth;
-            let microseconds = |nanoseconds: u64| format!("{:.1}", nanoseconds as f64 / 1e3);
-            let least = format!("sets, least of {} rounds", self.rounds);
-            let works = [
-                ("sets", &growth.sets),
-                ("arithmetic", &growth.arithmetic),
-                (&least, &growth.sets_least),
-            ];
-            for (work, pauses) in works {
-                table.row([
-                    format!("0 to {} keys", growth.keys),
-                    grown.key_size_max.to_string(),
-                    grown.value_size.to_string(),
-                    growth.splits.to_string(),
-                    work.to_owned(),
-                    microseconds(pauses.p50_ns),
-                    microseconds(pauses.p999_ns),
-                    microseconds(pauses.p99999_ns),
-                    microseconds(pauses.max_ns),
-                    pauses.long.to_string(),
-                    format!("{:.2}", pauses.long_each_second()),
-                ]);
-            }
-        }
-        table
     }
 }
 
 impl Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if !self.growth.is_empty() {
-            writeln!(f, "{}", self.growth_table())?;
-        }
         if !self.configured.is_empty() {
             writeln!(
                 f,

@@ -1,0 +1,90 @@
+//! Why connections close: one list, by which they are counted and logged.
+
+use crate::connections::Connection;
+use crate::counters::{Counter, Counters, Totals};
+use crate::log::Limit;
+
+/// Why a connection closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseCause {
+    /// The client has ended it.
+    Client,
+    /// The client, or somebody on the way, has reset it, or it has timed out.
+    Reset,
+    /// The client has asked for it: `quit`, or `shutdown`.
+    Quit,
+    /// No request came for as long as `-o idle_timeout` says.
+    Idle,
+    /// What came is no request, and there is no telling where the next one begins.
+    Protocol,
+    /// There was no memory for what it has to be sent, or others needed what it held.
+    Memory,
+    /// The kernel does not let the server wait for it.
+    System,
+}
+
+impl CloseCause {
+    /// All causes, and what `stats` calls their counts.
+    pub const ALL: [(CloseCause, &'static str); 7] = [
+        (CloseCause::Client, "coua_close_client"),
+        (CloseCause::Reset, "coua_close_reset"),
+        (CloseCause::Quit, "coua_close_quit"),
+        (CloseCause::Idle, "coua_close_idle"),
+        (CloseCause::Protocol, "coua_close_protocol"),
+        (CloseCause::Memory, "coua_close_memory"),
+        (CloseCause::System, "coua_close_system"),
+    ];
+
+    /// How often connections have closed for it.
+    pub fn count_in(self, totals: &Totals) -> u64 {
+        match self {
+            CloseCause::Client => totals.closed_by_client,
+            CloseCause::Reset => totals.closed_reset,
+            CloseCause::Quit => totals.closed_quit,
+            CloseCause::Idle => totals.idle_kicks,
+            CloseCause::Protocol => totals.closed_protocol,
+            CloseCause::Memory => totals.closed_memory,
+            CloseCause::System => totals.closed_system,
+        }
+    }
+
+    /// Counts and logs that a connection closes for it.
+    pub fn note(self, connection: &Connection, counters: &Counters, since_start_ms: u64) {
+        self.counter(counters).add(1);
+        let (number, peer) = (connection.descriptor, &connection.peer);
+        tracing::trace!("<{number} connection closed: {peer}");
+        let (why, limit) = match self {
+            CloseCause::Client | CloseCause::Quit => return,
+            CloseCause::Reset => ("it was reset", &RESET),
+            CloseCause::Idle => ("no request for longer than -o idle_timeout", &IDLE),
+            CloseCause::Protocol => ("what it sent is no request", &PROTOCOL),
+            CloseCause::Memory => (
+                "no memory for its replies or its unfinished requests",
+                &MEMORY,
+            ),
+            CloseCause::System => ("the system cannot wait for it", &SYSTEM),
+        };
+        limit.debug(
+            since_start_ms,
+            format_args!("connection from {peer} closed: {why}"),
+        );
+    }
+
+    fn counter(self, counters: &Counters) -> &Counter {
+        match self {
+            CloseCause::Client => &counters.closed_by_client,
+            CloseCause::Reset => &counters.closed_reset,
+            CloseCause::Quit => &counters.closed_quit,
+            CloseCause::Idle => &counters.idle_kicks,
+            CloseCause::Protocol => &counters.closed_protocol,
+            CloseCause::Memory => &counters.closed_memory,
+            CloseCause::System => &counters.closed_system,
+        }
+    }
+}
+
+static RESET: Limit = Limit::new();
+static IDLE: Limit = Limit::new();
+static PROTOCOL: Limit = Limit::new();
+static MEMORY: Limit = Limit::new();
+static SYSTEM: Limit = Limit::new();
