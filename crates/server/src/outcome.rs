@@ -1,7 +1,5 @@
 //! What executing an operation came to.
 
-use crate::output::Flushed;
-
 /// What executing an operation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -17,15 +15,4 @@ pub enum Outcome {
     Close,
     /// As [`Outcome::Close`], because there was no memory to keep replies in.
     CloseForMemory,
-}
-
-impl From<Flushed> for Outcome {
-    fn from(flushed: Flushed) -> Outcome {
-        match flushed {
-            Flushed::All | Flushed::Refused => Outcome::Done,
-            Flushed::Blocked => Outcome::Blocked,
-            Flushed::Broken => Outcome::Close,
-            Flushed::NoMemory => Outcome::CloseForMemory,
-        }
-    }
 }

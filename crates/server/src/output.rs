@@ -11,6 +11,7 @@ use coua_transport::Sent;
 
 use crate::buffers::Pool;
 use crate::datagram::{Datagram, REPLIES_LEN_MAX};
+use crate::outcome::Outcome;
 use crate::reply_queue::{Drained, NoMemory, send_pieces};
 use crate::session::Session;
 
@@ -105,6 +106,17 @@ fn gathered(fits: bool) -> Flushed {
     match fits {
         true => Flushed::All,
         false => Flushed::Broken,
+    }
+}
+
+impl From<Flushed> for Outcome {
+    fn from(flushed: Flushed) -> Outcome {
+        match flushed {
+            Flushed::All | Flushed::Refused => Outcome::Done,
+            Flushed::Blocked => Outcome::Blocked,
+            Flushed::Broken => Outcome::Close,
+            Flushed::NoMemory => Outcome::CloseForMemory,
+        }
     }
 }
 

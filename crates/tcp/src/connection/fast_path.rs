@@ -35,8 +35,8 @@ const DUE: ConnectionFlags = DUE_OTHERWISE
     .and(ConnectionFlags::ACK_LATER)
     .and(ConnectionFlags::RESET_DUE);
 
-/// Flags of what the fast path does not do.
-const SLOW_PATH: ConnectionFlags = ConnectionFlags::ORPHAN
+/// Flags of what is not the usual exchange.
+const NOT_PREDICTED: ConnectionFlags = ConnectionFlags::ORPHAN
     .and(ConnectionFlags::ENDED)
     .and(ConnectionFlags::CWR_DUE)
     .and(ConnectionFlags::ECN_ECHO);
@@ -64,7 +64,7 @@ impl Connection {
         let (recovery, out_of_order) = (&self.recovery, &self.out_of_order);
         self.state == State::Established
             && self.is_ordinary(shared)
-            && !self.flags.has(SLOW_PATH)
+            && !self.flags.has(NOT_PREDICTED)
             && self.path.mac.is_some()
             && out_of_order.end.is_none()
             && recovery.phase == Phase::Open

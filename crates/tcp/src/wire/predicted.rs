@@ -63,8 +63,8 @@ impl Front {
             EtherType::IPV4 => {
                 let packet: &[u8; V4_LEN] = head[LINK_LEN..].first_chunk()?;
                 let is_whole = u16_at(packet, 6) & 0xbfff == 0;
-                let is_plain = packet[0] == V4_NO_OPTIONS && packet[1] & CE != CE;
-                if !is_plain || !is_whole || packet[9] != protocol.0 {
+                let is_predicted = packet[0] == V4_NO_OPTIONS && packet[1] & CE != CE;
+                if !is_predicted || !is_whole || packet[9] != protocol.0 {
                     return None;
                 }
                 if !is_verified && !Sum::ZERO.with_array(packet).is_right() {
@@ -82,8 +82,8 @@ impl Front {
             }
             EtherType::IPV6 => {
                 let packet: &[u8; V6_LEN] = bytes[LINK_LEN..].first_chunk()?;
-                let is_plain = packet[0] >> 4 == V6 && packet[1] >> 4 & CE != CE;
-                if !is_plain || packet[6] != protocol.0 {
+                let is_predicted = packet[0] >> 4 == V6 && packet[1] >> 4 & CE != CE;
+                if !is_predicted || packet[6] != protocol.0 {
                     return None;
                 }
                 let source = Address::v6(*packet[8..].first_chunk()?);
