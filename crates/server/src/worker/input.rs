@@ -72,6 +72,11 @@ impl Input {
         self.active.is_empty()
     }
 
+    /// Whether there is room for one connection's input.
+    pub(super) fn has_room(&self) -> bool {
+        self.filled + SESSION_INPUT_LEN <= INPUT_LEN
+    }
+
     /// Room for one connection's input, or `None` until others have been executed.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         self.buffer

@@ -37,7 +37,7 @@ impl Worker {
     /// Looks after every session that is listed, as far as the input buffer and the batch have room.
     pub(super) fn receive(&mut self, now: Now) {
         for _ in 0..self.ready.len() {
-            if self.input.room().is_none() || self.batch.is_full() {
+            if !self.input.has_room() || self.batch.is_full() {
                 break;
             }
             let Some(id) = self.ready.pop_front() else {

@@ -155,6 +155,13 @@ impl Worker {
                     continue;
                 }
                 held_back |= sender_bit(session);
+            } else if executed.is_fast {
+                let flushed = run.flush(session);
+                let is_over = is_whole && part.is_exhausted && flushed == Flushed::All;
+                if is_over && session.awaits_input() {
+                    continue;
+                }
+                outcome = flushed.into();
             } else {
                 outcome = run.send(session, &executed);
                 let is_over = is_whole && part.is_exhausted && outcome == Outcome::Done;
@@ -230,13 +237,17 @@ impl Run<'_, '_> {
 
     /// Sends a session's replies behind its last entry, or gathers a datagram's, and gives what its part of
     /// the batch comes to.
-    #[inline(always)]
     fn send(&mut self, session: &mut Session, executed: &Executed) -> Outcome {
-        let answers = &mut self.executor.answers;
         match executed.is_fast {
-            true => answers.output.flush(session, answers.pool).into(),
-            false => answers.send_behind(session, executed.outcome),
+            true => self.flush(session).into(),
+            false => (self.executor.answers).send_behind(session, executed.outcome),
         }
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, session: &mut Session) -> Flushed {
+        let answers = &mut self.executor.answers;
+        answers.output.flush(session, answers.pool)
     }
 
     /// Whether the next request has waited for memory for as long as it may.
