@@ -27,7 +27,7 @@ pub(crate) const BODY_LEN_MAX: u32 = 1 << 30;
 
 /// The request that an answer is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct BinaryRequestId {
     /// The answer repeats it.
     pub opcode: u8,
     /// The answer repeats it.
@@ -73,7 +73,7 @@ pub(crate) mod opcode {
     pub(crate) const GATKQ: u8 = 0x24;
 }
 
-impl Asked {
+impl BinaryRequestId {
     /// Whether the client wants to hear only of what is out of the ordinary: a hit of the quiet
     /// gets, anything but success of the others.
     #[inline]
@@ -91,7 +91,7 @@ impl Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binary {
     /// What the answer is to.
-    pub asked: Asked,
+    pub asked: BinaryRequestId,
     /// What to do.
     pub command: BinaryCommand,
 }

@@ -59,7 +59,7 @@ pub mod response;
 mod span;
 mod token;
 
-pub use binary::{Asked, Binary, BinaryCommand, Status};
+pub use binary::{Binary, BinaryCommand, BinaryRequestId, Status};
 pub use error_line::ErrorLine;
 pub use flags::{Echo, FlagSet, Flags};
 pub use limits::{KEY_LEN_MAX, Limits, VALUE_LEN_MAX};

@@ -1,6 +1,6 @@
 //! What a connection asks for: plain values whose spans point into its input.
 
-use crate::binary::{Asked, Binary, BinaryCommand};
+use crate::binary::{Binary, BinaryCommand, BinaryRequestId};
 use crate::error_line::ErrorLine;
 use crate::expiry::{TtlStart, TtlWalk, expiry};
 use crate::flags::{FlagSet, Flags};
@@ -237,7 +237,7 @@ pub enum StoreReply {
     /// As [`StoreReply::Meta`], but nothing for `HD`: the flag `q`.
     MetaQuiet,
     /// As the binary protocol does.
-    Binary(Asked),
+    Binary(BinaryRequestId),
 }
 
 /// A store command of any dialect.

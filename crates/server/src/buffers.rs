@@ -40,9 +40,9 @@ pub struct Block {
 /// One worker's blocks.
 pub struct Pool {
     store: Arc<Store>,
-    /// Frame `f` lies in page `f / frames_per_page`.
+    /// Group `f` lies in page `f / frames_per_page`.
     pages: Vec<Option<Page>>,
-    frames: Vec<Frame>,
+    frames: Vec<BlockGroup>,
     frames_per_page: usize,
     free_frames: Vec<u32>,
     /// Frames of a class with free blocks.
@@ -54,7 +54,7 @@ pub struct Pool {
 
 /// A frame in use: one bit for each free block.
 #[derive(Clone, Copy, Default)]
-struct Frame {
+struct BlockGroup {
     free: u32,
 }
 
@@ -178,8 +178,10 @@ impl Pool {
             .unwrap_or(self.pages.len());
         if place == self.pages.len() {
             self.pages.push(None);
-            self.frames
-                .resize(self.pages.len() * self.frames_per_page, Frame::default());
+            self.frames.resize(
+                self.pages.len() * self.frames_per_page,
+                BlockGroup::default(),
+            );
         }
         self.pages[place] = Some(page);
         self.pages_held += 1;

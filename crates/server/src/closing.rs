@@ -1,6 +1,6 @@
 //! Why connections close: one list, by which they are counted and logged.
 
-use crate::connections::Connection;
+use crate::connections::ConnectionInfo;
 use crate::counters::{Counter, Counters, Totals};
 use crate::log::Limit;
 
@@ -49,7 +49,7 @@ impl CloseCause {
     }
 
     /// Counts and logs that a connection closes for it.
-    pub fn note(self, connection: &Connection, counters: &Counters, since_start_ms: u64) {
+    pub fn note(self, connection: &ConnectionInfo, counters: &Counters, since_start_ms: u64) {
         self.counter(counters).add(1);
         let (number, peer) = (connection.descriptor, &connection.peer);
         tracing::trace!("<{number} connection closed: {peer}");

@@ -21,7 +21,7 @@ pub enum Activity {
 }
 
 /// What is known of one connection, shared between its worker and whoever answers `stats conns`.
-pub struct Connection {
+pub struct ConnectionInfo {
     /// The socket's number.
     pub descriptor: i32,
     /// The client's address.
@@ -32,10 +32,10 @@ pub struct Connection {
     activity: AtomicU8,
 }
 
-impl Connection {
+impl ConnectionInfo {
     /// What there is to know of a connection that has just been accepted.
-    pub fn new(stream: &Stream, now: UnixSeconds) -> Connection {
-        Connection {
+    pub fn new(stream: &Stream, now: UnixSeconds) -> ConnectionInfo {
+        ConnectionInfo {
             descriptor: stream.descriptor(),
             peer: stream.peer(),
             local: stream.local(),
@@ -71,7 +71,7 @@ impl Connection {
 }
 
 /// One worker's connections, by their places.
-type Places = Vec<Option<Arc<Connection>>>;
+type Places = Vec<Option<Arc<ConnectionInfo>>>;
 
 /// All connections of all workers.
 ///
@@ -163,7 +163,7 @@ impl Registry {
     }
 
     /// Shows an admitted connection at place `slot` of its worker.
-    pub fn show(&self, worker: usize, slot: usize, connection: Arc<Connection>) {
+    pub fn show(&self, worker: usize, slot: usize, connection: Arc<ConnectionInfo>) {
         self.open_most.fetch_max(self.open(), Relaxed);
         let mut places = self.places(worker);
         if places.len() <= slot {
@@ -180,7 +180,7 @@ impl Registry {
     }
 
     /// The first connection of a worker at place `from` or behind it, and its place.
-    pub fn next(&self, worker: usize, from: usize) -> Option<(usize, Arc<Connection>)> {
+    pub fn next(&self, worker: usize, from: usize) -> Option<(usize, Arc<ConnectionInfo>)> {
         let places = self.places(worker);
         let rest = places.get(from..)?;
         let at = rest.iter().position(Option::is_some)?;

@@ -14,7 +14,8 @@ mod values;
 
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{
-    Asked, BinaryCommand, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreReply, base64, expiry,
+    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreReply, base64,
+    expiry,
 };
 use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
@@ -35,7 +36,7 @@ pub struct Executor<'w, 'b> {
     /// What answers are made with.
     pub answers: Answers<'w>,
     /// Boxes for values that arrive in pieces, to be used again.
-    pub spare_upstreams: &'w mut Vec<Box<StreamingSet>>,
+    pub spare_streaming_sets: &'w mut Vec<Box<StreamingSet>>,
 }
 
 /// What answers are made with: all but the store, so that items can be looked at meanwhile.
@@ -74,7 +75,7 @@ enum To {
     /// Nowhere: `noreply`.
     Nobody,
     /// A binary answer, of which success is left out where the request is quiet.
-    Binary(Asked),
+    Binary(BinaryRequestId),
 }
 
 impl To {
@@ -319,7 +320,7 @@ impl Answers<'_> {
     }
 
     /// Answers that a binary request was done, and with which CAS.
-    fn succeed(&mut self, asked: Asked, cas: u64) -> Outcome {
+    fn succeed(&mut self, asked: BinaryRequestId, cas: u64) -> Outcome {
         if !asked.is_quiet() {
             let answer = BinaryAnswer {
                 cas,
@@ -330,7 +331,7 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    fn refuse(&mut self, asked: Asked, status: Status) -> Outcome {
+    fn refuse(&mut self, asked: BinaryRequestId, status: Status) -> Outcome {
         self.output
             .reply(|reply| reply.binary_error(asked, status, status.text()));
         Outcome::Done

@@ -43,7 +43,7 @@ fn no_effect(flag: &str, why: &str) -> String {
 }
 
 /// What the command line asks for.
-pub enum Asked {
+pub enum Invocation {
     /// A server with these settings.
     Serve(Box<Settings>),
     /// A text on standard output, then the end.
@@ -54,18 +54,22 @@ pub enum Asked {
 ///
 /// # Errors
 /// [`FlagError`]: a flag is unknown or cannot be as given.
-pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, FlagError> {
+pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, FlagError> {
     match Raw::try_parse_from(words) {
         // Who asks for something that is not there is told so, with the version or without.
         Ok(raw) if raw.version => resolved::refuse_what_is_missing(&raw)
-            .map(|()| Asked::Print(Raw::command().render_version())),
-        Ok(raw) if raw.license => Ok(Asked::Print(LICENSE.to_owned())),
+            .map(|()| Invocation::Print(Raw::command().render_version())),
+        Ok(raw) if raw.license => Ok(Invocation::Print(LICENSE.to_owned())),
         Ok(raw) if raw.manual => help::manual(Raw::command())
-            .map(Asked::Print)
+            .map(Invocation::Print)
             .map_err(|error| FlagError::new(format!("--man: {error}"))),
-        Ok(raw) => Ok(Asked::Serve(Box::new(Settings::resolve(&raw)?))),
+        Ok(raw) => Ok(Invocation::Serve(Box::new(Settings::resolve(&raw)?))),
         Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp => Ok(Asked::Print(format!("{}{}", HELP_HEAD, error.render()))),
+            ErrorKind::DisplayHelp => Ok(Invocation::Print(format!(
+                "{}{}",
+                HELP_HEAD,
+                error.render()
+            ))),
             _ => Err(explain(&error)),
         },
     }

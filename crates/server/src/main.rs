@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use coua::allocator;
-use coua::flags::{self, Asked, Settings};
+use coua::flags::{self, Invocation, Settings};
 use coua::log;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
 use coua::server::{Server, Shared, Sockets};
@@ -17,8 +17,8 @@ fn main() -> ExitCode {
     allocator::share();
     end_with_any_thread();
     let settings = match flags::read(std::env::args_os()) {
-        Ok(Asked::Serve(settings)) => *settings,
-        Ok(Asked::Print(text)) => return print(&text),
+        Ok(Invocation::Serve(settings)) => *settings,
+        Ok(Invocation::Print(text)) => return print(&text),
         Err(error) => return complain(&error, process::exit_status_of(&error)),
     };
     if settings.daemon && !process::is_in_background() {

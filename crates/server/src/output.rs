@@ -5,7 +5,7 @@
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
 
 use coua_protocol::reply::{Full, Reply};
-use coua_protocol::{Asked, ErrorLine};
+use coua_protocol::{BinaryRequestId, ErrorLine};
 use coua_store::{Burst, Item, Pinned};
 use coua_transport::Sent;
 
@@ -75,7 +75,7 @@ pub enum Question {
     /// An `mg`.
     Meta,
     /// A binary request.
-    Binary(Asked),
+    Binary(BinaryRequestId),
 }
 
 impl Question {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use coua_store::{Store, StoreError};
-use coua_transport::userspace::HostCounters;
+use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
@@ -68,7 +68,7 @@ pub struct Shared {
     pub udp_inodes: Vec<u64>,
     counters: Box<[Counters]>,
     /// What each worker's stack in user space has counted, as of late.
-    net: Box<[Mutex<Option<HostCounters>>]>,
+    net: Box<[Mutex<Option<StackDriverCounters>>]>,
     baseline: Mutex<Baseline>,
     wakers: Box<[Waker]>,
     /// Connections that are on their way to each worker.
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// What the workers' stacks in user space have counted, of each that has one and has told of it.
-    pub fn net_counters(&self) -> impl Iterator<Item = (usize, HostCounters)> {
+    pub fn net_counters(&self) -> impl Iterator<Item = (usize, StackDriverCounters)> {
         self.net.iter().enumerate().filter_map(|(worker, net)| {
             let told = *net.lock().unwrap_or_else(PoisonError::into_inner);
             Some((worker, told?))
@@ -142,7 +142,7 @@ impl Shared {
     }
 
     /// Tells what a worker's stack has counted.
-    pub fn tell_net_counters(&self, worker: usize, counters: HostCounters) {
+    pub fn tell_net_counters(&self, worker: usize, counters: StackDriverCounters) {
         let mut told = self.net[worker]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -319,14 +319,19 @@ impl Server {
             shared: Arc::new(shared),
             threads: Vec::new(),
         };
-        let desks: Vec<WorkerBuffers> = sockets
+        let worker_buffers: Vec<WorkerBuffers> = sockets
             .by_worker
             .iter()
             .map(|_| WorkerBuffers::new())
             .collect();
         let mut starts = Vec::new();
-        for (index, (sockets, desk)) in sockets.by_worker.into_iter().zip(desks).enumerate() {
-            match server.start_worker(index, sockets, desk) {
+        for (index, (sockets, buffers)) in sockets
+            .by_worker
+            .into_iter()
+            .zip(worker_buffers)
+            .enumerate()
+        {
+            match server.start_worker(index, sockets, buffers) {
                 Ok(start) => starts.push(start),
                 Err(error) => {
                     server.shared.stop();
@@ -350,14 +355,14 @@ impl Server {
         &mut self,
         index: usize,
         sockets: WorkerSockets,
-        desk: WorkerBuffers,
+        buffers: WorkerBuffers,
     ) -> Result<Sender<()>, StartError> {
         let failed = |action| move |source| StartError::System { action, source };
         let shared = Arc::clone(&self.shared);
         let (tells, hears) = channel();
         let (start, started) = channel();
         // A worker stays on the thread that makes it.
-        let run = move || match Worker::new(index, shared, sockets, desk) {
+        let run = move || match Worker::new(index, shared, sockets, buffers) {
             Ok(worker) => {
                 // Who waits for it is there.
                 let _ = tells.send(Ok(()));

@@ -9,7 +9,7 @@ use coua_transport::{PeerAddress, Stream, huge_pages};
 
 use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
-use crate::connections::Connection;
+use crate::connections::ConnectionInfo;
 use crate::datagram::Datagram;
 use crate::permissions::Permissions;
 use crate::reply_queue::ReplyQueue;
@@ -25,7 +25,7 @@ pub struct Session {
     /// The socket. It closes with the session.
     pub stream: Stream,
     /// What others may know of the connection.
-    pub connection: Arc<Connection>,
+    pub connection: Arc<ConnectionInfo>,
     /// Where the parser stands.
     pub parser: Parser,
     /// What the client may do.
@@ -101,7 +101,7 @@ pub struct StreamingSet {
     pub piece_done: usize,
 }
 
-impl Place {
+impl SessionSlot {
     /// Lines of the cache that an ordinary request needs.
     const HOT_LINES: usize = 2;
 
@@ -116,7 +116,7 @@ impl Session {
     /// A connection that has just been accepted, and may speak only `dialect`.
     pub fn new(
         stream: Stream,
-        connection: Arc<Connection>,
+        connection: Arc<ConnectionInfo>,
         dialect: Dialect,
         may: Permissions,
     ) -> Session {
@@ -207,9 +207,9 @@ impl Session {
 
     /// Whether the value that arrives in pieces is not all there.
     pub fn is_receiving(&self) -> bool {
-        let upstream = self.upload.as_deref();
-        upstream
-            .and_then(|upstream| upstream.upload.as_ref())
+        let streaming = self.upload.as_deref();
+        streaming
+            .and_then(|streaming| streaming.upload.as_ref())
             .is_some_and(|upload| upload.remaining() > 0)
     }
 
@@ -219,7 +219,7 @@ impl Session {
         let upload = self
             .upload
             .as_ref()
-            .and_then(|upstream| upstream.upload.as_ref());
+            .and_then(|streaming| streaming.upload.as_ref());
         self.readable
             && !self.waits
             && upload.is_some_and(|upload| upload.remaining() >= DIRECT_LEN_MIN)
@@ -257,12 +257,12 @@ const CAPACITY_MAX: usize = 1 << 18;
 
 /// A worker's sessions.
 pub struct Sessions {
-    places: Vec<Place>,
+    places: Vec<SessionSlot>,
     free: Vec<u32>,
 }
 
 #[repr(C, align(64))]
-struct Place {
+struct SessionSlot {
     generation: u32,
     session: Option<Session>,
 }
@@ -280,7 +280,7 @@ impl Sessions {
     }
 
     fn ask_for_huge_pages(&self) {
-        let len = self.places.capacity() * size_of::<Place>();
+        let len = self.places.capacity() * size_of::<SessionSlot>();
         let first = self.places.as_ptr().cast();
         huge_pages::ask_for(std::ptr::slice_from_raw_parts(first, len));
     }
@@ -292,7 +292,7 @@ impl Sessions {
     pub fn insert(&mut self, session: Session) -> SessionId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let before = self.places.capacity();
-            self.places.push(Place {
+            self.places.push(SessionSlot {
                 generation: 0,
                 session: None,
             });
@@ -370,9 +370,15 @@ mod tests {
         if size_of::<Stream>() > 16 {
             return;
         }
-        let at = |offset: usize| offset_of!(Place, session) + offset;
-        assert_eq!(offset_of!(Place, generation), 0);
-        assert_eq!(at(offset_of!(Session, dump) + 8), 64 * Place::HOT_LINES);
-        assert_eq!((align_of::<Place>(), size_of::<Place>()), (64, 192));
+        let at = |offset: usize| offset_of!(SessionSlot, session) + offset;
+        assert_eq!(offset_of!(SessionSlot, generation), 0);
+        assert_eq!(
+            at(offset_of!(Session, dump) + 8),
+            64 * SessionSlot::HOT_LINES
+        );
+        assert_eq!(
+            (align_of::<SessionSlot>(), size_of::<SessionSlot>()),
+            (64, 192)
+        );
     }
 }

@@ -98,7 +98,7 @@ pub struct Worker {
     output: Output,
     pool: Pool,
     #[expect(clippy::vec_box, reason = "the boxes go back and forth unopened")]
-    spare_upstreams: Vec<Box<StreamingSet>>,
+    spare_streaming_sets: Vec<Box<StreamingSet>>,
     /// Sessions whose values are received straight into the store.
     uploads: Vec<SessionId>,
     /// The store has cleaning to do.
@@ -146,8 +146,8 @@ impl Worker {
         buffers: WorkerBuffers,
     ) -> io::Result<Worker> {
         let mut poller = Poller::new()?;
-        if let Some(seat) = sockets.seat.take() {
-            poller.host(seat, listener_token(USERSPACE_LISTENER))?;
+        if let Some(setup) = sockets.setup.take() {
+            poller.host(setup, listener_token(USERSPACE_LISTENER))?;
         }
         Worker::with_poller(poller, index, shared, sockets, buffers)
     }
@@ -162,7 +162,7 @@ impl Worker {
         let WorkerSockets {
             listeners,
             datagrams,
-            seat: _,
+            setup: _,
         } = sockets;
         poller.add_source(shared.waker(index), WAKER_TOKEN, false)?;
         for (number, listener) in listeners.iter().enumerate() {
@@ -194,7 +194,7 @@ impl Worker {
             share: 1,
             output: buffers.output,
             pool: Pool::new(Arc::clone(&shared.store), pages_max),
-            spare_upstreams: Vec::new(),
+            spare_streaming_sets: Vec::new(),
             uploads: Vec::new(),
             has_chores: false,
             idle_checked: 0,

@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use coua::flags::{self, Asked};
+use coua::flags::{self, Invocation};
 use coua::server::{Server, Sockets};
 
 use bursts::{Scene, Sender, message};
@@ -104,7 +104,7 @@ fn server(flags: &[&str]) -> Server {
     };
     let own = "coua -p -1 -l 127.0.0.1 -m 64 -t 1".split(' ');
     let arguments = own.chain(user.iter().chain(flags).copied());
-    let Ok(Asked::Serve(settings)) = flags::read(arguments.map(OsString::from)) else {
+    let Ok(Invocation::Serve(settings)) = flags::read(arguments.map(OsString::from)) else {
         panic!("the flags are wrong");
     };
     let sockets = Sockets::open(&settings).expect("a port is free");

@@ -11,7 +11,7 @@ use crate::dice::Dice;
 use crate::keys::Keys;
 use crate::model::Flushes;
 use crate::plan::Plan;
-use crate::request::Asked;
+use crate::request::SentRequest;
 use crate::scene::Scene;
 use conversation::{Conversation, Over};
 
@@ -67,7 +67,7 @@ pub(crate) struct Client {
 
 struct Past {
     peer: Peer,
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<SentRequest>,
 }
 
 impl Client {

@@ -8,7 +8,7 @@ mod text;
 
 use std::collections::VecDeque;
 
-use crate::request::{Answer, Asked, Form};
+use crate::request::{Answer, Form, SentRequest};
 
 /// An answer among what was received.
 pub(crate) struct Read {
@@ -20,7 +20,7 @@ pub(crate) struct Read {
 }
 
 /// The bytes of a request. `names` are the keys.
-pub(crate) fn write(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn write(asked: &SentRequest, names: &[Vec<u8>]) -> Vec<u8> {
     match asked.form {
         Form::Classic => text::classic(asked, names),
         Form::Meta => text::meta(asked, names),
@@ -34,7 +34,7 @@ pub(crate) fn write(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
 /// Where it is no answer, or no waiting request asked for it.
 pub(crate) fn read(
     bytes: &[u8],
-    waiting: &VecDeque<Asked>,
+    waiting: &VecDeque<SentRequest>,
     is_binary: bool,
 ) -> Result<Option<Read>, String> {
     let read = match is_binary {

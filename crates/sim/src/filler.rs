@@ -2,7 +2,7 @@
 
 use crate::codec;
 use crate::dice::Dice;
-use crate::request::{Asked, Form, Mode, Request};
+use crate::request::{Form, Mode, Request, SentRequest};
 use crate::values;
 
 /// The largest value, in bytes: every seed's `-I` allows it.
@@ -19,7 +19,7 @@ pub(crate) fn requests(dice: &mut Dice, len: usize, is_binary: bool) -> Vec<u8> 
         Form::Classic
     };
     let mut push = |request, quiet, name: Vec<u8>| {
-        let asked = Asked {
+        let asked = SentRequest {
             request,
             form,
             quiet,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::dice::Dice;
 use crate::model::{Flushes, Laxity, Model};
-use crate::request::{Answer, Asked, Found, KeyNumber, Request};
+use crate::request::{Answer, Found, KeyNumber, Request, SentRequest};
 use crate::values;
 use crate::window::Window;
 
@@ -143,7 +143,7 @@ impl Keys {
     /// Where it is wrong.
     pub(crate) fn settle(
         &mut self,
-        asked: &Asked,
+        asked: &SentRequest,
         answer: &Answer,
         window: Window,
     ) -> Result<(), String> {
@@ -161,13 +161,13 @@ impl Keys {
 
     /// Takes note that some of `waiting`, from the first on, were executed by second `to` and
     /// `round`. How many is not known.
-    pub(crate) fn doubt(&mut self, waiting: &VecDeque<Asked>, to: u32, round: u64) {
-        let is_shared = |asked: &&Asked| self.shared_key(&asked.request).is_some();
-        let is_count = |asked: &&Asked| matches!(asked.request, Request::Count { .. });
+    pub(crate) fn doubt(&mut self, waiting: &VecDeque<SentRequest>, to: u32, round: u64) {
+        let is_shared = |asked: &&SentRequest| self.shared_key(&asked.request).is_some();
+        let is_count = |asked: &&SentRequest| matches!(asked.request, Request::Count { .. });
         let counts = waiting.iter().filter(is_shared).filter(is_count).count();
         self.counts.1 += counts as u64;
         let own = self.own;
-        let is_own = |asked: &&Asked| key_beyond(own, &asked.request).is_none();
+        let is_own = |asked: &&SentRequest| key_beyond(own, &asked.request).is_none();
         self.model.doubt(waiting.iter().filter(is_own), to, round);
     }
 

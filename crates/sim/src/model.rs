@@ -10,7 +10,7 @@ mod states;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::request::{Answer, Asked, Found, KeyNumber, Mode, Request};
+use crate::request::{Answer, Found, KeyNumber, Mode, Request, SentRequest};
 use crate::window::Window;
 pub(crate) use states::Laxity;
 use states::{Item, State, allows, is_flushed, is_shown, note, taught};
@@ -62,7 +62,7 @@ impl Model {
     /// Where no state allows it.
     pub(crate) fn settle(
         &mut self,
-        asked: &Asked,
+        asked: &SentRequest,
         answer: &Answer,
         window: Window,
         names: &[Vec<u8>],
@@ -118,7 +118,7 @@ impl Model {
     /// `round`. How many is not known.
     pub(crate) fn doubt<'a>(
         &mut self,
-        waiting: impl Iterator<Item = &'a Asked>,
+        waiting: impl Iterator<Item = &'a SentRequest>,
         to: u32,
         round: u64,
     ) {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use coua::flags::{self, Asked, Settings};
+use coua::flags::{self, Invocation, Settings};
 
 use crate::dice::Dice;
 use crate::model::Laxity;
@@ -132,8 +132,8 @@ impl Plan {
 
 fn resolve(words: &str) -> Settings {
     match flags::read(words.split(' ').map(OsString::from)) {
-        Ok(Asked::Serve(settings)) => *settings,
-        Ok(Asked::Print(text)) => panic!("{words}: {text}"),
+        Ok(Invocation::Serve(settings)) => *settings,
+        Ok(Invocation::Print(text)) => panic!("{words}: {text}"),
         Err(error) => panic!("{words}: {error}"),
     }
 }

@@ -75,7 +75,7 @@ pub(crate) enum Request {
 
 /// A request that a client has begun to send.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct SentRequest {
     pub(crate) request: Request,
     pub(crate) form: Form,
     pub(crate) quiet: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Asked {
     pub(crate) end: u64,
 }
 
-impl Asked {
+impl SentRequest {
     /// When it was executed, if that happened by second `to` and `round`.
     pub(crate) fn window(&self, to: u32, round: u64) -> Window {
         Window {

@@ -28,7 +28,7 @@ mod split;
 mod walk;
 
 pub(crate) use bucket::{Bucket, SLOTS};
-pub(crate) use directory::{Directory, Entry, State, TableId};
+pub(crate) use directory::{Directory, Entry, SplitState, TableId};
 pub(crate) use displace::Room;
 pub(crate) use locked::{Inserted, Place, Unlinked};
 pub(crate) use split::Migration;
@@ -90,7 +90,7 @@ impl Index {
             let table = next();
             self.reset_table(table, false);
             self.directory
-                .publish_at(start, Entry::new(table, depth, State::Settled, table));
+                .publish_at(start, Entry::new(table, depth, SplitState::Settled, table));
         }
     }
 

@@ -4,7 +4,7 @@ use crate::time::Expiry;
 
 /// Why an item is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum RemovalReason {
     /// A client deleted it.
     Deleted,
     /// Dropped to make room, never read since it was stored.
@@ -19,7 +19,7 @@ pub enum Gone {
 
 /// An item as observers see it.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct ItemView<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Bytes of its value.
@@ -33,7 +33,7 @@ pub struct Seen<'a> {
 /// Called on the workers' threads, inside bursts: it must be quick, and must not call the store.
 pub trait Observer: Send + Sync {
     /// An item was stored, new or in place of another.
-    fn stored(&self, item: Seen<'_>);
+    fn stored(&self, item: ItemView<'_>);
     /// An item is gone.
-    fn gone(&self, item: Seen<'_>, why: Gone);
+    fn gone(&self, item: ItemView<'_>, why: RemovalReason);
 }

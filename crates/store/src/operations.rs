@@ -23,7 +23,7 @@ pub use pin::Pinned;
 pub(crate) use writer::{Body, KEY_MAX, Writer};
 
 use crate::request::{
-    Access, Arithmetic, Counted, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,
+    Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,
     Untouched,
 };
 use crate::time::{Expiry, UnixSeconds};
@@ -102,7 +102,7 @@ impl Burst<'_> {
     }
 
     /// Counts up or down.
-    pub fn arithmetic(&mut self, key: &Key<'_>, arithmetic: &Arithmetic) -> Counted {
+    pub fn arithmetic(&mut self, key: &Key<'_>, arithmetic: &Arithmetic) -> ArithmeticResult {
         self.writer().arithmetic(key, arithmetic)
     }
 

@@ -182,7 +182,7 @@ pub struct Arithmetic {
 
 /// What arithmetic came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum ArithmeticResult {
     /// The number as it stands now.
     Value {
         /// The new number.

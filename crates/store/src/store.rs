@@ -196,14 +196,14 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: the settings contradict one another, or the system gives no memory.
     pub fn new(config: Config, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
-        let plan = Plan::of(&config)?;
+        let plan = StoreLayout::of(&config)?;
         Store::of_plan(config, plan, now)
     }
 
     /// A store small enough for loom: segments of 512 bytes, and an index that splits once.
     #[cfg(all(loom, test))]
     pub(crate) fn tiny(config: Config, pages: usize, now: UnixSeconds) -> Arc<Store> {
-        let plan = Plan {
+        let plan = StoreLayout {
             len: pages * 512,
             segment_len: 512,
             pages,
@@ -218,7 +218,11 @@ impl Store {
         Store::of_plan(config, plan, now).unwrap()
     }
 
-    fn of_plan(config: Config, plan: Plan, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
+    fn of_plan(
+        config: Config,
+        plan: StoreLayout,
+        now: UnixSeconds,
+    ) -> Result<Arc<Store>, StoreError> {
         let mapping = Mapping::reserve(plan.len).map_err(|source| StoreError::System {
             action: "reserve",
             bytes: plan.len,
@@ -409,7 +413,7 @@ impl Store {
 }
 
 /// The sizes that follow from a configuration.
-struct Plan {
+struct StoreLayout {
     len: usize,
     segment_len: usize,
     pages: usize,
@@ -422,8 +426,8 @@ struct Plan {
     heap_len: usize,
 }
 
-impl Plan {
-    fn of(config: &Config) -> Result<Plan, StoreError> {
+impl StoreLayout {
+    fn of(config: &Config) -> Result<StoreLayout, StoreError> {
         if config.workers == 0 || config.workers > WORKERS_MAX {
             return Err(StoreError::Workers);
         }
@@ -454,7 +458,7 @@ impl Plan {
         let directory_bits = directory_bits.min(base_bits + 16);
         let directory_at = (pages * size_of::<SegmentEntry>()).next_multiple_of(4096);
         let tables_len = directory_at + (8 << directory_bits);
-        let plan = Plan {
+        let plan = StoreLayout {
             len,
             segment_len,
             pages,

@@ -171,10 +171,10 @@ impl Drop for Worker {
 
 /// What a look-ahead has seen.
 #[derive(Clone, Copy)]
-pub struct Ahead(pub(crate) Step);
+pub struct Ahead(pub(crate) LookAheadStep);
 
 #[derive(Clone, Copy)]
-pub(crate) enum Step {
+pub(crate) enum LookAheadStep {
     /// No item of the key's tag, or not looked.
     Nothing,
     /// The first bucket is on its way.
@@ -187,7 +187,7 @@ pub(crate) enum Step {
 
 impl Ahead {
     /// Nothing was seen.
-    pub const NONE: Ahead = Ahead(Step::Nothing);
+    pub const NONE: Ahead = Ahead(LookAheadStep::Nothing);
 }
 
 /// A worker between two quiescent states. Items that it shows stay readable until it is dropped.
@@ -222,13 +222,13 @@ impl Burst<'_> {
     pub fn prefetch(&self, hash: KeyHash, intent: Intent) -> Ahead {
         let first = self.local.shared.index.first_number(hash);
         self.prefetch_bucket(first, intent);
-        Ahead(Step::First(first))
+        Ahead(LookAheadStep::First(first))
     }
 
     /// Fetches what is likely the key's item, or its second bucket.
     #[inline(always)]
     pub fn look(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
-        let Step::First(first) = ahead.0 else {
+        let LookAheadStep::First(first) = ahead.0 else {
             return ahead;
         };
         let index = &self.local.shared.index;
@@ -237,13 +237,13 @@ impl Burst<'_> {
         }
         let second = index.other_number(hash, first);
         self.prefetch_bucket(second, intent);
-        Ahead(Step::Second(second))
+        Ahead(LookAheadStep::Second(second))
     }
 
     /// Fetches what is likely the key's item from its second bucket, where that is called for.
     #[inline(always)]
     pub fn look_again(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
-        let Step::Second(second) = ahead.0 else {
+        let LookAheadStep::Second(second) = ahead.0 else {
             return ahead;
         };
         match self.local.shared.index.likely(second, hash) {
@@ -275,7 +275,7 @@ impl Burst<'_> {
             Intent::Write => PREFETCH_LINES_REPLACED,
         };
         prefetch_lines(start, hint.slot.lines().min(most));
-        Ahead(Step::Seen(hint))
+        Ahead(LookAheadStep::Seen(hint))
     }
 
     /// As [`Burst::get`], beginning where the look-ahead saw the item.

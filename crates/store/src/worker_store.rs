@@ -8,7 +8,7 @@ use crate::index::{Place, Unlinked};
 use crate::item::Item;
 use crate::key::Key;
 use crate::memory::Purpose;
-use crate::observer::{Gone, Seen};
+use crate::observer::{ItemView, RemovalReason};
 use crate::request::{Access, Miss};
 use crate::segment::OpenSegment;
 use crate::segment::item::RawItem;
@@ -16,7 +16,7 @@ use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
-use crate::worker::{Ahead, Step};
+use crate::worker::{Ahead, LookAheadStep};
 
 /// See the module. Items that are found by it last as long as it does.
 #[derive(Clone, Copy)]
@@ -137,7 +137,7 @@ impl<'s> WorkerStore<'s> {
         ahead: Ahead,
         now: UnixSeconds,
     ) -> Option<(Place<'s>, RawItem<'s>)> {
-        let Step::Seen(hint) = ahead.0 else {
+        let LookAheadStep::Seen(hint) = ahead.0 else {
             return None;
         };
         let place = self.shared.index.recall(hint)?;
@@ -332,15 +332,15 @@ impl<'s> WorkerStore<'s> {
             }
         }
         let gone = if why == Miss::Flushed {
-            Gone::Flushed
+            RemovalReason::Flushed
         } else {
-            Gone::Expired
+            RemovalReason::Expired
         };
         self.tell_gone(item, gone);
     }
 
     #[inline]
-    pub(crate) fn tell_gone(self, item: RawItem<'_>, why: Gone) {
+    pub(crate) fn tell_gone(self, item: RawItem<'_>, why: RemovalReason) {
         if let Some(observer) = &self.shared.observer {
             observer.gone(seen(item), why);
         }
@@ -378,16 +378,16 @@ impl<'s> WorkerStore<'s> {
         self.tell_gone(
             item,
             if fetched {
-                Gone::Evicted
+                RemovalReason::Evicted
             } else {
-                Gone::EvictedUnread
+                RemovalReason::EvictedUnread
             },
         );
     }
 }
 
-fn seen(item: RawItem<'_>) -> Seen<'_> {
-    Seen {
+fn seen(item: RawItem<'_>) -> ItemView<'_> {
+    ItemView {
         key: item.key(),
         value_len: item.value_len(),
         client_flags: item.client_flags(),

@@ -260,7 +260,7 @@ fn counting_pads_in_place_and_grows() {
         let mut burst = worker.burst(NOW);
         let key = burst.key(b"n");
         match burst.arithmetic(&key, &request) {
-            Counted::Value { number, .. } => Some(number),
+            ArithmeticResult::Value { number, .. } => Some(number),
             _ => None,
         }
     };

@@ -413,7 +413,7 @@ impl World {
             if vivify {
                 assert!(matches!(
                     counted,
-                    Counted::Value {
+                    ArithmeticResult::Value {
                         number: 5,
                         created: true,
                         ..
@@ -429,7 +429,7 @@ impl World {
                 };
                 self.model.items.insert(id, item);
             } else {
-                assert!(matches!(counted, Counted::NotFound(_)));
+                assert!(matches!(counted, ArithmeticResult::NotFound(_)));
             }
             return;
         };
@@ -440,7 +440,7 @@ impl World {
             .next()
             .and_then(|digits| digits.parse::<u64>().ok());
         let Some(old) = number.filter(|_| !in_pieces) else {
-            assert_eq!(counted, Counted::NotNumeric, "{text:?}");
+            assert_eq!(counted, ArithmeticResult::NotNumeric, "{text:?}");
             return;
         };
         let new = if decrement {
@@ -448,7 +448,9 @@ impl World {
         } else {
             old.wrapping_add(delta)
         };
-        assert!(matches!(counted, Counted::Value { number, created: false, .. } if number == new));
+        assert!(
+            matches!(counted, ArithmeticResult::Value { number, created: false, .. } if number == new)
+        );
         let digits = new.to_string();
         if digits.len() > item.value.len() {
             (item.stale, item.won) = (false, false);

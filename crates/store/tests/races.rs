@@ -82,10 +82,10 @@ struct Racer {
 }
 
 impl Observer for Racer {
-    fn stored(&self, _: Seen<'_>) {}
+    fn stored(&self, _: ItemView<'_>) {}
 
-    fn gone(&self, _: Seen<'_>, why: Gone) {
-        if why == Gone::Expired {
+    fn gone(&self, _: ItemView<'_>, why: RemovalReason) {
+        if why == RemovalReason::Expired {
             self.goes.send(()).unwrap();
             self.has_stored.lock().unwrap().recv().unwrap();
         }

@@ -301,7 +301,7 @@ fn an_expiry_comes_and_goes_by_every_operation() {
                 let mut burst = worker.burst(NOW);
                 let counted = burst.arithmetic(&burst.key(b"k"), &count(expiry));
                 assert!(
-                    matches!(counted, Counted::Value { number: 100, expiry_before, .. } if expiry_before == before)
+                    matches!(counted, ArithmeticResult::Value { number: 100, expiry_before, .. } if expiry_before == before)
                 );
                 assert_eq!(expiry_of(&mut worker, b"k"), expiry.unwrap_or(before));
             }

@@ -116,7 +116,7 @@ pub(crate) struct Connection {
     /// What is added to our clock in its timestamps.
     ts_offset: u32,
     pub(crate) receive: Receiving,
-    /// What is kept of the headers of its ordinary segments; none where it is to be made.
+    /// What is kept of the headers of its data segments; none where it is to be made.
     template: Template,
     pub(crate) state: State,
     pub(crate) failure: Option<Failure>,

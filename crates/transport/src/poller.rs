@@ -14,7 +14,7 @@ use crate::simulated;
 use crate::source::Source;
 use crate::stream::Stream;
 use crate::userspace::{
-    DatagramEnd, HostCounters, Mac, SharedHost, StackDriver, StackSetup, StreamEnd,
+    DatagramEnd, Mac, SharedStackDriver, StackDriver, StackDriverCounters, StackSetup, StreamEnd,
 };
 
 /// How many descriptors one wait reports at most.
@@ -26,7 +26,7 @@ const CARD_TOKEN: Token = Token(u64::MAX - 1);
 /// An epoll set, and a stack in user space beside it where there is one.
 pub struct Poller {
     set: Set,
-    host: Option<SharedHost>,
+    host: Option<SharedStackDriver>,
 }
 
 enum Set {
@@ -129,7 +129,7 @@ impl Poller {
     }
 
     /// What was counted at the stack in user space, if there is one.
-    pub fn counters(&self) -> Option<HostCounters> {
+    pub fn counters(&self) -> Option<StackDriverCounters> {
         self.host.as_ref().map(|host| host.borrow().counters())
     }
 
@@ -278,7 +278,7 @@ impl From<simulated::PollerEnd> for Poller {
 /// Waits for descriptors and for a stack at once. A turn of the stack begins.
 fn wait_beside<'e>(
     epoll: &OwnedFd,
-    host: &SharedHost,
+    host: &SharedStackDriver,
     room: &'e mut [MaybeUninit<Event>],
     userspace: &mut Vec<Readiness>,
     timeout: Duration,

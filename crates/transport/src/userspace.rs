@@ -26,6 +26,6 @@ pub use coua_tcp::counters::Counters;
 pub use coua_tcp::nic::{BURST_LEN, Mac};
 pub use coua_tcp::wire::address::Network;
 pub(crate) use datagrams::DatagramEnd;
-pub use driver::{HostCounters, Polling, StackSetup, Turns};
-pub(crate) use driver::{SharedHost, StackDriver, StreamEnd, as_io};
+pub use driver::{Polling, StackDriverCounters, StackSetup, Turns};
+pub(crate) use driver::{SharedStackDriver, StackDriver, StreamEnd, as_io};
 pub use exchange::Exchange;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use coua::flags::{self as server_flags, Asked};
+use coua::flags::{self as server_flags, Invocation};
 use coua::server::{Server, Sockets};
 use coua_transport::userspace::{Card, Config, Exchange, Polling, StackSetup};
 use serde::Serialize;
@@ -208,7 +208,7 @@ fn measure(
             trusts_link: flags.trust_link,
             ..Config::new(vec!["10.0.0.1/8".parse()?], [7; 32])
         };
-        let seat = StackSetup {
+        let setup = StackSetup {
             card: Card::Other(Box::new(card)),
             config,
             ports: vec![port],
@@ -216,7 +216,7 @@ fn measure(
             polling: Polling::Busy,
             exchange,
         };
-        sockets.give_seat(worker, seat);
+        sockets.give_seat(worker, setup);
     }
     let server = Server::start(settings, sockets)?;
     let measured = load(flags, &server, &control, workers);
@@ -247,8 +247,8 @@ fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags
         &connections,
     ];
     match server_flags::read(words.map(Into::into))? {
-        Asked::Serve(settings) => Ok(*settings),
-        Asked::Print(text) => bail!("{text}"),
+        Invocation::Serve(settings) => Ok(*settings),
+        Invocation::Print(text) => bail!("{text}"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::dialect::{Front, Heard, Replies};
 use super::engine::Error;
 use super::measured::{Measured, Run};
-use super::requests::{Asked, Requests};
+use super::requests::{PendingRequest, Requests};
 
 /// A non-blocking stream with requests in flight.
 ///
@@ -22,7 +22,7 @@ pub(super) struct Connection {
     requests: Requests,
     out: Vec<u8>,
     sent: usize,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingRequest>,
     numbers: VecDeque<u32>,
     replies: Replies,
     rest: Vec<u8>,

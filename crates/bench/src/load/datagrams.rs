@@ -18,7 +18,7 @@ use super::engine::Error;
 use super::measured::{Measured, Run};
 use super::own_datagrams::OwnDatagrams;
 use super::plan::Dialect;
-use super::requests::{Asked, Requests};
+use super::requests::{PendingRequest, Requests};
 
 /// The way to one server, with requests in flight.
 ///
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Way {
 #[derive(Debug, Default)]
 struct Place {
     id: u16,
-    asked: Option<Asked>,
+    asked: Option<PendingRequest>,
     request: Vec<u8>,
     numbers: VecDeque<u32>,
     sent_at_ns: u64,

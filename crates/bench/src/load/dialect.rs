@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use super::measured::Measured;
 use super::plan::{Dialect, Plan};
-use super::requests::Asked;
+use super::requests::PendingRequest;
 use crate::workload::Op;
 
 /// Appends a request for these keys, which are one unless `op` reads.
@@ -70,7 +70,7 @@ impl Replies {
 #[derive(Debug)]
 pub(super) struct Front<'a> {
     /// The request.
-    pub(super) asked: &'a mut Asked,
+    pub(super) asked: &'a mut PendingRequest,
     /// Numbers of keys.
     pub(super) numbers: &'a mut VecDeque<u32>,
 }

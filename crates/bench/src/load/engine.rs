@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use coua_transport::userspace::HostCounters;
+use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{Events, Poller, Token};
 use rustix::process::Pid;
 use thiserror::Error as ThisError;
@@ -284,7 +284,7 @@ impl Engine {
                 self.poller
                     .wait(&mut self.room, Duration::from_millis(1), || {})?,
             );
-            let frames = |counters: Option<HostCounters>| {
+            let frames = |counters: Option<StackDriverCounters>| {
                 counters.map(|counters| counters.stack.frames_received)
             };
             if frames(before) != frames(self.poller.counters()) {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use coua::flags::{Driver, Net};
-use coua::server::userspace::{StackSizes, open_seats, traced};
+use coua::server::userspace::{StackSizes, open_stacks, traced};
 use coua_transport::userspace::af_xdp::Interface;
 use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
 use coua_transport::userspace::{Mac, Network, StackSetup};
@@ -30,7 +30,7 @@ use super::own_datagrams::{OwnDatagrams, Ports};
 
 /// One thread's stack, before any of its connections is open.
 pub(super) struct OwnStack {
-    seat: StackSetup,
+    setup: StackSetup,
     /// Whom frames go to, where the kernel keeps the answers to that question.
     neighbour: Option<(IpAddr, Mac)>,
     /// Where connections may come from.
@@ -93,7 +93,7 @@ impl OwnStack {
             connections: connections.div_ceil(threads) + OPENING_MAX,
             memory: MEMORY,
         };
-        let seats = open_seats(&net, threads, &sizes, Some(ports.clone()))
+        let setups = open_stacks(&net, threads, &sizes, Some(ports.clone()))
             .map_err(|error| failed(error.to_string()))?;
         let opening = Arc::new(Opening {
             threads,
@@ -101,14 +101,14 @@ impl OwnStack {
             done: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
         });
-        let stacks = seats.into_iter().enumerate().map(|(thread, seat)| {
-            let seat = match &net.trace {
-                Some(file) => traced(seat, &trace_path(file.clone(), thread, threads))
+        let stacks = setups.into_iter().enumerate().map(|(thread, setup)| {
+            let setup = match &net.trace {
+                Some(file) => traced(setup, &trace_path(file.clone(), thread, threads))
                     .map_err(|error| failed(error.to_string()))?,
-                None => seat,
+                None => setup,
             };
             Ok(OwnStack {
-                seat,
+                setup,
                 neighbour,
                 ports: ports.clone(),
                 opening: opening.clone(),
@@ -198,7 +198,7 @@ impl OwnStack {
     /// Puts the stack under a poller of its own.
     fn begin(self) -> Result<Turns, Error> {
         let mut poller = Poller::new()?;
-        poller.host(self.seat, NOBODY)?;
+        poller.host(self.setup, NOBODY)?;
         Ok(Turns {
             poller,
             events: Events::new(),

@@ -12,7 +12,7 @@ use crate::workload::{Keys, Mix, Op, Sampler, Ttls, Values};
 
 /// A request that waits for its reply.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     /// What was asked.
     pub(super) op: Op,
     /// Keys whose outcome is not known yet; their numbers stand in a queue beside.
@@ -113,7 +113,7 @@ impl Requests {
         at_ns: u64,
         out: &mut Vec<u8>,
         numbers: &mut impl Extend<u32>,
-    ) -> Option<Asked> {
+    ) -> Option<PendingRequest> {
         let plan = &*self.plan;
         let op = plan.mix.draw(&mut self.random);
         self.drawn.clear();
@@ -127,7 +127,7 @@ impl Requests {
         let ttl = plan.ttls.draw(&mut self.random);
         dialect::append(plan, op, &self.drawn, ttl, out);
         numbers.extend(self.drawn.iter().copied());
-        Some(Asked {
+        Some(PendingRequest {
             op,
             left: u32::try_from(self.drawn.len()).expect("as many keys as a request has"),
             many: op.reads() && plan.keys_per_get > 1,

@@ -1,7 +1,7 @@
 //! Binary answers.
 
 use super::{Cursor, Full, Reply};
-use crate::binary::{Asked, HEADER_LEN, RESPONSE_MAGIC, Status};
+use crate::binary::{BinaryRequestId, HEADER_LEN, RESPONSE_MAGIC, Status};
 
 /// A binary answer that is no error.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,11 @@ impl Reply<'_> {
     /// # Errors
     /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
     #[inline]
-    pub fn binary(&mut self, asked: Asked, answer: &BinaryAnswer<'_>) -> Result<(), Full> {
+    pub fn binary(
+        &mut self,
+        asked: BinaryRequestId,
+        answer: &BinaryAnswer<'_>,
+    ) -> Result<(), Full> {
         self.write(|out| {
             out.header(asked, 0, answer);
             if let Some(flags) = answer.client_flags {
@@ -36,7 +40,12 @@ impl Reply<'_> {
     ///
     /// # Errors
     /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
-    pub fn binary_error(&mut self, asked: Asked, status: Status, text: &[u8]) -> Result<(), Full> {
+    pub fn binary_error(
+        &mut self,
+        asked: BinaryRequestId,
+        status: Status,
+        text: &[u8],
+    ) -> Result<(), Full> {
         let answer = BinaryAnswer {
             value_len: text.len(),
             ..BinaryAnswer::default()
@@ -51,7 +60,7 @@ impl Reply<'_> {
     ///
     /// # Errors
     /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
-    pub fn binary_miss(&mut self, asked: Asked, key: &[u8]) -> Result<(), Full> {
+    pub fn binary_miss(&mut self, asked: BinaryRequestId, key: &[u8]) -> Result<(), Full> {
         let answer = BinaryAnswer {
             key,
             ..BinaryAnswer::default()
@@ -66,7 +75,12 @@ impl Reply<'_> {
     ///
     /// # Errors
     /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
-    pub fn binary_stat(&mut self, asked: Asked, name: &[u8], value: &[u8]) -> Result<(), Full> {
+    pub fn binary_stat(
+        &mut self,
+        asked: BinaryRequestId,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), Full> {
         let answer = BinaryAnswer {
             key: name,
             value_len: value.len(),
@@ -82,7 +96,7 @@ impl Reply<'_> {
 
 impl Cursor<'_> {
     #[inline]
-    fn header(&mut self, asked: Asked, status: u16, answer: &BinaryAnswer<'_>) {
+    fn header(&mut self, asked: BinaryRequestId, status: u16, answer: &BinaryAnswer<'_>) {
         let extras_len: u8 = if answer.client_flags.is_some() { 4 } else { 0 };
         let body_len = usize::from(extras_len) + answer.key.len() + answer.value_len;
         #[expect(

@@ -1,7 +1,7 @@
 //! Binary requests.
 
 use crate::binary::{
-    Asked, BODY_LEN_MAX, Binary, BinaryCommand, HEADER_LEN, REQUEST_MAGIC, Status, opcode,
+    BODY_LEN_MAX, Binary, BinaryCommand, BinaryRequestId, HEADER_LEN, REQUEST_MAGIC, Status, opcode,
 };
 use crate::error_line::ErrorLine;
 use crate::limits::{KEY_LEN_MAX, Limits};
@@ -31,7 +31,7 @@ pub(crate) enum Front {
 
 /// A request's header.
 struct Header {
-    asked: Asked,
+    asked: BinaryRequestId,
     key_len: u32,
     extras_len: u32,
     body_len: u32,
@@ -62,7 +62,7 @@ impl Header {
         let [_, opcode, k0, k1, extras_len, _, _, _, rest @ ..] = *bytes;
         let [b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = rest;
         Header {
-            asked: Asked {
+            asked: BinaryRequestId {
                 opcode,
                 opaque: u32::from_be_bytes([o0, o1, o2, o3]),
             },

@@ -1,6 +1,6 @@
 //! One request line, and what it says.
 
-use crate::binary::{Asked, Binary, BinaryCommand, Status};
+use crate::binary::{Binary, BinaryCommand, BinaryRequestId, Status};
 use crate::error_line::ErrorLine;
 use crate::op::{Op, Store, StoreRefused, StoreReply};
 use crate::request::keys::Keys;
@@ -49,7 +49,10 @@ pub(crate) enum Refusal {
     /// An error line, unless nobody wants an answer.
     Line { error: ErrorLine, noreply: bool },
     /// An error of the binary protocol.
-    Binary { asked: Asked, status: Status },
+    Binary {
+        asked: BinaryRequestId,
+        status: Status,
+    },
 }
 
 impl Refusal {

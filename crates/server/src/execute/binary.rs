@@ -1,7 +1,7 @@
 //! The binary protocol, as far as it is more than another way to write the text's answers.
 
 use coua_protocol::reply::BinaryAnswer;
-use coua_protocol::{Asked, Binary, BinaryCommand, Status, Tokens};
+use coua_protocol::{Binary, BinaryCommand, BinaryRequestId, Status, Tokens};
 use coua_store::{Access, Arithmetic, Burst, Item};
 
 use super::{Answers, Executor, Request, To, complaints};
@@ -29,7 +29,7 @@ pub(super) enum ItemForm {
 /// How a binary request wants an item answered.
 #[derive(Clone, Copy)]
 pub(super) struct BinaryForm {
-    pub(super) asked: Asked,
+    pub(super) asked: BinaryRequestId,
     with_key: bool,
     with_value: bool,
 }
@@ -159,7 +159,7 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    pub(super) fn binary_number(&mut self, asked: Asked, number: u64, cas: u64) {
+    pub(super) fn binary_number(&mut self, asked: BinaryRequestId, number: u64, cas: u64) {
         if asked.is_quiet() {
             return;
         }
@@ -173,7 +173,7 @@ impl Answers<'_> {
             .reply(|reply| reply.bytes(&number.to_be_bytes()));
     }
 
-    fn binary_version(&mut self, asked: Asked) -> Outcome {
+    fn binary_version(&mut self, asked: BinaryRequestId) -> Outcome {
         let version = PROTOCOL_VERSION.as_bytes();
         let answer = BinaryAnswer {
             value_len: version.len(),
@@ -187,7 +187,7 @@ impl Answers<'_> {
     fn binary_stats(
         &mut self,
         request: Request<'_>,
-        asked: Asked,
+        asked: BinaryRequestId,
         args: &[u8],
         burst: &Burst<'_>,
     ) -> Outcome {

@@ -5,7 +5,7 @@ use coua_protocol::{
     Arithmetic, ErrorLine, Op, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
 use coua_store::{
-    Access, Ahead, Counted, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
+    Access, Ahead, ArithmeticResult, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
 };
 
 use super::{Answers, Executor, Request, To, complaints, stored_key};
@@ -163,16 +163,16 @@ impl Executor<'_, '_> {
     ) -> Outcome {
         let key = self.key(key.of(request.input), request.hash);
         let counted = self.burst.arithmetic(&key, arithmetic);
-        if counted == Counted::Refused(Refused::Wait) && !request.gives_up {
+        if counted == ArithmeticResult::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }
         self.answers.count_arithmetic(counted, arithmetic.decrement);
         match counted {
-            Counted::Value { number, cas, .. } => self.answers.number(to, number, cas),
-            Counted::NotNumeric => self.answers.error(ErrorLine::NotNumeric, to),
-            Counted::Exists => self.answers.line(to, Line::Exists),
-            Counted::NotFound(_) => self.answers.line(to, Line::NotFound),
-            Counted::Refused(_) => self.answers.error(ErrorLine::OutOfMemory, to),
+            ArithmeticResult::Value { number, cas, .. } => self.answers.number(to, number, cas),
+            ArithmeticResult::NotNumeric => self.answers.error(ErrorLine::NotNumeric, to),
+            ArithmeticResult::Exists => self.answers.line(to, Line::Exists),
+            ArithmeticResult::NotFound(_) => self.answers.line(to, Line::NotFound),
+            ArithmeticResult::Refused(_) => self.answers.error(ErrorLine::OutOfMemory, to),
         }
     }
 
@@ -282,13 +282,13 @@ impl Answers<'_> {
         }
     }
 
-    pub(super) fn count_arithmetic(&self, counted: Counted, decrement: bool) {
+    pub(super) fn count_arithmetic(&self, counted: ArithmeticResult, decrement: bool) {
         let counters = self.counters;
         match counted {
-            Counted::Value { created: true, .. } => {}
-            Counted::Value { .. } if decrement => counters.decr_hits.add(1),
-            Counted::Value { .. } => counters.incr_hits.add(1),
-            Counted::NotFound(miss) => {
+            ArithmeticResult::Value { created: true, .. } => {}
+            ArithmeticResult::Value { .. } if decrement => counters.decr_hits.add(1),
+            ArithmeticResult::Value { .. } => counters.incr_hits.add(1),
+            ArithmeticResult::NotFound(miss) => {
                 let misses = if decrement {
                     &counters.decr_misses
                 } else {
@@ -297,7 +297,9 @@ impl Answers<'_> {
                 misses.add(1);
                 self.count_miss(miss);
             }
-            Counted::NotNumeric | Counted::Exists | Counted::Refused(_) => {}
+            ArithmeticResult::NotNumeric
+            | ArithmeticResult::Exists
+            | ArithmeticResult::Refused(_) => {}
         }
     }
 

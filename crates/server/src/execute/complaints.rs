@@ -3,7 +3,7 @@
 use coua_protocol::{ErrorLine, Status};
 
 use crate::clock::Now;
-use crate::connections::Connection;
+use crate::connections::ConnectionInfo;
 use crate::log::Limit;
 
 static BAD_REQUEST: Limit = Limit::new();
@@ -11,7 +11,7 @@ static TOO_LARGE: Limit = Limit::new();
 
 /// A request is answered with this error.
 #[cold]
-pub(super) fn bad_request(connection: &Connection, error: ErrorLine, now: Now) {
+pub(super) fn bad_request(connection: &ConnectionInfo, error: ErrorLine, now: Now) {
     if error == ErrorLine::TooLarge {
         // That has been said with the value's length.
         return;
@@ -24,7 +24,7 @@ pub(super) fn bad_request(connection: &Connection, error: ErrorLine, now: Now) {
 
 /// As [`bad_request`], in the binary protocol.
 #[cold]
-pub(super) fn bad_binary(connection: &Connection, status: Status, now: Now) {
+pub(super) fn bad_binary(connection: &ConnectionInfo, status: Status, now: Now) {
     if status == Status::TooLarge {
         return;
     }
@@ -35,7 +35,7 @@ pub(super) fn bad_binary(connection: &Connection, status: Status, now: Now) {
 
 /// A value is over the size limit.
 #[cold]
-pub(super) fn too_large(connection: &Connection, key: &[u8], value_len: u32, now: Now) {
+pub(super) fn too_large(connection: &ConnectionInfo, key: &[u8], value_len: u32, now: Now) {
     let (peer, key) = (&connection.peer, key.escape_ascii());
     let text = format_args!("value of {value_len} bytes from {peer} for {key} is too large (-I)");
     TOO_LARGE.debug(now.since_start_ms, text);

@@ -4,8 +4,8 @@ use coua_protocol::expiry::TtlStart;
 use coua_protocol::reply::{Line, MetaDebug, MetaFacts, MetaHead, MetaKey};
 use coua_protocol::{ErrorLine, Flags, Meta, MetaArithmetic, Span, StoreReply};
 use coua_store::{
-    Access, Arithmetic, Counted, Delete, Deleted, Expiry, Item, Key, MetaGet, MetaHit, MetaMiss,
-    Refused, Stored, UnixSeconds,
+    Access, Arithmetic, ArithmeticResult, Delete, Deleted, Expiry, Item, Key, MetaGet, MetaHit,
+    MetaMiss, Refused, Stored, UnixSeconds,
 };
 
 use super::classic::StoreAnswer;
@@ -172,7 +172,7 @@ impl Executor<'_, '_> {
             touch: meta.touch().map(|exptime| self.answers.expiry(exptime)),
         };
         let counted = self.burst.arithmetic(&key, &arithmetic);
-        if counted == Counted::Refused(Refused::Wait) && !request.gives_up {
+        if counted == ArithmeticResult::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }
         self.answers.count_arithmetic(counted, op.decrement);
@@ -182,8 +182,8 @@ impl Executor<'_, '_> {
         };
         let flags = meta.flags(request.input);
         let head = match counted {
-            Counted::Value { .. } if meta.quiet() => return Outcome::Done,
-            Counted::Value {
+            ArithmeticResult::Value { .. } if meta.quiet() => return Outcome::Done,
+            ArithmeticResult::Value {
                 number,
                 cas,
                 expiry_before,
@@ -199,10 +199,12 @@ impl Executor<'_, '_> {
                 }
                 MetaHead::Done
             }
-            Counted::NotNumeric => return self.answers.error(ErrorLine::NotNumeric, To::Line),
-            Counted::Exists => MetaHead::Exists,
-            Counted::NotFound(_) => MetaHead::NotFound,
-            Counted::Refused(_) => {
+            ArithmeticResult::NotNumeric => {
+                return self.answers.error(ErrorLine::NotNumeric, To::Line);
+            }
+            ArithmeticResult::Exists => MetaHead::Exists,
+            ArithmeticResult::NotFound(_) => MetaHead::NotFound,
+            ArithmeticResult::Refused(_) => {
                 let error = match meta.vivify() {
                     Some(_) => ErrorLine::OutOfMemoryVivifying,
                     None => ErrorLine::OutOfMemory,

@@ -45,7 +45,7 @@ impl Executor<'_, '_> {
         };
         let mut stored_key = [0; KEY_LEN_MAX];
         stored_key[..bytes.len()].copy_from_slice(bytes);
-        let upstream = StreamingSet {
+        let streaming = StreamingSet {
             upload: Some(upload),
             key: stored_key,
             key_len: bytes.len(),
@@ -57,12 +57,12 @@ impl Executor<'_, '_> {
             piece_done: 0,
         };
         session.connection.set_activity(Activity::ReceivingValue);
-        session.upload = Some(match self.spare_upstreams.pop() {
+        session.upload = Some(match self.spare_streaming_sets.pop() {
             Some(mut spare) => {
-                *spare = upstream;
+                *spare = streaming;
                 spare
             }
-            None => Box::new(upstream),
+            None => Box::new(streaming),
         });
         Outcome::Done
     }
@@ -74,26 +74,26 @@ impl Executor<'_, '_> {
             gives_up,
             ..
         } = request;
-        let Some(upstream) = session.upload.as_deref_mut() else {
+        let Some(streaming) = session.upload.as_deref_mut() else {
             return Outcome::Done;
         };
-        let Some(upload) = upstream.upload.as_mut() else {
+        let Some(upload) = streaming.upload.as_mut() else {
             return Outcome::Done;
         };
-        let mut rest = &bytes.of(input)[upstream.piece_done..];
+        let mut rest = &bytes.of(input)[streaming.piece_done..];
         while !rest.is_empty() {
             match self.burst.upload_space(upload) {
                 Ok(space) => {
                     let count = space.len().min(rest.len());
                     space[..count].copy_from_slice(&rest[..count]);
                     upload.advance(count);
-                    upstream.piece_done += count;
+                    streaming.piece_done += count;
                     rest = &rest[count..];
                 }
                 Err(Refused::Wait) if !gives_up => return Outcome::Wait,
                 Err(refused) => {
-                    let reply = upstream.reply;
-                    self.end_upstream(session);
+                    let reply = streaming.reply;
+                    self.end_streaming(session);
                     self.answers.count_refusal(refused);
                     session.connection.set_activity(Activity::Swallowing);
                     session.refused_value = Some((ErrorLine::OutOfMemoryReading, reply));
@@ -101,7 +101,7 @@ impl Executor<'_, '_> {
                 }
             }
         }
-        upstream.piece_done = 0;
+        streaming.piece_done = 0;
         Outcome::Done
     }
 
@@ -136,53 +136,53 @@ impl Executor<'_, '_> {
             session.connection.set_activity(Activity::Reading);
             return self.answers.error(error, reply.into());
         }
-        let Some(upstream) = session.upload.as_deref_mut() else {
+        let Some(streaming) = session.upload.as_deref_mut() else {
             return Outcome::Done;
         };
-        let Some(upload) = upstream.upload.take() else {
+        let Some(upload) = streaming.upload.take() else {
             return Outcome::Done;
         };
         if !terminated {
             drop(upload);
             self.answers.counters.cmd_set.add(1);
-            let to = upstream.reply.into();
-            self.end_upstream(session);
+            let to = streaming.reply.into();
+            self.end_streaming(session);
             return self.answers.error(ErrorLine::BadDataChunk, to);
         }
         let stored = match self.burst.finish_upload(upload) {
             Ok(stored) => stored,
             Err(upload) if !gives_up => {
-                upstream.upload = Some(upload);
+                streaming.upload = Some(upload);
                 return Outcome::Wait;
             }
             Err(_) => Stored::Refused(Refused::OutOfMemory),
         };
-        let Some(upstream) = session.upload.take() else {
+        let Some(streaming) = session.upload.take() else {
             return Outcome::Done;
         };
         session.connection.set_activity(Activity::Reading);
-        let is_meta = matches!(upstream.reply, StoreReply::Meta | StoreReply::MetaQuiet);
+        let is_meta = matches!(streaming.reply, StoreReply::Meta | StoreReply::MetaQuiet);
         let answer = StoreAnswer {
-            key: &upstream.key[..upstream.key_len],
-            key_base64: upstream.key_base64,
-            value_len: upstream.value_len,
-            mode: upstream.mode,
-            reply: upstream.reply,
+            key: &streaming.key[..streaming.key_len],
+            key_base64: streaming.key_base64,
+            value_len: streaming.value_len,
+            mode: streaming.mode,
+            reply: streaming.reply,
             flags: if is_meta {
-                upstream.echo.flags()
+                streaming.echo.flags()
             } else {
                 Flags::new(&[])
             },
         };
         let outcome = self.answers.answer_store(stored, answer);
-        self.spare_upstreams.push(upstream);
+        self.spare_streaming_sets.push(streaming);
         outcome
     }
 
-    fn end_upstream(&mut self, session: &mut Session) {
-        if let Some(mut upstream) = session.upload.take() {
-            upstream.upload = None;
-            self.spare_upstreams.push(upstream);
+    fn end_streaming(&mut self, session: &mut Session) {
+        if let Some(mut streaming) = session.upload.take() {
+            streaming.upload = None;
+            self.spare_streaming_sets.push(streaming);
         }
         session.connection.set_activity(Activity::Reading);
     }

@@ -3,13 +3,13 @@ use std::collections::BTreeSet;
 use coua_transport::userspace::Algorithm;
 use coua_transport::userspace::memif::Role;
 
-use super::{Asked, Driver, FlagError, Settings, extended, help, read};
+use super::{Driver, FlagError, Invocation, Settings, extended, help, read};
 
 fn settings(words: &str) -> Result<Box<Settings>, FlagError> {
     let words = std::iter::once("coua").chain(words.split_whitespace());
     match read(words.map(Into::into))? {
-        Asked::Serve(settings) => Ok(settings),
-        Asked::Print(text) => panic!("a text: {text}"),
+        Invocation::Serve(settings) => Ok(settings),
+        Invocation::Print(text) => panic!("a text: {text}"),
     }
 }
 
@@ -243,8 +243,8 @@ fn help_and_version_are_as_tools_look_for_them() {
     let text = |words: &str| {
         let words = std::iter::once("coua").chain(words.split_whitespace());
         read(words.map(Into::into)).map(|asked| match asked {
-            Asked::Print(text) => text,
-            Asked::Serve(_) => panic!("a server"),
+            Invocation::Print(text) => text,
+            Invocation::Serve(_) => panic!("a server"),
         })
     };
     let help = text("-h").expect("a text");

@@ -34,7 +34,7 @@ pub struct WorkerSockets {
     /// Where it receives datagrams.
     pub datagrams: Vec<DatagramSocket>,
     /// A queue of a card, and the settings of the stack on it.
-    pub seat: Option<StackSetup>,
+    pub setup: Option<StackSetup>,
 }
 
 impl Sockets {
@@ -66,22 +66,22 @@ impl Sockets {
             Ok(())
         })?;
         if let Some(net) = &settings.net {
-            let seats = userspace::open(net, settings)?;
+            let setups = userspace::open(net, settings)?;
             let name = userspace::name(&net.driver);
-            for address in userspace::addresses(&seats, net.port) {
+            for address in userspace::addresses(&setups, net.port) {
                 sockets.note(-1, format!("{name}:{address}"));
                 sockets.addresses.push(address);
             }
             for address in net
                 .udp_port
                 .into_iter()
-                .flat_map(|port| userspace::addresses(&seats, port))
+                .flat_map(|port| userspace::addresses(&setups, port))
             {
                 sockets.note(-1, format!("{name}-udp:{address}"));
                 sockets.udp_addresses.push(address);
             }
-            for (worker, seat) in sockets.by_worker.iter_mut().zip(seats) {
-                worker.seat = Some(seat);
+            for (worker, setup) in sockets.by_worker.iter_mut().zip(setups) {
+                worker.setup = Some(setup);
             }
         }
         Ok(sockets)
@@ -91,8 +91,8 @@ impl Sockets {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn give_seat(&mut self, worker: usize, seat: StackSetup) {
-        self.by_worker[worker].seat = Some(seat);
+    pub fn give_seat(&mut self, worker: usize, setup: StackSetup) {
+        self.by_worker[worker].setup = Some(setup);
     }
 
     /// Listens on the unix socket, where the settings name one. It becomes the user's who the
@@ -135,8 +135,8 @@ impl Sockets {
             if settings.workers > 1 {
                 path.as_mut_os_string().push(format!(".{number}"));
             }
-            if let Some(seat) = worker.seat.take() {
-                worker.seat = Some(userspace::traced(seat, &path)?);
+            if let Some(setup) = worker.setup.take() {
+                worker.setup = Some(userspace::traced(setup, &path)?);
             }
         }
         Ok(())

@@ -30,7 +30,7 @@ pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<StackSetup>, St
         connections: settings.connections_max * 2 + 1024,
         memory: settings.stack_memory,
     };
-    open_seats(net, settings.workers, &stack, None)
+    open_stacks(net, settings.workers, &stack, None)
 }
 
 /// How large each thread's stack may become.
@@ -47,7 +47,7 @@ pub struct StackSizes {
 ///
 /// # Errors
 /// [`StartError::Net`], with what to do.
-pub fn open_seats(
+pub fn open_stacks(
     net: &Net,
     threads: usize,
     sizes: &StackSizes,
@@ -68,7 +68,7 @@ pub fn open_seats(
     fill_randomly(&mut secret).map_err(|why| failed(&name, why))?;
     let exchanges = Exchange::between(cards.len());
     let cards = cards.into_iter().zip(exchanges).enumerate();
-    let seats = cards.map(|(thread, (card, exchange))| {
+    let setups = cards.map(|(thread, (card, exchange))| {
         // Each thread's stack has a secret of its own.
         secret[0] ^= u8::try_from(thread & 0xff).unwrap_or(0);
         let usual = Config::new(addresses.clone(), secret);
@@ -93,7 +93,7 @@ pub fn open_seats(
             exchange,
         }
     });
-    Ok(seats.collect())
+    Ok(setups.collect())
 }
 
 /// The TCP port at which it serves.
@@ -104,20 +104,20 @@ fn own_port(net: &Net) -> Option<u16> {
 /// Access bits of a trace: all that clients send and get stands in it.
 const TRACE_MODE: u32 = 0o600;
 
-/// Has the frames of a seat's card written to a new file.
+/// Has the frames of a setup's card written to a new file.
 ///
 /// # Errors
 /// [`StartError::Trace`].
-pub fn traced(seat: StackSetup, path: &Path) -> Result<StackSetup, StartError> {
+pub fn traced(setup: StackSetup, path: &Path) -> Result<StackSetup, StartError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.mode(TRACE_MODE).open(path);
-    let card = file.and_then(|file| seat.card.traced(file));
+    let card = file.and_then(|file| setup.card.traced(file));
     let card = card.map_err(|source| StartError::Trace {
         path: path.to_owned(),
         source,
     })?;
-    Ok(StackSetup { card, ..seat })
+    Ok(StackSetup { card, ..setup })
 }
 
 /// What a driver is called where the server says where it listens.
@@ -132,8 +132,8 @@ pub(super) fn name(driver: &Driver) -> &'static str {
 }
 
 /// The addresses of the stacks, which all have the same, with a port.
-pub(super) fn addresses(seats: &[StackSetup], port: u16) -> impl Iterator<Item = SocketAddr> {
-    let networks = seats.first().map(|seat| seat.config.addresses.iter());
+pub(super) fn addresses(setups: &[StackSetup], port: u16) -> impl Iterator<Item = SocketAddr> {
+    let networks = setups.first().map(|setup| setup.config.addresses.iter());
     let addresses = networks.into_iter().flatten();
     addresses.map(move |network| SocketAddr::new(network.address().into(), port))
 }

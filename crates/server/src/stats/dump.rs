@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use coua_protocol::Asked;
+use coua_protocol::BinaryRequestId;
 use coua_store::Burst;
 
 use super::listing::Listing;
@@ -33,7 +33,7 @@ pub struct Dump {
     /// What stands in front of it, until that has been said.
     head: &'static [u8],
     /// The binary request that it answers, if it is one.
-    asked: Option<Asked>,
+    asked: Option<BinaryRequestId>,
 }
 
 enum Position {
@@ -84,7 +84,7 @@ impl Dump {
     }
 
     /// The same as answers to a binary request.
-    pub fn packed(self, asked: Asked) -> Dump {
+    pub fn packed(self, asked: BinaryRequestId) -> Dump {
         Dump {
             asked: Some(asked),
             ..self

@@ -1,18 +1,18 @@
 //! Statistics in the binary protocol: each line of the text is an answer of its own.
 
-use coua_protocol::Asked;
+use coua_protocol::BinaryRequestId;
 
 use crate::output::Output;
 
 /// Makes answers of the text that stands in the output from `start` on.
-pub fn repack(output: &mut Output, start: usize, asked: Asked) {
+pub fn repack(output: &mut Output, start: usize, asked: BinaryRequestId) {
     let text = output.written_from(start).to_vec();
     output.truncate(start);
     pack(output, asked, &text);
 }
 
 /// Appends answers for the lines of a text. Whether its end was among them.
-pub fn pack(output: &mut Output, asked: Asked, text: &[u8]) -> bool {
+pub fn pack(output: &mut Output, asked: BinaryRequestId, text: &[u8]) -> bool {
     let mut ended = false;
     for line in text.split(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -31,10 +31,10 @@ pub fn pack(output: &mut Output, asked: Asked, text: &[u8]) -> bool {
 }
 
 /// Appends the end of statistics that have none in the text.
-pub fn end(output: &mut Output, asked: Asked) {
+pub fn end(output: &mut Output, asked: BinaryRequestId) {
     add(output, asked, b"", b"");
 }
 
-fn add(output: &mut Output, asked: Asked, name: &[u8], value: &[u8]) {
+fn add(output: &mut Output, asked: BinaryRequestId, name: &[u8], value: &[u8]) {
     output.reply(|reply| reply.binary_stat(asked, name, value));
 }

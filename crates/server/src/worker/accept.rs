@@ -7,7 +7,7 @@ use coua_transport::{Accepted, Listener, Stream};
 use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
 use crate::clock::Now;
 use crate::closing::CloseCause;
-use crate::connections::Connection;
+use crate::connections::ConnectionInfo;
 use crate::log::Limit;
 use crate::session::Session;
 
@@ -106,7 +106,7 @@ impl Worker {
     /// Begins with a connection that has been given a place.
     fn welcome(&mut self, stream: Stream, now: Now) {
         self.counters().total_connections.add(1);
-        let connection = Arc::new(Connection::new(&stream, now.unix));
+        let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
         let (number, peer) = (connection.descriptor, &connection.peer);
         tracing::trace!("<{number} new client connection: {peer}");
         let settings = &self.shared.settings;

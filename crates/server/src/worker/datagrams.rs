@@ -18,7 +18,7 @@ use coua_transport::{Arrived, Datagrams, Poller};
 
 use super::{Worker, listener_token};
 use crate::clock::Now;
-use crate::connections::Connection;
+use crate::connections::ConnectionInfo;
 use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
 use crate::execute::Answers;
@@ -64,7 +64,7 @@ impl DatagramSockets {
             let mut names = Vec::with_capacity(count);
             for _ in 0..count {
                 let stream = socket.as_stream()?;
-                let connection = Arc::new(Connection::new(&stream, now.unix));
+                let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
                 let mut session =
                     Session::new(stream, connection, settings.dialect, settings.permissions);
                 session.readable = false;

@@ -111,7 +111,7 @@ impl Worker {
                     shared: &self.shared,
                     now,
                 },
-                spare_upstreams: &mut self.spare_upstreams,
+                spare_streaming_sets: &mut self.spare_streaming_sets,
             },
             requests: Requests {
                 sets: &self.batch.sets,

@@ -62,7 +62,7 @@ fn receive_value(
     let upload = session
         .upload
         .as_mut()
-        .and_then(|upstream| upstream.upload.as_mut());
+        .and_then(|streaming| streaming.upload.as_mut());
     let Some(upload) = upload else {
         return (Progress::More, received);
     };

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use coua::flags::{self, Asked};
+use coua::flags::{self, Invocation};
 use coua::server::{Server, Sockets};
 use coua_tcp::nic::{BURST_LEN, Features, Frame, Mac, Nic, Offload};
 use coua_tcp::wire::checksum::Sum;
@@ -163,7 +163,7 @@ impl Scene {
         };
         let own = "coua -l 127.0.0.1 -p -1 -U 0 -t 1 -m 64".split(' ');
         let words = own.chain(user.iter().chain(flags).copied());
-        let Ok(Asked::Serve(settings)) = flags::read(words.map(OsString::from)) else {
+        let Ok(Invocation::Serve(settings)) = flags::read(words.map(OsString::from)) else {
             panic!("the flags are wrong: {flags:?}");
         };
         let mut sockets = Sockets::open(&settings).expect("a port is free");
@@ -181,7 +181,7 @@ impl Scene {
         };
         let exchange = Exchange::between(1).pop().expect("one");
         let address = "10.0.0.1/8".parse().expect("an address");
-        let seat = StackSetup {
+        let setup = StackSetup {
             card: Card::Other(Box::new(end)),
             config: Config::new(vec![address], [7; 32]),
             ports: vec![PORT],
@@ -189,7 +189,7 @@ impl Scene {
             polling: Polling::Adaptive,
             exchange,
         };
-        sockets.give_seat(0, seat);
+        sockets.give_seat(0, setup);
         let server = Server::start(*settings, sockets).expect("the server starts");
         let server = Some(server);
         Scene { wire, server }

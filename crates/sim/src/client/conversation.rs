@@ -7,7 +7,7 @@ use coua_transport::simulated::{Got, Peer};
 use super::{Ending, Keys, Role};
 use crate::codec;
 use crate::dice::Dice;
-use crate::request::{Answer, Asked, Form, Request};
+use crate::request::{Answer, Form, Request, SentRequest};
 use crate::scene::Scene;
 use crate::script;
 
@@ -51,7 +51,7 @@ pub(super) struct Conversation {
     received: Vec<u8>,
     /// Bytes of `received` that were read as answers.
     read: usize,
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<SentRequest>,
     opaque: u32,
     answers: u64,
     has_answers: bool,
@@ -119,7 +119,7 @@ impl Conversation {
         std::mem::take(&mut self.answers)
     }
 
-    pub(super) fn into_parts(self) -> (Peer, VecDeque<Asked>) {
+    pub(super) fn into_parts(self) -> (Peer, VecDeque<SentRequest>) {
         (self.peer, self.waiting)
     }
 
@@ -250,7 +250,7 @@ impl Conversation {
         quiet: bool,
     ) {
         self.opaque += 1;
-        let mut asked = Asked {
+        let mut asked = SentRequest {
             request,
             form,
             quiet,
@@ -393,7 +393,7 @@ impl Conversation {
             return Ok(Over::Rejected);
         }
         let rest_len = rest.len();
-        let is_quit = |asked: &Asked| matches!(asked.request, Request::Quit);
+        let is_quit = |asked: &SentRequest| matches!(asked.request, Request::Quit);
         // A text quit is not answered.
         if self.has_quit && self.waiting.len() == 1 && self.waiting.iter().any(is_quit) {
             self.waiting.clear();

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::Read;
-use crate::request::{Answer, Asked, Found, Mode, Request};
+use crate::request::{Answer, Found, Mode, Request, SentRequest};
 
 const HEAD_LEN: usize = 24;
 const REQUEST: u8 = 0x80;
@@ -20,7 +20,7 @@ const RESPONSE: u8 = 0x81;
 /// The expiry that says that `incr` on a miss creates no item.
 const NOT_MADE: u32 = u32::MAX;
 
-pub(super) fn write(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn write(asked: &SentRequest, names: &[Vec<u8>]) -> Vec<u8> {
     let quiet = asked.quiet;
     let pick = |loud: u8, silent: u8| if quiet { silent } else { loud };
     let mut extras = Vec::new();
@@ -124,7 +124,7 @@ pub(super) fn write(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-pub(super) fn read(bytes: &[u8], waiting: &VecDeque<Asked>) -> Result<Option<Read>, String> {
+pub(super) fn read(bytes: &[u8], waiting: &VecDeque<SentRequest>) -> Result<Option<Read>, String> {
     let Some(head) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(None);
     };

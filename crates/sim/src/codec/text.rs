@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use super::Read;
-use crate::request::{Answer, Asked, Form, Found, Mode, Request};
+use crate::request::{Answer, Form, Found, Mode, Request, SentRequest};
 
 /// The longest line of an answer, in bytes.
 const LINE_LEN_MAX: usize = 2048;
 
-pub(super) fn classic(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn classic(asked: &SentRequest, names: &[Vec<u8>]) -> Vec<u8> {
     let noreply = if asked.quiet { " noreply" } else { "" };
     let mut out = Vec::new();
     match &asked.request {
@@ -84,7 +84,7 @@ fn command(out: &mut Vec<u8>, word: &str, key: &[u8]) {
     out.extend(key);
 }
 
-pub(super) fn meta(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn meta(asked: &SentRequest, names: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     let end = format!(
         " O{}{}\r\n",
@@ -152,7 +152,7 @@ pub(super) fn meta(asked: &Asked, names: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-pub(super) fn read(bytes: &[u8], waiting: &VecDeque<Asked>) -> Result<Option<Read>, String> {
+pub(super) fn read(bytes: &[u8], waiting: &VecDeque<SentRequest>) -> Result<Option<Read>, String> {
     let Some(line) = line(bytes)? else {
         return Ok(None);
     };
@@ -309,7 +309,7 @@ fn read_lines(bytes: &[u8]) -> Reading {
     }
 }
 
-fn read_meta(bytes: &[u8], line: &[u8], asked: &Asked) -> Reading {
+fn read_meta(bytes: &[u8], line: &[u8], asked: &SentRequest) -> Reading {
     let request = &asked.request;
     let is_code = matches!(line, [_, _] | [_, _, b' ', ..]);
     if !is_code {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::request::{Answer, Asked, Found, Mode, Request};
+use crate::request::{Answer, Found, Mode, Request, SentRequest};
 use crate::window::Window;
 
 /// An expiry of more seconds than this is a point in time.
@@ -232,7 +232,7 @@ pub(super) fn is_flushed(item: &Item, flushes: &[Window], window: Window) -> boo
 }
 
 /// Whether an answer is as expected, or is rightly left out.
-pub(super) fn allows(asked: &Asked, expected: &Answer, answer: &Answer) -> bool {
+pub(super) fn allows(asked: &SentRequest, expected: &Answer, answer: &Answer) -> bool {
     let silent = match asked.quiet {
         true => asked.request.is_silent(asked.form, expected),
         false => Some(false),

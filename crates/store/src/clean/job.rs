@@ -54,7 +54,7 @@ impl Job {
 
 /// An item that a job has come to.
 #[derive(Clone, Copy)]
-pub(super) struct Victim {
+pub(super) struct CleanedItem {
     pub(super) location: Location,
     pub(super) len: usize,
     pub(super) hash: KeyHash,
@@ -111,10 +111,10 @@ impl Cleaner {
         local: WorkerStore<'_>,
         job: &Job,
         count: usize,
-    ) -> ([Victim; AHEAD], usize) {
+    ) -> ([CleanedItem; AHEAD], usize) {
         let log = &local.shared.log;
         let start = job.segment as usize * log.segment_len();
-        let none = Victim {
+        let none = CleanedItem {
             location: Location::of_offset(start),
             len: 0,
             hash: KeyHash(0),
@@ -132,7 +132,7 @@ impl Cleaner {
                 prefetch_for_write(bucket);
             }
             let len = item.total_len();
-            batch[filled] = Victim {
+            batch[filled] = CleanedItem {
                 location,
                 len,
                 hash,

@@ -1,7 +1,7 @@
 //! What becomes of an item whose segment is cleaned: it moves, it goes, or it was dead already.
 
 use super::Cleaner;
-use super::job::{Kind, Victim};
+use super::job::{CleanedItem, Kind};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
@@ -24,7 +24,7 @@ impl Cleaner {
         &mut self,
         local: WorkerStore<'_>,
         kind: Kind,
-        victim: Victim,
+        victim: CleanedItem,
         now: UnixSeconds,
     ) -> Option<usize> {
         // The item's own segment is ours, and is not used again before we retire it.
@@ -166,7 +166,7 @@ impl Cleaner {
     fn move_piece(
         &mut self,
         local: WorkerStore<'_>,
-        victim: Victim,
+        victim: CleanedItem,
         place: Place<'_>,
         piece: RawItem<'_>,
         head: RawItem<'_>,

@@ -92,7 +92,7 @@ pub(super) struct Pace {
     bursts: usize,
     /// Turns for which nothing could be stored until a grace period is over.
     full_turns: u32,
-    kept: Kept,
+    kept: KeptShare,
     /// What is left of this turn's share.
     items: usize,
     bytes: usize,
@@ -107,7 +107,7 @@ impl Pace {
             peak: 0,
             bursts: 0,
             full_turns: 0,
-            kept: Kept::default(),
+            kept: KeptShare::default(),
             items: 0,
             bytes: 0,
             moves: 0,
@@ -218,7 +218,7 @@ impl Pace {
 
 /// How much of what is looked at stays, and how many reads it takes to stay.
 #[derive(Default)]
-struct Kept {
+struct KeptShare {
     sample: Sample,
     /// See [`Pace::reads_ignored`].
     ignored: u64,
@@ -237,7 +237,7 @@ struct Sample {
     lacked_room: bool,
 }
 
-impl Kept {
+impl KeptShare {
     fn note(&mut self, items: usize, bytes: usize, kept: usize) {
         self.sample.items += items;
         self.sample.bytes += bytes;

@@ -47,9 +47,9 @@ impl Default for Bucket {
 
 /// A bucket's word as a reader saw it, without the lock bit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen(u64);
+pub(crate) struct BucketVersion(u64);
 
-impl Seen {
+impl BucketVersion {
     #[inline]
     pub(crate) fn is_unfilled(self) -> bool {
         self.0 & UNFILLED != 0
@@ -59,8 +59,8 @@ impl Seen {
 impl Bucket {
     /// The word before a reader looks at the slots.
     #[inline]
-    pub(crate) fn seen(&self) -> Seen {
-        Seen(self.word.load(Ordering::Acquire) & !LOCK)
+    pub(crate) fn seen(&self) -> BucketVersion {
+        BucketVersion(self.word.load(Ordering::Acquire) & !LOCK)
     }
 
     /// Slot `i`, for a reader that follows its location.

@@ -33,7 +33,7 @@ pub(crate) struct TableId(pub(crate) u32);
 
 /// Whether a split of the sub-table is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SplitState {
     Settled,
     Filling,
     Giving,
@@ -44,11 +44,11 @@ pub(crate) enum State {
 pub(crate) struct Entry(u64);
 
 impl Entry {
-    pub(crate) fn new(table: TableId, depth: u32, state: State, other: TableId) -> Entry {
+    pub(crate) fn new(table: TableId, depth: u32, state: SplitState, other: TableId) -> Entry {
         let state = match state {
-            State::Settled => 0,
-            State::Filling => 1,
-            State::Giving => 2,
+            SplitState::Settled => 0,
+            SplitState::Filling => 1,
+            SplitState::Giving => 2,
         };
         Entry(
             u64::from(table.0)

@@ -27,7 +27,7 @@
 
 use super::bucket::SLOTS;
 use super::slot::Slot;
-use super::{BucketNumber, Entry, Index, State, TABLE_BUCKETS, TableId};
+use super::{BucketNumber, Entry, Index, SplitState, TABLE_BUCKETS, TableId};
 use crate::key::KeyHash;
 use crate::sync::Ordering;
 use std::sync::TryLockError;
@@ -64,7 +64,7 @@ impl Index {
             return None;
         }
         let depth = old.depth() + 1;
-        let child = Entry::new(child, depth, State::Filling, old.table());
+        let child = Entry::new(child, depth, SplitState::Filling, old.table());
         let start = self.directory.start(hash, old.depth()) + self.directory.span(depth);
         self.publishing.store(1, Ordering::Relaxed);
         self.publish(child, start);
@@ -83,7 +83,7 @@ impl Index {
     pub(crate) fn split_half_way(&self, hash: KeyHash, child: TableId) {
         self.reset_table(child, true);
         let old = self.directory.entry(hash).table();
-        let child = Entry::new(child, 1, State::Filling, old);
+        let child = Entry::new(child, 1, SplitState::Filling, old);
         self.publishing.store(1, Ordering::Relaxed);
         self.directory.publish_at(1, child);
     }
@@ -118,8 +118,8 @@ impl Index {
     /// name them yet.
     fn publish(&self, child: Entry, start: usize) {
         let (parent, depth) = (child.other(), child.depth());
-        let old = Entry::new(parent, depth - 1, State::Settled, parent);
-        let giving = Entry::new(parent, depth, State::Giving, child.table());
+        let old = Entry::new(parent, depth - 1, SplitState::Settled, parent);
+        let giving = Entry::new(parent, depth, SplitState::Giving, child.table());
         // The child's half first: until it is there, the old entry serves both halves.
         self.directory.change_at(start, old, child);
         let parent_start = start - self.directory.span(depth);
@@ -176,11 +176,11 @@ impl Index {
         }
         let (table, parent, depth) = (child.table(), child.other(), child.depth());
         self.directory
-            .publish_at(start, Entry::new(table, depth, State::Settled, table));
+            .publish_at(start, Entry::new(table, depth, SplitState::Settled, table));
         let parent_start = start - self.directory.span(depth);
         self.directory.publish_at(
             parent_start,
-            Entry::new(parent, depth, State::Settled, parent),
+            Entry::new(parent, depth, SplitState::Settled, parent),
         );
         true
     }

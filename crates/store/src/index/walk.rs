@@ -23,7 +23,7 @@
 //! Acquire, so whoever sees a slot cleared sees these too. A slot that waits to be fetched by a
 //! filling child is shown with the child's cell, from the parent's bucket.
 
-use super::bucket::{SLOTS, Seen};
+use super::bucket::{BucketVersion, SLOTS};
 use super::slot::Slot;
 use super::{Bucket, BucketNumber, Entry, Index, TABLE_BUCKETS, alternate};
 
@@ -132,7 +132,7 @@ impl Index {
     }
 
     /// The words of the cell's even buckets, and of their parents' where slots come over from them.
-    fn seen_in(&self, entry: Entry, cell: Cell) -> [[Seen; 2]; EVENS] {
+    fn seen_in(&self, entry: Entry, cell: Cell) -> [[BucketVersion; 2]; EVENS] {
         let mut number = cell.stride;
         std::array::from_fn(|_| {
             let own = self.bucket(entry.table(), number).seen();

@@ -1,10 +1,10 @@
 //! incr, decr and `ma`.
 
-use super::link::Link;
+use super::link::LinkOutcome;
 use super::writer::{Body, Writer};
 use crate::index::Place;
 use crate::key::Key;
-use crate::request::{Arithmetic, Counted, Refused};
+use crate::request::{Arithmetic, ArithmeticResult, Refused};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
@@ -14,19 +14,19 @@ const DIGITS_MAX: usize = 20;
 
 impl<'p> Writer<'p> {
     /// Counts the item of `key` up or down.
-    pub(crate) fn arithmetic(&mut self, key: &Key<'_>, request: &Arithmetic) -> Counted {
+    pub(crate) fn arithmetic(&mut self, key: &Key<'_>, request: &Arithmetic) -> ArithmeticResult {
         loop {
             let done = match self.local.find_live(key, self.now) {
                 Ok((place, item)) => self.count(key, request, place, item),
                 Err(miss) => match request.vivify {
                     Some((initial, expiry)) => self.vivify_number(key, request, initial, expiry),
-                    None => return Counted::NotFound(miss),
+                    None => return ArithmeticResult::NotFound(miss),
                 },
             };
             match done {
                 Ok(Some(counted)) => return counted,
                 Ok(None) => {}
-                Err(refused) => return Counted::Refused(refused),
+                Err(refused) => return ArithmeticResult::Refused(refused),
             }
         }
     }
@@ -38,14 +38,14 @@ impl<'p> Writer<'p> {
         request: &Arithmetic,
         place: Place<'p>,
         item: RawItem<'p>,
-    ) -> Result<Option<Counted>, Refused> {
+    ) -> Result<Option<ArithmeticResult>, Refused> {
         if item.value_len() == 0 {
-            return Ok(Some(Counted::NotNumeric));
+            return Ok(Some(ArithmeticResult::NotNumeric));
         }
         let location = place.slot.location();
         let old_cas = self.local.cas_at(location, item);
         if request.compare != 0 && request.compare != old_cas {
-            return Ok(Some(Counted::Exists));
+            return Ok(Some(ArithmeticResult::Exists));
         }
         let number = if item.is_head() {
             None
@@ -53,7 +53,7 @@ impl<'p> Writer<'p> {
             parse(item.value())
         };
         let Some(old) = number else {
-            return Ok(Some(Counted::NotNumeric));
+            return Ok(Some(ArithmeticResult::NotNumeric));
         };
         let number = if request.decrement {
             old.saturating_sub(request.delta)
@@ -108,7 +108,7 @@ impl<'p> Writer<'p> {
             return Ok(None);
         }
         let cas = self.cas_if(request.return_cas, new.location());
-        Ok(Some(Counted::Value {
+        Ok(Some(ArithmeticResult::Value {
             number,
             cas,
             expiry_before,
@@ -122,7 +122,7 @@ impl<'p> Writer<'p> {
         request: &Arithmetic,
         initial: u64,
         expiry: Expiry,
-    ) -> Result<Option<Counted>, Refused> {
+    ) -> Result<Option<ArithmeticResult>, Refused> {
         let mut text = [0; DIGITS_MAX];
         let digits = format(initial, &mut text);
         let draft = Draft {
@@ -142,18 +142,18 @@ impl<'p> Writer<'p> {
         let queue = self.queue_for(key.hash, None);
         let new = self.write(key.hash, queue, &draft, &[Body::Bytes(&text[..digits])], 0)?;
         match self.link(key, new) {
-            Link::Done => {
+            LinkOutcome::Done => {
                 let cas = self.cas_if(request.return_cas, new.location());
                 let expiry_before = Expiry::NEVER;
-                Ok(Some(Counted::Value {
+                Ok(Some(ArithmeticResult::Value {
                     number: initial,
                     cas,
                     expiry_before,
                     created: true,
                 }))
             }
-            Link::Raced => Ok(None),
-            Link::Refused(refused) => Err(refused),
+            LinkOutcome::Raced => Ok(None),
+            LinkOutcome::Refused(refused) => Err(refused),
         }
     }
 

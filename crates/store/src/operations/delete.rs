@@ -5,7 +5,7 @@ use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::Key;
 use crate::memory::Purpose;
-use crate::observer::Gone;
+use crate::observer::RemovalReason;
 use crate::request::{Delete, Deleted, Refused};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
@@ -44,7 +44,7 @@ impl Writer<'_> {
             return false;
         };
         let gone = lock.replace(Slot::EMPTY);
-        self.local.tell_gone(item, Gone::Deleted);
+        self.local.tell_gone(item, RemovalReason::Deleted);
         self.local.discard(gone);
         true
     }

@@ -26,7 +26,7 @@ const GHOST_LOAD: usize = 63;
 
 /// What publishing came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum LinkOutcome {
     Done,
     /// The key's item is not what it was when the operation looked. Nothing is published.
     Raced,
@@ -105,16 +105,16 @@ impl Writer<'_> {
     }
 
     /// Publishes `new`, an item of a key that has none. Where it cannot be published it is dead.
-    pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> Link {
+    pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
         let link = self.try_link(key, new);
-        if link != Link::Done {
+        if link != LinkOutcome::Done {
             self.local.abandon(new.location());
         }
         link
     }
 
     /// As [`Writer::link`], but `new` can still be published where this was in vain.
-    pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot) -> Link {
+    pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
         let (local, store) = (self.local, self.local.shared);
         let mut tries = 0;
         loop {
@@ -122,7 +122,7 @@ impl Writer<'_> {
             if let Some((spot, found)) = locked.find(|slot| local.is_key(slot, key.bytes)) {
                 let old = local.item_of(found);
                 let Some(why) = self.local.death(found.location(), old, self.now) else {
-                    return Link::Raced;
+                    return LinkOutcome::Raced;
                 };
                 let gone = locked.replace(spot, new);
                 local.count_death(old, why);
@@ -150,27 +150,27 @@ impl Writer<'_> {
         }
     }
 
-    fn linked(&self, new: Slot) -> Link {
+    fn linked(&self, new: Slot) -> LinkOutcome {
         self.local.counters().stored.add(1);
         self.local.counters().linked.add(1);
         self.local.tell_stored(self.local.item_of(new));
-        Link::Done
+        LinkOutcome::Done
     }
 
     /// Publishes `new` where the least used item of its two buckets stood. Keys can be made to
     /// collide in all their hash bits; the price is their own.
     #[cold]
-    fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> Link {
+    fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
         let (local, store) = (self.local, self.local.shared);
         if !store.evict {
-            return Link::Refused(Refused::OutOfMemory);
+            return LinkOutcome::Refused(Refused::OutOfMemory);
         }
         let locked = store.index.lock(key.hash);
         if locked.find(|slot| local.is_key(slot, key.bytes)).is_some() {
-            return Link::Raced;
+            return LinkOutcome::Raced;
         }
         let Some((spot, victim)) = locked.least_used() else {
-            return Link::Raced;
+            return LinkOutcome::Raced;
         };
         let gone = locked.replace(spot, new);
         local.counters().evicted_index_full.add(1);

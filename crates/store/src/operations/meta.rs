@@ -3,7 +3,7 @@
 //! A win token is a mark of the item, set under its bucket's lock, so of all requests that could
 //! win exactly one does.
 
-use super::link::Link;
+use super::link::LinkOutcome;
 use super::writer::Writer;
 use crate::index::Place;
 use crate::item::Item;
@@ -115,9 +115,9 @@ impl<'p> Writer<'p> {
             .write(key.hash, queue, &draft, &[], 0)
             .map_err(MetaMiss::Refused)?;
         match self.link(key, new) {
-            Link::Done => {}
-            Link::Raced => return Ok(None),
-            Link::Refused(refused) => return Err(MetaMiss::Refused(refused)),
+            LinkOutcome::Done => {}
+            LinkOutcome::Raced => return Ok(None),
+            LinkOutcome::Refused(refused) => return Err(MetaMiss::Refused(refused)),
         }
         let raw = self.local.item_of(new);
         let cas = self.local.cas_at(new.location(), raw);

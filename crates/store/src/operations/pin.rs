@@ -16,7 +16,7 @@ pub struct Pinned {
     /// A large value's pieces, as they were when it was pinned.
     pieces: Vec<Hold>,
     value_len: usize,
-    is_giant: bool,
+    is_oversized: bool,
 }
 
 /// The one value at a time that is pinned although it alone takes more than all others may together.
@@ -32,7 +32,7 @@ struct Extent {
     /// Of these, those that nobody holds yet.
     free: usize,
     /// It alone takes more than pins may.
-    is_giant: bool,
+    is_oversized: bool,
 }
 
 impl OversizedPin {
@@ -90,7 +90,7 @@ impl Store {
         let mut extent = Extent {
             segments: 0,
             free: 0,
-            is_giant: false,
+            is_oversized: false,
         };
         for location in std::iter::once(item.location).chain(item.raw.pieces()) {
             let segment = self.log.segment_of(location);
@@ -99,7 +99,7 @@ impl Store {
                 extent.free += usize::from(!self.log.entry(segment).is_held());
             }
         }
-        extent.is_giant = extent.segments > self.held_max;
+        extent.is_oversized = extent.segments > self.held_max;
         extent
     }
 }
@@ -118,7 +118,7 @@ impl Burst<'_> {
             "an item of another store"
         );
         let extent = store.extent(item);
-        let may_pin = match extent.is_giant {
+        let may_pin = match extent.is_oversized {
             true => store.oversized.enter(&extent),
             false => store.has_room_for(&extent),
         };
@@ -131,7 +131,7 @@ impl Burst<'_> {
             item: Some(hold(item.location)),
             pieces: item.raw.pieces().map(hold).collect(),
             value_len: item.value_len(),
-            is_giant: extent.is_giant,
+            is_oversized: extent.is_oversized,
         })
     }
 
@@ -139,7 +139,7 @@ impl Burst<'_> {
     pub fn can_pin(&self, item: &Item<'_>) -> bool {
         let store = self.local.shared;
         let extent = store.extent(item);
-        match extent.is_giant {
+        match extent.is_oversized {
             true => extent.may_join(*store.oversized.readers()),
             false => store.has_room_for(&extent),
         }
@@ -172,7 +172,7 @@ impl Drop for Pinned {
         for hold in self.item.take().into_iter().chain(self.pieces.drain(..)) {
             self.store.log.release(hold);
         }
-        if self.is_giant {
+        if self.is_oversized {
             self.store.oversized.leave();
         }
     }

@@ -1,6 +1,6 @@
 //! set, add, replace, cas, append, prepend.
 
-use super::link::Link;
+use super::link::LinkOutcome;
 use super::writer::{Body, KEY_MAX, Writer};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
@@ -24,7 +24,7 @@ enum Join {
 }
 
 /// What is to be written.
-struct Plan {
+struct PutPlan {
     join: Join,
     client_flags: u32,
     /// As in [`Draft`].
@@ -34,7 +34,7 @@ struct Plan {
     over_newer: bool,
 }
 
-impl Plan {
+impl PutPlan {
     /// Whether the new item says nothing of the old one, so that it can take any old one's place.
     fn is_fresh(&self) -> bool {
         self.join == Join::Replace && !self.over_newer
@@ -160,7 +160,7 @@ impl<'p> Writer<'p> {
                 Err(refused) => return Stored::Refused(refused),
             };
             match self.publish_put(key, new, &plan, old) {
-                Link::Done => {
+                LinkOutcome::Done => {
                     return Stored::Stored {
                         cas: self.told_cas(put, new),
                         value_len,
@@ -168,9 +168,9 @@ impl<'p> Writer<'p> {
                     };
                 }
                 // The value need not be copied again for that.
-                Link::Raced if plan.is_fresh() => written = Some(new),
-                Link::Raced => self.local.abandon(new.location()),
-                Link::Refused(refused) => {
+                LinkOutcome::Raced if plan.is_fresh() => written = Some(new),
+                LinkOutcome::Raced => self.local.abandon(new.location()),
+                LinkOutcome::Refused(refused) => {
                     self.local.abandon(new.location());
                     return Stored::Refused(refused);
                 }
@@ -190,9 +190,9 @@ impl<'p> Writer<'p> {
 
     /// Decides by the mode and the old item. `Err` is an answer that changes nothing.
     #[inline]
-    fn plan(&self, put: &Put, old: Option<(Place<'p>, RawItem<'p>)>) -> Result<Plan, Stored> {
+    fn plan(&self, put: &Put, old: Option<(Place<'p>, RawItem<'p>)>) -> Result<PutPlan, Stored> {
         let known = known_mark(put);
-        let fresh = Plan {
+        let fresh = PutPlan {
             join: Join::Replace,
             client_flags: put.client_flags,
             expiry: put.expiry.given(),
@@ -219,7 +219,7 @@ impl<'p> Writer<'p> {
                     Ok(fresh)
                 } else if put.compare != 0 && put.allow_stale && put.compare < cas {
                     let won = item.access() & mark::WON;
-                    Ok(Plan {
+                    Ok(PutPlan {
                         expiry: item.expiry_field(),
                         marks: known | mark::STALE | won,
                         over_newer: true,
@@ -235,7 +235,7 @@ impl<'p> Writer<'p> {
         if put.compare != 0 && put.compare != self.local.cas_at(place.slot.location(), item) {
             return Err(Stored::Exists);
         }
-        Ok(Plan {
+        Ok(PutPlan {
             join,
             client_flags: item.client_flags(),
             expiry: item.expiry_field(),
@@ -251,7 +251,7 @@ impl<'p> Writer<'p> {
         &mut self,
         key: &Key<'_>,
         draft: &Draft<'_>,
-        plan: &Plan,
+        plan: &PutPlan,
         old: Option<(Place<'p>, RawItem<'p>)>,
         body: Body<'_>,
     ) -> Result<Slot, Refused> {
@@ -279,7 +279,7 @@ impl<'p> Writer<'p> {
         &mut self,
         key: &Key<'_>,
         draft: &Draft<'_>,
-        plan: &Plan,
+        plan: &PutPlan,
         old: Option<(Place<'p>, RawItem<'p>)>,
         written: Slot,
     ) -> Result<Option<Slot>, Refused> {
@@ -319,9 +319,9 @@ impl<'p> Writer<'p> {
         &mut self,
         key: &Key<'_>,
         new: Slot,
-        plan: &Plan,
+        plan: &PutPlan,
         old: Option<(Place<'p>, RawItem<'p>)>,
-    ) -> Link {
+    ) -> LinkOutcome {
         let Some((place, item)) = old else {
             return self.try_link(key, new);
         };
@@ -341,9 +341,9 @@ impl<'p> Writer<'p> {
             }
         });
         if !done {
-            return Link::Raced;
+            return LinkOutcome::Raced;
         }
-        Link::Done
+        LinkOutcome::Done
     }
 
     fn abandon_if_any(&self, written: Option<Slot>) {

@@ -12,7 +12,7 @@ impl Connection {
     /// Sends what is due, as far as windows and the card allow. The path's next station must be
     /// known.
     pub(crate) fn emit(&mut self, shared: &mut Shared, nic: &mut impl Nic) -> Result<(), NoSlot> {
-        if self.emit_ordinary(shared, nic)? {
+        if self.try_emit_fast(shared, nic)? {
             return Ok(());
         }
         if self.state == State::Closed {
@@ -214,7 +214,7 @@ impl Connection {
         let most = shared.features.segmentation_len_max;
         // Of what the card cuts only the first would say that the window was reduced.
         let is_alone = self.flags.has(ConnectionFlags::CWR_DUE);
-        if most < 2 * mss || shared.config.trusts_link || is_alone || !self.is_ordinary(shared) {
+        if most < 2 * mss || shared.config.trusts_link || is_alone || !self.has_template(shared) {
             return mss;
         }
         let room = self.congestion.window().saturating_sub(self.on_its_way());

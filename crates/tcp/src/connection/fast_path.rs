@@ -44,26 +44,26 @@ const NOT_PREDICTED: ConnectionFlags = ConnectionFlags::ORPHAN
 impl Connection {
     /// Whether nothing but the usual exchange is going on.
     #[inline]
-    fn is_calm(&mut self, shared: &Shared) -> bool {
+    fn is_predicted(&mut self, shared: &Shared) -> bool {
         debug_assert!(!self.flags.has(ConnectionFlags::PREDICTED) || self.is_quiet(shared));
-        self.flags.has(ConnectionFlags::PREDICTED) || self.calms_down(shared)
+        self.flags.has(ConnectionFlags::PREDICTED) || self.begin_prediction(shared)
     }
 
     /// Finds out whether it is, which can only begin while nothing is on its way.
     #[inline(never)]
-    fn calms_down(&mut self, shared: &Shared) -> bool {
-        let is_calm = self.send.nxt == self.send.una && self.is_quiet(shared);
-        if is_calm {
+    fn begin_prediction(&mut self, shared: &Shared) -> bool {
+        let is_predicted = self.send.nxt == self.send.una && self.is_quiet(shared);
+        if is_predicted {
             self.flags.set(ConnectionFlags::PREDICTED);
         }
-        is_calm
+        is_predicted
     }
 
     /// Whether it is established, nothing is missing, and nobody has ended it.
     fn is_quiet(&self, shared: &Shared) -> bool {
         let (recovery, out_of_order) = (&self.recovery, &self.out_of_order);
         self.state == State::Established
-            && self.is_ordinary(shared)
+            && self.has_template(shared)
             && !self.flags.has(NOT_PREDICTED)
             && self.path.mac.is_some()
             && out_of_order.end.is_none()
@@ -88,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// Takes a segment in that lies in the frame of number `frame`, where it is an ordinary one.
+    /// Takes a segment in that lies in the frame of number `frame`, where it is a predicted one.
     /// False where it is not; nothing has changed then.
     #[inline]
     pub(crate) fn try_arrive_fast(
@@ -105,7 +105,7 @@ impl Connection {
         let is_known = self.path.mac == Some(predicted.mac) && shared.skeletons.vlan() == 0;
         let pieces = usize::from(predicted.len) / Buffers::PIECE_LEN + 1;
         let has_room = shared.buffers.has_pieces(pieces);
-        if !is_next || !is_newer || !is_known || !has_room || !self.is_calm(shared) {
+        if !is_next || !is_newer || !is_known || !has_room || !self.is_predicted(shared) {
             return false;
         }
         let says_nothing_new = predicted.ack == self.send.una;
@@ -132,7 +132,7 @@ impl Connection {
     /// Sends what is due where that is one segment: all that waits, for the first time, with nothing
     /// else on its way. False where it is something else; nothing has changed then.
     #[inline]
-    pub(super) fn emit_ordinary(
+    pub(super) fn try_emit_fast(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
@@ -143,7 +143,7 @@ impl Connection {
             && id == self.send.tail
             && self.timers.waiting == Waiting::None
             && self.flags.are(DUE_OTHERWISE, ConnectionFlags::default());
-        if !is_alone || !self.is_calm(shared) {
+        if !is_alone || !self.is_predicted(shared) {
             return Ok(false);
         }
         let buffer = &shared.buffers[id];
@@ -168,7 +168,7 @@ impl Connection {
     /// Sends a short reply at once, where nothing else is on its way or waits. False where it is
     /// something else; nothing has changed then.
     #[inline]
-    pub(crate) fn reply_ordinary(
+    pub(crate) fn try_reply_fast(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,
@@ -181,7 +181,7 @@ impl Connection {
         let is_busy = shared.now.micros_since(self.send.last_at) < shared.rto_min_us;
         let most = u32::from(self.mss()).min(self.send.window);
         let fits = (1..=most.min(self.congestion.window())).contains(&len);
-        if !is_alone || !is_busy || !fits || !self.is_calm(shared) {
+        if !is_alone || !is_busy || !fits || !self.is_predicted(shared) {
             return false;
         }
         let Some((id, buffer)) = shared.buffers.store_tiny(self.send.end, bytes) else {
@@ -218,7 +218,7 @@ impl Connection {
             len,
             ect: self.flags.ect(),
         };
-        self.send_ordinary(shared, nic, &parts, write_payload)?;
+        self.send_by_template(shared, nic, &parts, write_payload)?;
         self.send.nxt += len;
         self.send.unsent = BufferId::NONE;
         self.send.last_at = shared.now;
@@ -289,10 +289,14 @@ impl Connection {
     ) -> bool {
         let (send, recovery) = (&self.send, &self.recovery);
         let id = send.head;
-        let is_calm = recovery.phase == Phase::Open
+        let is_predicted = recovery.phase == Phase::Open
             && recovery.probe.is_none()
             && !self.mtu_search.is_probing();
-        if ack != send.nxt || id.is_none() || id != send.tail || !send.unsent.is_none() || !is_calm
+        if ack != send.nxt
+            || id.is_none()
+            || id != send.tail
+            || !send.unsent.is_none()
+            || !is_predicted
         {
             return false;
         }

@@ -29,7 +29,7 @@ pub(super) struct Parts {
 impl Connection {
     /// Whether its segments have timestamps and no other option, and the stack's own VLAN.
     #[inline]
-    pub(super) fn is_ordinary(&self, shared: &Shared) -> bool {
+    pub(super) fn has_template(&self, shared: &Shared) -> bool {
         self.flags.has(ConnectionFlags::TIMESTAMPS)
             && self.out_of_order.is_nothing()
             && self.path.vlan == shared.skeletons.vlan()
@@ -47,8 +47,8 @@ impl Connection {
             false => self.ecn_of(&parts),
         };
         parts.flags = parts.flags.and(told);
-        if self.is_ordinary(shared) && !parts.flags.has(Flags::SYN) {
-            self.send_ordinary(shared, nic, &parts, |room, buffers, checks| {
+        if self.has_template(shared) && !parts.flags.has(Flags::SYN) {
+            self.send_by_template(shared, nic, &parts, |room, buffers, checks| {
                 write_payload(room, buffers, &parts);
                 checks.sum_of(room)
             })?;
@@ -136,7 +136,7 @@ impl Connection {
     /// `write_payload` fills the place of the payload and gives its sum where that is wanted, best that
     /// of where it has it from: what has only just been written is read slowly.
     #[inline]
-    pub(super) fn send_ordinary(
+    pub(super) fn send_by_template(
         &mut self,
         shared: &mut Shared,
         nic: &mut impl Nic,

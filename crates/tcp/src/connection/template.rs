@@ -1,4 +1,4 @@
-//! The headers of an ordinary segment, as they stand in most frames: a skeleton that all connections
+//! The headers of a segment on the fast path, as they stand in most frames: a skeleton that all connections
 //! of a stack have in common, filled in with what differs.
 //!
 //! Ordinary is a segment with timestamps and no other option, in the stack's own VLAN. A connection
@@ -56,7 +56,7 @@ impl Checks {
     }
 }
 
-/// What differs from one ordinary segment to the next.
+/// What differs from one such segment to the next.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Numbers {
     pub(super) seq: SeqNumber,

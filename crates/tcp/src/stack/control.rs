@@ -1,7 +1,7 @@
 //! ARP, ICMP and ICMPv6: neighbours, echoes, and packets that did not arrive.
 
 use super::frames::Packet;
-use super::link::Link;
+use super::link::LinkAddress;
 use super::outgoing::{Control, ECHO_LEN_MAX, ECHOES_MAX, Echo};
 use super::{Failure, Notice, Stack};
 use crate::connection::State;
@@ -23,7 +23,7 @@ const MTU_MIN_V6: u16 = 1280;
 const PLATEAUS: [u16; 7] = [8166, 4352, 2002, 1492, 1006, 576, 552];
 
 impl Stack {
-    pub(super) fn take_arp(&mut self, link: Link, bytes: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn take_arp(&mut self, link: LinkAddress, bytes: &[u8]) -> Result<(), Malformed> {
         let packet = arp::Packet::read(bytes)?;
         let config = &self.shared.config;
         if packet.sender_mac.is_group() || config.is_own(packet.sender) {
@@ -80,7 +80,7 @@ impl Stack {
             target_mac: Mac::default(),
             target: address,
         };
-        let link = Link {
+        let link = LinkAddress {
             mac: Mac::BROADCAST,
             vlan: self.shared.config.vlan,
         };
@@ -103,7 +103,7 @@ impl Stack {
                     self.learn_neighbour(source, mac, Overrides(true));
                 }
                 let asker = is_known.then_some(source);
-                let link = Link {
+                let link = LinkAddress {
                     mac: match is_known {
                         true => source_mac.unwrap_or(packet.link.mac),
                         false => Mac([0x33, 0x33, 0, 0, 0, 1]),

@@ -1,4 +1,4 @@
-//! A burst of frames, of which nearly all are ordinary segments of connections under way.
+//! A burst of frames, of which nearly all are in-order segments of open connections.
 //!
 //! With a hundred thousand connections most of the time goes into waiting for memory. So a frame is
 //! looked at some frames before it is taken in, and what it needs is asked for step by step: the line
@@ -20,7 +20,7 @@ const AHEAD: usize = 6;
 
 /// What a frame looks like.
 #[derive(Clone, Copy)]
-struct LookupHint {
+struct FrameHint {
     predicted: PredictedHeader,
     hash: Hash,
     /// The connection that it is probably for.
@@ -65,7 +65,7 @@ impl Stack {
 
     /// Takes in a frame that was looked at.
     #[inline]
-    fn take_seen(&mut self, nic: &impl Nic, number: usize, hint: Option<&LookupHint>) {
+    fn take_seen(&mut self, nic: &impl Nic, number: usize, hint: Option<&FrameHint>) {
         let is_taken = hint.is_some_and(|hint| self.try_take_fast(number, hint));
         if !is_taken {
             self.take_frame(nic, number);
@@ -73,11 +73,11 @@ impl Stack {
     }
 
     #[inline]
-    fn look_at(&self, frame: Frame<'_>) -> Option<LookupHint> {
+    fn look_at(&self, frame: Frame<'_>) -> Option<FrameHint> {
         let is_verified = frame.is_verified || self.shared.config.trusts_link;
         let predicted = PredictedHeader::at(frame.bytes, self.shared.features.mac, is_verified)?;
         let hash = self.table.hash(&predicted.tuple);
-        Some(LookupHint {
+        Some(FrameHint {
             predicted,
             hash,
             guess: None,
@@ -102,9 +102,9 @@ impl Stack {
         }
     }
 
-    /// Takes an ordinary segment in. False where it is not one; nothing has changed then.
+    /// Takes a segment on the fast path in. False where it is not one; nothing has changed then.
     #[inline]
-    fn try_take_fast(&mut self, number: usize, hint: &LookupHint) -> bool {
+    fn try_take_fast(&mut self, number: usize, hint: &FrameHint) -> bool {
         let predicted = &hint.predicted;
         // A frame before it may have changed what was guessed.
         let Some(index) = self.find(&predicted.tuple, hint.hash) else {

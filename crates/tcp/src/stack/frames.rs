@@ -1,6 +1,6 @@
 //! Where a frame belongs.
 
-use super::link::Link;
+use super::link::LinkAddress;
 use super::opening::Incoming;
 use super::user::Datagram;
 use super::{Failure, Stack};
@@ -17,7 +17,7 @@ use crate::wire::{Address, Malformed, udp};
 /// A packet within its frame.
 #[derive(Clone, Copy)]
 pub(super) struct Packet<'f> {
-    pub(super) link: Link,
+    pub(super) link: LinkAddress,
     pub(super) header: ip::Header,
     /// Behind the headers of IP.
     pub(super) payload: &'f [u8],
@@ -90,7 +90,7 @@ impl Stack {
             self.shared.counters.dropped_not_ours += 1;
             return Ok(());
         }
-        let from = Link {
+        let from = LinkAddress {
             mac: link.source,
             vlan: link.vlan,
         };
@@ -295,10 +295,10 @@ impl Stack {
     #[inline]
     fn take_usual_datagram(&mut self, bytes: &[u8], number: usize, is_verified: bool) -> bool {
         let (own, config) = (self.shared.features.mac, &self.shared.config);
-        let Some(predicted) = udp::PredictedHeader::at(bytes, own, is_verified) else {
+        let Some(predicted) = udp::PredictedDatagram::at(bytes, own, is_verified) else {
             return false;
         };
-        let udp::PredictedHeader {
+        let udp::PredictedDatagram {
             mac,
             tuple,
             start,
@@ -312,7 +312,7 @@ impl Stack {
             self.shared.counters.datagrams_received += 1;
             self.datagrams.push_back(Datagram {
                 tuple,
-                link: Link { mac, vlan: 0 },
+                link: LinkAddress { mac, vlan: 0 },
                 frame: u16::try_from(number).expect("within a burst"),
                 start,
                 len,
@@ -358,7 +358,13 @@ impl Stack {
     }
 
     /// Sends a reset, unless it is one that came (RFC 9293, section 3.10.7.1).
-    pub(super) fn reset(&mut self, tuple: &FourTuple, link: Link, header: &Header, len: usize) {
+    pub(super) fn reset(
+        &mut self,
+        tuple: &FourTuple,
+        link: LinkAddress,
+        header: &Header,
+        len: usize,
+    ) {
         if header.flags.has(Flags::RST) || !self.shared.may_answer(Answer::Reset, tuple.remote) {
             return;
         }

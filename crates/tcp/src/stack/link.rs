@@ -4,7 +4,7 @@ use crate::nic::Mac;
 
 /// From where a frame came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct LinkAddress {
     pub(super) mac: Mac,
     pub(super) vlan: u16,
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::link::Link;
+use super::link::LinkAddress;
 use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Notice, Stack};
 use crate::connection::{
@@ -26,7 +26,7 @@ const PORTS_TRIED: u64 = 4096;
 pub(super) struct Incoming<'f> {
     pub(super) tuple: FourTuple,
     pub(super) hash: Hash,
-    pub(super) link: Link,
+    pub(super) link: LinkAddress,
     pub(super) header: Header,
     pub(super) payload: Payload<'f>,
 }

@@ -1,7 +1,7 @@
 //! What leaves: answers without a connection first, then all connections with something due.
 
 use super::Stack;
-use super::link::Link;
+use super::link::LinkAddress;
 use crate::connection::{ConnectionFlags, State, answer_to, seal};
 use crate::nic::{Layout, Nic, Offload};
 use crate::seq::SeqNumber;
@@ -22,7 +22,7 @@ pub(super) const ECHO_LEN_MAX: usize = 9216;
 
 /// A segment without a connection.
 pub(super) struct Reply {
-    pub(super) link: Link,
+    pub(super) link: LinkAddress,
     pub(super) local: Address,
     pub(super) remote: Address,
     pub(super) header: Header,
@@ -31,9 +31,9 @@ pub(super) struct Reply {
 /// An answer to a neighbour, or a question.
 pub(super) enum Control {
     /// An ARP packet.
-    Arp(Link, arp::Packet),
+    Arp(LinkAddress, arp::Packet),
     /// A neighbour advertisement of one of our addresses; to all where nobody in particular asked.
-    Advertise(Link, Address, Option<Address>),
+    Advertise(LinkAddress, Address, Option<Address>),
     /// A neighbour solicitation.
     Solicit(Address, Address),
     /// Reports of the groups that are listened to: of the second version of MLD, or of the first.
@@ -42,7 +42,7 @@ pub(super) enum Control {
 
 /// An echo that lies in a frame of the burst.
 pub(super) struct Echo {
-    pub(super) link: Link,
+    pub(super) link: LinkAddress,
     pub(super) local: Address,
     pub(super) remote: Address,
     pub(super) frame: usize,
@@ -72,7 +72,7 @@ impl Stack {
     pub(super) fn reply_with_reset(
         &mut self,
         tuple: &FourTuple,
-        link: Link,
+        link: LinkAddress,
         header: &Header,
         len: usize,
     ) {
@@ -153,7 +153,7 @@ impl Stack {
     pub(super) fn emit_packet(
         &mut self,
         nic: &mut impl Nic,
-        link: Link,
+        link: LinkAddress,
         packet: &ip::Header,
         header_len: usize,
         write: impl FnOnce(&mut [u8]),
@@ -200,7 +200,7 @@ impl Stack {
     pub(super) fn emit_datagram(
         &mut self,
         nic: &mut impl Nic,
-        link: Link,
+        link: LinkAddress,
         tuple: &FourTuple,
         pieces: &[&[u8]],
     ) -> bool {
@@ -267,9 +267,9 @@ impl Stack {
     }
 
     /// Where frames to a group of IPv6 go (RFC 2464, section 7).
-    fn link_to_group(&self, group: Address) -> Link {
+    fn link_to_group(&self, group: Address) -> LinkAddress {
         let [.., a, b, c, d] = group.octets();
-        Link {
+        LinkAddress {
             mac: crate::nic::Mac([0x33, 0x33, a, b, c, d]),
             vlan: self.shared.config.vlan,
         }
@@ -290,7 +290,7 @@ impl Stack {
     fn emit_neighbour(
         &mut self,
         nic: &mut impl Nic,
-        link: Link,
+        link: LinkAddress,
         (from, to): (Address, Address),
         target: Address,
         answers: Option<Solicited>,

@@ -23,7 +23,7 @@
 
 use std::collections::VecDeque;
 
-use super::link::Link;
+use super::link::LinkAddress;
 use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Stack};
 use crate::connection::{Connection, ConnectionFlags, State};
@@ -168,7 +168,7 @@ impl Stack {
         };
         self.shared.counters.resets_sent += 1;
         self.reply(Reply {
-            link: Link { mac, vlan },
+            link: LinkAddress { mac, vlan },
             local: tuple.local,
             remote: tuple.remote,
             header,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::link::Link;
+use super::link::LinkAddress;
 use super::{ConnectError, ConnectionId, Failure, Stack};
 use crate::connection::{Connection, ConnectionFlags, State};
 use crate::nic::Nic;
@@ -41,7 +41,7 @@ pub struct Readiness {
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram {
     pub(super) tuple: FourTuple,
-    pub(super) link: Link,
+    pub(super) link: LinkAddress,
     /// The frame's number in its burst.
     pub(super) frame: u16,
     /// Where in it the payload begins, and how many bytes it has.
@@ -231,7 +231,7 @@ impl Stack {
         bytes: &[u8],
     ) -> Result<usize, Failure> {
         if let Some(index) = self.index_of(id)
-            && self.connections[index].reply_ordinary(&mut self.shared, nic, bytes)
+            && self.connections[index].try_reply_fast(&mut self.shared, nic, bytes)
         {
             // Its timer is set at the end of the turn.
             self.list_to_emit(id.index);
@@ -274,7 +274,7 @@ impl Stack {
             local_port: from,
             remote_port: to.port(),
         };
-        Ok(self.emit_datagram(nic, Link { mac, vlan }, &tuple, pieces))
+        Ok(self.emit_datagram(nic, LinkAddress { mac, vlan }, &tuple, pieces))
     }
 
     /// The user has sent everything, and goes on receiving.

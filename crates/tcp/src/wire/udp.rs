@@ -6,7 +6,7 @@
 //! 0          14            34 (54)   42 (62)
 //! Ethernet   IPv4 (IPv6)   UDP       payload
 //! ```
-//! Such a frame is read at a [`PredictedHeader`], and frames are written as an [`Envelope`] and what is in it.
+//! Such a frame is read at a [`PredictedDatagram`], and frames are written as an [`Envelope`] and what is in it.
 
 use super::checksum::Sum;
 use super::ethernet::{self, EtherType};
@@ -71,7 +71,7 @@ impl Header {
 
 /// A datagram at first hint, behind a [`Front`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PredictedHeader {
+pub(crate) struct PredictedDatagram {
     /// From where it came.
     pub(crate) mac: Mac,
     pub(crate) tuple: FourTuple,
@@ -80,11 +80,11 @@ pub(crate) struct PredictedHeader {
     pub(crate) len: u16,
 }
 
-impl PredictedHeader {
+impl PredictedDatagram {
     /// Looks at a frame. `None` where it is something else, is for somebody else, is broken or has
     /// wrong checksums, of which `is_verified` says that they need not be looked at.
     #[inline]
-    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<PredictedHeader> {
+    pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<PredictedDatagram> {
         let front = Front::at(bytes, own, Protocol::UDP, is_verified)?;
         let datagram = bytes.get(front.start..front.end)?;
         let header = Header::read(datagram).ok()?;
@@ -97,7 +97,7 @@ impl PredictedHeader {
                 return None;
             }
         }
-        Some(PredictedHeader {
+        Some(PredictedDatagram {
             mac: front.mac,
             tuple: FourTuple {
                 local: front.destination,

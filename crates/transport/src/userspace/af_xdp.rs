@@ -49,7 +49,7 @@ use std::time::Duration;
 use coua_tcp::nic::Features;
 use rustix::io::Errno;
 
-use bpf::{Link, Program, Refusal, SocketMap};
+use bpf::{AttachedProgram, Program, Refusal, SocketMap};
 pub use error::OpenError;
 use filter::Rules;
 pub use interface::{Address, Interface};
@@ -136,7 +136,7 @@ pub fn open_in(options: &Options, memory: &'static mut [u8]) -> Result<Opened, O
 /// Where the interface cannot be opened so.
 pub fn memory_len(options: &Options) -> Result<usize, OpenError> {
     let interface = Interface::read(&options.interface)?;
-    let plan = Plan::new(&interface, options)?;
+    let plan = OpenPlan::new(&interface, options)?;
     Ok(plan.memory_len(options))
 }
 
@@ -145,7 +145,7 @@ fn open_with(
     mut memory: Option<&'static mut [u8]>,
 ) -> Result<Opened, OpenError> {
     let interface = Interface::read(&options.interface)?;
-    let plan = Plan::new(&interface, options)?;
+    let plan = OpenPlan::new(&interface, options)?;
     if let Some(memory) = &memory {
         let (given, needed) = (memory.len(), plan.memory_len(options));
         if given < needed {
@@ -200,11 +200,11 @@ fn open_with(
 
 /// The filter on the card, for as long as one worker has a queue.
 struct Attachment {
-    _link: Link,
+    _link: AttachedProgram,
 }
 
 /// What follows from options and interface.
-struct Plan {
+struct OpenPlan {
     rules: Rules,
     /// The queues of each worker.
     workers: Vec<Vec<u32>>,
@@ -213,8 +213,8 @@ struct Plan {
     chunk_len: usize,
 }
 
-impl Plan {
-    fn new(interface: &Interface, options: &Options) -> Result<Plan, OpenError> {
+impl OpenPlan {
+    fn new(interface: &Interface, options: &Options) -> Result<OpenPlan, OpenError> {
         interface.check(options)?;
         for len in [options.receive_len, options.transmit_len] {
             if !len.is_power_of_two() || !(64..=65536).contains(&len) {
@@ -241,7 +241,7 @@ impl Plan {
             workers[worker].push(queue);
         }
         let chunk_len = umem::chunk_len(interface.mtu as usize).expect("the MTU was checked");
-        Ok(Plan {
+        Ok(OpenPlan {
             rules: rules(interface, options)?,
             workers,
             queues_end: queues.end,
@@ -353,9 +353,9 @@ fn wait_for_predecessor(interface: &Interface) -> Result<(), OpenError> {
     })
 }
 
-fn attach(program: &Program, interface: &Interface) -> Result<Link, OpenError> {
+fn attach(program: &Program, interface: &Interface) -> Result<AttachedProgram, OpenError> {
     let name = || interface.name.clone();
-    Link::new(program, interface.index).map_err(|source| {
+    AttachedProgram::new(program, interface.index).map_err(|source| {
         match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::PERM | Errno::ACCESS) => OpenError::Permission {
                 action: "attach an XDP program",

@@ -10,24 +10,24 @@ use coua_tcp::nic::Nic;
 use coua_tcp::stack::{ConnectError, Datagram};
 use coua_tcp::wire::{ip, udp};
 
-use super::driver::{SharedHost, StackDriver};
+use super::driver::{SharedStackDriver, StackDriver};
 use crate::outcome::Arrived;
 
 /// All datagrams of a host's stack.
 pub(crate) struct DatagramEnd {
-    host: SharedHost,
+    host: SharedStackDriver,
 }
 
 impl DatagramEnd {
     /// Those of `host`.
-    pub(crate) fn new(host: &SharedHost) -> DatagramEnd {
+    pub(crate) fn new(host: &SharedStackDriver) -> DatagramEnd {
         DatagramEnd {
             host: Rc::clone(host),
         }
     }
 
     /// The host.
-    pub(crate) fn host(&self) -> &SharedHost {
+    pub(crate) fn host(&self) -> &SharedStackDriver {
         &self.host
     }
 

@@ -42,6 +42,6 @@ mod spreading;
 
 pub use eal::{Eal, EalError};
 pub use error::PortError;
-pub use port::{Link, Port, PortCounters, PortOptions};
+pub use port::{LinkStatus, Port, PortCounters, PortOptions};
 pub use queue::{Queue, QueueCounters};
 pub use spreading::Spreading;

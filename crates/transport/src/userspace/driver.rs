@@ -92,7 +92,7 @@ pub(crate) struct StackDriver {
 
 /// What a stack and the worker that drives it have counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCounters {
+pub struct StackDriverCounters {
     /// The stack.
     pub stack: Counters,
     /// The worker's turns.
@@ -113,10 +113,10 @@ pub struct Turns {
 }
 
 /// A host that its poller and its streams share.
-pub(crate) type SharedHost = Rc<RefCell<StackDriver>>;
+pub(crate) type SharedStackDriver = Rc<RefCell<StackDriver>>;
 
 impl StackDriver {
-    pub(crate) fn new(setup: StackSetup) -> SharedHost {
+    pub(crate) fn new(setup: StackSetup) -> SharedStackDriver {
         let started = Moment::now();
         let mut stack = Stack::new(setup.config, setup.card.features(), Instant::default());
         for table in stack.tables() {
@@ -308,8 +308,8 @@ impl StackDriver {
     }
 
     /// What it has counted.
-    pub(crate) fn counters(&self) -> HostCounters {
-        HostCounters {
+    pub(crate) fn counters(&self) -> StackDriverCounters {
+        StackDriverCounters {
             stack: *self.stack.counters(),
             turns: self.turns,
         }
@@ -332,13 +332,13 @@ pub(crate) fn as_io(error: ConnectError) -> io::Error {
 
 /// A connection of a host's stack. Dropping it closes the connection.
 pub(crate) struct StreamEnd {
-    host: SharedHost,
+    host: SharedStackDriver,
     id: ConnectionId,
 }
 
 impl StreamEnd {
     /// The next connection that a client has opened.
-    pub(crate) fn accept(host: &SharedHost) -> Option<StreamEnd> {
+    pub(crate) fn accept(host: &SharedStackDriver) -> Option<StreamEnd> {
         let id = host.borrow_mut().stack.next_accepted()?;
         let host = Rc::clone(host);
         Some(StreamEnd { host, id })
@@ -346,7 +346,7 @@ impl StreamEnd {
 
     /// The beginning of a connection to `to`, from a port that `may_use` allows.
     pub(crate) fn connect(
-        host: &SharedHost,
+        host: &SharedStackDriver,
         to: SocketAddr,
         mut may_use: impl FnMut(u16) -> bool,
     ) -> io::Result<StreamEnd> {
@@ -372,7 +372,7 @@ impl StreamEnd {
 
     /// An end of no connection, broken from the start: what has datagrams has one where others have
     /// a connection.
-    pub(crate) fn of_none(host: &SharedHost) -> StreamEnd {
+    pub(crate) fn of_none(host: &SharedStackDriver) -> StreamEnd {
         StreamEnd {
             host: Rc::clone(host),
             id: ConnectionId::from_bits(u64::MAX),

@@ -73,7 +73,7 @@ impl Clients {
     #[inline]
     fn take_frame(&mut self, frame: &Frame<'_>) -> anyhow::Result<()> {
         if let Some(incoming) = self.wire.read_plain(frame) {
-            return match self.take_ordinary(&incoming) {
+            return match self.try_take_fast(&incoming) {
                 true => Ok(()),
                 false => self.take(&incoming),
             };
@@ -107,20 +107,20 @@ impl Clients {
     /// request, in its place, that acknowledges the request. False where it is anything else, of which
     /// nothing has been taken in then.
     #[inline]
-    fn take_ordinary(&mut self, incoming: &Incoming<'_>) -> bool {
+    fn try_take_fast(&mut self, incoming: &Incoming<'_>) -> bool {
         const ODD: Flags = Flags::SYN.and(Flags::RST).and(Flags::FIN);
         let (client, payload) = (incoming.client, incoming.payload);
         let Some(connection) = self.connections.get_mut(client) else {
             return false;
         };
-        let is_ordinary = connection.stage == Stage::Open
+        let is_predicted = connection.stage == Stage::Open
             && !incoming.flags.has(ODD)
             && connection.asked == 1
             && connection.progress == Progress::default()
             && incoming.seq == connection.theirs
             && connection.told == connection.theirs
             && incoming.ack == connection.end;
-        if !is_ordinary {
+        if !is_predicted {
             return false;
         }
         let ask = self.asks[client * self.depth];

@@ -24,7 +24,7 @@ fn hear(plan: &Plan, requests: u32, input: &[u8], piece: usize) -> Result<(Measu
     let keys = requests * plan.keys_of(Op::Get);
     let mut source = Requests::planned(plan.clone().into(), Sampler::Sequence(1..1 + keys), 1);
     let (mut out, mut numbers) = (Vec::new(), VecDeque::new());
-    let mut asked: VecDeque<Asked> =
+    let mut asked: VecDeque<PendingRequest> =
         std::iter::from_fn(|| source.append(0, &mut out, &mut numbers)).collect();
     let mut replies = Replies::new(plan.dialect);
     let mut measured = Measured::new();

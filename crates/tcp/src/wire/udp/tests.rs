@@ -85,7 +85,7 @@ proptest! {
         if let Some((at, bit)) = flip && at < whole {
             bytes[at] ^= 1 << bit;
         }
-        let Some(predicted) = PredictedHeader::at(&bytes, OWN, false) else {
+        let Some(predicted) = PredictedDatagram::at(&bytes, OWN, false) else {
             prop_assert!(flip.is_some() || vlan != 0);
             return Ok(());
         };
@@ -113,7 +113,7 @@ proptest! {
             bytes[12..15].copy_from_slice([&[8, 0, 0x45], &[0x86, 0xdd, 0x60], &[8, 6, 0]][usize::from(kind)]);
             bytes[if kind == 0 { 23 } else { 20 }] = Protocol::UDP.0;
         }
-        PredictedHeader::at(&bytes, OWN, true);
+        PredictedDatagram::at(&bytes, OWN, true);
     }
 }
 
@@ -122,13 +122,13 @@ fn what_is_unusual_is_left_to_others() {
     for is_v4 in [true, false] {
         let tuple = tuple(is_v4, (1, 2));
         let (plain, _) = frame(&envelope(&tuple, 0), b"x");
-        assert!(PredictedHeader::at(&plain, OWN, false).is_some());
-        assert!(PredictedHeader::at(&plain, PEER, false).is_none());
-        assert!(PredictedHeader::at(&plain[..plain.len() - 1], OWN, true).is_none());
+        assert!(PredictedDatagram::at(&plain, OWN, false).is_some());
+        assert!(PredictedDatagram::at(&plain, PEER, false).is_none());
+        assert!(PredictedDatagram::at(&plain[..plain.len() - 1], OWN, true).is_none());
         let with = |at: usize, byte: u8| {
             let mut frame = plain.clone();
             frame[at] = byte;
-            PredictedHeader::at(&frame, OWN, true)
+            PredictedDatagram::at(&frame, OWN, true)
         };
         // From a group, another type, another protocol, a datagram that ends behind its packet.
         assert!(with(6, 3).is_none() && with(13, 6).is_none());
@@ -143,13 +143,13 @@ fn what_is_unusual_is_left_to_others() {
     let tuple = tuple(true, (1, 2));
     let (mut fragment, _) = frame(&envelope(&tuple, 0), b"x");
     fragment[20] = 0x20;
-    assert!(PredictedHeader::at(&fragment, OWN, true).is_none());
+    assert!(PredictedDatagram::at(&fragment, OWN, true).is_none());
     // IPv6 wants a checksum.
     let tuple = self::tuple(false, (1, 2));
     let (mut unsealed, _) = frame(&envelope(&tuple, 0), b"x");
     let at = unsealed.len() - 3;
     unsealed[at..at + 2].fill(0);
-    assert!(PredictedHeader::at(&unsealed, OWN, false).is_none());
+    assert!(PredictedDatagram::at(&unsealed, OWN, false).is_none());
 }
 
 #[test]

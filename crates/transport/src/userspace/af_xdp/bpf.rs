@@ -244,13 +244,13 @@ impl Program {
 }
 
 /// A program on a card, until this is dropped.
-pub(super) struct Link {
+pub(super) struct AttachedProgram {
     _fd: OwnedFd,
 }
 
-impl Link {
+impl AttachedProgram {
     /// Has the driver of an interface run the program on each frame that comes in.
-    pub(super) fn new(program: &Program, interface: u32) -> io::Result<Link> {
+    pub(super) fn new(program: &Program, interface: u32) -> io::Result<AttachedProgram> {
         let mut attributes = LinkCreate {
             program: number_of(program.fd.as_fd()),
             interface,
@@ -259,7 +259,7 @@ impl Link {
         };
         // SAFETY: laid out as for this command, which has no addresses and makes a descriptor.
         let fd = unsafe { bpf_descriptor(LINK_CREATE, &mut attributes) }?;
-        Ok(Link { _fd: fd })
+        Ok(AttachedProgram { _fd: fd })
     }
 }
 

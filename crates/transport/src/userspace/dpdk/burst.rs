@@ -15,7 +15,7 @@ use super::pool::Pool;
 /// # Invariants
 /// The first `len` pointers are mbufs that nobody else has, each with a whole frame, or with room
 /// for one, in one piece.
-pub(super) struct Burst {
+pub(super) struct MbufBurst {
     mbufs: [*mut Mbuf; BURST_LEN],
     len: usize,
     /// So many at the front have been made ready for the card.
@@ -23,7 +23,7 @@ pub(super) struct Burst {
 }
 
 // SAFETY: it owns its mbufs, and any thread may give an mbuf back.
-unsafe impl Send for Burst {}
+unsafe impl Send for MbufBurst {}
 
 /// What came of handing frames to the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub(super) struct Handed {
     pub(super) refused: usize,
 }
 
-impl Burst {
-    pub(super) fn new() -> Burst {
-        Burst {
+impl MbufBurst {
+    pub(super) fn new() -> MbufBurst {
+        MbufBurst {
             mbufs: [std::ptr::null_mut(); BURST_LEN],
             len: 0,
             prepared: 0,
@@ -158,7 +158,7 @@ impl Burst {
     /// # Panics
     /// Where it is empty, `to` is full, or the frame is longer than the room.
     #[inline]
-    pub(super) fn commit_last(&mut self, len: u16, request: Request, to: &mut Burst) {
+    pub(super) fn commit_last(&mut self, len: u16, request: Request, to: &mut MbufBurst) {
         assert!(!to.is_full() && usize::from(len) <= self.last_room().len());
         let pointer = self.mbufs[self.len - 1];
         // SAFETY: the mbuf is ours alone.
@@ -259,7 +259,7 @@ impl Burst {
     }
 }
 
-impl Drop for Burst {
+impl Drop for MbufBurst {
     fn drop(&mut self) {
         self.free();
     }

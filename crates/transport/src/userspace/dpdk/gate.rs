@@ -48,7 +48,7 @@ const FREE: u32 = u32::MAX;
 
 static GATE: Gate = Gate {
     events_run: AtomicBool::new(true),
-    slots: [const { Slot::new() }; SLOTS],
+    slots: [const { GateSlot::new() }; SLOTS],
 };
 
 /// Whether the callback is registered.
@@ -57,12 +57,12 @@ static IS_RUNNING: Mutex<bool> = Mutex::new(false);
 struct Gate {
     /// The interrupt thread serves events, or may.
     events_run: AtomicBool,
-    slots: [Slot; SLOTS],
+    slots: [GateSlot; SLOTS],
 }
 
 /// On a cache line of its own.
 #[repr(align(128))]
-struct Slot {
+struct GateSlot {
     /// The port's number, or [`FREE`].
     port: AtomicU32,
     /// In a burst.
@@ -71,17 +71,17 @@ struct Slot {
 
 /// The right of one queue to ask for entry. One thread at a time uses it.
 pub(super) struct Pass {
-    slot: &'static Slot,
+    slot: &'static GateSlot,
 }
 
 /// No event is served while it lives.
 pub(super) struct Inside<'p> {
-    slot: Option<&'p Slot>,
+    slot: Option<&'p GateSlot>,
 }
 
-impl Slot {
-    const fn new() -> Slot {
-        Slot {
+impl GateSlot {
+    const fn new() -> GateSlot {
+        GateSlot {
             port: AtomicU32::new(FREE),
             busy: AtomicBool::new(false),
         }

@@ -63,7 +63,7 @@ pub struct Port {
 
 /// Whether frames can pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkStatus {
     /// There is a peer at the other end.
     pub is_up: bool,
     /// Megabits a second, where the device knows.
@@ -194,11 +194,11 @@ impl Port {
     }
 
     /// Whether frames can pass, at this moment. May ask the card, which takes a microsecond or two.
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> LinkStatus {
         let mut link = sys::LinkState::default();
         let is_known = sys::coua_port_link(self.device.port(), &mut link) == 0;
         let has_speed = link.speed_mbps != 0 && link.speed_mbps != u32::MAX;
-        Link {
+        LinkStatus {
             is_up: is_known && link.is_up != 0,
             speed_mbps: (is_known && has_speed).then_some(link.speed_mbps),
         }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use coua_dpdk_sys as sys;
 use coua_tcp::nic::{Features, Frame, Nic, Offload};
 
-use super::burst::Burst;
+use super::burst::MbufBurst;
 use super::checksum::{is_verified, request};
 use super::device::Pair;
 use super::identity;
@@ -24,11 +24,11 @@ const STALLS_PER_LOOK: u32 = 64;
 /// receive; when that is full there are no more slots. Without a link they are dropped and counted.
 pub struct Queue {
     /// Frames in view.
-    received: Burst,
+    received: MbufBurst,
     /// Room for frames to send. The last is the open slot's.
-    stock: Burst,
+    stock: MbufBurst,
     /// Frames that the card has yet to take.
-    pending: Burst,
+    pending: MbufBurst,
     is_open: bool,
     /// Some of `pending` ask the card for something.
     asks: bool,
@@ -80,9 +80,9 @@ impl Queue {
         let wakes = manner.interrupts;
         let interrupt = wakes.then(|| Interrupt::of(pair.port(), pair.index()));
         Queue {
-            received: Burst::new(),
-            stock: Burst::new(),
-            pending: Burst::new(),
+            received: MbufBurst::new(),
+            stock: MbufBurst::new(),
+            pending: MbufBurst::new(),
             is_open: false,
             asks: false,
             is_left_over: false,

@@ -20,7 +20,7 @@ pub(super) struct Channel {
 }
 
 /// What a look at a channel brought.
-pub(super) enum Heard {
+pub(super) enum ChannelRead {
     /// A message, with the descriptor that came along.
     Message(Message, Option<OwnedFd>),
     /// Nothing so far.
@@ -71,7 +71,7 @@ impl Channel {
     }
 
     /// The next message.
-    pub(super) fn receive(&self) -> Heard {
+    pub(super) fn receive(&self) -> ChannelRead {
         let mut bytes = [0; MESSAGE_LEN];
         // Room for credentials too, which some peers attach.
         let mut space =
@@ -86,8 +86,8 @@ impl Channel {
         );
         let len = match received {
             Ok(received) => received.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-            Err(_) => return Heard::End,
+            Err(Errno::AGAIN | Errno::INTR) => return ChannelRead::Nothing,
+            Err(_) => return ChannelRead::End,
         };
         // Descriptors beyond the first are closed.
         let descriptor = control.drain().find_map(|attached| match attached {
@@ -95,9 +95,9 @@ impl Channel {
             _ => None,
         });
         match (len, Message::decode(&bytes)) {
-            (0, _) => Heard::End,
-            (MESSAGE_LEN, Some(message)) => Heard::Message(message, descriptor),
-            _ => Heard::Nonsense,
+            (0, _) => ChannelRead::End,
+            (MESSAGE_LEN, Some(message)) => ChannelRead::Message(message, descriptor),
+            _ => ChannelRead::Nonsense,
         }
     }
 }

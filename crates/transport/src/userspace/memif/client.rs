@@ -12,10 +12,10 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::channel::{Channel, Heard};
+use super::channel::{Channel, ChannelRead};
 use super::layout::Layout;
 use super::look::Look;
-use super::mailbox::{Event, Link};
+use super::mailbox::{Event, QueueLink};
 use super::message::{AddRing, Hello, Init, Message, SECRET_LEN};
 use super::news::News;
 use super::options::Options;
@@ -41,11 +41,11 @@ pub(super) struct Client {
     log2_len: u8,
     queues: usize,
     timer: OwnedFd,
-    session: Option<Session>,
+    session: Option<ServerLink>,
 }
 
 /// A server that was found.
-struct Session {
+struct ServerLink {
     channel: Channel,
     /// Ticks of the timer since it was found.
     age: u32,
@@ -117,10 +117,10 @@ impl Client {
         for _ in 0..MESSAGES_MAX {
             let Some(session) = &self.session else { return };
             let heeded = match session.channel.receive() {
-                Heard::Nothing => return,
-                Heard::Message(message, _) => self.heed(message, look),
-                Heard::Nonsense => Err("not a message".to_owned()),
-                Heard::End => Err("it has ended".to_owned()),
+                ChannelRead::Nothing => return,
+                ChannelRead::Message(message, _) => self.heed(message, look),
+                ChannelRead::Nonsense => Err("not a message".to_owned()),
+                ChannelRead::End => Err("it has ended".to_owned()),
             };
             if let Err(why) = heeded {
                 self.end(&why, look);
@@ -141,7 +141,7 @@ impl Client {
     fn find(&mut self, look: &mut Look<'_>) {
         match Channel::connect(&self.path) {
             Ok(channel) if look.watch(&channel, Client::SERVER) => {
-                self.session = Some(Session {
+                self.session = Some(ServerLink {
                     channel,
                     age: 0,
                     name: String::new(),
@@ -248,14 +248,14 @@ impl Client {
             let (layout, memory) = (&offer.layout, &offer.memory);
             let refill = layout.buffers(false, queue).len;
             let sent = Some(layout.buffers(true, queue));
-            Link {
+            QueueLink {
                 consumer: Consumer::new(layout.ring(memory, false, queue), Some(refill)),
                 producer: Producer::new(layout.ring(memory, true, queue), sent),
                 arrival,
                 departure,
             }
         });
-        let links: Vec<Link> = links.collect();
+        let links: Vec<QueueLink> = links.collect();
         session.is_connected = true;
         let (peer, queues) = (session.name.clone(), links.len());
         look.link(links);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::mailbox::{Link, Mailbox};
+use super::mailbox::{Mailbox, QueueLink};
 use super::news::{News, Report};
 
 /// What an end needs while it is looked after.
@@ -24,7 +24,7 @@ impl Look<'_> {
     }
 
     /// Gives each queue its link, and none to those beyond.
-    pub(super) fn link(&mut self, links: Vec<Link>) {
+    pub(super) fn link(&mut self, links: Vec<QueueLink>) {
         let links = links.into_iter().map(Some);
         let links = links.chain(std::iter::repeat_with(|| None));
         for (mailbox, link) in self.mailboxes.iter().zip(links) {

@@ -11,7 +11,7 @@ use super::receive::Consumer;
 use super::transmit::Producer;
 
 /// What a queue has of a connection.
-pub(super) struct Link {
+pub(super) struct QueueLink {
     /// The ring that it receives from.
     pub(super) consumer: Consumer,
     /// The ring that it sends into.
@@ -30,7 +30,7 @@ pub(super) struct Link {
 /// peer that comes and goes at that moment.
 pub(super) struct Mailbox {
     version: AtomicU32,
-    link: Mutex<Option<Link>>,
+    link: Mutex<Option<QueueLink>>,
     bell: Event,
     is_broken: AtomicBool,
 }
@@ -47,7 +47,7 @@ impl Mailbox {
     }
 
     /// Has the queue go on with another link, or without one.
-    pub(super) fn post(&self, link: Option<Link>) {
+    pub(super) fn post(&self, link: Option<QueueLink>) {
         let before = std::mem::replace(&mut *self.lock(), link);
         self.is_broken.store(false, Ordering::Relaxed);
         self.version.fetch_add(1, Ordering::Release);
@@ -62,7 +62,7 @@ impl Mailbox {
     }
 
     /// Takes what was posted.
-    pub(super) fn take(&self) -> Option<Link> {
+    pub(super) fn take(&self) -> Option<QueueLink> {
         self.lock().take()
     }
 
@@ -81,7 +81,7 @@ impl Mailbox {
         self.is_broken.load(Ordering::Relaxed) && self.is_broken.swap(false, Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
+    fn lock(&self) -> MutexGuard<'_, Option<QueueLink>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

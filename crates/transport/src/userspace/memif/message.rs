@@ -109,7 +109,7 @@ pub(super) struct AddRing {
 impl Message {
     /// Its bytes.
     pub(super) fn encode(&self) -> [u8; MESSAGE_LEN] {
-        let mut out = Writer {
+        let mut out = MessageWriter {
             bytes: [0; MESSAGE_LEN],
             at: 0,
         };
@@ -211,12 +211,12 @@ impl Message {
     }
 }
 
-struct Writer {
+struct MessageWriter {
     bytes: [u8; MESSAGE_LEN],
     at: usize,
 }
 
-impl Writer {
+impl MessageWriter {
     fn number<const LEN: usize>(&mut self, bytes: [u8; LEN]) {
         self.bytes[self.at..][..LEN].copy_from_slice(&bytes);
         self.at += LEN;

@@ -12,7 +12,7 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, Timespec, timerfd_create};
 use super::client::set_timer;
 use super::control::{Control, ready};
 use super::frames::Frames;
-use super::mailbox::{Link, Mailbox};
+use super::mailbox::{Mailbox, QueueLink};
 
 /// Receives between two looks at the control channel by a worker that never sleeps: a fraction of a
 /// millisecond where nothing comes.
@@ -66,7 +66,7 @@ pub struct QueueCounters {
 /// then this looks only after every fourth burst, otherwise at the first `receive` that finds nothing,
 /// and in [`MemifNic::arm`]. Whoever sends must so go on to call one of both.
 pub struct MemifNic {
-    link: Option<Link>,
+    link: Option<QueueLink>,
     received: Frames,
     pending: Frames,
     is_open: bool,

@@ -13,7 +13,7 @@ const AHEAD_LEN: usize = 128;
 
 /// The peer's index is where it cannot be: it is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lie;
+pub(super) struct IndexOutOfRange;
 
 /// A ring whose frames are for this side.
 pub(super) struct Consumer {
@@ -62,7 +62,7 @@ impl Consumer {
     /// # Errors
     /// Where the peer's index cannot be.
     #[inline]
-    pub(super) fn receive(&mut self, frames: &mut Frames) -> Result<Taken, Lie> {
+    pub(super) fn receive(&mut self, frames: &mut Frames) -> Result<Taken, IndexOutOfRange> {
         let mut taken = Taken::default();
         let waiting = self.waiting()?;
         if waiting == 0 {
@@ -102,7 +102,7 @@ impl Consumer {
     /// # Errors
     /// Where the peer's index cannot be.
     #[inline]
-    fn waiting(&mut self) -> Result<u16, Lie> {
+    fn waiting(&mut self) -> Result<u16, IndexOutOfRange> {
         let waiting = self.produced.wrapping_sub(self.next);
         if usize::from(waiting) >= BURST_LEN {
             return Ok(waiting);
@@ -111,7 +111,7 @@ impl Consumer {
         let waiting = self.produced.wrapping_sub(self.next);
         match waiting <= self.ring.len() {
             true => Ok(waiting),
-            false => Err(Lie),
+            false => Err(IndexOutOfRange),
         }
     }
 

@@ -42,7 +42,7 @@ const SHORT_LEN: usize = 1024;
 
 /// Why memory of a peer's is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum RegionError {
     /// Its file could be cut, and an access behind its new end would kill this process.
     CanShrink,
     /// The file is shorter than the peer says.
@@ -53,14 +53,16 @@ pub(super) enum Unfit {
     CannotMap,
 }
 
-impl Unfit {
+impl RegionError {
     /// In the words of a message to the peer.
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Unfit::CanShrink => "memory of a region that can shrink: no F_SEAL_SHRINK on its memfd",
-            Unfit::TooShort => "memory that is shorter than its region",
-            Unfit::TooMuch => "too much memory",
-            Unfit::CannotMap => "memory of a region that cannot be mapped",
+            RegionError::CanShrink => {
+                "memory of a region that can shrink: no F_SEAL_SHRINK on its memfd"
+            }
+            RegionError::TooShort => "memory that is shorter than its region",
+            RegionError::TooMuch => "too much memory",
+            RegionError::CannotMap => "memory of a region that cannot be mapped",
         }
     }
 }
@@ -95,21 +97,21 @@ impl Region {
     ///
     /// # Errors
     /// Where it is not safe to be mapped, or longer than `len_max`.
-    pub(super) fn of_peer(file: impl AsFd, len: u64, len_max: u64) -> Result<Region, Unfit> {
+    pub(super) fn of_peer(file: impl AsFd, len: u64, len_max: u64) -> Result<Region, RegionError> {
         if len == 0 || len > len_max {
-            return Err(Unfit::TooMuch);
+            return Err(RegionError::TooMuch);
         }
         let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(Unfit::CanShrink);
+            return Err(RegionError::CanShrink);
         }
         // After the seal was seen, so that the length stays.
         let file_len = fstat(&file).map_or(0, |status| status.st_size);
         if u64::try_from(file_len).unwrap_or(0) < len {
-            return Err(Unfit::TooShort);
+            return Err(RegionError::TooShort);
         }
-        let len = usize::try_from(len).map_err(|_| Unfit::TooMuch)?;
-        Region::map(file, len, MapFlags::SHARED).map_err(|_| Unfit::CannotMap)
+        let len = usize::try_from(len).map_err(|_| RegionError::TooMuch)?;
+        Region::map(file, len, MapFlags::SHARED).map_err(|_| RegionError::CannotMap)
     }
 
     fn map(file: impl AsFd, len: usize, flags: MapFlags) -> io::Result<Region> {
@@ -330,11 +332,11 @@ mod tests {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("test", flags).expect("a memfd");
         ftruncate(&file, 4096).expect("it grows");
-        assert_eq!(refused(&file, 4096), Some(Unfit::CanShrink));
+        assert_eq!(refused(&file, 4096), Some(RegionError::CanShrink));
         fcntl_add_seals(&file, SealFlags::SHRINK).expect("it takes seals");
         assert_eq!(refused(&file, 4096), None);
-        assert_eq!(refused(&file, 4097), Some(Unfit::TooShort));
-        assert_eq!(refused(&file, MEMORY_MAX + 1), Some(Unfit::TooMuch));
-        assert_eq!(refused(&file, 0), Some(Unfit::TooMuch));
+        assert_eq!(refused(&file, 4097), Some(RegionError::TooShort));
+        assert_eq!(refused(&file, MEMORY_MAX + 1), Some(RegionError::TooMuch));
+        assert_eq!(refused(&file, 0), Some(RegionError::TooMuch));
     }
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Role;
-use super::channel::{Channel, Heard};
+use super::channel::{Channel, ChannelRead};
 use super::look::Look;
-use super::mailbox::{Event, Link};
+use super::mailbox::{Event, QueueLink};
 use super::message::{AddRing, Hello, Init, Message, SECRET_LEN};
 use super::news::News;
 use super::options::Options;
@@ -59,9 +59,9 @@ enum Stage {
 }
 
 /// What a message has led to.
-enum Heeded {
+enum MessageOutcome {
     Answer(Message),
-    Links(Vec<Link>),
+    Links(Vec<QueueLink>),
     Gone(String),
 }
 
@@ -121,19 +121,19 @@ impl Server {
                 return;
             };
             let heeded = match self.guests[at].channel.receive() {
-                Heard::Nothing => return,
-                Heard::Message(message, descriptor) => self.heed(at, message, descriptor),
-                Heard::Nonsense => Err("not a message"),
-                Heard::End => Ok(Heeded::Gone("it has ended".to_owned())),
+                ChannelRead::Nothing => return,
+                ChannelRead::Message(message, descriptor) => self.heed(at, message, descriptor),
+                ChannelRead::Nonsense => Err("not a message"),
+                ChannelRead::End => Ok(MessageOutcome::Gone("it has ended".to_owned())),
             };
             match heeded {
-                Ok(Heeded::Answer(answer)) => {
+                Ok(MessageOutcome::Answer(answer)) => {
                     if self.guests[at].channel.send(&answer, None).is_err() {
                         self.end(at, "it does not listen", look);
                     }
                 }
-                Ok(Heeded::Links(links)) => self.connect(at, links, look),
-                Ok(Heeded::Gone(why)) => self.end(at, &why, look),
+                Ok(MessageOutcome::Links(links)) => self.connect(at, links, look),
+                Ok(MessageOutcome::Gone(why)) => self.end(at, &why, look),
                 Err(why) => self.turn_out(at, why, look),
             }
         }
@@ -151,7 +151,7 @@ impl Server {
         at: usize,
         message: Message,
         descriptor: Option<OwnedFd>,
-    ) -> Result<Heeded, &'static str> {
+    ) -> Result<MessageOutcome, &'static str> {
         let is_taken = self
             .guests
             .iter()
@@ -159,20 +159,20 @@ impl Server {
         let (id, secret) = (self.id, &self.secret);
         let guest = &mut self.guests[at];
         match (guest.stage, message) {
-            (_, Message::Disconnect(why)) => return Ok(Heeded::Gone(why)),
+            (_, Message::Disconnect(why)) => return Ok(MessageOutcome::Gone(why)),
             (Stage::Greeted, Message::Init(_)) if is_taken => return Err("already connected"),
             (Stage::Greeted, Message::Init(init)) => guest.init(init, id, secret)?,
             (Stage::Telling, Message::AddRegion { number, len }) => {
                 guest.add_region(number, len, descriptor)?;
             }
             (Stage::Telling, Message::AddRing(ring)) => guest.add_ring(ring, descriptor)?,
-            (Stage::Telling, Message::Connect) => return Ok(Heeded::Links(guest.links()?)),
+            (Stage::Telling, Message::Connect) => return Ok(MessageOutcome::Links(guest.links()?)),
             _ => return Err("unexpected message"),
         }
-        Ok(Heeded::Answer(Message::Acknowledge))
+        Ok(MessageOutcome::Answer(Message::Acknowledge))
     }
 
-    fn connect(&mut self, at: usize, links: Vec<Link>, look: &mut Look<'_>) {
+    fn connect(&mut self, at: usize, links: Vec<QueueLink>, look: &mut Look<'_>) {
         let guest = &mut self.guests[at];
         if guest.channel.send(&Message::Connected, None).is_err() {
             return self.end(at, "it does not listen", look);
@@ -288,7 +288,7 @@ impl Guest {
     }
 
     /// What the queues get, as many as have a ring of either direction.
-    fn links(&mut self) -> Result<Vec<Link>, &'static str> {
+    fn links(&mut self) -> Result<Vec<QueueLink>, &'static str> {
         let memory = Arc::new(Memory::new(std::mem::take(&mut self.regions)));
         let mut links = Vec::new();
         for (to_server, to_client) in self.to_server.iter_mut().zip(&mut self.to_client) {
@@ -296,7 +296,7 @@ impl Guest {
                 break;
             };
             let [(received, arrival), (sent, departure)] = [to_server, to_client];
-            links.push(Link {
+            links.push(QueueLink {
                 consumer: Consumer::new(ring(&memory, received)?, None),
                 producer: Producer::new(ring(&memory, sent)?, None),
                 arrival,

@@ -1,7 +1,7 @@
 //! Putting frames into a ring.
 
 use super::frames::Frames;
-use super::receive::Lie;
+use super::receive::IndexOutOfRange;
 use super::region::Span;
 use super::ring::Ring;
 
@@ -63,7 +63,7 @@ impl Producer {
     /// # Errors
     /// Where the peer's index cannot be.
     #[inline]
-    pub(super) fn has_room(&mut self, pending: usize) -> Result<bool, Lie> {
+    pub(super) fn has_room(&mut self, pending: usize) -> Result<bool, IndexOutOfRange> {
         if usize::from(self.limit.wrapping_sub(self.next)) > pending {
             return Ok(true);
         }
@@ -71,7 +71,7 @@ impl Producer {
         let free = self.limit.wrapping_sub(self.next);
         match free <= self.ring.len() {
             true => Ok(usize::from(free) > pending),
-            false => Err(Lie),
+            false => Err(IndexOutOfRange),
         }
     }
 

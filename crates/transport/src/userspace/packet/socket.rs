@@ -102,7 +102,7 @@ pub struct PacketSocket {
     received: ReceivedRing,
     sent: SentRing,
     features: Features,
-    burst: [Place; BURST_LEN],
+    burst: [FrameRange; BURST_LEN],
     burst_len: usize,
     slot_is_open: bool,
     has_unsent: bool,
@@ -111,7 +111,7 @@ pub struct PacketSocket {
 
 /// Where a frame of the burst lies.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct FrameRange {
     slot: u16,
     start: u16,
     end: u32,
@@ -189,7 +189,7 @@ impl PacketSocket {
                 fills_checksums: false,
                 segmentation_len_max: 0,
             },
-            burst: [Place::default(); BURST_LEN],
+            burst: [FrameRange::default(); BURST_LEN],
             burst_len: 0,
             slot_is_open: false,
             has_unsent: false,
@@ -240,7 +240,7 @@ impl PacketSocket {
         else {
             return;
         };
-        self.burst[self.burst_len] = Place {
+        self.burst[self.burst_len] = FrameRange {
             slot,
             start,
             end,

@@ -4,7 +4,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::{Seen, at_front, seen, seen_in_pieces};
-use crate::binary::{Asked, Binary, BinaryCommand, Status};
+use crate::binary::{Binary, BinaryCommand, BinaryRequestId, Status};
 use crate::limits::Limits;
 use crate::op::{Op, Store, StoreMode, StoreReply};
 use crate::request::parser::{Dialect, Parser};
@@ -28,8 +28,8 @@ fn with_cas(opcode: u8, extras: &[u8], key: &[u8], value: &[u8], cas: u64) -> Ve
     bytes
 }
 
-fn asked(opcode: u8) -> Asked {
-    Asked {
+fn asked(opcode: u8) -> BinaryRequestId {
+    BinaryRequestId {
         opcode,
         opaque: 0xdead_be00 | u32::from(opcode),
     }

@@ -11,7 +11,7 @@ use coua_tcp::nic::{Mac, Nic, Offload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::super::channel::{Channel, Heard};
+use super::super::channel::{Channel, ChannelRead};
 use super::super::layout::Layout;
 use super::super::mailbox::Event;
 use super::super::message::{AddRing, Init, Message};
@@ -384,8 +384,8 @@ impl Guest {
         for _ in 0..50 {
             server.turn();
             match self.0.receive() {
-                Heard::Message(Message::Disconnect(why), _) => last = Some(why),
-                Heard::End => break,
+                ChannelRead::Message(Message::Disconnect(why), _) => last = Some(why),
+                ChannelRead::End => break,
                 _ => {}
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::Role;
 use super::super::frames::Frames;
 use super::super::layout::Layout;
-use super::super::receive::{Consumer, Lie};
+use super::super::receive::{Consumer, IndexOutOfRange};
 use super::super::region::Memory;
 use super::super::ring::Ring;
 use super::super::transmit::Producer;
@@ -196,9 +196,9 @@ fn an_index_out_of_range_is_a_lie() {
             false => (scene.servers(false), scene.clients(false)),
         };
         sender.publish(u16::try_from(LEN).expect("short") + 1);
-        assert_eq!(consumer.receive(&mut frames()), Err(Lie));
+        assert_eq!(consumer.receive(&mut frames()), Err(IndexOutOfRange));
         receiver.publish(30_000);
-        assert_eq!(producer.has_room(0), Err(Lie));
+        assert_eq!(producer.has_room(0), Err(IndexOutOfRange));
     }
 }
 
