@@ -3,8 +3,8 @@
 #![no_main]
 
 use coua_store::{
-    Access, Arithmetic, Burst, Config, Counted, Delete, Deleted, Expiry, Item, Mode, Put, Refused,
-    Store, Stored, UnixSeconds, Untouched, Upload, Worker,
+    Access, Arithmetic, ArithmeticResult, Burst, Config, Delete, Deleted, Expiry, Item, Mode, Put,
+    Refused, Store, Stored, UnixSeconds, Untouched, Upload, Worker,
 };
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
@@ -206,7 +206,7 @@ impl Run {
             touch: None,
         };
         match burst.arithmetic(&key, &request) {
-            Counted::Value {
+            ArithmeticResult::Value {
                 number, created, ..
             } => {
                 if created {
@@ -222,8 +222,8 @@ impl Run {
                     item.value = value;
                 }
             }
-            Counted::NotNumeric => assert!(self.items.contains_key(&name)),
-            Counted::Refused(Refused::Wait | Refused::OutOfMemory) => {}
+            ArithmeticResult::NotNumeric => assert!(self.items.contains_key(&name)),
+            ArithmeticResult::Refused(Refused::Wait | Refused::OutOfMemory) => {}
             other => panic!("{other:?}"),
         }
     }
