@@ -308,7 +308,9 @@ impl Connection {
             self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
             if self.recovery.duplicates == DUPLICATES_MAX
                 && self.recovery.phase == Phase::Open
-                && self.send.una > self.recovery.until
+                // Something has been acknowledged since the last recovery ended. It may have been more
+                // than 2 GiB, beyond which sequence numbers compare the other way round.
+                && self.send.una != self.recovery.until
             {
                 self.mark_first_lost(shared);
             }
