@@ -77,9 +77,10 @@ struct Run<'w, 'b> {
     has_fast_path: bool,
 }
 
-/// Whether the fast path is open: where each request is counted by its prefix, all take the general one.
+/// Whether the fast path is open: where each reply is logged, or each request is counted by its prefix, all
+/// take the general one.
 fn has_fast_path(shared: &Shared) -> bool {
-    !shared.prefixes.is_enabled()
+    shared.verbosity() < 2 && !shared.prefixes.is_enabled()
 }
 
 impl Worker {
