@@ -22,11 +22,22 @@ pub(crate) fn check(
     executions_min: usize,
     model: impl Fn() + Sync + Send + 'static,
 ) {
+    check_up_to(None, preemptions, executions_min, model);
+}
+
+/// As [`check`], for a model that has more executions than there is time for: so many are tried.
+pub(crate) fn check_up_to(
+    executions_max: Option<usize>,
+    preemptions: usize,
+    executions_min: usize,
+    model: impl Fn() + Sync + Send + 'static,
+) {
     let executions = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
+    builder.max_permutations = executions_max;
     builder.check(move || {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         model();

@@ -4,7 +4,7 @@ use super::Cell;
 use crate::index::slot::Slot;
 use crate::index::{Index, TableId};
 use crate::key::KeyHash;
-use crate::loom_tests::{beside, check, hash_to as hash, index, insert, slot};
+use crate::loom_tests::{beside, check, check_up_to, hash_to as hash, index, insert, slot};
 use loom::sync::Arc;
 
 fn remove(index: &Index, hash: KeyHash) {
@@ -66,7 +66,7 @@ fn a_key_that_is_displaced_is_shown() {
 
 #[test]
 fn keys_of_a_table_that_splits_are_shown() {
-    check(2, 50, || {
+    check_up_to(Some(400_000), 1, 50, || {
         let index = Arc::new(index());
         let (low, high) = (hash(1, 1, false, 0), hash(2, 1, true, 0));
         assert!(insert(&index, low) && insert(&index, high));
