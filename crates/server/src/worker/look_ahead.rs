@@ -17,7 +17,7 @@ use coua_store::Burst;
 use super::batch::Entry;
 
 /// Entries of a group.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
 
 /// How many groups the first step is ahead of execution.
 const STEPS: usize = 3;
