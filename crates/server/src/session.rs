@@ -154,6 +154,12 @@ impl Session {
         self.datagram.is_none() && self.dump.is_none() && !self.readable && !self.has_no_more_input
     }
 
+    /// The bit of the sender whose datagram it serves ([`Datagram::sender_bit`]); none for a connection.
+    pub fn sender_bit(&self) -> u64 {
+        let datagram = self.datagram.as_deref();
+        datagram.map_or(0, Datagram::sender_bit)
+    }
+
     /// Remembers that a request was executed at `now`. What others may read is written once a second at
     /// most: with many connections it lies in none of the caches.
     #[inline]

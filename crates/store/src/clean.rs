@@ -81,9 +81,7 @@ impl Cleaner {
             crawling: crawl::Crawl::default(),
         }
     }
-}
 
-impl Cleaner {
     /// Cleans as much as is due after a turn in which `stored` bytes were stored. True where the next turn
     /// should come soon.
     pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixSeconds) -> bool {

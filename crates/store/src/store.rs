@@ -172,7 +172,7 @@ pub struct Store {
     /// Bytes that unfinished uploads hold, and the most that they may.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) upload_bytes_max: usize,
-    /// Segments that may be pinned or held at a time, beside those of a oversized.
+    /// Segments that may be pinned or held at a time, beside those of an oversized value.
     pub(crate) held_max: usize,
     pub(crate) oversized: OversizedPin,
     /// Whether anything has been evicted yet.

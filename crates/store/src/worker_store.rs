@@ -263,10 +263,8 @@ impl<'s> WorkerStore<'s> {
     /// The item at `location` was written and is not published: its bytes, and its pieces', are dead.
     #[inline]
     pub(crate) fn abandon(self, location: Location) {
+        self.note_died(location);
         let item = self.item(location);
-        let len = item.total_len();
-        self.counters().bytes_dead.add(len as u64);
-        self.shared.log.note_dead(self.id, location, len);
         if item.is_head() {
             self.abandon_pieces(item.pieces());
         }
@@ -282,12 +280,15 @@ impl<'s> WorkerStore<'s> {
     /// Pieces that no head points to are dead.
     #[cold]
     pub(crate) fn abandon_pieces(self, pieces: impl Iterator<Item = Location>) {
-        for piece in pieces {
-            self.counters()
-                .bytes_dead
-                .add(self.item(piece).total_len() as u64);
-            self.abandon_head(piece);
-        }
+        pieces.for_each(|piece| self.note_died(piece));
+    }
+
+    /// What lies at `location` is dead, and was not moved: its bytes are counted.
+    #[inline]
+    fn note_died(self, location: Location) {
+        let len = self.item(location).total_len();
+        self.counters().bytes_dead.add(len as u64);
+        self.shared.log.note_dead(self.id, location, len);
     }
 
     /// Why the item at `location` is dead at `now`, if it is.

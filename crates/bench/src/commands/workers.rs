@@ -216,7 +216,7 @@ fn measure(
             polling: Polling::Busy,
             exchange,
         };
-        sockets.give_seat(worker, setup);
+        sockets.give_setup(worker, setup);
     }
     let server = Server::start(settings, sockets)?;
     let measured = load(flags, &server, &control, workers);

@@ -91,7 +91,7 @@ impl Sockets {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn give_seat(&mut self, worker: usize, setup: StackSetup) {
+    pub fn give_setup(&mut self, worker: usize, setup: StackSetup) {
         self.by_worker[worker].setup = Some(setup);
     }
 

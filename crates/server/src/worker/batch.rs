@@ -186,6 +186,12 @@ impl Batch {
     ) {
         let (store, limits) = (&*shared.store, &shared.settings.limits);
         let logs = shared.verbosity() >= 2;
+        let connection = &session.connection;
+        let log = |rest: &[u8], consumed| {
+            if logs {
+                log_request(connection.descriptor, rest, consumed);
+            }
+        };
         if !session.parser.is_between_requests() {
             self.resumed.push((self.sessions.len(), session.parser));
         }
@@ -213,9 +219,7 @@ impl Batch {
                 is_within = !get.last;
                 inner_keys += usize::from(is_within);
                 let hash = store.key(get.key.of(rest)).hash;
-                if logs {
-                    log_request(session.connection.descriptor, rest, get.consumed);
-                }
+                log(rest, get.consumed);
                 self.push_get(get, hash, at);
                 at += get.consumed as usize;
                 continue;
@@ -225,9 +229,7 @@ impl Batch {
             {
                 is_within = false;
                 let hash = store.key(set.key.of(rest)).hash;
-                if logs {
-                    log_request(session.connection.descriptor, rest, set.consumed);
-                }
+                log(rest, set.consumed);
                 self.push_set(set, hash, at);
                 at += set.consumed as usize;
                 continue;
@@ -236,9 +238,7 @@ impl Batch {
                 Step::Op { consumed, op } => {
                     is_within = !ends_request(&op);
                     inner_keys += usize::from(is_within);
-                    if logs {
-                        log_request(session.connection.descriptor, rest, consumed);
-                    }
+                    log(rest, consumed);
                     let is_boundary = parser.is_between_requests();
                     self.push_operation(&op, consumed, is_boundary, at, rest, store);
                     at += consumed as usize;

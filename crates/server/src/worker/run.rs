@@ -134,11 +134,7 @@ impl Worker {
             let Some(session) = self.sessions.get(id) else {
                 continue;
             };
-            let sender_bit = |session: &Session| match session.datagram.as_deref() {
-                Some(datagram) => datagram.sender_bit(),
-                None => 0,
-            };
-            let executed = match held_back == 0 || sender_bit(session) & held_back == 0 {
+            let executed = match held_back == 0 || session.sender_bit() & held_back == 0 {
                 true => run.entries(entries, all.clone(), session, part),
                 false => Executed::nothing(all.start),
             };
@@ -155,19 +151,11 @@ impl Worker {
                     self.datagrams.finish(id, session, outcome, answers);
                     continue;
                 }
-                held_back |= sender_bit(session);
-            } else if executed.is_fast {
-                let flushed = run.flush(session);
-                let is_over = is_whole && part.is_exhausted && flushed == Flushed::All;
-                if is_over && session.awaits_input() {
-                    continue;
-                }
-                outcome = flushed.into();
+                held_back |= session.sender_bit();
             } else {
-                outcome = run.send(session, &executed);
-                let is_over = is_whole && part.is_exhausted && outcome == Outcome::Done;
-                if is_over && session.awaits_input() {
-                    continue;
+                match run.end(session, &executed, is_whole && part.is_exhausted) {
+                    Some(left) => outcome = left,
+                    None => continue,
                 }
             }
             self.batch.unfinished.push(Unfinished {
@@ -236,19 +224,29 @@ impl Run<'_, '_> {
         executed
     }
 
-    /// Sends a session's replies behind its last entry, or gathers a datagram's, and gives what its part of
-    /// the batch comes to.
-    fn send(&mut self, session: &mut Session, executed: &Executed) -> Outcome {
-        match executed.is_fast {
-            true => self.flush(session).into(),
-            false => (self.executor.answers).send_behind(session, executed.outcome),
-        }
+    /// Sends a connection's replies behind its last entry, and gives what its part of the batch comes to;
+    /// `None` where nothing is left of it, `is_exhausted` saying so of its input.
+    #[inline(always)]
+    fn end(
+        &mut self,
+        session: &mut Session,
+        executed: &Executed,
+        is_exhausted: bool,
+    ) -> Option<Outcome> {
+        let outcome = self.send(session, executed);
+        let is_over = outcome == Outcome::Done && is_exhausted && session.awaits_input();
+        (!is_over).then_some(outcome)
     }
 
+    /// Sends a session's replies behind its last entry, or gathers a datagram's, and gives what its part of
+    /// the batch comes to.
     #[inline(always)]
-    fn flush(&mut self, session: &mut Session) -> Flushed {
+    fn send(&mut self, session: &mut Session, executed: &Executed) -> Outcome {
         let answers = &mut self.executor.answers;
-        answers.output.flush(session, answers.pool)
+        match executed.is_fast {
+            true => answers.output.flush(session, answers.pool).into(),
+            false => answers.send_behind(session, executed.outcome),
+        }
     }
 
     /// Whether the next request has waited for memory for as long as it may.

@@ -189,7 +189,7 @@ impl Scene {
             polling: Polling::Adaptive,
             exchange,
         };
-        sockets.give_seat(0, setup);
+        sockets.give_setup(0, setup);
         let server = Server::start(*settings, sockets).expect("the server starts");
         let server = Some(server);
         Scene { wire, server }

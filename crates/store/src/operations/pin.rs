@@ -66,7 +66,7 @@ impl OversizedPin {
 }
 
 impl Extent {
-    /// Whether it may be the oversized that has so many readers.
+    /// Whether it may be the oversized value that has so many readers.
     fn may_join(&self, readers: usize) -> bool {
         readers == 0 || self.free == 0
     }
@@ -79,7 +79,7 @@ impl Store {
         held.saturating_sub(self.oversized.segments())
     }
 
-    /// Whether what is no oversized can be held beside the others.
+    /// Whether a value that is not oversized can be held beside the others.
     fn has_room_for(&self, extent: &Extent) -> bool {
         self.held_count() + extent.free <= self.held_max
     }

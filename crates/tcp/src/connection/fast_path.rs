@@ -26,7 +26,7 @@ use crate::wire::checksum::Sum;
 use crate::wire::predicted::PredictedHeader;
 use crate::wire::tcp::Flags;
 
-/// ConnectionFlags of a segment to be sent for other reasons than text.
+/// Flags that make a segment due for other reasons than text.
 const DUE_OTHERWISE: ConnectionFlags = ConnectionFlags::MUST_SEND.and(ConnectionFlags::PROBE);
 
 /// Flags that make a segment due.
@@ -101,7 +101,7 @@ impl Connection {
         let receive = &self.receive;
         let is_next = predicted.seq == receive.nxt && len <= receive.edge.since(receive.nxt);
         let is_newer = predicted.timestamps.value.wrapping_sub(receive.ts_recent) < 1 << 31;
-        // What is seen at first hint has no VLAN tag.
+        // A predicted frame has no VLAN tag.
         let is_known = self.path.mac == Some(predicted.mac) && shared.skeletons.vlan() == 0;
         let pieces = usize::from(predicted.len) / Buffers::PIECE_LEN + 1;
         let has_room = shared.buffers.has_pieces(pieces);

@@ -1,7 +1,7 @@
-//! A frame at first hint: nearly all that come are segments of a connection under way, whose fields
+//! Header prediction: nearly all frames are segments of an open connection, whose fields
 //! stand at fixed places.
 //!
-//! What is no such frame, or has anything wrong with it, is left to the readers of each header, which
+//! Any other frame, and one with anything wrong, is left to the readers of each header, which
 //! find out what it is.
 
 use super::checksum::Sum;

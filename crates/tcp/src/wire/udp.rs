@@ -69,7 +69,7 @@ impl Header {
     }
 }
 
-/// A datagram at first hint, behind a [`Front`].
+/// A datagram whose fields stand at fixed places, behind a [`Front`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PredictedDatagram {
     /// From where it came.
