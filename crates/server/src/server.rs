@@ -476,7 +476,7 @@ fn announce(shared: &Shared) {
          {} workers with {} KiB each beside it, listening on {}",
         (store.memory + shared.settings.stacks_memory() as u64) >> 20,
         match store.huge_pages {
-            coua_store::HugePages::Transparent => "2 MiB",
+            coua_store::HugePages::Transparent | coua_store::HugePages::Reserved => "2 MiB",
             coua_store::HugePages::None => "4 KiB",
         },
         shared.settings.limits.item_size_max >> 10,

@@ -30,7 +30,8 @@ mod pace;
 mod pick;
 pub(crate) mod survey;
 
-use crate::segment::{OpenSegment, Queue};
+use crate::memory::Queue;
+use crate::segment::OpenSegment;
 use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Turn, WorkerStore};
@@ -58,7 +59,7 @@ pub(crate) struct Cleaner {
 }
 
 impl Cleaner {
-    pub(crate) fn new(store: &Store) -> Cleaner {
+    pub(crate) fn new(store: &Store, worker: usize) -> Cleaner {
         let pages = store.log.pages();
         let limits = Limits {
             segment_len: store.log.segment_len(),
@@ -70,8 +71,8 @@ impl Cleaner {
         Cleaner {
             job: None,
             open: [
-                OpenSegment::new(Queue::Small),
-                OpenSegment::new(Queue::Main),
+                OpenSegment::new(worker, Queue::Small, true),
+                OpenSegment::new(worker, Queue::Main, true),
             ],
             pace: Pace::new(limits),
             survey: Survey::default(),

@@ -25,6 +25,7 @@ mod locked;
 mod scan;
 pub(crate) mod slot;
 mod split;
+mod takeover;
 mod walk;
 
 pub(crate) use bucket::{Bucket, SLOTS};
@@ -32,6 +33,7 @@ pub(crate) use directory::{Directory, Entry, SplitState, TableId};
 pub(crate) use displace::Room;
 pub(crate) use locked::{Inserted, Place, Unlinked};
 pub(crate) use split::Migration;
+pub(crate) use takeover::{Contents, DamagedDirectory};
 pub(crate) use walk::{Cell, STRIDE};
 
 use crate::key::KeyHash;

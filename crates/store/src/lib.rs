@@ -72,7 +72,10 @@ pub use {
         Mode, Put, Refused, Stored, Untouched,
     },
     scan::ScanPosition,
-    store::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Stats, Store, StoreError, WORKERS_MAX},
+    store::{
+        ColdReason, Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Start, Stats, Store, StoreError,
+        WORKERS_MAX, Warm,
+    },
     time::{Expiry, UnixSeconds},
     upload::Upload,
     worker::{Ahead, Burst, Intent, Worker},

@@ -5,12 +5,18 @@
 //! directory. Everything in it is found by offset, never by address, so that a later process can
 //! map it elsewhere.
 
+mod file;
 mod mapping;
+mod page_table;
 mod pages;
+mod superblock;
 #[cfg(loom)]
 mod tracked;
 
+pub(crate) use file::{ArenaFile, FileError, boot_number};
 pub use mapping::HugePages;
-pub(crate) use mapping::{Borrowed, Mapping, Slice};
+pub(crate) use mapping::{Borrowed, Mapping, Shared, Slice, shared};
+pub(crate) use page_table::{PageEntry, PageId, PageState, Queue, Released};
 pub use pages::Page;
-pub(crate) use pages::{PageId, Pages, Purpose};
+pub(crate) use pages::{Pages, Purpose};
+pub(crate) use superblock::{Identity, LAYOUT_VERSION, Superblock, Unreadable, Use};

@@ -111,7 +111,7 @@ impl Burst<'_> {
     pub fn flush_all(&mut self, at: Option<UnixSeconds>) {
         let store = self.local.shared;
         match at {
-            Some(second) if second > self.now => store.flush.at(second),
+            Some(second) if second > self.now => store.flush.at(&store.log, second),
             _ => {
                 let latest = store.flush.now(&store.log);
                 self.own.renew(store, latest);

@@ -7,11 +7,12 @@
 
 use crate::index::slot::{Location, Slot};
 use crate::key::{Key, KeyHash};
+use crate::memory::Queue;
 use crate::operations::{Body, KEY_MAX, Writer};
 use crate::request::{Mode, Put, Refused, Stored};
+use crate::segment::Hold;
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, mark, piece_len};
 use crate::segment::space::Space;
-use crate::segment::{Hold, Queue};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::worker::{Ahead, Burst};

@@ -5,9 +5,10 @@ use crate::epoch::Presence;
 use crate::index::{Hint, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
+use crate::memory::Queue;
 use crate::operations::MIGRATIONS_MAX;
 use crate::request::{Access, Miss};
-use crate::segment::{OpenSegment, Queue};
+use crate::segment::OpenSegment;
 use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Turn, WorkerStore};
@@ -58,10 +59,10 @@ pub enum Intent {
 impl Worker {
     pub(crate) fn new(store: Arc<Store>, id: usize) -> Worker {
         let own = Own {
-            cleaner: Cleaner::new(&store),
+            cleaner: Cleaner::new(&store, id),
             open: [
-                OpenSegment::new(Queue::Small),
-                OpenSegment::new(Queue::Main),
+                OpenSegment::new(id, Queue::Small, false),
+                OpenSegment::new(id, Queue::Main, false),
             ],
             migrations: Vec::with_capacity(MIGRATIONS_MAX),
             flush_seen: 0,

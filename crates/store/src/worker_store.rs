@@ -361,9 +361,7 @@ impl<'s> WorkerStore<'s> {
         if self.shared.evicted_idle_s.load(Ordering::Relaxed) != idle {
             self.shared.evicted_idle_s.store(idle, Ordering::Relaxed);
         }
-        if !self.shared.evicting.load(Ordering::Relaxed) {
-            self.shared.evicting.store(true, Ordering::Relaxed);
-        }
+        self.shared.log.note_eviction();
         let counters = self.counters();
         counters.evicted.add(1);
         let fetched = item.access() & mark::FETCHED != 0;

@@ -165,10 +165,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_uploads", store.memory_uploads);
     stats.add("coua_memory_held", store.memory_held);
     stats.add("coua_memory_per_worker", shared.memory_per_worker());
-    stats.flag(
-        "coua_huge_pages",
-        store.huge_pages == HugePages::Transparent,
-    );
+    stats.flag("coua_huge_pages", store.huge_pages != HugePages::None);
     stats.add("coua_segment_bytes", store.segment_len);
     stats.add("coua_segments", store.segments);
     stats.add("coua_segments_small", store.segments_small);

@@ -4,8 +4,8 @@
 
 use super::Cleaner;
 use crate::memory::PageId;
+use crate::memory::PageState;
 use crate::request::Miss;
-use crate::segment::SegmentState;
 use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
@@ -74,7 +74,7 @@ impl Cleaner {
         )]
         let segment = (turn % u64::from(log.segment_count())) as PageId;
         let entry = log.entry(segment);
-        let is_due = entry.state() == SegmentState::Sealed && entry.expiry_min() <= now.0;
+        let is_due = entry.state() == PageState::Sealed && entry.expiry_min() <= now.0;
         is_due.then(|| {
             entry.reset_expiry_min();
             Position {
@@ -96,7 +96,7 @@ impl Cleaner {
         let log = &local.shared.log;
         let entry = log.entry(position.segment);
         // Sealed now means that it is not used again before this worker's next quiescent state.
-        if entry.state() != SegmentState::Sealed || entry.sequence() != position.sequence {
+        if entry.state() != PageState::Sealed || entry.sequence() != position.sequence {
             return None;
         }
         while position.offset < entry.used() {

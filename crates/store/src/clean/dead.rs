@@ -7,7 +7,7 @@
 
 use super::Cleaner;
 use crate::memory::PageId;
-use crate::segment::SegmentState;
+use crate::memory::PageState;
 use crate::worker_store::WorkerStore;
 
 /// Segments looked at in a slice.
@@ -23,7 +23,7 @@ impl Cleaner {
             let segment = self.look_for_dead;
             let entry = log.entry(segment);
             // Pieces die with their heads, which are noted elsewhere and later.
-            let may_be_dead = entry.state() == SegmentState::Sealed
+            let may_be_dead = entry.state() == PageState::Sealed
                 && !entry.has_pieces()
                 && !entry.is_held()
                 && log.is_all_dead(segment);

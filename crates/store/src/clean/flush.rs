@@ -6,22 +6,31 @@
 //! before all others; until none is left, lookups compare an item's segment with the point.
 
 use crate::memory::PageId;
-use crate::segment::{Log, SegmentState};
+use crate::memory::PageState;
+use crate::segment::Log;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
 use crossbeam_utils::CachePadded;
 
 /// The flushes that were asked for.
-#[derive(Default)]
 pub(crate) struct FlushState {
     /// The point of the last one that happened.
     latest: CachePadded<AtomicU64>,
     /// The second at which one is due; 0 for none. A later request takes its place, as in memcached.
+    /// The superblock has it until it has happened.
     due: AtomicU32,
 }
 
 impl FlushState {
+    /// What the arena of `log` says.
+    pub(crate) fn of(log: &Log) -> FlushState {
+        FlushState {
+            latest: CachePadded::new(AtomicU64::new(0)),
+            due: AtomicU32::new(kept_due(log).load(Ordering::Relaxed)),
+        }
+    }
+
     /// The point of the last flush, after making one that is due happen.
     #[inline]
     pub(crate) fn latest(&self, log: &Log, now: UnixSeconds) -> u64 {
@@ -52,13 +61,20 @@ impl FlushState {
     fn happen(&self, log: &Log) -> u64 {
         let below = log.flush();
         self.latest.fetch_max(below, Ordering::Release);
+        // Another may have been asked for meanwhile.
+        kept_due(log).store(self.due.load(Ordering::Relaxed), Ordering::Relaxed);
         below
     }
 
     /// Kills at `second` everything stored until then.
-    pub(crate) fn at(&self, second: UnixSeconds) {
+    pub(crate) fn at(&self, log: &Log, second: UnixSeconds) {
+        kept_due(log).store(second.0, Ordering::Relaxed);
         self.due.store(second.0, Ordering::Relaxed);
     }
+}
+
+fn kept_due(log: &Log) -> &AtomicU32 {
+    &log.superblock().state.flush_due
 }
 
 /// Segments looked at in a turn for those that a flush has killed.
@@ -102,14 +118,10 @@ impl FlushRound {
             let entry = log.entry(segment);
             self.next += 1;
             let state = entry.state();
-            let is_in_use = matches!(
-                state,
-                SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
-            );
-            if !is_in_use || entry.sequence() >= below {
+            if !state.holds_items() || entry.sequence() >= below {
                 continue;
             }
-            let is_free = state == SegmentState::Sealed && !entry.is_held();
+            let is_free = state == PageState::Sealed && !entry.is_held();
             if is_free && log.queues().remove(segment) {
                 return Some(segment);
             }

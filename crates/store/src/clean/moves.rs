@@ -5,7 +5,7 @@ use super::job::{CleanedItem, Kind};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
-use crate::segment::Queue;
+use crate::memory::Queue;
 use crate::segment::item::RawItem;
 use crate::sync::Ordering;
 use crate::time::UnixSeconds;

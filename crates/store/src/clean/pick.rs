@@ -3,7 +3,7 @@
 use super::Cleaner;
 use super::job::{Job, Kind};
 use crate::memory::PageId;
-use crate::segment::{Queue, SegmentState};
+use crate::memory::{PageState, Queue};
 use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
@@ -72,8 +72,8 @@ impl Cleaner {
             let entry = log.entry(segment);
             let state = entry.state();
             // What is being cleaned cannot be picked, but counts.
-            let counts = state == SegmentState::Cleaning && !local.shared.evict;
-            let is_of_use = (state == SegmentState::Sealed || counts) && !entry.is_held();
+            let counts = state == PageState::Cleaning && !local.shared.evict;
+            let is_of_use = (state == PageState::Sealed || counts) && !entry.is_held();
             let reclaimable = if is_of_use {
                 reclaimable(local, segment)
             } else {
@@ -82,7 +82,7 @@ impl Cleaner {
             if !local.shared.evict {
                 self.survey.note(local, reclaimable);
             }
-            if state != SegmentState::Sealed || !is_of_use {
+            if state != PageState::Sealed || !is_of_use {
                 continue;
             }
             if entry.expiry_max() <= now.0 && !entry.has_pieces() {
@@ -132,7 +132,7 @@ impl Cleaner {
 
     fn begin(&self, local: WorkerStore<'_>, kind: Kind, segment: PageId) -> Job {
         let entry = local.shared.log.entry(segment);
-        entry.set_state(SegmentState::Cleaning);
+        entry.set_state(PageState::Cleaning);
         if kind == Kind::Dead && local.shared.log.flushed_below() == 0 {
             local.counters().segments_expired.add(1);
         }
@@ -145,7 +145,7 @@ impl Cleaner {
         let entry = log.entry(job.segment());
         // A crawl may have given it up meanwhile.
         entry.make_crawl_due();
-        entry.set_state(SegmentState::Sealed);
+        entry.set_state(PageState::Sealed);
         log.queues().push_oldest(entry.queue(), job.segment());
     }
 }

@@ -20,6 +20,7 @@
 //! bucket of the parent; see [`super::split`].
 
 use super::slot::{Slot, Tag};
+use crate::memory::shared;
 use crate::sync::{AtomicU64, Ordering, relax};
 
 /// Slots of a bucket. Under loom two, so that it can try every interleaving.
@@ -29,11 +30,13 @@ const LOCK: u64 = 1;
 const UNFILLED: u64 = 2;
 const MOVE: u64 = 4;
 
-/// See the module.
-#[repr(C, align(64))]
-pub(crate) struct Bucket {
-    word: AtomicU64,
-    slots: [AtomicU64; SLOTS],
+shared! {
+    /// See the module.
+    #[repr(C, align(64))]
+    pub(crate) struct Bucket {
+        word: AtomicU64,
+        slots: [AtomicU64; SLOTS],
+    }
 }
 
 impl Default for Bucket {
@@ -119,6 +122,15 @@ impl Bucket {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & LOCK != 0);
         self.word.store(word & !LOCK, Ordering::Release);
+    }
+
+    /// Clears the lock bit, whoever has set it. True where it was set. For whoever is alone.
+    pub(crate) fn break_lock(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & LOCK != 0 {
+            self.word.store(word & !LOCK, Ordering::Relaxed);
+        }
+        word & LOCK != 0
     }
 
     /// Says that a slot has come here from elsewhere; under the lock, after the slot was stored.

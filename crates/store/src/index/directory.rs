@@ -174,6 +174,13 @@ impl Directory {
         self.position(hash) & !(self.span(depth) - 1)
     }
 
+    /// Whether a slot of `tag` can belong to the sub-table of `depth` whose words begin at `start`.
+    pub(crate) fn serves(&self, start: usize, depth: u32, tag: Tag) -> bool {
+        let spent = depth - self.base_bits;
+        let wanted = start >> (self.bits - depth) & ((1 << spent) - 1);
+        usize::from(tag.0) >> (16 - spent) == wanted
+    }
+
     /// Which half a slot of `tag` belongs to when a sub-table of `depth` splits.
     #[inline]
     pub(crate) fn upper_half(&self, tag: Tag, depth: u32) -> bool {

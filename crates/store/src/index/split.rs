@@ -35,9 +35,9 @@ use std::sync::TryLockError;
 /// A split whose buckets are being filled. Whoever began it carries it on; see [`Index::migrate`].
 #[derive(Clone, Copy)]
 pub(crate) struct Migration {
-    child: Entry,
-    start: usize,
-    next: BucketNumber,
+    pub(super) child: Entry,
+    pub(super) start: usize,
+    pub(super) next: BucketNumber,
 }
 
 impl Migration {
@@ -116,7 +116,7 @@ impl Index {
 
     /// Names the child, whose words begin at `start`, and its parent in all words of a split that do not
     /// name them yet.
-    fn publish(&self, child: Entry, start: usize) {
+    pub(super) fn publish(&self, child: Entry, start: usize) {
         let (parent, depth) = (child.other(), child.depth());
         let old = Entry::new(parent, depth - 1, SplitState::Settled, parent);
         let giving = Entry::new(parent, depth, SplitState::Giving, child.table());

@@ -3,8 +3,8 @@
 //! was not seen published, or whose memory is used again, fails the test.
 
 use super::check;
+use crate::memory::PageState;
 use crate::memory::Purpose;
-use crate::segment::SegmentState;
 use crate::worker_store::{Rewrite, Rewritten};
 use crate::*;
 use loom::sync::atomic::AtomicU64;
@@ -211,7 +211,7 @@ fn clean_and_store(worker: &mut Worker, segment: u32, reused: &AtomicUsize) {
     worker.end(NOW);
     set(worker, b"other", b"something longer", Expiry::NEVER);
     let entry = worker.store().log.entry(segment);
-    if entry.state() == SegmentState::Open {
+    if entry.state() == PageState::Open {
         reused.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,7 @@
-//! A range of anonymous memory and typed views of it.
+//! A range of memory, or a file's, and typed views of it.
 #![allow(unsafe_code, reason = "maps memory and hands out views of it")]
 
+use super::file::{ArenaFile, FileKind};
 use crate::sync::{AtomicU32, AtomicU64};
 use std::ops::Index;
 use std::ptr::NonNull;
@@ -14,15 +15,19 @@ const HUGE: usize = if cfg!(loom) { 4096 } else { 2 << 20 };
 pub enum HugePages {
     /// Transparent 2 MiB pages, where the kernel finds them.
     Transparent,
+    /// 2 MiB pages that were set aside for it: a file of hugetlbfs.
+    Reserved,
     /// Pages of the system's ordinary size.
     None,
 }
 
-/// A private, zeroed range of memory, given back when dropped.
+/// A zeroed range of memory, or a file's. It is unmapped when dropped.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     huge: HugePages,
+    /// The file that it is a view of, locked for this process.
+    file: Option<ArenaFile>,
     #[cfg(loom)]
     tracked: super::tracked::Tracked,
 }
@@ -44,44 +49,94 @@ impl Mapping {
     /// Reserves `len` bytes, rounded up to 2 MiB. No memory is used before it is touched.
     #[cfg(not(any(miri, loom)))]
     pub(crate) fn reserve(len: usize) -> std::io::Result<Arc<Mapping>> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-        let len = len.next_multiple_of(HUGE);
-        let reserved = len
-            .checked_add(HUGE)
-            .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
-        let whole = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                reserved,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }?
-        .cast::<u8>();
-        let before = whole.align_offset(HUGE);
-        // SAFETY: `before` is below HUGE, so the result lies in the mapping.
-        let base = unsafe { whole.add(before) };
-        if before > 0 {
-            // SAFETY: the bytes before `base` are ours and nobody's else.
-            unsafe { munmap(whole.cast(), before) }?;
-        }
-        // SAFETY: `base + len` is inside the mapping, which is HUGE longer than `len`.
-        let after = unsafe { base.add(len) };
-        if before < HUGE {
-            // SAFETY: the bytes behind `base + len` are ours and nobody's else.
-            unsafe { munmap(after.cast(), HUGE - before) }?;
-        }
-        // SAFETY: advice on our own range changes nothing that is seen.
-        let advised = unsafe { madvise(base.cast(), len, Advice::LinuxHugepage) };
-        let huge = if advised.is_ok() && transparent_enabled() {
-            HugePages::Transparent
-        } else {
-            HugePages::None
+        let (base, len) = reserve_range(len)?;
+        let huge = match advise_huge(base, len) && transparent_enabled("enabled") {
+            true => HugePages::Transparent,
+            false => HugePages::None,
         };
-        let base = NonNull::new(base).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Mapping { base, len, huge }))
+        Ok(Arc::new(Mapping {
+            base,
+            len,
+            huge,
+            file: None,
+        }))
+    }
+
+    /// Maps all of a file, whose length is a multiple of 2 MiB.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn of_file(file: ArenaFile) -> std::io::Result<Arc<Mapping>> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+        let len = usize::try_from(file.len()?).map_err(std::io::Error::other)?;
+        assert!(len > 0 && len.is_multiple_of(HUGE));
+        let (base, len) = reserve_range(len)?;
+        let mut mapping = Mapping {
+            base,
+            len,
+            huge: HugePages::None,
+            file: None,
+        };
+        // SAFETY: the range is this mapping's own, and nothing points into it yet.
+        unsafe {
+            mmap(
+                base.as_ptr().cast(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED,
+                file.descriptor(),
+                0,
+            )
+        }?;
+        mapping.huge = match file.kind() {
+            FileKind::Hugetlb => HugePages::Reserved,
+            FileKind::Tmpfs if advise_huge(base, len) && transparent_enabled("shmem_enabled") => {
+                HugePages::Transparent
+            }
+            FileKind::Tmpfs | FileKind::Other => HugePages::None,
+        };
+        mapping.file = Some(file);
+        Ok(Arc::new(mapping))
+    }
+
+    #[cfg(any(miri, loom))]
+    pub(crate) fn of_file(_: ArenaFile) -> std::io::Result<Arc<Mapping>> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// The file that this is a view of.
+    pub(crate) fn file(&self) -> Option<&ArenaFile> {
+        self.file.as_ref()
+    }
+
+    /// Has all that was written so far, or only the first `len` bytes of the range, reach the disk that the
+    /// file lies on, if it lies on one.
+    pub(crate) fn sync(&self, len: usize) -> std::io::Result<()> {
+        assert!(len <= self.len);
+        let is_on_disk = |file: &ArenaFile| file.kind() == FileKind::Other;
+        if self.file.as_ref().is_some_and(is_on_disk) {
+            #[cfg(not(any(miri, loom)))]
+            // SAFETY: the range is inside the mapping; writing it out changes no byte.
+            unsafe {
+                rustix::mm::msync(self.base.as_ptr().cast(), len, rustix::mm::MsyncFlags::SYNC)
+            }?;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes from `offset` on.
+    ///
+    /// # Safety
+    /// Nobody writes to them meanwhile.
+    pub(crate) unsafe fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(
+            offset
+                .checked_add(bytes.len())
+                .is_some_and(|end| end <= self.len)
+        );
+        let from = self.at(offset).as_ptr();
+        // SAFETY: inside the range, all of whose bytes are initialized; the caller says that no
+        // other thread writes to them.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// As the other; Miri has no advice on memory.
@@ -97,6 +152,7 @@ impl Mapping {
             base,
             len,
             huge: HugePages::None,
+            file: None,
             #[cfg(loom)]
             tracked: Default::default(),
         }))
@@ -176,10 +232,56 @@ impl Drop for Mapping {
     }
 }
 
+/// Reserves an aligned range of anonymous memory of at least `len` bytes.
 #[cfg(not(any(miri, loom)))]
-fn transparent_enabled() -> bool {
-    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
-        .is_ok_and(|modes| !modes.contains("[never]"))
+fn reserve_range(len: usize) -> std::io::Result<(NonNull<u8>, usize)> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    let len = len.next_multiple_of(HUGE);
+    let reserved = len
+        .checked_add(HUGE)
+        .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
+    let whole = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            reserved,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    }?
+    .cast::<u8>();
+    let before = whole.align_offset(HUGE);
+    // SAFETY: `before` is below HUGE, so the result lies in the mapping.
+    let base = unsafe { whole.add(before) };
+    if before > 0 {
+        // SAFETY: the bytes before `base` are ours and nobody's else.
+        unsafe { munmap(whole.cast(), before) }?;
+    }
+    // SAFETY: `base + len` is inside the mapping, which is HUGE longer than `len`.
+    let after = unsafe { base.add(len) };
+    if before < HUGE {
+        // SAFETY: the bytes behind `base + len` are ours and nobody's else.
+        unsafe { munmap(after.cast(), HUGE - before) }?;
+    }
+    let base = NonNull::new(base).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    Ok((base, len))
+}
+
+/// Asks the kernel for huge pages. True where it heard.
+#[cfg(not(any(miri, loom)))]
+fn advise_huge(base: NonNull<u8>, len: usize) -> bool {
+    let advice = rustix::mm::Advice::LinuxHugepage;
+    // SAFETY: advice on our own range changes nothing that is seen.
+    unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }.is_ok()
+}
+
+/// Whether a setting of the kernel's has transparent huge pages for whoever asks.
+#[cfg(not(any(miri, loom)))]
+fn transparent_enabled(setting: &str) -> bool {
+    let path = format!("/sys/kernel/mm/transparent_hugepage/{setting}");
+    std::fs::read_to_string(path)
+        .is_ok_and(|modes| !modes.contains("[never]") && !modes.contains("[deny]"))
 }
 
 /// Types that a view of the range may have.
@@ -193,10 +295,29 @@ pub(crate) unsafe trait Shared: Sync {}
 unsafe impl Shared for AtomicU32 {}
 // SAFETY: an atomic.
 unsafe impl Shared for AtomicU64 {}
-// SAFETY: atomics only, without padding.
-unsafe impl Shared for crate::index::Bucket {}
-// SAFETY: atomics only; its padding is never read.
-unsafe impl Shared for crate::segment::SegmentEntry {}
+// SAFETY: as its elements, which follow one another.
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+
+/// Declares a type that may lie in the arena: all its fields may.
+macro_rules! shared {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident {
+            $($(#[$field_attribute:meta])* $field_visibility:vis $field:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $name {
+            $($(#[$field_attribute])* $field_visibility $field: $type,)*
+        }
+
+        #[allow(unsafe_code, reason = "says that a type is made of atomics, which is checked")]
+        // SAFETY: the bounds hold only if all fields are atomics, or made of such. Padding is never
+        // read.
+        unsafe impl $crate::memory::Shared for $name where $($type: $crate::memory::Shared,)* {}
+    };
+}
+pub(crate) use shared;
 
 /// A view of a part of the range as values. It keeps the range mapped.
 #[cfg(not(loom))]
@@ -204,6 +325,16 @@ pub(crate) struct Slice<T: Shared> {
     first: NonNull<T>,
     len: usize,
     mapping: Arc<Mapping>,
+}
+
+#[cfg(not(loom))]
+impl<T: Shared> Clone for Slice<T> {
+    fn clone(&self) -> Slice<T> {
+        Slice {
+            mapping: Arc::clone(&self.mapping),
+            ..*self
+        }
+    }
 }
 
 #[cfg(not(loom))]
@@ -261,8 +392,18 @@ impl<T: Shared> Index<usize> for Slice<T> {
 /// Under loom the values are on the heap, since loom's atomics are not plain bytes.
 #[cfg(loom)]
 pub(crate) struct Slice<T> {
-    values: Box<[T]>,
+    values: Arc<[T]>,
     mapping: Arc<Mapping>,
+}
+
+#[cfg(loom)]
+impl<T> Clone for Slice<T> {
+    fn clone(&self) -> Slice<T> {
+        Slice {
+            values: Arc::clone(&self.values),
+            mapping: Arc::clone(&self.mapping),
+        }
+    }
 }
 
 #[cfg(loom)]

@@ -1,13 +1,11 @@
 //! Who has which page.
 
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Slice};
+use super::page_table::{PageEntry, PageId, PageState};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-
-/// A page's number: its offset in the arena in pages. Segments go by the same number.
-pub(crate) type PageId = u32;
 
 /// What a page is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +31,7 @@ pub(crate) struct Shares {
 /// Gives out the pages of the arena.
 pub(crate) struct Pages {
     mapping: Arc<Mapping>,
+    table: Slice<PageEntry>,
     page_len: usize,
     /// Pages that only the cleaner and the index may take.
     reserve: usize,
@@ -51,28 +50,32 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// All pages from `first` to `count` are free.
-    pub(crate) fn new(
-        mapping: Arc<Mapping>,
-        page_len: usize,
-        first: PageId,
-        count: PageId,
-        reserve: usize,
-    ) -> Pages {
+    /// The pages of a table. Those that it calls free are, each is `page_len` bytes long, and the
+    /// last `reserve` of them are for the cleaner and the index.
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    pub(crate) fn new(table: Slice<PageEntry>, page_len: usize, reserve: usize) -> Pages {
+        let pages = &table;
+        let of = |state| (0..pages.len()).filter(move |&page| pages[page].state() == state);
+        let (tables, index) = (of(PageState::Tables).count(), of(PageState::Index).count());
         // From the top of the stack down: the lowest first, so that memory ahead can be faulted in.
-        let free: Vec<PageId> = (first..count).rev().collect();
+        let free: Vec<PageId> = of(PageState::Free)
+            .rev()
+            .map(|page| page as PageId)
+            .collect();
+        let touched = (0..table.len()).rfind(|&page| table[page].state() != PageState::Free);
         Pages {
-            mapping,
+            mapping: Arc::clone(table.mapping()),
             page_len,
             reserve,
-            lent_max: (free.len() / 4).max(2),
+            lent_max: ((table.len() - tables) / 4).max(2),
             free_count: CachePadded::new(AtomicUsize::new(free.len())),
             free: Mutex::new(free),
-            index: AtomicUsize::new(0),
+            index: AtomicUsize::new(index),
             lent: AtomicUsize::new(0),
-            touched: AtomicUsize::new(first as usize),
+            touched: AtomicUsize::new(touched.map_or(0, |page| page + 1)),
             supplier: OnceLock::new(),
             wake_at: AtomicUsize::new(usize::MAX),
+            table,
         }
     }
 
@@ -105,13 +108,22 @@ impl Pages {
         if free.len() <= leave {
             return None;
         }
-        match purpose {
-            Purpose::Lent if self.lent.load(Ordering::Relaxed) >= self.lent_max => return None,
-            Purpose::Lent => _ = self.lent.fetch_add(1, Ordering::Relaxed),
-            Purpose::Index => _ = self.index.fetch_add(1, Ordering::Relaxed),
-            Purpose::Items | Purpose::Cleaning => {}
+        if purpose == Purpose::Lent && self.lent.load(Ordering::Relaxed) >= self.lent_max {
+            return None;
         }
         let page = free.pop()?;
+        let entry = &self.table[page as usize];
+        match purpose {
+            Purpose::Lent => {
+                entry.set_state(PageState::Lent);
+                self.lent.fetch_add(1, Ordering::Relaxed);
+            }
+            Purpose::Index => {
+                entry.set_state(PageState::Index);
+                self.index.fetch_add(1, Ordering::Relaxed);
+            }
+            Purpose::Items | Purpose::Cleaning => {}
+        }
         self.free_count.store(free.len(), Ordering::Relaxed);
         // SeqCst against the supplier, which says from when to wake it and then looks once more.
         self.touched.fetch_max(page as usize + 1, Ordering::SeqCst);
@@ -123,8 +135,9 @@ impl Pages {
         Some(page)
     }
 
-    /// Takes a page back that nothing points into any more.
+    /// Takes a page back that nothing points into any more, and that its entry calls free.
     pub(crate) fn give_back(&self, page: PageId) {
+        debug_assert_eq!(self.table[page as usize].state(), PageState::Free);
         let mut free = self
             .free
             .lock()
@@ -208,6 +221,7 @@ impl std::ops::DerefMut for Page {
 impl Drop for Page {
     fn drop(&mut self) {
         self.pages.lent.fetch_sub(1, Ordering::Relaxed);
+        self.pages.table[self.id as usize].set_state(PageState::Free);
         self.pages.give_back(self.id);
     }
 }

@@ -4,11 +4,12 @@ use crate::index::Migration;
 use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
 use crate::memory::Purpose;
+use crate::memory::Queue;
 use crate::request::Refused;
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::space::Space;
-use crate::segment::{Hold, OpenSegment, Queue};
+use crate::segment::{Hold, OpenSegment};
 use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
 use crate::upload::Upload;
@@ -105,7 +106,7 @@ impl<'p> Writer<'p> {
         if let Some(location) = old {
             return store.log.entry_of(location).queue();
         }
-        if !store.evicting.load(Ordering::Relaxed) {
+        if !store.log.is_evicting() {
             return Queue::Small;
         }
         match store.index.ghost(hash) {

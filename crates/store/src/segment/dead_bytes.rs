@@ -9,21 +9,35 @@
 //! side a burst that is waited for by nobody could still load the old slot, and follow it into a
 //! segment that is used again (`loom_tests` shows it).
 
-use crate::memory::PageId;
+use crate::memory::{PageId, Slice};
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// For each worker, bytes of each segment that it has made dead. Only the worker adds to its row, so
-/// no line is fought over. One row more is for whoever is no worker.
+/// no line is fought over. The last row is for all others: those who are no workers, and workers of
+/// higher numbers than the arena was made for.
+///
+/// ```text
+///  worker 0: segment 0, 1, 2 … │ worker 1: segment 0, 1, 2 … │ … │ others: segment 0, 1, 2 …
+/// ```
 pub(crate) struct DeadBytes {
-    rows: Box<[Box<[AtomicU32]>]>,
+    cells: Slice<AtomicU32>,
+    segments: usize,
+    /// Where the row of the others begins.
+    others: usize,
 }
 
 impl DeadBytes {
-    pub(crate) fn new(workers: usize, segments: usize) -> DeadBytes {
+    /// Bytes of the arena for so many workers and segments.
+    pub(crate) fn len_for(workers: usize, segments: usize) -> usize {
+        (workers + 1) * segments * size_of::<u32>()
+    }
+
+    pub(crate) fn new(cells: Slice<AtomicU32>, segments: usize) -> DeadBytes {
+        assert!(cells.len() >= segments && cells.len().is_multiple_of(segments));
         DeadBytes {
-            rows: (0..=workers)
-                .map(|_| (0..segments).map(|_| AtomicU32::new(0)).collect())
-                .collect(),
+            others: cells.len() - segments,
+            cells,
+            segments,
         }
     }
 
@@ -35,26 +49,37 @@ impl DeadBytes {
         reason = "segments are at most 2 MiB"
     )]
     pub(crate) fn note(&self, worker: usize, segment: PageId, len: usize) {
-        let cell = &self.rows[worker][segment as usize];
+        let at = worker * self.segments + segment as usize;
+        if at >= self.others {
+            return self.note_from_outside(segment, len);
+        }
+        let cell = &self.cells[at];
         let noted = cell.load(Ordering::Relaxed).wrapping_add(len as u32);
         cell.store(noted, Ordering::Release);
     }
 
     /// As [`DeadBytes::note`], for a thread that need not be a worker.
+    #[cold]
     #[expect(
         clippy::cast_possible_truncation,
         reason = "segments are at most 2 MiB"
     )]
     pub(crate) fn note_from_outside(&self, segment: PageId, len: usize) {
-        if let Some(row) = self.rows.last() {
-            row[segment as usize].fetch_add(len as u32, Ordering::Release);
-        }
+        let cell = &self.cells[self.others + segment as usize];
+        cell.fetch_add(len as u32, Ordering::Release);
+    }
+
+    fn cells_of(&self, segment: PageId) -> impl Iterator<Item = &AtomicU32> {
+        (segment as usize..self.cells.len())
+            .step_by(self.segments)
+            .map(|at| &self.cells[at])
     }
 
     /// Bytes of a segment that are known to be of no use.
     pub(crate) fn of(&self, segment: PageId) -> usize {
-        let dead = |row: &[AtomicU32]| row[segment as usize].load(Ordering::Relaxed) as usize;
-        self.rows.iter().map(|row| dead(row)).sum()
+        self.cells_of(segment)
+            .map(|cell| cell.load(Ordering::Relaxed) as usize)
+            .sum()
     }
 
     /// Whether all `used` bytes of a sealed segment are dead. Where they are, the caller may retire it.
@@ -70,8 +95,8 @@ impl DeadBytes {
     /// Nothing of the segment is dead: it begins a new life. Nobody adds to it at this moment: no slot
     /// points into a free segment, and the last burst that saw one that did is over.
     pub(crate) fn reset(&self, segment: PageId) {
-        for row in &self.rows {
-            row[segment as usize].store(0, Ordering::Relaxed);
+        for cell in self.cells_of(segment) {
+            cell.store(0, Ordering::Relaxed);
         }
     }
 }

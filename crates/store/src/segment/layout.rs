@@ -201,6 +201,47 @@ pub(crate) fn piece_len(data_len: usize) -> usize {
     (PIECE_HEADER_LEN + data_len).next_multiple_of(8)
 }
 
+/// Bytes of an item in which all that says how long it is lies.
+pub(crate) const LEN_AT_MOST: usize = 32;
+
+/// All bytes of the item or piece whose first bytes these are.
+fn total_len_of(header: &[u8; LEN_AT_MOST]) -> usize {
+    let word = |at: usize| {
+        let bytes = header[at..].first_chunk().copied();
+        u32::from_ne_bytes(bytes.unwrap_or_default()) as usize
+    };
+    let fields = header[1];
+    if fields & PIECE != 0 {
+        return piece_len(word(4));
+    }
+    let body_len = if fields & HEAD != 0 {
+        word(field_at(fields, HEAD)) * 8
+    } else if fields & LONG != 0 {
+        word(field_at(fields, LONG))
+    } else {
+        usize::from(u16::from_ne_bytes([header[2], header[3]]))
+    };
+    Layout::of(fields, usize::from(header[0]), body_len).total
+}
+
+/// Where the items of a segment end of which `handed_out` bytes were handed out, each place after all
+/// headers before it had been written. `read` copies bytes of the segment. The last item counts if
+/// what stands in its place is as long as the place: if its header was written it is.
+pub(crate) fn end_of_items(handed_out: usize, read: impl Fn(usize, &mut [u8])) -> usize {
+    let mut end = 0;
+    while end < handed_out {
+        let mut header = [0; LEN_AT_MOST];
+        let there = LEN_AT_MOST.min(handed_out - end);
+        read(end, &mut header[..there]);
+        let len = total_len_of(&header);
+        if len > handed_out - end {
+            break;
+        }
+        end += len;
+    }
+    end
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -3,47 +3,42 @@
 use super::dead_bytes::DeadBytes;
 use super::item::RawItem;
 use super::layout::HEADER_LEN;
+use super::open::OpenRecord;
 use super::queues::Queues;
-use super::space::Space;
-use super::{Queue, Released, SegmentEntry, SegmentState};
 use crate::epoch::{Epoch, Epochs, Guard};
-use crate::index::slot::{GRANULE, Location};
-use crate::memory::{Mapping, PageId, Pages, Purpose, Slice};
+use crate::index::slot::Location;
+use crate::memory::{Mapping, PageEntry, PageId, PageState, Pages, Released, Slice, Superblock};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::time::UnixSeconds;
-use coua_cpu::prefetch_write_at;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
-/// Bits of a CAS below the segment's sequence number: granules of the largest segment.
-const PLACE_BITS: u32 = 18;
-
-/// How far behind the end of an open segment memory is asked for lines to be written: a few large items.
-const AHEAD_LEN: usize = 4 << 10;
-
-/// Bytes of a line of the cache.
-const LINE_LEN: usize = 64;
+/// What the log keeps in the arena beside the segments.
+#[derive(Clone)]
+pub(crate) struct LogTables {
+    pub(crate) superblock: Slice<Superblock>,
+    pub(crate) open_records: Slice<OpenRecord>,
+    pub(crate) page_table: Slice<PageEntry>,
+    pub(crate) dead_bytes: Slice<AtomicU32>,
+}
 
 /// See the module.
 pub(crate) struct Log {
-    mapping: Arc<Mapping>,
-    pages: Arc<Pages>,
-    entries: Slice<SegmentEntry>,
-    segment_len: usize,
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) pages: Arc<Pages>,
+    superblock: Slice<Superblock>,
+    entries: Slice<PageEntry>,
+    pub(super) open_records: Slice<OpenRecord>,
+    pub(super) segment_len: usize,
     segment_shift: u32,
-    /// The next sequence number: of a segment, a flush, or CASs that are written out.
-    sequence: CachePadded<AtomicU64>,
-    /// Segments opened so far.
-    opened: AtomicU64,
-    /// The time, as a worker has told it last.
-    now: AtomicU32,
-    /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none.
+    /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none. Every
+    /// lookup asks, so it stands here, and in the superblock for whoever takes over.
     flushed_below: CachePadded<AtomicU64>,
     queues: Mutex<Queues>,
     retired: Mutex<VecDeque<(Epoch, PageId)>>,
     retired_count: AtomicUsize,
-    dead: DeadBytes,
+    pub(super) dead: DeadBytes,
     /// Segments that somebody holds.
     held: AtomicUsize,
 }
@@ -63,63 +58,45 @@ impl Hold {
     }
 }
 
-/// A worker's place to append to.
-pub(crate) struct OpenSegment {
-    queue: Queue,
-    segment: Option<PageId>,
-    used: usize,
-    sequence: u64,
-    /// A sequence number for CASs that are written out, where the segment's own is too low; or 0.
-    cas_sequence: u64,
-}
-
-impl OpenSegment {
-    pub(crate) fn new(queue: Queue) -> OpenSegment {
-        OpenSegment {
-            queue,
-            segment: None,
-            used: 0,
-            sequence: 0,
-            cas_sequence: 0,
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Log {
-    pub(crate) fn new(
-        pages: Arc<Pages>,
-        entries: Slice<SegmentEntry>,
-        workers: usize,
-        now: UnixSeconds,
-    ) -> Log {
+    /// The log that an arena holds, whose sealed segments stand in no queue yet.
+    pub(crate) fn new(tables: LogTables, pages: Arc<Pages>) -> Log {
+        let LogTables {
+            superblock,
+            open_records,
+            page_table: entries,
+            dead_bytes,
+        } = tables;
         let segment_len = pages.page_len();
-        let count = entries.len();
+        let flushed_below = superblock[0].state.flushed_below.load(Ordering::Relaxed);
         Log {
             mapping: Arc::clone(entries.mapping()),
             segment_len,
             segment_shift: segment_len.trailing_zeros(),
-            sequence: CachePadded::new(AtomicU64::new(1)),
-            opened: AtomicU64::new(1),
-            now: AtomicU32::new(now.0),
-            flushed_below: CachePadded::new(AtomicU64::new(0)),
-            queues: Mutex::new(Queues::with_capacity(count)),
-            retired: Mutex::new(VecDeque::with_capacity(count)),
+            superblock,
+            open_records,
+            flushed_below: CachePadded::new(AtomicU64::new(flushed_below)),
+            queues: Mutex::new(Queues::new(entries.clone())),
+            retired: Mutex::new(VecDeque::with_capacity(entries.len())),
             retired_count: AtomicUsize::new(0),
-            dead: DeadBytes::new(workers, count),
+            dead: DeadBytes::new(dead_bytes, entries.len()),
             held: AtomicUsize::new(0),
             pages,
             entries,
         }
     }
 
-    /// Bytes of the heap for each segment, with so many workers.
-    pub(crate) fn heap_len_per_segment(workers: usize) -> usize {
-        let dead = (workers + 1) * size_of::<u32>();
-        dead + Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>()
+    /// Bytes of the heap for each segment.
+    pub(crate) const HEAP_LEN_PER_SEGMENT: usize =
+        Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>();
+
+    /// What the next process has to know.
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.superblock[0]
     }
 
     pub(crate) fn segment_len(&self) -> usize {
@@ -135,7 +112,7 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn entry(&self, segment: PageId) -> &SegmentEntry {
+    pub(crate) fn entry(&self, segment: PageId) -> &PageEntry {
         &self.entries[segment as usize]
     }
 
@@ -152,7 +129,7 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn entry_of(&self, location: Location) -> &SegmentEntry {
+    pub(crate) fn entry_of(&self, location: Location) -> &PageEntry {
         self.entry(self.segment_of(location))
     }
 
@@ -205,27 +182,33 @@ impl Log {
         unsafe { RawItem::new(&self.mapping, hold.location) }
     }
 
-    /// The CAS of an item at `location`, where the item does not carry one: its place in the log.
-    #[inline]
-    pub(crate) fn cas_of(&self, location: Location) -> u64 {
-        let within = (location.offset() & (self.segment_len - 1)) / GRANULE;
-        (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
-    }
-
     /// Tells the time, of which segments remember when they were opened. Once a turn.
     pub(crate) fn note_time(&self, now: UnixSeconds) {
-        if self.now.load(Ordering::Relaxed) != now.0 {
-            self.now.store(now.0, Ordering::Relaxed);
+        let noted = &self.superblock().state.now;
+        if noted.load(Ordering::Relaxed) != now.0 {
+            noted.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anything has ever been evicted.
+    pub(crate) fn is_evicting(&self) -> bool {
+        self.superblock().state.evicting.load(Ordering::Relaxed) != 0
+    }
+
+    /// Something is evicted.
+    pub(crate) fn note_eviction(&self) {
+        if !self.is_evicting() {
+            self.superblock().state.evicting.store(1, Ordering::Relaxed);
         }
     }
 
     /// When the oldest segment was opened of those that hold items, where there are any.
     pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
         let all = (0..self.segment_count()).map(|segment| self.entry(segment));
-        let holds_items = |entry: &&SegmentEntry| {
+        let holds_items = |entry: &&PageEntry| {
             let state = entry.state();
-            let is_old = matches!(state, SegmentState::Sealed | SegmentState::Cleaning);
-            is_old || state == SegmentState::Open && entry.used() > 0
+            let is_old = matches!(state, PageState::Sealed | PageState::Cleaning);
+            is_old || state == PageState::Open && entry.used() > 0
         };
         let opened = all.filter(holds_items).map(|entry| entry.opened_at().0);
         opened.min().map(UnixSeconds)
@@ -233,123 +216,7 @@ impl Log {
 
     /// How many segments have been opened: the log's clock.
     pub(crate) fn clock(&self) -> u64 {
-        self.opened.load(Ordering::Relaxed)
-    }
-
-    /// `len` bytes at the end of the worker's open segment, or of a new one; `None` where no page
-    /// is to be had. `len` is at most a segment's.
-    #[inline]
-    pub(crate) fn append(
-        &self,
-        open: &mut OpenSegment,
-        len: usize,
-        purpose: Purpose,
-    ) -> Option<Space<'_>> {
-        debug_assert!(len <= self.segment_len && len.is_multiple_of(GRANULE));
-        if open.segment.is_none()
-            || open.used + len > self.segment_len
-            || open.sequence < self.flushed_below()
-        {
-            self.open_next(open, purpose)?;
-        }
-        let segment = open.segment?;
-        let location = Location::of_offset((segment as usize * self.segment_len) + open.used);
-        self.ask_ahead(location, len, self.segment_len - open.used);
-        open.used += len;
-        #[expect(unsafe_code, reason = "hands out segment memory")]
-        // SAFETY: the segment is the worker's, and each byte of it is handed out once in its life.
-        Some(unsafe { Space::new(&self.mapping, location, len) })
-    }
-
-    /// Has memory fetch the lines that are written [`AHEAD_LEN`] bytes behind an item of `len`: none of them
-    /// is in a cache, and a core that stores into many such lines waits for each. `room` are the bytes from the item
-    /// on that are the segment's.
-    #[inline]
-    fn ask_ahead(&self, item: Location, len: usize, room: usize) {
-        let from = item.offset();
-        let start = self.mapping.at(from).as_ptr();
-        let mut line = (from + AHEAD_LEN).next_multiple_of(LINE_LEN);
-        let end = from + (AHEAD_LEN + len.min(AHEAD_LEN)).min(room);
-        while line < end {
-            prefetch_write_at(start.wrapping_add(line - from));
-            line += LINE_LEN;
-        }
-    }
-
-    /// The least CAS that the next item appended will have by its place.
-    #[inline]
-    pub(crate) fn next_cas(&self, open: &OpenSegment) -> u64 {
-        match open.segment {
-            Some(_) => (open.sequence << PLACE_BITS) | (open.used / GRANULE) as u64,
-            None => self.sequence.load(Ordering::Relaxed) << PLACE_BITS,
-        }
-    }
-
-    /// A CAS above `above` for the next item appended, to be written out, and never given to
-    /// another. `None` where its place gives it one. Nothing comes after the highest CAS, which
-    /// only a client can have chosen: then the item's place decides again.
-    #[inline]
-    pub(crate) fn cas_after(&self, open: &mut OpenSegment, above: u64) -> Option<u64> {
-        if self.next_cas(open) > above {
-            return None;
-        }
-        self.explicit_cas_after(open, above)
-    }
-
-    #[cold]
-    fn explicit_cas_after(&self, open: &mut OpenSegment, above: u64) -> Option<u64> {
-        // Numbers of this segment's own, one for each place in it, so that none is given twice.
-        let place = (open.used / GRANULE) as u64;
-        if (open.cas_sequence << PLACE_BITS) | place <= above {
-            open.cas_sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
-        }
-        let cas = (open.cas_sequence << PLACE_BITS) | place;
-        if cas > above {
-            Some(cas)
-        } else {
-            // A client has chosen a CAS that the log will not come to.
-            above.checked_add(1)
-        }
-    }
-
-    /// Bytes that fit into the open segment without another.
-    pub(crate) fn room(&self, open: &OpenSegment) -> usize {
-        if open.segment.is_some() {
-            self.segment_len - open.used
-        } else {
-            0
-        }
-    }
-
-    #[cold]
-    fn open_next(&self, open: &mut OpenSegment, purpose: Purpose) -> Option<()> {
-        let next = self.pages.take(purpose)?;
-        self.seal(open);
-        self.dead.reset(next);
-        // Acquire: who opens a segment that a flush does not kill sees the flush.
-        let sequence = self.sequence.fetch_add(1, Ordering::AcqRel);
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        let now = UnixSeconds(self.now.load(Ordering::Relaxed));
-        self.entry(next).open(open.queue, sequence, now);
-        *open = OpenSegment {
-            queue: open.queue,
-            segment: Some(next),
-            used: 0,
-            sequence,
-            cas_sequence: 0,
-        };
-        Some(())
-    }
-
-    /// Ends an open segment, if there is one.
-    pub(crate) fn seal(&self, open: &mut OpenSegment) {
-        let Some(segment) = open.segment.take() else {
-            return;
-        };
-        let entry = self.entry(segment);
-        entry.set_used(open.used);
-        entry.set_state(SegmentState::Sealed);
-        lock(&self.queues).push(open.queue, segment);
+        self.superblock().sequences.opened.load(Ordering::Relaxed)
     }
 
     /// Notes that `len` bytes at `location` are of no use any more.
@@ -376,25 +243,13 @@ impl Log {
     /// Bytes of segments that items take which are not known to be dead.
     pub(crate) fn live_bytes(&self) -> usize {
         (0..self.segment_count())
-            .filter(|&segment| {
-                matches!(
-                    self.entry(segment).state(),
-                    SegmentState::Open | SegmentState::Sealed | SegmentState::Cleaning
-                )
-            })
+            .filter(|&segment| self.entry(segment).state().holds_items())
             .map(|segment| {
                 self.entry(segment)
                     .used()
                     .saturating_sub(self.dead_bytes(segment))
             })
             .sum()
-    }
-
-    /// Lets others see how full an open segment is.
-    pub(crate) fn publish_used(&self, open: &OpenSegment) {
-        if let Some(segment) = open.segment {
-            self.entry(segment).set_used(open.used);
-        }
     }
 
     /// The queues of sealed segments. Held for a few microseconds, once a segment.
@@ -404,7 +259,7 @@ impl Log {
 
     /// Hands over a segment that no slot points into any more, to be free after a grace period.
     pub(crate) fn retire(&self, segment: PageId, epochs: &Epochs) {
-        self.entry(segment).set_state(SegmentState::Retired);
+        self.entry(segment).set_state(PageState::Retired);
         let mut retired = lock(&self.retired);
         // Under the lock, so that the queue is in the order of the epochs.
         retired.push_back((epochs.advance(), segment));
@@ -469,23 +324,26 @@ impl Log {
 
     /// Kills everything stored so far. Returns the sequence number below which all is dead.
     pub(crate) fn flush(&self) -> u64 {
-        let mut last = self.sequence.load(Ordering::Relaxed);
+        let next = &self.superblock().sequences.next;
+        let mut last = next.load(Ordering::Relaxed);
         loop {
             // The mark first, so that whoever opens a segment that is not killed sees it.
-            self.flushed_below.fetch_max(last + 1, Ordering::Release);
-            match self.sequence.compare_exchange_weak(
-                last,
-                last + 1,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
+            self.raise_flushed_below(last + 1);
+            match next.compare_exchange_weak(last, last + 1, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => last = now,
             }
         }
         // The cleaner may have taken an earlier attempt's mark away.
-        self.flushed_below.fetch_max(last + 1, Ordering::Release);
+        self.raise_flushed_below(last + 1);
         last + 1
+    }
+
+    /// For whoever takes over first: what this process has shown as dead must not rise after it.
+    fn raise_flushed_below(&self, below: u64) {
+        let kept = &self.superblock().state.flushed_below;
+        kept.fetch_max(below, Ordering::Release);
+        self.flushed_below.fetch_max(below, Ordering::Release);
     }
 
     /// The flush whose dead are still being cleared away; 0 where none are.
@@ -496,9 +354,10 @@ impl Log {
 
     /// Says that nothing is left of what the flush at `below` killed.
     pub(crate) fn flush_is_over(&self, below: u64) {
-        let _ = self
-            .flushed_below
-            .compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let kept = &self.superblock().state.flushed_below;
+        for mark in [&*self.flushed_below, kept] {
+            let _ = mark.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Whether a flush has killed the item at `location`.
@@ -515,16 +374,5 @@ impl Log {
         let below = self.flushed_below();
         below != 0
             && (self.entry_of(one).sequence() < below) != (self.entry_of(other).sequence() < below)
-    }
-
-    /// Ends an open segment that is older than `below`: what is in it is dead, what comes must not
-    /// be.
-    pub(crate) fn seal_older(&self, open: &mut OpenSegment, below: u64) {
-        if open
-            .segment
-            .is_some_and(|segment| self.entry(segment).sequence() < below)
-        {
-            self.seal(open);
-        }
     }
 }

@@ -3,17 +3,7 @@
 //! New items go through the small queue; those that are read while they pass through it, and those
 //! that come back soon after they were evicted (their ghost is there), live in the main queue.
 
-use crate::memory::PageId;
-
-/// Which queue a segment belongs to, from when it is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Queue {
-    /// Items on probation, about a tenth of memory.
-    Small = 0,
-    /// Items that have proved themselves.
-    Main = 1,
-}
+use crate::memory::{PageEntry, PageId, Queue, Slice};
 
 /// Sealed segments in the order in which they were sealed: two rings of links between segments, so that any of
 /// them can be taken out at once.
@@ -24,7 +14,14 @@ pub(crate) enum Queue {
 pub(crate) struct Queues {
     links: Box<[Link]>,
     lens: [usize; 2],
+    /// Where the order is noted for whoever takes over.
+    table: Slice<PageEntry>,
+    /// The places of the segment that is put in front next, and of the one at the end.
+    next: [u64; 2],
 }
+
+/// The place of the first segment in its queue. More than any process puts in front of it come before.
+const ORDER_MIDDLE: u64 = 1 << 40;
 
 /// A segment's neighbours, or a queue's first and last segment.
 #[derive(Clone, Copy)]
@@ -41,8 +38,8 @@ impl Queues {
     /// Bytes of the heap for each segment.
     pub(crate) const LEN_PER_SEGMENT: usize = size_of::<Link>();
 
-    /// Queues that never allocate again, for at most `segments` segments.
-    pub(crate) fn with_capacity(segments: usize) -> Queues {
+    /// Empty queues of the segments of a table. They never allocate again.
+    pub(crate) fn new(table: Slice<PageEntry>) -> Queues {
         #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
         let alone = |at: usize| Link {
             older: at as PageId,
@@ -50,8 +47,10 @@ impl Queues {
             queue: None,
         };
         Queues {
-            links: (0..segments + 2).map(alone).collect(),
+            links: (0..table.len() + 2).map(alone).collect(),
             lens: [0; 2],
+            table,
+            next: [ORDER_MIDDLE - 1, ORDER_MIDDLE],
         }
     }
 
@@ -69,6 +68,8 @@ impl Queues {
     pub(crate) fn push(&mut self, queue: Queue, segment: PageId) {
         let ends = self.ends(queue);
         let youngest = self.link(ends).older;
+        self.table[segment as usize].set_order(self.next[1]);
+        self.next[1] += 1;
         self.insert(queue, segment, youngest, ends);
     }
 
@@ -76,6 +77,8 @@ impl Queues {
     pub(crate) fn push_oldest(&mut self, queue: Queue, segment: PageId) {
         let ends = self.ends(queue);
         let oldest = self.link(ends).younger;
+        self.table[segment as usize].set_order(self.next[0]);
+        self.next[0] -= 1;
         self.insert(queue, segment, ends, oldest);
     }
 
@@ -134,9 +137,15 @@ impl Queues {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::memory::Mapping;
+
+    fn queues(segments: usize) -> Queues {
+        let memory = Mapping::reserve(1).unwrap();
+        Queues::new(Slice::new(&memory, 0, segments))
+    }
 
     /// All segments of a queue, oldest first.
     fn drain(queues: &mut Queues, queue: Queue) -> Vec<PageId> {
@@ -145,7 +154,7 @@ mod tests {
 
     #[test]
     fn segments_leave_in_the_order_in_which_they_came() {
-        let mut queues = Queues::with_capacity(8);
+        let mut queues = queues(8);
         for segment in [3, 0, 7] {
             queues.push(Queue::Small, segment);
         }
@@ -160,7 +169,7 @@ mod tests {
     #[test]
     fn any_segment_can_be_taken_out_once() {
         for taken in 0..4 {
-            let mut queues = Queues::with_capacity(4);
+            let mut queues = queues(4);
             for segment in 0..4 {
                 queues.push(Queue::Main, segment);
             }
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_taken_is_passed_once() {
-        let mut queues = Queues::with_capacity(4);
+        let mut queues = queues(4);
         for segment in 0..4 {
             queues.push(Queue::Main, segment);
         }

@@ -1,0 +1,188 @@
+//! Taking over an index that another process has left, perhaps in the middle of a change.
+//!
+//! A process that dies leaves, of all that it stored, what came first: nothing that it stored later is
+//! there without what it stored before. So what can be half done follows from the order of stores:
+//!
+//! | killed | what is there | what is done about it |
+//! |---|---|---|
+//! | anywhere under a bucket's lock | the lock bit | cleared |
+//! | in a displacement, before the source is cleared | the slot in both of its buckets | one of them goes |
+//! | while the directory names a child | some words that do not name it | they do |
+//! | while a bucket is filled from its parent's | an unfilled bucket with some of its slots | it is filled again: the same slots in the same places |
+//! | the same, before the parent's bucket is cleared | slots in the parent that belong to the child | they go |
+//! | before the directory says that a split is over | some words that say so | all of them do |
+//!
+//! All other changes of the index are one store each. Taking over twice is as good as once, so a process
+//! may die while it takes over.
+
+use super::bucket::SLOTS;
+use super::slot::Slot;
+use super::{Bucket, Entry, Index, Migration, SplitState, TABLE_BUCKETS, TableId, alternate};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// What an index holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// The sub-tables that are in use, in ascending order.
+    pub(crate) tables: Vec<TableId>,
+    /// The items.
+    pub(crate) items: u64,
+    /// Lock bits, half-done displacements and slots that stood where they no longer belong.
+    pub(crate) mended: u64,
+    /// Splits that were completed.
+    pub(crate) splits: u64,
+}
+
+/// The directory names what is no sub-table.
+#[derive(Debug)]
+pub(crate) struct DamagedDirectory;
+
+impl Index {
+    /// Completes or undoes what was left half done, and drops slots that are not `is_sound`. Nobody
+    /// else uses the index meanwhile. `is_table` says which sub-tables there can be.
+    pub(crate) fn take_over(
+        &self,
+        is_table: impl Fn(TableId) -> bool,
+        is_sound: impl Fn(Slot) -> bool + Sync,
+    ) -> Result<Contents, DamagedDirectory> {
+        self.check_directory(is_table)?;
+        let splits = self.complete_splits();
+        let tables = self.settled_tables()?;
+        let (next, items, mended) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        // Thousands of sub-tables of a memory's length: as many threads as there are cores.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(tables.len().div_ceil(64)) {
+                scope.spawn(|| {
+                    while let Some(&(start, entry)) =
+                        tables.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        let (live, changed) = self.mend_table(start, entry, &is_sound);
+                        items.fetch_add(live, Ordering::Relaxed);
+                        mended.fetch_add(changed, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let mut tables: Vec<TableId> = tables.iter().map(|(_, entry)| entry.table()).collect();
+        tables.sort_unstable_by_key(|table| table.0);
+        Ok(Contents {
+            tables,
+            items: items.into_inner(),
+            mended: mended.into_inner(),
+            splits,
+        })
+    }
+
+    /// Each word names sub-tables that there are, at a depth that there can be.
+    fn check_directory(&self, is_table: impl Fn(TableId) -> bool) -> Result<(), DamagedDirectory> {
+        let depths = self.directory.base_bits()..=self.directory.bits_max();
+        for at in 0..self.directory.len() {
+            let entry = self.directory.entry_at(at);
+            if !is_table(entry.table())
+                || !is_table(entry.other())
+                || !depths.contains(&entry.depth())
+            {
+                return Err(DamagedDirectory);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the splits that are under way.
+    fn complete_splits(&self) -> u64 {
+        let mut splits = 0;
+        // Children first: while a word of one fills, its parent gives.
+        for at in 0..self.directory.len() {
+            let child = self.directory.entry_at(at);
+            if !child.is_filling() {
+                continue;
+            }
+            let start = at & !(self.directory.span(child.depth()) - 1);
+            self.publish(child, start);
+            for number in 0..TABLE_BUCKETS {
+                self.bucket(child.table(), number).break_lock();
+                self.bucket(child.other(), number).break_lock();
+            }
+            let mut split = Migration {
+                child: self.directory.entry_at(at),
+                start,
+                next: 0,
+            };
+            self.migrate(&mut split, TABLE_BUCKETS);
+            // Where the process died as it said so, the first words do already.
+            self.say_settled(start, child.table(), child.depth());
+            splits += 1;
+        }
+        // Their parents, and those of splits that were over but for this.
+        for at in 0..self.directory.len() {
+            let parent = self.directory.entry_at(at);
+            if parent.is_giving() {
+                let start = at & !(self.directory.span(parent.depth()) - 1);
+                self.say_settled(start, parent.table(), parent.depth());
+            }
+        }
+        splits
+    }
+
+    fn say_settled(&self, start: usize, table: TableId, depth: u32) {
+        let settled = Entry::new(table, depth, SplitState::Settled, table);
+        self.directory.publish_at(start, settled);
+    }
+
+    /// The sub-tables with the words at which each begins. All words of one are the same.
+    fn settled_tables(&self) -> Result<Vec<(usize, Entry)>, DamagedDirectory> {
+        let mut tables = Vec::new();
+        let mut at = 0;
+        while at < self.directory.len() {
+            let entry = self.directory.entry_at(at);
+            let span = self.directory.span(entry.depth());
+            let is_whole = at.is_multiple_of(span)
+                && (at..at + span).all(|word| self.directory.entry_at(word) == entry);
+            if !is_whole {
+                return Err(DamagedDirectory);
+            }
+            tables.push((at, entry));
+            at += span;
+        }
+        Ok(tables)
+    }
+
+    /// Returns the items of a sub-table, and how much of it had to be mended.
+    fn mend_table(
+        &self,
+        start: usize,
+        entry: Entry,
+        is_sound: &impl Fn(Slot) -> bool,
+    ) -> (u64, u64) {
+        let (mut items, mut mended) = (0, 0);
+        for number in 0..TABLE_BUCKETS {
+            let bucket = self.bucket(entry.table(), number);
+            let was_locked = bucket.break_lock();
+            mended += u64::from(was_locked);
+            for at in 0..SLOTS {
+                let slot = bucket.peek(at);
+                if slot.is_empty() {
+                    continue;
+                }
+                let stays = self.directory.serves(start, entry.depth(), slot.tag())
+                    && (!slot.is_item() || is_sound(slot))
+                    && !(was_locked && slot.is_item() && self.is_twice(entry, number, slot));
+                if !stays {
+                    bucket.put(at, Slot::EMPTY);
+                    mended += 1;
+                } else if slot.is_item() {
+                    items += 1;
+                }
+            }
+        }
+        (items, mended)
+    }
+
+    /// Whether `slot`, of bucket `number`, stands in its other bucket too.
+    fn is_twice(&self, entry: Entry, number: u32, slot: Slot) -> bool {
+        let other = alternate(number, slot.tag());
+        let stands_in = |bucket: &Bucket| (0..SLOTS).any(|i| bucket.peek(i).same_item(slot));
+        other != number && stands_in(self.bucket(entry.table(), other))
+    }
+}

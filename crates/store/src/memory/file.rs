@@ -1,0 +1,120 @@
+//! The file that an arena lies in, so that another process can take it over.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What kind of file system the file is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// Memory of ordinary pages.
+    Tmpfs,
+    /// Memory of huge pages.
+    Hugetlb,
+    /// One that lasts: a disk's, or one of persistent memory.
+    Other,
+}
+
+/// Why a file cannot be used for an arena.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    /// Another process has it.
+    #[error("another process uses it")]
+    InUse,
+    /// A directory, a device or the like.
+    #[error("it is no ordinary file")]
+    NotAFile,
+    /// There is not so much space.
+    #[error("its file system has room for {has} bytes, and {wants} are wanted")]
+    NoSpace {
+        /// Bytes that it could have.
+        has: u64,
+        /// Bytes that it is to have.
+        wants: u64,
+    },
+    /// The system refused.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// A file that this process alone has, until the last view of it is dropped.
+#[derive(Clone)]
+pub(crate) struct ArenaFile {
+    file: Arc<File>,
+    kind: FileKind,
+}
+
+const TMPFS: i64 = 0x0102_1994;
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+impl ArenaFile {
+    /// Opens the file, or makes it, and locks it.
+    pub(crate) fn open(path: &Path) -> Result<ArenaFile, FileError> {
+        use rustix::fs::{FlockOperation, flock, fstatfs};
+
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(FileError::NotAFile);
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(FileError::InUse),
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        let kind = match fstatfs(&file).map_err(io::Error::from)?.f_type {
+            TMPFS => FileKind::Tmpfs,
+            HUGETLBFS => FileKind::Hugetlb,
+            _ => FileKind::Other,
+        };
+        Ok(ArenaFile {
+            file: Arc::new(file),
+            kind,
+        })
+    }
+
+    pub(crate) fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// The file's number in its file system.
+    pub(crate) fn number(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.ino())
+    }
+
+    /// Makes the file one of `len` zeros.
+    pub(crate) fn empty(&self, len: u64) -> Result<(), FileError> {
+        self.file.set_len(0)?;
+        let system = rustix::fs::fstatvfs(&self.file).map_err(io::Error::from)?;
+        // Where there is no limit there are no blocks.
+        let has = system.f_bavail * system.f_frsize;
+        if system.f_blocks > 0 && has < len {
+            return Err(FileError::NoSpace { has, wants: len });
+        }
+        self.file.set_len(len)?;
+        Ok(())
+    }
+}
+
+/// Tells this run of the machine from others; 0 where that cannot be told.
+pub(crate) fn boot_number() -> u64 {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits = id.chars().filter(char::is_ascii_hexdigit).take(16);
+    u64::from_str_radix(&digits.collect::<String>(), 16).unwrap_or(0)
+}

@@ -1,0 +1,291 @@
+//! The page table: what each page of the arena is, and what is known of a segment.
+//!
+//! ```text
+//!  ┌─────────────────────────── free ◀──────────────────────────┐
+//!  │ take                                            grace over │
+//!  ├──▶ index                                                   │
+//!  ├──▶ lent ──drop──▶ free                                     │
+//!  └──▶ open ──seal──▶ sealed ──pick──▶ cleaning ──retire──▶ retired
+//!
+//!  tables   the arena's first pages, always
+//! ```
+
+use super::mapping::shared;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::time::{Expiry, UnixSeconds};
+
+/// A page's number: its offset in the arena in pages. Segments go by the same number.
+pub(crate) type PageId = u32;
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum PageState {
+    /// Nobody's.
+    Free = 0,
+    /// A segment that a worker appends to.
+    Open = 1,
+    /// A segment that is full, in one of the two queues.
+    Sealed = 2,
+    /// A segment that is being emptied.
+    Cleaning = 3,
+    /// A segment that no slot points into, in its grace period or held.
+    Retired = 4,
+    /// Sub-tables of the index.
+    Index = 5,
+    /// Buffers of the server's connections.
+    Lent = 6,
+    /// The superblock, the page table, the directory and the rest of what lies before the first page
+    /// that can be given out.
+    Tables = 7,
+}
+
+impl PageState {
+    /// Whether slots may point into the page.
+    pub(crate) fn holds_items(self) -> bool {
+        matches!(
+            self,
+            PageState::Open | PageState::Sealed | PageState::Cleaning
+        )
+    }
+}
+
+/// Which queue a segment belongs to, from when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Queue {
+    /// Items on probation, about a tenth of memory.
+    Small = 0,
+    /// Items that have proved themselves.
+    Main = 1,
+}
+
+/// Of a segment's holds: no burst can find anything here any more, so whoever lets go last frees it.
+const UNREACHABLE: u32 = 1 << 31;
+
+/// What a segment is once somebody has let go of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Held by others.
+    Held,
+    /// Held by nobody.
+    Unheld,
+    /// Held by nobody, and out of reach: to be freed by who let go.
+    Unreachable,
+}
+
+shared! {
+    /// A line of the page table.
+    #[repr(C, align(64))]
+    #[derive(Default)]
+    pub(crate) struct PageEntry {
+        /// A [`PageState`].
+        state: AtomicU32,
+        /// A [`Queue`].
+        queue: AtomicU32,
+        /// Orders segments by when they were opened, and so makes the CAS of their items.
+        sequence: AtomicU64,
+        /// Bytes appended, once sealed.
+        used: AtomicU32,
+        /// The latest expiry of an item here; `u32::MAX` where one never expires.
+        expiry_max: AtomicU32,
+        /// The earliest expiry of an item here, as of the last crawl; `u32::MAX` where none expires.
+        expiry_min: AtomicU32,
+        /// Unfinished uploads and pinned values here, and [`UNREACHABLE`].
+        holds: AtomicU32,
+        /// Pieces of large items lie here.
+        has_pieces: AtomicU32,
+        /// The second in which it was opened.
+        opened_at: AtomicU32,
+        /// Orders the sealed segments of a queue, the oldest first.
+        order: AtomicU64,
+    }
+}
+
+impl PageEntry {
+    pub(crate) fn state(&self) -> PageState {
+        match self.state.load(Ordering::Acquire) {
+            1 => PageState::Open,
+            2 => PageState::Sealed,
+            3 => PageState::Cleaning,
+            4 => PageState::Retired,
+            5 => PageState::Index,
+            6 => PageState::Lent,
+            7 => PageState::Tables,
+            _ => PageState::Free,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: PageState) {
+        self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// Begins a new life as an open segment.
+    pub(crate) fn open(&self, queue: Queue, sequence: u64, now: UnixSeconds) {
+        self.opened_at.store(now.0, Ordering::Relaxed);
+        self.queue.store(queue as u32, Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::Relaxed);
+        self.used.store(0, Ordering::Relaxed);
+        self.expiry_max.store(0, Ordering::Relaxed);
+        self.expiry_min.store(u32::MAX, Ordering::Relaxed);
+        self.has_pieces.store(0, Ordering::Relaxed);
+        self.set_state(PageState::Open);
+    }
+
+    #[inline]
+    pub(crate) fn queue(&self) -> Queue {
+        if self.queue.load(Ordering::Relaxed) == Queue::Main as u32 {
+            Queue::Main
+        } else {
+            Queue::Small
+        }
+    }
+
+    /// The second in which it was opened.
+    pub(crate) fn opened_at(&self) -> UnixSeconds {
+        UnixSeconds(self.opened_at.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
+    /// Where it stands among the sealed segments of its queue.
+    pub(crate) fn order(&self) -> u64 {
+        self.order.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_order(&self, order: u64) {
+        self.order.store(order, Ordering::Relaxed);
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "segments are at most 2 MiB"
+    )]
+    pub(crate) fn set_used(&self, used: usize) {
+        self.used.store(used as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed) as usize
+    }
+
+    /// Notes that an item here lives until `expiry`, `None` for ever. Before the item can be found
+    /// to live so long.
+    #[inline]
+    pub(crate) fn note_expiry(&self, expiry: Expiry) {
+        let until = if expiry.raw() == 0 {
+            u32::MAX
+        } else {
+            expiry.raw()
+        };
+        if self.expiry_max.load(Ordering::Relaxed) < until {
+            self.expiry_max.fetch_max(until, Ordering::Relaxed);
+        }
+        if until != u32::MAX && self.expiry_min.load(Ordering::Relaxed) > until {
+            self.expiry_min.fetch_min(until, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn expiry_max(&self) -> u32 {
+        self.expiry_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn expiry_min(&self) -> u32 {
+        self.expiry_min.load(Ordering::Relaxed)
+    }
+
+    /// Before a crawl looks at the items; it notes those that stay.
+    pub(crate) fn reset_expiry_min(&self) {
+        self.expiry_min.store(u32::MAX, Ordering::Relaxed);
+    }
+
+    /// The next crawl looks at the items, whatever their expiry.
+    pub(crate) fn make_crawl_due(&self) {
+        self.expiry_min.store(0, Ordering::Relaxed);
+    }
+
+    /// Keeps the segment from being cleaned or used again. Only for a segment that is open, or
+    /// from inside the burst in which an item of it was found.
+    pub(crate) fn hold(&self) -> bool {
+        self.holds.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// Undoes one [`PageEntry::hold`].
+    pub(crate) fn release(&self) -> Released {
+        match self.holds.fetch_sub(1, Ordering::AcqRel) {
+            1 => Released::Unheld,
+            holds if holds == UNREACHABLE | 1 => Released::Unreachable,
+            _ => Released::Held,
+        }
+    }
+
+    /// The segment is retired and its grace period is over, so nobody can begin to hold it. True where nobody
+    /// does: then it is to be freed by the caller, otherwise by who lets go last.
+    pub(crate) fn become_unreachable(&self) -> bool {
+        self.holds.fetch_or(UNREACHABLE, Ordering::AcqRel) == 0
+    }
+
+    /// Nobody holds it: those who did died with their process.
+    pub(crate) fn forget_holds(&self) {
+        self.holds.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends a segment's life: it is nobody's.
+    pub(crate) fn end(&self) {
+        self.forget_holds();
+        self.set_state(PageState::Free);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn set_has_pieces(&self) {
+        if self.has_pieces.load(Ordering::Relaxed) == 0 {
+            self.has_pieces.store(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.has_pieces.load(Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    /// However the end of the grace period and the last ones to let go meet, one of them frees the segment.
+    #[test]
+    fn a_segment_is_freed_once() {
+        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+            let (entry, freed) = (PageEntry::default(), AtomicUsize::new(0));
+            assert!(entry.hold() && !entry.hold());
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let frees = entry.release() == Released::Unreachable;
+                        freed.fetch_add(usize::from(frees), Ordering::Relaxed);
+                    });
+                }
+                let frees = entry.become_unreachable();
+                freed.fetch_add(usize::from(frees), Ordering::Relaxed);
+            });
+            assert_eq!(freed.into_inner(), 1);
+        }
+    }
+
+    #[test]
+    fn a_new_life_knows_nothing_of_the_last() {
+        let entry = PageEntry::default();
+        assert!(entry.become_unreachable());
+        entry.end();
+        assert!(entry.hold() && entry.is_held());
+        assert_eq!(entry.release(), Released::Unheld);
+    }
+}

@@ -1,0 +1,211 @@
+//! How the arena is laid out.
+//!
+//! ```text
+//!  byte 0            4096             ...                  ...            ...
+//!  ┌────────────┬──────────────┬────────────┬───────────────┬────────────────┬─────────────────────
+//!  │ superblock │ open records │ page table │   directory   │   dead bytes   │ pages: index, segments,
+//!  │ 4 KiB      │ 64 B a worker│ 64 B a page│ 8 B a word    │ 4 B a page and │ lent, free
+//!  │            │              │            │               │ worker         │
+//!  └────────────┴──────────────┴────────────┴───────────────┴────────────────┴─────────────────────
+//!  ◀───────────────────── tables: whole pages, each part from a multiple of 4 KiB on ─────────▶
+//! ```
+//! Everything is found by its offset, so that the next process can map it elsewhere. Only what follows
+//! from the arena, or dies with the process, lies on the heap: the queues' links (the page table has their
+//! order), the list of free pages (the page table's states), segments in their grace period, spare
+//! sub-tables, counters.
+
+use super::config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
+use crate::index::TABLE_BYTES;
+use crate::memory::{Identity, Mapping, PageEntry, Slice, Superblock};
+use crate::segment::dead_bytes::DeadBytes;
+use crate::segment::{Log, LogTables, OPEN_SEGMENTS, OpenRecord};
+use crate::sync::AtomicU64;
+use std::sync::Arc;
+
+const SEGMENT_LEN_MIN: usize = 64 << 10;
+const SEGMENT_LEN_MAX: usize = 2 << 20;
+
+/// Levels of the directory beyond those that cost no tag bits. Each one spends a bit of the tag:
+/// with 8 spent 5.6 % of lookups meet a false match, with 7 under 3 %.
+const TAG_BITS_SPENT_MAX: u32 = 7;
+
+/// Where the parts of the tables begin: a page of memory that dies then takes of one part only.
+const PART_ALIGN: usize = 4096;
+
+/// Rows for workers that an arena in a file has at least, so that the next process may have more of them.
+const ROWS_IN_FILE_MIN: usize = 16;
+
+/// For how many workers an arena in a file has rows, of which so many are used now.
+pub(crate) fn rows_in_file(workers: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    workers.max(cores).clamp(ROWS_IN_FILE_MIN, WORKERS_MAX)
+}
+
+/// The parts of an arena.
+pub(crate) struct Arena {
+    pub(crate) tables: LogTables,
+    pub(crate) directory: Slice<AtomicU64>,
+}
+
+/// The sizes that follow from a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoreLayout {
+    pub(crate) len: usize,
+    pub(crate) segment_len: usize,
+    pub(crate) pages: usize,
+    pub(crate) first_page: usize,
+    pub(crate) reserve: usize,
+    pub(crate) base_bits: u32,
+    pub(crate) directory_bits: u32,
+    /// The most workers that there are rows for.
+    pub(crate) workers: usize,
+    pub(crate) open_records_at: usize,
+    pub(crate) page_table_at: usize,
+    pub(crate) directory_at: usize,
+    pub(crate) dead_bytes_at: usize,
+    pub(crate) tables_len: usize,
+    pub(crate) heap_len: usize,
+}
+
+impl StoreLayout {
+    /// The layout for a configuration, with room for the rows of `workers` workers, which may be more than there will be
+    /// now.
+    pub(crate) fn of(config: &Config, workers: usize) -> Result<StoreLayout, StoreError> {
+        if config.workers == 0 || config.workers > WORKERS_MAX {
+            return Err(StoreError::Workers);
+        }
+        if config.memory > 8 << 40 {
+            return Err(StoreError::MemoryTooLarge);
+        }
+        if config.item_size_max > ITEM_SIZE_LIMIT || config.item_size_max > config.memory / 2 {
+            return Err(StoreError::ItemSizeTooLarge);
+        }
+        let segment_len = 1
+            << (config.memory / 1024)
+                .clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX)
+                .ilog2();
+        let len = config.memory / (2 << 20) * (2 << 20);
+        // What lies on the heap for each segment is part of the memory too: so much of the range stays unused.
+        let heap_len = len / segment_len * Log::HEAP_LEN_PER_SEGMENT;
+        let pages = (len - heap_len.min(len)) / segment_len;
+        let directory_bits = base_bits(config.memory) + TAG_BITS_SPENT_MAX;
+        let base_bits = config
+            .index_bits
+            .unwrap_or(directory_bits - TAG_BITS_SPENT_MAX);
+        if base_bits > directory_bits - TAG_BITS_SPENT_MAX {
+            return Err(StoreError::IndexTooLarge {
+                most: directory_bits - TAG_BITS_SPENT_MAX,
+            });
+        }
+        // A sub-table can split only as often as the tag has bits.
+        let directory_bits = directory_bits.min(base_bits + 16);
+        let mut end = size_of::<Superblock>();
+        let mut part = |len: usize| {
+            let at = end;
+            end = (at + len).next_multiple_of(PART_ALIGN);
+            at
+        };
+        let open_records_at = part(workers * OPEN_SEGMENTS * size_of::<OpenRecord>());
+        let page_table_at = part(pages * size_of::<PageEntry>());
+        let directory_at = part(8 << directory_bits);
+        let dead_bytes_at = part(DeadBytes::len_for(workers, pages));
+        let plan = StoreLayout {
+            len,
+            segment_len,
+            pages,
+            first_page: end.div_ceil(segment_len),
+            // For each worker a segment of each queue to clean into, and two more that wait for the
+            // end of their grace period.
+            reserve: 2 * config.workers + 2,
+            base_bits,
+            directory_bits,
+            workers,
+            open_records_at,
+            page_table_at,
+            directory_at,
+            dead_bytes_at,
+            tables_len: end,
+            heap_len,
+        };
+        if len < plan.least(config.workers) {
+            Err(plan.too_small(config.memory, config.workers))
+        } else {
+            Ok(plan)
+        }
+    }
+
+    /// Small enough for loom: segments of 512 bytes, and an index that splits once.
+    #[cfg(all(loom, test))]
+    pub(crate) fn tiny(pages: usize, workers: usize) -> StoreLayout {
+        StoreLayout {
+            len: pages * 512,
+            segment_len: 512,
+            pages,
+            first_page: 1,
+            reserve: 2,
+            base_bits: 0,
+            directory_bits: 1,
+            workers,
+            open_records_at: 0,
+            page_table_at: 0,
+            directory_at: 0,
+            dead_bytes_at: 0,
+            tables_len: 0,
+            heap_len: 0,
+        }
+    }
+
+    /// The parts of an arena that is laid out so.
+    pub(crate) fn parts(&self, mapping: &Arc<Mapping>) -> Arena {
+        let records = self.workers * OPEN_SEGMENTS;
+        let rows = self.workers + 1;
+        Arena {
+            tables: LogTables {
+                superblock: Slice::new(mapping, 0, 1),
+                open_records: Slice::new(mapping, self.open_records_at, records),
+                page_table: Slice::new(mapping, self.page_table_at, self.pages),
+                dead_bytes: Slice::new(mapping, self.dead_bytes_at, rows * self.pages),
+            },
+            directory: Slice::new(mapping, self.directory_at, 1 << self.directory_bits),
+        }
+    }
+
+    /// What a superblock says of an arena that is laid out so.
+    #[expect(clippy::cast_possible_truncation, reason = "bounded above")]
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            len: self.len as u64,
+            page_len: self.segment_len as u32,
+            pages: self.pages as u32,
+            workers: self.workers as u32,
+            directory_bits: [self.base_bits as u8, self.directory_bits as u8],
+        }
+    }
+
+    /// Memory in which the workers' open segments and the reserve are at most half.
+    fn least(&self, workers: usize) -> usize {
+        let fixed = self.first_page
+            + (TABLE_BYTES << self.base_bits).div_ceil(self.segment_len)
+            + self.reserve
+            + 4 * workers;
+        MEMORY_MIN.max((2 * fixed * self.segment_len).next_multiple_of(2 << 20))
+    }
+
+    pub(crate) fn too_small(&self, given: usize, workers: usize) -> StoreError {
+        StoreError::MemoryTooSmall {
+            given,
+            workers,
+            least: self.least(workers),
+        }
+    }
+}
+
+/// So many free levels that the smallest items that fill memory spend four to five tag bits, with
+/// which under one lookup in a hundred meets a false match. One level more would cost large items,
+/// of which few fill memory, a hundredth of it.
+fn base_bits(memory: usize) -> u32 {
+    // A 10-byte key and value with their share of the index; seven eighths of the slots in use.
+    let items = memory / 42;
+    let tables = items / (TABLE_BYTES / 64 * 7 * 7 / 8);
+    tables.max(1).ilog2().saturating_sub(4).min(16)
+}

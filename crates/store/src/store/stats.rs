@@ -1,0 +1,90 @@
+//! What the store holds and has done.
+
+use super::Store;
+use crate::counters::Totals;
+use crate::index::{SLOTS, TABLE_BYTES};
+use crate::memory::HugePages;
+use crate::sync::Ordering;
+use crate::time::UnixSeconds;
+
+/// Where memory is, by what it is used for, and what the workers counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Stats {
+    /// Counts since the start.
+    pub totals: Totals,
+    /// Seconds for which the item that was evicted last had not been used.
+    pub evicted_idle_s: u64,
+    /// When the oldest segment was opened of those that hold items: how far memory reaches back.
+    pub oldest_segment: Option<UnixSeconds>,
+    /// Items that there are.
+    pub items: u64,
+    /// Bytes of segments that live items take, headers included.
+    pub bytes: u64,
+    /// Bytes given for all: what was asked for, in whole pages.
+    pub memory: u64,
+    /// Bytes of pages that nobody has.
+    pub memory_free: u64,
+    /// Bytes of pages of the index.
+    pub memory_index: u64,
+    /// Bytes of pages lent for connection buffers.
+    pub memory_lent: u64,
+    /// Bytes that unfinished uploads hold.
+    pub memory_uploads: u64,
+    /// Bytes of segments that are pinned or that uploads hold.
+    pub memory_held: u64,
+    /// Bytes of the segment table, the directory, and what the heap holds for each segment.
+    pub memory_tables: u64,
+    /// Bytes of a segment.
+    pub segment_len: u64,
+    /// Segments that there are or may be.
+    pub segments: u64,
+    /// Sealed segments of the small queue.
+    pub segments_small: u64,
+    /// Sealed segments of the main queue.
+    pub segments_main: u64,
+    /// Sub-tables of the index.
+    pub tables: u64,
+    /// Slots of the index.
+    pub slots: u64,
+    /// What pages the kernel gives.
+    pub huge_pages: HugePages,
+}
+
+impl Store {
+    /// What the store holds and has done.
+    pub fn stats(&self) -> Stats {
+        let mut totals = Totals::default();
+        for counters in &self.counters {
+            totals.add(counters);
+        }
+        let pages = self.log.pages();
+        let page_len = pages.page_len() as u64;
+        let shares = pages.shares();
+        let (small, main) = {
+            let queues = self.log.queues();
+            (queues.small_len() as u64, queues.main_len() as u64)
+        };
+        let tables = self.tables.load(Ordering::Relaxed) as u64;
+        Stats {
+            totals,
+            evicted_idle_s: self.evicted_idle_s.load(Ordering::Relaxed).into(),
+            oldest_segment: self.log.oldest_opened_at(),
+            items: (self.items_taken_over + totals.linked).saturating_sub(totals.unlinked),
+            bytes: self.log.live_bytes() as u64,
+            memory: self.log.mapping().len() as u64,
+            memory_free: shares.free as u64 * page_len,
+            memory_index: shares.index as u64 * page_len,
+            memory_lent: shares.lent as u64 * page_len,
+            memory_uploads: self.upload_bytes.load(Ordering::Relaxed) as u64,
+            memory_held: self.log.held_count() as u64 * page_len,
+            memory_tables: (self.tables_len + self.heap_len) as u64,
+            segment_len: page_len,
+            segments: u64::from(self.log.segment_count()),
+            segments_small: small,
+            segments_main: main,
+            tables,
+            slots: tables * (TABLE_BYTES as u64 / 64) * SLOTS as u64,
+            huge_pages: self.log.mapping().huge_pages(),
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A store in a file, and the next store in the same file.
+
+// Miri has no files that are memory.
+#![cfg(not(miri))]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "patterns and small numbers"
+)]
+
+use coua_store::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+mod support;
+use support::{NOW, cas_of, put, value_of};
+
+/// A file that goes when the test does.
+struct TestFile(PathBuf);
+
+impl TestFile {
+    fn new(name: &str) -> TestFile {
+        let name = format!("coua-{name}-{}", std::process::id());
+        let path = Path::new("/dev/shm").join(name);
+        let _ = std::fs::remove_file(&path);
+        TestFile(path)
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            memory: 16 << 20,
+            file: Some(self.0.clone()),
+            ..Config::default()
+        }
+    }
+
+    fn open(&self) -> Arc<Store> {
+        Store::new(self.config(), NOW).unwrap()
+    }
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn set(worker: &mut Worker, key: &str, value: &[u8]) {
+    let stored = put(worker, key.as_bytes(), &Put::set(7, Expiry::NEVER), value);
+    assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+}
+
+fn get(worker: &mut Worker, now: UnixSeconds, key: &str) -> Option<(Vec<u8>, u32, Expiry)> {
+    let burst = worker.burst(now);
+    let key = burst.key(key.as_bytes());
+    let item = burst.get(&key, Access::default()).ok()?;
+    Some((value_of(&item), item.client_flags(), item.expiry()))
+}
+
+fn warm(store: &Store) -> &Warm {
+    match store.start() {
+        Start::Warm(warm) => warm,
+        other => panic!("not warm: {other:?}"),
+    }
+}
+
+fn cold(store: &Store) -> &ColdReason {
+    match store.start() {
+        Start::Cold(why) => why,
+        other => panic!("not cold: {other:?}"),
+    }
+}
+
+fn value(n: usize) -> Vec<u8> {
+    let len = match n % 50 {
+        0 => 20_000,
+        1 => 300_000,
+        _ => n % 400,
+    };
+    (0..len).map(|i| (n * 31 + i * 7) as u8).collect()
+}
+
+#[test]
+fn everything_comes_back() {
+    let file = TestFile::new("everything");
+    let store = file.open();
+    assert_eq!(cold(&store), &ColdReason::New);
+    let mut worker = store.worker(0);
+    for n in 0..300 {
+        set(&mut worker, &format!("key{n}"), &value(n));
+    }
+    let mortal = Put::set(0, Expiry::at(UnixSeconds(NOW.0 + 100)));
+    put(&mut worker, b"mortal", &mortal, b"for a while");
+    let cas = cas_of(&mut worker, b"key5");
+    for n in (0..300).step_by(3) {
+        let mut burst = worker.burst(NOW);
+        let name = format!("key{n}");
+        let key = burst.key(name.as_bytes());
+        assert_eq!(burst.delete(&key, &Delete::default()), Deleted::Done);
+    }
+    let items = store.stats().items;
+    drop(worker);
+    drop(store);
+
+    let store = file.open();
+    assert_eq!(warm(&store).items, items);
+    assert!(!warm(&store).was_killed);
+    assert_eq!(store.stats().items, items);
+    let mut worker = store.worker(0);
+    for n in 0..300 {
+        let found = get(&mut worker, NOW, &format!("key{n}"));
+        match n % 3 {
+            0 => assert_eq!(found, None),
+            _ => assert_eq!(found, Some((value(n), 7, Expiry::NEVER)), "{n}"),
+        }
+    }
+    assert_eq!(cas_of(&mut worker, b"key5"), cas);
+    assert!(get(&mut worker, UnixSeconds(NOW.0 + 99), "mortal").is_some());
+    assert!(get(&mut worker, UnixSeconds(NOW.0 + 100), "mortal").is_none());
+    // A new item's CAS is one that no client has seen.
+    set(&mut worker, "key5", b"new");
+    assert!(cas_of(&mut worker, b"key5") > cas);
+}
+
+#[test]
+fn other_numbers_of_workers_take_over() {
+    let file = TestFile::new("workers");
+    let with = |workers| Config {
+        workers,
+        memory: 32 << 20,
+        ..file.config()
+    };
+    for (round, workers) in [4, 1, 9, 2].into_iter().enumerate() {
+        let store = Store::new(with(workers), NOW).unwrap();
+        assert_eq!(round > 0, matches!(store.start(), Start::Warm(_)));
+        for id in 0..workers {
+            let mut worker = store.worker(id);
+            set(&mut worker, &format!("of {workers} {id}"), &value(id));
+        }
+        let mut worker = store.worker(0);
+        for before in [4, 1, 9, 2].into_iter().take(round) {
+            for id in 0..before {
+                let found = get(&mut worker, NOW, &format!("of {before} {id}"));
+                assert_eq!(found.map(|(bytes, ..)| bytes), Some(value(id)));
+            }
+        }
+    }
+}
+
+/// Far more than memory holds, so that all that eviction knows is there, and again after each restart.
+#[test]
+fn a_full_store_goes_on_as_it_was() {
+    let file = TestFile::new("full");
+    let mut hits = Vec::new();
+    let mut key = 0usize;
+    for _ in 0..4 {
+        let store = file.open();
+        let mut worker = store.worker(0);
+        let mut round = (0, 0);
+        for n in 0..60_000 {
+            key = key
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Small numbers far more often than great ones.
+            let uniform = (key >> 33) as f64 / (1u64 << 31) as f64;
+            let name = format!("k{}", (uniform * uniform * uniform * 100_000.0) as usize);
+            let found = get(&mut worker, NOW, &name);
+            if n > 5_000 {
+                round = (round.0 + usize::from(found.is_some()), round.1 + 1);
+            }
+            match found {
+                Some((bytes, ..)) => assert_eq!(bytes, name.repeat(200).into_bytes()),
+                None => set(&mut worker, &name, &name.repeat(200).into_bytes()),
+            }
+        }
+        hits.push(round.0 * 1000 / round.1);
+        assert!(store.stats().totals.evicted > 0);
+    }
+    // The first round begins empty.
+    assert!(hits[1] + 20 > hits[0] && hits[3] + 20 > hits[1], "{hits:?}");
+}
+
+#[test]
+fn a_flush_lasts() {
+    let file = TestFile::new("flush");
+    let store = file.open();
+    let mut worker = store.worker(0);
+    set(&mut worker, "before", b"1");
+    let mut burst = worker.burst(NOW);
+    burst.flush_all(None);
+    burst.close();
+    set(&mut worker, "after", b"2");
+    worker.burst(NOW).flush_all(Some(UnixSeconds(NOW.0 + 10)));
+    drop(worker);
+    drop(store);
+    let store = file.open();
+    let mut worker = store.worker(0);
+    assert!(get(&mut worker, NOW, "before").is_none());
+    assert!(get(&mut worker, NOW, "after").is_some());
+    let later = UnixSeconds(NOW.0 + 10);
+    assert!(get(&mut worker, later, "after").is_none());
+    drop(worker);
+    drop(store);
+    let store = file.open();
+    let mut worker = store.worker(0);
+    assert!(get(&mut worker, NOW, "after").is_none());
+}
+
+#[test]
+fn only_one_process_has_a_file() {
+    let file = TestFile::new("locked");
+    let store = file.open();
+    let refused = Store::new(file.config(), NOW).err().unwrap();
+    assert!(
+        refused.to_string().contains("another process uses it"),
+        "{refused}"
+    );
+    drop(store);
+    file.open();
+}
+
+#[test]
+fn what_cannot_be_a_store_is_refused() {
+    let config = Config {
+        file: Some("/dev/shm".into()),
+        ..Config::default()
+    };
+    assert!(Store::new(config, NOW).is_err());
+    let config = Config {
+        memory: 64 << 30,
+        item_size_max: 1 << 20,
+        file: Some(format!("/dev/shm/coua-too-large-{}", std::process::id()).into()),
+        ..Config::default()
+    };
+    let path = config.file.clone().unwrap();
+    let refused = Store::new(config, NOW).err().unwrap();
+    let _ = std::fs::remove_file(path);
+    assert!(refused.to_string().contains("has room for"), "{refused}");
+}
+
+/// A store of two items, closed; then `change` is made to its file. What the next one says.
+fn after(name: &str, change: impl FnOnce(&Path)) -> Start {
+    let file = TestFile::new(name);
+    let store = file.open();
+    let mut worker = store.worker(0);
+    set(&mut worker, "a", b"1");
+    set(&mut worker, "b", &value(1));
+    drop(worker);
+    drop(store);
+    change(&file.0);
+    let store = file.open();
+    let mut worker = store.worker(0);
+    if matches!(store.start(), Start::Cold(_)) {
+        assert_eq!(get(&mut worker, NOW, "a"), None);
+        assert_eq!(store.stats().items, 0);
+    }
+    // It works either way.
+    set(&mut worker, "c", b"3");
+    assert!(get(&mut worker, NOW, "c").is_some());
+    store.start().clone()
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+#[test]
+fn other_files_are_cold() {
+    let cold = |why| Start::Cold(why);
+    assert!(matches!(after("untouched", |_| ()), Start::Warm(_)));
+    let emptied = after("emptied", |path| drop(File::create(path).unwrap()));
+    assert_eq!(emptied, cold(ColdReason::New));
+    let foreign = after("foreign", |path| {
+        std::fs::write(path, vec![b'x'; 16 << 20]).unwrap();
+    });
+    assert_eq!(foreign, cold(ColdReason::Foreign));
+    let odd = after("odd", |path| std::fs::write(path, b"hello").unwrap());
+    assert_eq!(odd, cold(ColdReason::Foreign));
+    let truncated = after("truncated", |path| {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(8 << 20).unwrap();
+    });
+    assert!(matches!(truncated, Start::Cold(ColdReason::Damaged(_))));
+    let version = after("version", |path| overwrite(path, 8, &2u32.to_ne_bytes()));
+    assert_eq!(version, cold(ColdReason::Version { found: 2, own: 1 }));
+    let damaged = after("damaged", |path| overwrite(path, 40, &[9; 8]));
+    assert!(matches!(damaged, Start::Cold(ColdReason::Damaged(_))));
+    let copied = after("copied", |path| {
+        let copy = path.with_extension("copy");
+        std::fs::copy(path, &copy).unwrap();
+        std::fs::rename(copy, path).unwrap();
+    });
+    assert_eq!(copied, cold(ColdReason::Copy));
+    let directory = after("directory", |path| {
+        overwrite(path, 4096 * 2 + 64 * 256, &[255; 64 << 10])
+    });
+    assert!(
+        matches!(directory, Start::Cold(ColdReason::Damaged(_))),
+        "{directory:?}"
+    );
+}
+
+#[test]
+fn other_settings_are_cold() {
+    let file = TestFile::new("settings");
+    drop(file.open());
+    let config = Config {
+        memory: 32 << 20,
+        ..file.config()
+    };
+    let store = Store::new(config, NOW).unwrap();
+    assert_eq!(cold(&store), &ColdReason::Settings { memory: 16 });
+}
+
+/// The machine went down: a store that was in use then is a mixture, one that was left in order is none.
+#[test]
+fn a_restart_of_the_machine_needs_order() {
+    // As in the superblock: in use, and the number of the machine's boot.
+    let another_boot = |path: &Path| overwrite(path, 64 + 8, &[3; 8]);
+    let left = after("rebooted", another_boot);
+    assert!(matches!(left, Start::Warm(_)), "{left:?}");
+    let in_use = after("crashed", |path| {
+        another_boot(path);
+        overwrite(path, 64, &1u32.to_ne_bytes());
+    });
+    assert_eq!(in_use, Start::Cold(ColdReason::Restarted));
+}
