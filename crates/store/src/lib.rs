@@ -60,6 +60,12 @@ mod worker_store;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
+/// For tests: what a process leaves that is killed.
+#[cfg(all(feature = "kill-points", not(loom)))]
+pub mod kill_points {
+    pub use crate::sync::stepped::watch;
+}
+
 pub use {
     counters::Totals,
     item::{Chunks, Item},

@@ -7,6 +7,7 @@ use super::layout::{
 };
 use crate::index::slot::Location;
 use crate::memory::{Borrowed, Mapping};
+use crate::sync::step;
 use crate::time::Expiry;
 use std::ptr::NonNull;
 
@@ -56,6 +57,7 @@ impl<'m> Space<'m> {
         } else {
             short_len
         };
+        step();
         let bytes = self.bytes();
         let mut header = [0; HEADER_LEN];
         header[0] = key_len;
@@ -65,6 +67,7 @@ impl<'m> Space<'m> {
         bytes[..HEADER_LEN].copy_from_slice(&header);
         let mut at = HEADER_LEN;
         let mut put = |field: &[u8]| {
+            step();
             bytes[at..at + field.len()].copy_from_slice(field);
             at += field.len();
         };
@@ -103,8 +106,11 @@ impl<'m> Space<'m> {
             reason = "a piece is smaller than a segment"
         )]
         let len = data_len as u32;
+        step();
         bytes[..PIECE_HEADER_LEN].fill(0);
+        step();
         bytes[1] = PIECE;
+        step();
         bytes[4..8].copy_from_slice(&len.to_ne_bytes());
         bytes[8..12].copy_from_slice(&index.to_ne_bytes());
         bytes[16..24].copy_from_slice(&hash.to_ne_bytes());
@@ -124,6 +130,7 @@ impl<'m> Space<'m> {
     #[inline]
     pub(crate) fn into_item(mut self, draft: &Draft<'_>) -> &'m mut [u8] {
         let body = self.write_item(draft);
+        step();
         let (start, len) = (body.as_ptr(), body.len());
         // SAFETY: `start` points into this space.
         let offset = unsafe { start.offset_from_unsigned(self.at.as_ptr()) };

@@ -1,0 +1,473 @@
+//! A process that is killed at any moment, and the next one in the same file.
+//!
+//! One thread drives two workers. Before each of its stores the file is copied, or before some of them: that
+//! is what a kill at this moment leaves. A store is opened on the copy, and must have each item with the
+//! value that its last operation gave it, or, of the one under way, the value before that.
+
+// Miri has no files that are memory.
+#![cfg(not(miri))]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "patterns and small numbers"
+)]
+
+use coua_store::*;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+mod support;
+use support::{NOW, value_of};
+
+const MEMORY: usize = 8 << 20;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % n
+    }
+}
+
+fn key(id: u64) -> Vec<u8> {
+    format!("key-{id}").into_bytes()
+}
+
+/// The bytes of a version of an item; each tells which it is.
+fn value(id: u64, version: u64) -> Vec<u8> {
+    let len = match (id + version) % 11 {
+        // The first version is short, for many items.
+        _ if version == 0 => 0,
+        0 => 40_000,
+        1 => 3_000,
+        n => n * 20,
+    };
+    let pattern = (id.wrapping_mul(0x9e37_79b9) ^ version.wrapping_mul(0xc2b2_ae35)).to_le_bytes();
+    let mut bytes = version.to_le_bytes().to_vec();
+    bytes.extend(pattern.iter().cycle().take(len as usize));
+    bytes
+}
+
+/// What the next process may find.
+#[derive(Default)]
+struct Model {
+    /// The last version of each item; `None` where it was deleted.
+    settled: HashMap<u64, Option<u64>>,
+    /// The item of the operation under way, and what it will be.
+    under_way: Option<(u64, Option<u64>)>,
+    /// A flush is under way: every item may be gone.
+    flush: bool,
+    /// Items may be evicted.
+    evicts: bool,
+}
+
+impl Model {
+    /// Whether an item may be there as `found`.
+    fn allows(&self, id: u64, found: Option<u64>) -> bool {
+        let settled = self.settled.get(&id).copied().flatten();
+        let will_be = self.under_way.filter(|(of, _)| *of == id).map(|(_, to)| to);
+        let may_be_gone = self.evicts || self.flush;
+        found == settled || Some(found) == will_be || found.is_none() && may_be_gone
+    }
+}
+
+struct Files {
+    live: PathBuf,
+    copy: PathBuf,
+}
+
+impl Files {
+    fn new(name: &str) -> Files {
+        let path = |kind| {
+            PathBuf::from(format!(
+                "/dev/shm/coua-{name}-{kind}-{}",
+                std::process::id()
+            ))
+        };
+        let files = Files {
+            live: path("live"),
+            copy: path("copy"),
+        };
+        for path in [&files.live, &files.copy] {
+            let _ = std::fs::remove_file(path);
+        }
+        files
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in [&self.live, &self.copy] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn config(file: &Path, evict: bool) -> Config {
+    Config {
+        memory: MEMORY,
+        workers: 2,
+        item_size_max: 256 << 10,
+        // One sub-table, so that there are splits.
+        index_bits: Some(0),
+        evict,
+        file: Some(file.to_owned()),
+        ..Config::default()
+    }
+}
+
+/// What the watcher needs at each step.
+struct Killer {
+    files: Files,
+    model: Rc<RefCell<Model>>,
+    /// Kills one time in so many steps; 0 for never.
+    one_in: Rc<Cell<u64>>,
+    random: Random,
+    /// Ids that are looked at.
+    ids: u64,
+    kills: Rc<Cell<u64>>,
+    mended: Rc<Cell<u64>>,
+    buffer: Vec<u8>,
+}
+
+impl Killer {
+    fn step(&mut self) {
+        let one_in = self.one_in.get();
+        if one_in == 0 || self.random.below(one_in) != 0 {
+            return;
+        }
+        self.kills.set(self.kills.get() + 1);
+        self.copy();
+        let evicts = self.model.borrow().evicts;
+        let store = Store::new(config(&self.files.copy, evicts), NOW).unwrap();
+        let Start::Warm(warm) = store.start() else {
+            panic!("{:?}", store.start());
+        };
+        assert!(warm.was_killed);
+        self.mended.set(self.mended.get() + warm.mended);
+        self.check(&store, warm.items);
+        if self.kills.get().is_multiple_of(16) {
+            drop(store);
+            // What is written then is more than has room, where there are many items.
+            let evicts = evicts || self.ids > 1000;
+            self.live_on(&Store::new(config(&self.files.copy, evicts), NOW).unwrap());
+        }
+    }
+
+    /// What a kill at this moment leaves.
+    fn copy(&mut self) {
+        let live = File::open(&self.files.live).unwrap();
+        let mut options = File::options();
+        let copy = options.create(true).truncate(false).write(true);
+        let copy = copy.open(&self.files.copy).unwrap();
+        self.buffer.resize(MEMORY, 0);
+        live.read_exact_at(&mut self.buffer, 0).unwrap();
+        // In the superblock: the file's number, by which a copy is told from it.
+        self.buffer[80..88].copy_from_slice(&copy.metadata().unwrap().ino().to_ne_bytes());
+        copy.write_all_at(&self.buffer, 0).unwrap();
+    }
+
+    fn check(&self, store: &Arc<Store>, items: u64) {
+        let model = self.model.borrow();
+        let mut worker = store.worker(0);
+        let mut there = 0;
+        for id in 0..self.ids {
+            let found = version_of(&mut worker, id);
+            assert!(
+                model.allows(id, found),
+                "kill {}: {id} is {found:?}, not {:?} or {:?}",
+                self.kills.get(),
+                model.settled.get(&id),
+                model.under_way
+            );
+            there += u64::from(found.is_some());
+        }
+        if !model.flush {
+            assert!(items >= there, "{items} items, and {there} are found");
+        }
+    }
+
+    /// The store is used until each segment has been cleaned: whatever is wrong in it shows.
+    fn live_on(&self, store: &Arc<Store>) {
+        let evicts = store.evicts();
+        let mut workers = [store.worker(0), store.worker(1)];
+        let mut written = HashMap::new();
+        let mut refused = 0;
+        for n in 0..(MEMORY / 1000) as u64 {
+            let id = n % self.ids;
+            let version = 1_000_000 + n;
+            let worker = &mut workers[(n % 2) as usize];
+            match try_set(worker, id, version) {
+                true => _ = written.insert(id, version),
+                false => refused += 1,
+            }
+            worker.end(NOW);
+        }
+        assert!(refused * 10 < MEMORY / 1000, "{refused} were refused");
+        let model = self.model.borrow();
+        for id in 0..self.ids {
+            let found = version_of(&mut workers[0], id);
+            match written.get(&id) {
+                Some(version) if found == Some(*version) => {}
+                Some(_) => assert!(evicts && found.is_none(), "{id}: {found:?}"),
+                None => assert!(evicts && found.is_none() || model.allows(id, found)),
+            }
+        }
+    }
+}
+
+/// The version of an item, after checking each byte of it.
+fn version_of(worker: &mut Worker, id: u64) -> Option<u64> {
+    let burst = worker.burst(NOW);
+    let name = key(id);
+    let item = burst.get(&burst.key(&name), Access::default()).ok()?;
+    let bytes = value_of(&item);
+    let version = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(bytes == value(id, version), "a wrong value of {id}");
+    Some(version)
+}
+
+fn try_set(worker: &mut Worker, id: u64, version: u64) -> bool {
+    for _ in 0..1000 {
+        let mut burst = worker.burst(NOW);
+        let name = key(id);
+        let key = burst.key(&name);
+        let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), &value(id, version));
+        burst.close();
+        match stored {
+            Stored::Stored { .. } => return true,
+            Stored::Refused(Refused::Wait) => _ = worker.end(NOW),
+            other => panic!("{other:?}"),
+        }
+    }
+    false
+}
+
+struct Driver {
+    workers: [Worker; 2],
+    model: Rc<RefCell<Model>>,
+    random: Random,
+    ids: u64,
+    version: u64,
+    upload: Option<(Upload, u64, u64)>,
+}
+
+impl Driver {
+    /// One operation on an item, told to the model before and after.
+    fn operation(&mut self) {
+        let id = self.random.below(self.ids);
+        let at = self.random.below(2) as usize;
+        self.version += 1;
+        let version = self.version;
+        match self.random.below(20) {
+            0..9 => {
+                self.model.borrow_mut().under_way = Some((id, Some(version)));
+                if try_set(&mut self.workers[at], id, version) {
+                    self.settle(id, Some(version));
+                }
+            }
+            9..12 => {
+                self.model.borrow_mut().under_way = Some((id, None));
+                let mut burst = self.workers[at].burst(NOW);
+                let name = key(id);
+                let key = burst.key(&name);
+                burst.delete(&key, &Delete::default());
+                burst.close();
+                self.settle(id, None);
+            }
+            12..14 => {
+                // Written anew, and the same.
+                let mut burst = self.workers[at].burst(NOW);
+                let name = key(id);
+                let key = burst.key(&name);
+                let _ = burst.touch(
+                    &key,
+                    Expiry::at(UnixSeconds(NOW.0 + 1000)),
+                    Access::default(),
+                );
+            }
+            14 => {
+                let mut burst = self.workers[at].burst(NOW);
+                let name = key(id);
+                let key = burst.key(&name);
+                let delete = Delete {
+                    mark_stale: true,
+                    ..Delete::default()
+                };
+                burst.delete(&key, &delete);
+            }
+            15 | 16 => self.go_on_with_upload(at, id, version),
+            17 if self.random.below(10) == 0 => {
+                self.model.borrow_mut().flush = true;
+                self.workers[at].burst(NOW).flush_all(None);
+                let mut model = self.model.borrow_mut();
+                model.settled.clear();
+                model.flush = false;
+            }
+            _ => _ = self.workers[at].end(NOW),
+        }
+        self.model.borrow_mut().under_way = None;
+    }
+
+    fn settle(&self, id: u64, to: Option<u64>) {
+        let mut model = self.model.borrow_mut();
+        model.settled.insert(id, to);
+        model.under_way = None;
+    }
+
+    /// A value that comes in two parts, with other operations between them.
+    fn go_on_with_upload(&mut self, at: usize, id: u64, version: u64) {
+        let worker = &mut self.workers[at];
+        let Some((mut upload, id, version)) = self.upload.take() else {
+            let mut burst = worker.burst(NOW);
+            let name = key(id);
+            let put = Put::set(0, Expiry::NEVER);
+            let begun = burst.begin_upload(&burst.key(&name), &put, value(id, version).len());
+            self.upload = begun.ok().map(|upload| (upload, id, version));
+            return;
+        };
+        self.model.borrow_mut().under_way = Some((id, Some(version)));
+        let bytes = value(id, version);
+        let mut burst = worker.burst(NOW);
+        while upload.remaining() > 0 {
+            let from = bytes.len() - upload.remaining();
+            let Ok(space) = burst.upload_space(&mut upload) else {
+                return;
+            };
+            let n = space.len().min(bytes.len() - from);
+            space[..n].copy_from_slice(&bytes[from..from + n]);
+            upload.advance(n);
+        }
+        let stored = burst.finish_upload(upload).is_ok();
+        burst.close();
+        if stored {
+            self.settle(id, Some(version));
+        }
+    }
+}
+
+/// Drives a store of `ids` items for `operations`, and kills it before one store in `one_in`, after `calm`
+/// operations without. Returns the kills and what the next processes had to mend.
+fn drive(
+    name: &str,
+    evicts: bool,
+    ids: u64,
+    calm: u32,
+    operations: u32,
+    one_in: u64,
+) -> (u64, u64) {
+    let files = Files::new(name);
+    let model = Rc::new(RefCell::new(Model {
+        evicts,
+        ..Model::default()
+    }));
+    let store = Store::new(config(&files.live, evicts), NOW).unwrap();
+    let chance = Rc::new(Cell::new(0));
+    let (kills, mended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let mut killer = Killer {
+        files,
+        model: Rc::clone(&model),
+        one_in: Rc::clone(&chance),
+        random: Random(7),
+        ids,
+        kills: Rc::clone(&kills),
+        mended: Rc::clone(&mended),
+        buffer: Vec::new(),
+    };
+    kill_points::watch(Some(Box::new(move || killer.step())));
+    let mut driver = Driver {
+        workers: [store.worker(0), store.worker(1)],
+        model,
+        random: Random(1),
+        ids,
+        version: 0,
+        upload: None,
+    };
+    for n in 0..calm + operations {
+        if n == calm {
+            chance.set(one_in);
+        }
+        driver.operation();
+    }
+    kill_points::watch(None);
+    println!("{} kills, {} mended", kills.get(), mended.get());
+    (kills.get(), mended.get())
+}
+
+/// Every store of some operations.
+#[test]
+fn at_every_step() {
+    let (kills, mended) = drive("steps", false, 40, 200, 120, 1);
+    assert!(kills >= 1000 && mended > 0, "{kills} {mended}");
+}
+
+/// While segments are emptied to make room, and items go.
+#[test]
+fn while_items_are_evicted() {
+    let (kills, mended) = drive("evict", true, 3000, 12_000, 3_000, 130);
+    assert!(kills >= 200 && mended > 0, "{kills} {mended}");
+}
+
+/// While sub-tables split, and slots are displaced.
+#[test]
+fn while_the_index_grows() {
+    let files = Files::new("grow");
+    let store = Store::new(config(&files.live, false), NOW).unwrap();
+    let model = Rc::new(RefCell::new(Model::default()));
+    let chance = Rc::new(Cell::new(0));
+    let (kills, mended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let ids = 30_000;
+    let mut killer = Killer {
+        files,
+        model: Rc::clone(&model),
+        one_in: Rc::clone(&chance),
+        random: Random(11),
+        ids: 0,
+        kills: Rc::clone(&kills),
+        mended: Rc::clone(&mended),
+        buffer: Vec::new(),
+    };
+    let stored = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&stored);
+    kill_points::watch(Some(Box::new(move || {
+        killer.ids = seen.get();
+        killer.step();
+    })));
+    let mut worker = store.worker(0);
+    let mut other = store.worker(1);
+    for id in 0..ids {
+        // Near the fill at which a sub-table splits, and through the split.
+        let window = id % 6_700;
+        chance.set(if window > 6_300 { 250 } else { 0 });
+        let worker = if id % 3 == 0 { &mut other } else { &mut worker };
+        model.borrow_mut().under_way = Some((id, Some(0)));
+        let mut burst = worker.burst(NOW);
+        let name = key(id);
+        let key = burst.key(&name);
+        let put = Put::set(0, Expiry::NEVER);
+        let outcome = burst.store(&key, &put, &value(id, 0));
+        assert!(matches!(outcome, Stored::Stored { .. }), "{outcome:?}");
+        burst.close();
+        model.borrow_mut().settled.insert(id, Some(0));
+        model.borrow_mut().under_way = None;
+        stored.set(id + 1);
+        worker.end(NOW);
+    }
+    kill_points::watch(None);
+    let totals = store.stats().totals;
+    println!(
+        "{} kills, {} mended, {} splits",
+        kills.get(),
+        mended.get(),
+        totals.splits
+    );
+    assert!(totals.splits >= 3 && totals.displacements > 100);
+    assert!(kills.get() >= 50 && mended.get() > 0);
+}
