@@ -17,7 +17,9 @@
 
 use super::bucket::SLOTS;
 use super::slot::Slot;
-use super::{Bucket, Entry, Index, Migration, SplitState, TABLE_BUCKETS, TableId, alternate};
+use super::{
+    Bucket, BucketNumber, Entry, Index, Migration, SplitState, TABLE_BUCKETS, TableId, alternate,
+};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// What an index holds.
@@ -27,10 +29,8 @@ pub(crate) struct Contents {
     pub(crate) tables: Vec<TableId>,
     /// The items.
     pub(crate) items: u64,
-    /// Lock bits, half-done displacements and slots that stood where they no longer belong.
+    /// Splits, displacements and lock bits that were left, and slots that stood where they no longer belong.
     pub(crate) mended: u64,
-    /// Splits that were completed.
-    pub(crate) splits: u64,
 }
 
 /// The directory names what is no sub-table.
@@ -46,9 +46,9 @@ impl Index {
         is_sound: impl Fn(Slot) -> bool + Sync,
     ) -> Result<Contents, DamagedDirectory> {
         self.check_directory(is_table)?;
-        let splits = self.complete_splits();
+        let mended = AtomicU64::new(self.complete_splits());
         let tables = self.settled_tables()?;
-        let (next, items, mended) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (next, items) = (AtomicUsize::new(0), AtomicU64::new(0));
         // Thousands of sub-tables of a memory's length: as many threads as there are cores.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
@@ -70,7 +70,6 @@ impl Index {
             tables,
             items: items.into_inner(),
             mended: mended.into_inner(),
-            splits,
         })
     }
 
@@ -89,9 +88,9 @@ impl Index {
         Ok(())
     }
 
-    /// Ends the splits that are under way.
+    /// Ends the splits that are under way. Returns how much there was to be done.
     fn complete_splits(&self) -> u64 {
-        let mut splits = 0;
+        let mut mended = 0;
         // Children first: while a word of one fills, its parent gives.
         for at in 0..self.directory.len() {
             let child = self.directory.entry_at(at);
@@ -100,9 +99,10 @@ impl Index {
             }
             let start = at & !(self.directory.span(child.depth()) - 1);
             self.publish(child, start);
-            for number in 0..TABLE_BUCKETS {
-                self.bucket(child.table(), number).break_lock();
-                self.bucket(child.other(), number).break_lock();
+            for table in [child.table(), child.other()] {
+                for number in 0..TABLE_BUCKETS {
+                    mended += self.unlock_dead(table, number);
+                }
             }
             let mut split = Migration {
                 child: self.directory.entry_at(at),
@@ -112,7 +112,7 @@ impl Index {
             self.migrate(&mut split, TABLE_BUCKETS);
             // Where the process died as it said so, the first words do already.
             self.say_settled(start, child.table(), child.depth());
-            splits += 1;
+            mended += 1;
         }
         // Their parents, and those of splits that were over but for this.
         for at in 0..self.directory.len() {
@@ -122,7 +122,7 @@ impl Index {
                 self.say_settled(start, parent.table(), parent.depth());
             }
         }
-        splits
+        mended
     }
 
     fn say_settled(&self, start: usize, table: TableId, depth: u32) {
@@ -157,32 +157,41 @@ impl Index {
     ) -> (u64, u64) {
         let (mut items, mut mended) = (0, 0);
         for number in 0..TABLE_BUCKETS {
+            mended += self.unlock_dead(entry.table(), number);
             let bucket = self.bucket(entry.table(), number);
-            let was_locked = bucket.break_lock();
-            mended += u64::from(was_locked);
             for at in 0..SLOTS {
                 let slot = bucket.peek(at);
-                if slot.is_empty() {
-                    continue;
-                }
-                let stays = self.directory.serves(start, entry.depth(), slot.tag())
-                    && (!slot.is_item() || is_sound(slot))
-                    && !(was_locked && slot.is_item() && self.is_twice(entry, number, slot));
+                let is_item = slot.is_item();
+                let stays = slot.is_empty()
+                    || self.directory.serves(start, entry.depth(), slot.tag())
+                        && (!is_item || is_sound(slot));
                 if !stays {
                     bucket.put(at, Slot::EMPTY);
-                    mended += 1;
-                } else if slot.is_item() {
-                    items += 1;
                 }
+                mended += u64::from(!stays);
+                items += u64::from(stays && is_item);
             }
         }
         (items, mended)
     }
 
-    /// Whether `slot`, of bucket `number`, stands in its other bucket too.
-    fn is_twice(&self, entry: Entry, number: u32, slot: Slot) -> bool {
-        let other = alternate(number, slot.tag());
-        let stands_in = |bucket: &Bucket| (0..SLOTS).any(|i| bucket.peek(i).same_item(slot));
-        other != number && stands_in(self.bucket(entry.table(), other))
+    /// Clears a bucket's lock bit, and where it was set undoes a displacement that ended half-way: the
+    /// slot stands in both of its buckets, which were locked. Returns how much there was to be done.
+    fn unlock_dead(&self, table: TableId, number: BucketNumber) -> u64 {
+        let bucket = self.bucket(table, number);
+        if !bucket.break_lock() {
+            return 0;
+        }
+        let mut mended = 1;
+        for at in 0..SLOTS {
+            let slot = bucket.peek(at);
+            let other = alternate(number, slot.tag());
+            let stands_in = |bucket: &Bucket| (0..SLOTS).any(|i| bucket.peek(i).same_item(slot));
+            if slot.is_item() && other != number && stands_in(self.bucket(table, other)) {
+                bucket.put(at, Slot::EMPTY);
+                mended += 1;
+            }
+        }
+        mended
     }
 }

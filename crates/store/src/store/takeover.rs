@@ -132,7 +132,7 @@ pub(super) fn take_over(
         })
         .map_err(|DamagedDirectory| "its directory names what is no sub-table")?;
     warm.items = contents.items;
-    warm.mended += contents.mended + contents.splits;
+    warm.mended += contents.mended;
     Ok(Taken {
         warm,
         contents,
