@@ -56,6 +56,9 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::find_user(settings.user.as_deref())?;
     if settings.daemon {
         process::leave_terminal()?;
+        if let Some(path) = &mut settings.memory_file {
+            *path = std::path::absolute(&*path)?;
+        }
         if let Some(socket) = &mut settings.unix_socket {
             // The folder changes before the socket is removed.
             socket.path = std::path::absolute(&socket.path)?;
@@ -101,6 +104,10 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         process::tell_service_manager();
     }
     server.wait();
+    if let Some(path) = &shared.settings.memory_file {
+        tracing::info!("{}: left for the next process", path.display());
+        shared.store.leave();
+    }
     drop(pid_file);
     tracing::info!("stopped");
     Ok(())

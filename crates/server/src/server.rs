@@ -8,13 +8,13 @@ pub mod userspace;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use coua_store::{Store, StoreError};
+use coua_store::{Start, Store, StoreError};
 use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{ListenError, Waker};
 
@@ -422,6 +422,7 @@ fn open_store(
             workers: settings.workers,
             evict: settings.evict,
             lock_memory,
+            file: settings.memory_file.clone(),
             seed,
             ..coua_store::Config::default()
         };
@@ -485,6 +486,9 @@ fn announce(shared: &Shared) {
         MEMORY_PER_WORKER >> 10,
         addresses.join(" "),
     );
+    if let Some(path) = &shared.settings.memory_file {
+        announce_file(path, shared);
+    }
     for line in &shared.settings.without_effect {
         tracing::info!("{line}");
     }
@@ -501,5 +505,26 @@ fn announce(shared: &Shared) {
             false => "only who --allow names may send to it",
         };
         tracing::warn!("the host's firewall does not see what comes by --net; {who}");
+    }
+}
+
+/// Says what the store began with.
+fn announce_file(path: &Path, shared: &Shared) {
+    let path = path.display();
+    match shared.store.start() {
+        Start::Private => {}
+        Start::Cold(why) => tracing::info!("{path}: the cache begins empty: {why}"),
+        Start::Warm(warm) => {
+            let mended = match warm.was_killed {
+                true => format!(" after a process that was killed ({} mends)", warm.mended),
+                false => String::new(),
+            };
+            tracing::info!(
+                "{path}: the cache begins with {} items in {} segments{mended}, in {:.3} s",
+                warm.items,
+                warm.segments,
+                warm.took.as_secs_f64(),
+            );
+        }
     }
 }

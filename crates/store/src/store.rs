@@ -29,6 +29,7 @@ use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
 use layout::{Arena, StoreLayout};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use takeover::Taken;
 
 /// A cache of items in one range of memory. See the crate.
@@ -143,6 +144,7 @@ impl Store {
 
     /// The store that another process has left in a file.
     fn taken_over(config: &Config, file: &ArenaFile) -> Result<Store, ColdReason> {
+        let began = Instant::now();
         let unreadable = |_| ColdReason::Damaged("it cannot be mapped");
         let len = file.len().map_err(|_| ColdReason::Foreign)?;
         if len == 0 {
@@ -197,6 +199,7 @@ impl Store {
             sealed,
         } = takeover::take_over(&arena.tables, &layout, &index).map_err(ColdReason::Damaged)?;
         warm.was_killed = in_use == Use::Running;
+        warm.took = began.elapsed();
         let start = Start::Warm(warm);
         let made = UnixSeconds(made);
         let mut store = Store::of_arena(config, &layout, &arena, start, (seed, made));
@@ -365,10 +368,15 @@ impl Store {
     }
 }
 
-impl Drop for Store {
-    /// Leaves the arena in order for the next process: no worker, upload or pin is left.
-    fn drop(&mut self) {
-        self.prefault = None;
+impl Store {
+    /// Leaves the file to the next process: all that is stored reaches the disk, if it lies on one. After
+    /// that the machine may go down. Dropping the store does the same.
+    ///
+    /// # Panics
+    /// While there are workers.
+    pub fn leave(&self) {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(!taken.contains(&true), "a worker is left");
         let mapping = self.log.mapping();
         // Who panics may have left anything half done.
         let superblock = self.log.superblock();
@@ -381,6 +389,13 @@ impl Drop for Store {
                 let _ = mapping.sync(size_of::<Superblock>());
             }
         }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.prefault = None;
+        self.leave();
     }
 }
 

@@ -47,6 +47,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "four threads on cores of their own, memory that is never swapped out",
     ),
     (
+        "coua -m 8g -e /dev/shm/coua",
+        "items that outlive the process",
+    ),
+    (
         "coua -d -u memcache -P /run/coua/coua.pid",
         "in the background, without root's rights",
     ),
@@ -55,7 +59,8 @@ const EXAMPLES: &[(&str, &str)] = &[
 const SIGNALS: &[(&str, &str)] = &[
     (
         "SIGTERM, SIGINT, SIGUSR1",
-        "Answer what has been received, then end with status 0.",
+        "Answer what has been received, then end with status 0. With -e the next process goes on \
+         with the items; it does after any other end, too, until the machine restarts.",
     ),
     ("SIGHUP", "Carry on: there is nothing to read again."),
 ];

@@ -113,6 +113,11 @@ pub struct Raw {
     #[arg(short = 'k', long = "lock-memory", help_heading = MEMORY)]
     pub lock_memory: bool,
 
+    /// File that the memory lies in, so that the next coua begins with what this one ends with, however
+    /// it ends. Best in /dev/shm or on hugetlbfs: a file on a disk is written to it all the time.
+    #[arg(short = 'e', long = "memory-file", value_name = "FILE", help_heading = MEMORY)]
+    pub memory_file: Option<PathBuf>,
+
     /// No CAS on items.
     #[arg(short = 'C', long = "disable-cas", help_heading = MEMORY)]
     pub disable_cas: bool,
@@ -205,10 +210,6 @@ pub struct Raw {
     /// Users and passwords: not there yet.
     #[arg(short = 'Y', long = "auth-file", value_name = "FILE", help_heading = MISSING)]
     pub auth_file: Option<String>,
-
-    /// Memory that outlives the process: not there yet.
-    #[arg(short = 'e', long = "memory-file", value_name = "FILE", help_heading = MISSING)]
-    pub memory_file: Option<String>,
 
     /// TLS: not there yet.
     #[arg(short = 'Z', long = "enable-ssl", help_heading = MISSING)]

@@ -91,6 +91,8 @@ pub struct Settings {
     pub daemon: bool,
     /// File for the process number.
     pub pid_file: Option<PathBuf>,
+    /// File that the memory lies in.
+    pub memory_file: Option<PathBuf>,
     /// Raise the limit on core files.
     pub core_dumps: bool,
     /// How much to log: 0 little, 1 what goes wrong, 2 and more every request.
@@ -196,6 +198,7 @@ impl Settings {
             user: raw.user.clone(),
             daemon: raw.daemon,
             pid_file: raw.pid_file.clone(),
+            memory_file: raw.memory_file.clone(),
             core_dumps: raw.core_dumps,
             verbosity: raw.verbose,
             without_effect,
@@ -253,10 +256,6 @@ pub(super) fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
         (
             raw.auth_file.is_some(),
             "-Y: coua has no authentication yet; leave it out, and keep strangers out with -l or -s",
-        ),
-        (
-            raw.memory_file.is_some(),
-            "-e: coua has no restartable memory yet; leave it out",
         ),
         (
             raw.ssl,

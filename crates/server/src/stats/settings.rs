@@ -98,7 +98,10 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.flag("proxy_enabled", false);
     stats.flag("proxy_uring_enabled", false);
     stats.add("num_napi_ids", 0);
-    stats.add("memory_file", "(null)");
+    match &settings.memory_file {
+        Some(path) => stats.add("memory_file", path.display()),
+        None => stats.add("memory_file", "(null)"),
+    }
     stats.add("client_flags_size", 4);
     stats.flag("coua_memory_locked", settings.lock_memory);
     stats.add("coua_cores", settings.cores_text());

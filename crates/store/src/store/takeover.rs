@@ -19,6 +19,7 @@ use crate::index::{Contents, DamagedDirectory, Index, TABLE_BYTES};
 use crate::memory::{PageId, PageState, Queue};
 use crate::segment::LogTables;
 use crate::segment::layout::end_of_items;
+use std::time::Duration;
 
 /// How a store began.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub enum ColdReason {
         own: u32,
     },
     /// It was made with other settings.
-    #[error("the file was made for other settings (-m, -I, -t): {memory} MiB")]
+    #[error("the file was made for {memory} MiB of items, or for fewer workers")]
     Settings {
         /// Mebibytes that it was made for.
         memory: u64,
@@ -76,6 +77,8 @@ pub struct Warm {
     pub was_killed: bool,
     /// Lock bits, displacements and open segments that it left half done.
     pub mended: u64,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// What follows from an arena's contents and lies outside of it.
