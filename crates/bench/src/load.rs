@@ -14,31 +14,39 @@
 //! ([`crate::commands`]).
 
 mod absence;
+mod agent_service;
 mod agents;
 mod clock;
 mod connection;
 mod datagrams;
 mod dialect;
 mod engine;
+mod error;
 mod find_max;
+mod histogram;
 mod link;
 mod measured;
 mod open_loop;
+mod order;
 mod own_datagrams;
 mod own_stack;
 mod plan;
 mod requests;
 mod schedule;
 mod series;
+mod setup;
 mod team;
 
 pub(crate) use absence::Absences;
-pub(crate) use agents::Service as AgentService;
-pub(crate) use engine::{Engine, Error};
+pub(crate) use agent_service::Service as AgentService;
+pub(crate) use engine::Engine;
+pub(crate) use error::Error;
 pub(crate) use find_max::{Bound, Found, find_max};
 pub(crate) use measured::{Latencies, Measured, Run, microseconds};
+pub(crate) use order::Order;
 pub(crate) use plan::{Dialect, Plan};
 pub(crate) use requests::Requests;
 pub(crate) use schedule::{Arrivals, Pace};
 pub(crate) use series::Row;
-pub(crate) use team::{Order, Setup, Team};
+pub(crate) use setup::Setup;
+pub(crate) use team::Team;

@@ -13,8 +13,23 @@ mod weighted;
 
 pub(crate) use keys::{KeyFormat, Keys};
 pub(crate) use mix::{Mix, Op};
-pub(crate) use published::{NAMES as WORKLOAD_NAMES, Workload, find as workload};
+pub(crate) use published::{NAMES as WORKLOAD_NAMES, Part, find as workload, sizes};
 pub(crate) use sampler::{Popularity, Ranks, Sampler, below, scattered};
-pub(crate) use sizes::{Part, Sizes};
+pub(crate) use sizes::Sizes;
 pub(crate) use ttls::Ttls;
 pub(crate) use values::Values;
+
+/// All that is asked of a server, as somebody has published it under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// Of keys, in bytes.
+    pub(crate) key_sizes: Sizes,
+    /// Of values, in bytes.
+    pub(crate) value_sizes: Sizes,
+    /// What is done.
+    pub(crate) mix: Mix,
+    /// To which keys.
+    pub(crate) popularity: Popularity,
+    /// How long stored values live.
+    pub(crate) ttls: Ttls,
+}

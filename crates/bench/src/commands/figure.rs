@@ -18,7 +18,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::compare::{Ground, Recipe, Side};
-use super::load_flags::{LoadFlags, LoadWords, TeamFlags, positive_time, rate};
+use super::load_flags::{LoadFlags, LoadWords, TeamFlags, positive_time};
+use super::rates::rate;
 use crate::chart::{self, Point};
 use crate::report;
 

@@ -9,13 +9,14 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Parser};
 use coua::flags::{Net, NetFlags};
 
-use super::sweep::Rates;
+use super::rates::{Rates, rate};
 use crate::hits::trace;
 use crate::load::{Arrivals, Bound, Dialect, Error, Plan, Requests, Setup, Team};
 use crate::report::{WrongFlags, require};
 use crate::target::Target;
 use crate::workload::{
-    Keys, Mix, Part, Popularity, Sampler, Sizes, Ttls, Values, WORKLOAD_NAMES, Workload, workload,
+    Keys, Mix, Part, Popularity, Sampler, Sizes, Ttls, Values, WORKLOAD_NAMES, Workload, sizes,
+    workload,
 };
 
 /// Which server, and how it is talked to.
@@ -135,11 +136,11 @@ fn agent(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn key_sizes(text: &str) -> Result<Sizes, String> {
-    Sizes::parse(text, Part::Keys)
+    sizes(text, Part::Keys)
 }
 
 fn value_sizes(text: &str) -> Result<Sizes, String> {
-    Sizes::parse(text, Part::Values)
+    sizes(text, Part::Values)
 }
 
 fn named(text: &str) -> Result<Workload, String> {
@@ -361,11 +362,4 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn positive_time(text: &str) -> Result<Duration, String> {
     let time = time(text).ok().filter(|time| !time.is_zero());
     time.ok_or_else(|| "expected a number of seconds above 0, as in 0.5".to_owned())
-}
-
-/// Requests a second, as the value of a flag.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok();
-    rate.filter(|rate| (1e-3..=1e9).contains(rate))
-        .ok_or_else(|| "expected requests a second, from 0.001 to 1e9".to_owned())
 }

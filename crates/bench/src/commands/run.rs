@@ -6,6 +6,7 @@ mod csv;
 mod outcome;
 mod plot;
 mod sample;
+mod sweep;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -21,11 +22,12 @@ pub(crate) use bench::Bench;
 pub(crate) use csv::rows as csv_rows;
 pub(crate) use outcome::{Load, Outcome, Search};
 pub(crate) use sample::Sample;
+pub(crate) use sweep::Sweep;
 
 use condition::Condition;
 
 use super::load_flags::{LoadFlags, ReportFlags, ServerFlags};
-use super::sweep::{Rates, Sweep};
+use super::rates::Rates;
 use crate::load::Measured;
 use crate::owner::Owner;
 use crate::report::{self, ConditionsHeld, require};

@@ -26,12 +26,11 @@
 //!   idle agent learns by TCP's keepalive that the driver's machine is gone.
 //!
 //! # Not here
-//! How load is shared out ([`super::team`]).
+//! How load is shared out ([`super::team`]), and the agent's side ([`super::agent_service`]).
 
 mod job;
 mod member;
-mod service;
 mod wire;
 
 pub(super) use member::Agent;
-pub(crate) use service::Service;
+pub(super) use wire::{Fault, ToAgent, ToDriver, VERSION, Wire};

@@ -6,10 +6,10 @@ use std::io;
 use coua_transport::{Received, Sent, Stream};
 
 use super::clock::Clock;
-use super::dialect::{Front, Heard, Replies};
-use super::engine::Error;
+use super::dialect::{Front, Heard, PendingRequest, Replies};
+use super::error::Error;
 use super::measured::{Measured, Run};
-use super::requests::{PendingRequest, Requests};
+use super::requests::Requests;
 
 /// A non-blocking stream with requests in flight.
 ///

@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::clock::Clock;
-use super::dialect::{Front, Heard, Replies};
-use super::engine::Error;
+use super::dialect::{Front, Heard, PendingRequest, Replies};
+use super::error::Error;
 use super::measured::{Measured, Run};
 use super::own_datagrams::OwnDatagrams;
 use super::plan::Dialect;
-use super::requests::{PendingRequest, Requests};
+use super::requests::Requests;
 
 /// The way to one server, with requests in flight.
 ///

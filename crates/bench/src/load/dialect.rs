@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 
 use super::measured::Measured;
 use super::plan::{Dialect, Plan};
-use super::requests::PendingRequest;
 use crate::workload::Op;
 
 /// Appends a request for these keys, which are one unless `op` reads.
@@ -64,6 +63,19 @@ impl Replies {
             Replies::Mirror => mirror::next(plan, front, input, measured),
         }
     }
+}
+
+/// A request that waits for its reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingRequest {
+    /// What was asked.
+    pub(super) op: Op,
+    /// Keys whose outcome is not known yet; their numbers stand in a queue beside.
+    pub(super) left: u32,
+    /// It asked for several keys, or may have.
+    pub(super) many: bool,
+    /// When it was due, or sent where nothing says when, in nanoseconds of the engine's clock.
+    pub(super) at_ns: u64,
 }
 
 /// The oldest request without a reply, and the keys of all that have none; its own come first.

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{Events, Poller, Token};
 use rustix::process::Pid;
-use thiserror::Error as ThisError;
 
 use super::absence::Watch;
 use super::clock::{Clock, nanoseconds};
 use super::connection::Connection;
 use super::datagrams::{Datagrams, Way};
-use super::link::Link;
+use super::error::Error;
+use super::link::{Link, NO_LINK};
 use super::measured::Measured;
 use super::own_datagrams::OwnDatagrams;
 use super::own_stack::OwnStack;
@@ -33,7 +33,7 @@ pub(crate) struct Engine {
     pub(super) links: Vec<Link>,
     pub(super) depth: usize,
     pub(super) clock: Clock,
-    /// What the last wait has told of: places among the links, or [`Engine::TIMER`].
+    /// What the last wait has told of: places among the links, or [`NO_LINK`].
     pub(super) events: Vec<u64>,
     room: Events,
     /// The connections are those of a stack of our own, whose waiting is asking.
@@ -54,8 +54,6 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Time without any reply after which a server counts as dead.
-    pub(super) const PATIENCE: Duration = Duration::from_secs(10);
     /// Bytes received at a time; a reply larger than this makes the buffer grow.
     const READ: usize = 256 << 10;
     /// After so long without a frame nobody waits for an acknowledgment any more; and the longest that
@@ -64,10 +62,8 @@ impl Engine {
     const SETTLING_MAX: Duration = Duration::from_secs(1);
     /// Time between two looks for datagrams that are lost.
     const GIVE_UP_NS: u64 = 100_000_000;
-    /// What the poller says for something that is no connection.
-    pub(super) const TIMER: u64 = u64::MAX;
-    /// The same for the datagrams of a stack of our own.
-    const DATAGRAMS: u64 = u64::MAX - 1;
+    /// The poller's token for the datagrams of a stack of our own; places among the links are below.
+    const DATAGRAMS: u64 = NO_LINK - 1;
 
     /// Opens `connections` connections, each with its share of the keys; nothing is sent yet.
     pub(crate) fn connect(
@@ -308,7 +304,7 @@ impl Engine {
         }
         for event in 0..self.events.len() {
             let data = self.events[event];
-            if data == Self::TIMER {
+            if data == NO_LINK {
                 continue;
             }
             self.heard_at_ns = now_ns;
@@ -373,7 +369,7 @@ impl Engine {
         if !waiting {
             self.heard_at_ns = now_ns;
         }
-        match now_ns - self.heard_at_ns > nanoseconds(Self::PATIENCE) {
+        match now_ns - self.heard_at_ns > nanoseconds(Error::SILENCE) {
             true => Err(Error::Silent),
             false => Ok(()),
         }
@@ -431,51 +427,6 @@ impl Stretch {
         measured.client_cpu = used.saturating_sub(waited);
         measured.end_series();
         measured.absences = engine.watch.as_mut().map(Watch::take);
-    }
-}
-
-/// Why a load ended early.
-#[derive(Debug, ThisError)]
-pub(crate) enum Error {
-    /// The connection could not be made, or broke.
-    #[error("the connection to the server failed: {0}")]
-    Io(io::Error),
-    /// The card of a stack of our own.
-    #[error("{0}")]
-    Net(Box<str>),
-    /// No reply for ten seconds.
-    #[error("the server has not answered for 10 s")]
-    Silent,
-    /// A load thread is gone.
-    #[error("a load thread has ended early; its own words stand above")]
-    Thread,
-    /// Somebody else has failed, or nobody wants the outcome any more.
-    #[error("stopped")]
-    Stopped,
-    /// An agent, or the way to it, fails.
-    #[error("agent {agent}: {why}")]
-    Agent {
-        /// Where it listens.
-        agent: SocketAddr,
-        /// In words.
-        why: Box<str>,
-    },
-    /// A reply that does not belong to its request.
-    #[error("the server answered out of step: {0:?}")]
-    Unexpected(Box<str>),
-}
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Error {
-        Error::Io(error)
-    }
-}
-
-impl Error {
-    /// Keeps the beginning of what came.
-    pub(super) fn unexpected(bytes: &[u8]) -> Error {
-        let shown = &bytes[..bytes.len().min(120)];
-        Error::Unexpected(String::from_utf8_lossy(shown).into())
     }
 }
 

@@ -8,7 +8,7 @@ use coua_transport::{Source, Stream};
 use super::clock::Clock;
 use super::connection::Connection;
 use super::datagrams::{Datagrams, Way};
-use super::engine::Error;
+use super::error::Error;
 use super::measured::Measured;
 use super::plan::Dialect;
 use super::requests::Requests;
@@ -22,6 +22,10 @@ pub(super) enum Link {
     /// Datagrams.
     Datagrams(Datagrams),
 }
+
+/// The poller's token for what is no link, such as a timer. A link's token is its place among those of
+/// its thread.
+pub(super) const NO_LINK: u64 = u64::MAX;
 
 impl Link {
     /// Opens one for up to `depth` requests in flight, and hands it to `watch`.

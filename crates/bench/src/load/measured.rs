@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
-use hdrhistogram::{Counter, Histogram};
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::absence::Absences;
 use super::clock::nanoseconds;
+use super::histogram;
 use super::plan::Plan;
 use super::series::{Counts, Row, Series};
 use crate::workload::Op;
@@ -127,7 +127,6 @@ pub(crate) struct AgentBusy {
 }
 
 impl Measured {
-    pub(super) const LATENCY_NS_MAX: u64 = 60_000_000_000;
     /// How late a request may leave before it counts as late.
     pub(crate) const LATE: Duration = Duration::from_millis(1);
 
@@ -160,13 +159,13 @@ impl Measured {
     }
 
     fn no_latencies() -> Histogram<u64> {
-        Histogram::new_with_max(Self::LATENCY_NS_MAX, 3).expect("the bounds are in order")
+        histogram::empty(3)
     }
 
     /// The latencies as an agent sends them: the length of the histogram, 8 bytes LE, the histogram in
     /// HdrHistogram's V2 format, then those by the second ([`Series::append`]), where they are kept.
     pub(super) fn latencies(&self) -> Vec<u8> {
-        let histogram = Self::in_v2(&self.latency_ns);
+        let histogram = histogram::to_v2(&self.latency_ns);
         let mut bytes = (histogram.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(&histogram);
         if let Some(series) = &self.series {
@@ -175,40 +174,17 @@ impl Measured {
         bytes
     }
 
-    /// A histogram in V2 format.
-    pub(super) fn in_v2<C: Counter>(latency_ns: &Histogram<C>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        V2Serializer::new()
-            .serialize(latency_ns, &mut bytes)
-            .expect("a vector takes all that a histogram holds");
-        bytes
-    }
-
     /// Takes over latencies in that format; none where they are not, or have other bounds.
     pub(super) fn read_latencies(&mut self, bytes: &[u8]) -> Option<()> {
         let (len, bytes) = bytes.split_first_chunk()?;
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
         let (histogram, series) = bytes.split_at_checked(len)?;
-        self.latency_ns = Self::read_v2(histogram, &Self::no_latencies())?;
+        self.latency_ns = histogram::from_v2(histogram, &Self::no_latencies())?;
         self.series = match series.is_empty() {
             true => None,
             false => Some(Series::read(series)?),
         };
         Some(())
-    }
-
-    /// Reads a histogram that has the bounds of `empty`. Nothing is believed of lengths and bounds:
-    /// they are compared with what they must be.
-    pub(super) fn read_v2<C: Counter>(bytes: &[u8], empty: &Histogram<C>) -> Option<Histogram<C>> {
-        /// The header: a cookie, the length of what follows, then bounds and precision.
-        const HEADER: usize = 40;
-        let empty = Self::in_v2(empty);
-        let (header, counts) = bytes.split_at_checked(HEADER)?;
-        let length = u32::try_from(counts.len()).ok()?.to_be_bytes();
-        let as_expected =
-            header[..4] == empty[..4] && header[4..8] == length && header[8..] == empty[8..HEADER];
-        let read = |bytes: &mut &[u8]| Deserializer::new().deserialize(bytes).ok();
-        as_expected.then(|| read(&mut &*bytes))?
     }
 
     /// Notes replies that take longer than this from now on.

@@ -17,7 +17,9 @@ use rustix::time::{
 };
 
 use super::clock::nanoseconds;
-use super::engine::{Engine, Error, Stretch};
+use super::engine::{Engine, Stretch};
+use super::error::Error;
+use super::link::NO_LINK;
 use super::measured::Measured;
 use super::schedule::{Pace, Schedule};
 
@@ -49,7 +51,7 @@ impl<'a> OpenLoop<'a> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)
             .map_err(io::Error::from)?;
         let source = Source::Kernel(timer.as_fd());
-        engine.poller.add_stream(source, Token(Engine::TIMER))?;
+        engine.poller.add_stream(source, Token(NO_LINK))?;
         let count = engine.links.len();
         Ok(OpenLoop {
             timer,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use coua_transport::{Arrived, Datagrams, Poller, Sender};
 
-use super::engine::Error;
+use super::error::Error;
 
 /// What a port is opened with, behind the frame header of protocol.txt: the request's number, which
 /// ordinary ones reach last, the number and the count of datagrams, and zero.

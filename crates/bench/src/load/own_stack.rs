@@ -25,7 +25,8 @@ use coua_transport::userspace::neighbours::{Answer, Hop, Neighbours};
 use coua_transport::userspace::{Mac, Network, StackSetup};
 use coua_transport::{Events, Poller, Sender, Stream, Token};
 
-use super::engine::{Engine, Error};
+use super::error::Error;
+use super::link::NO_LINK;
 use super::own_datagrams::{OwnDatagrams, Ports};
 
 /// One thread's stack, before any of its connections is open.
@@ -55,7 +56,7 @@ const MEMORY: usize = 256 << 20;
 const OPENING_MAX: usize = 256;
 
 /// Nothing is told under it, for nothing listens.
-const NOBODY: Token = Token(Engine::TIMER);
+const NOBODY: Token = Token(NO_LINK);
 
 /// Ports that are tried in a turn for one that nobody has.
 const PORTS_TRIED: usize = 1 << 16;
@@ -244,7 +245,7 @@ impl Turns {
         if are_all && !self.is_done {
             self.is_done = true;
             self.opening.done.fetch_add(1, Relaxed);
-        } else if !self.is_done && self.heard_at.elapsed() > Engine::PATIENCE {
+        } else if !self.is_done && self.heard_at.elapsed() > Error::SILENCE {
             return Err(self.opening.silence(open));
         }
         match self.opening.has_failed.load(Relaxed) {

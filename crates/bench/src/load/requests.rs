@@ -6,22 +6,9 @@ use std::sync::Arc;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
-use super::dialect;
+use super::dialect::{self, PendingRequest};
 use super::plan::{Dialect, Plan};
-use crate::workload::{Keys, Mix, Op, Sampler, Ttls, Values};
-
-/// A request that waits for its reply.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PendingRequest {
-    /// What was asked.
-    pub(super) op: Op,
-    /// Keys whose outcome is not known yet; their numbers stand in a queue beside.
-    pub(super) left: u32,
-    /// It asked for several keys, or may have.
-    pub(super) many: bool,
-    /// When it was due, or sent where nothing says when, in nanoseconds of the engine's clock.
-    pub(super) at_ns: u64,
-}
+use crate::workload::{Keys, Mix, Sampler, Ttls, Values};
 
 /// A source of requests. Those of [`for_share`](Self::for_share) draw other keys of the same
 /// workload.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::clock::nanoseconds;
-use super::measured::Measured;
+use super::histogram;
 
 /// Counts and latencies by the second.
 #[derive(Clone, Debug)]
@@ -196,7 +196,7 @@ impl Series {
         put(self.interval_ns);
         put(self.intervals.len() as u64);
         for interval in &self.intervals {
-            let histogram = Measured::in_v2(&interval.latency_ns);
+            let histogram = histogram::to_v2(&interval.latency_ns);
             for number in [
                 interval.before.replies,
                 interval.before.errors,
@@ -227,7 +227,7 @@ impl Series {
             *bytes = rest;
             intervals.push(Interval {
                 before: Counts { replies, errors },
-                latency_ns: Measured::read_v2(histogram, &Interval::no_latencies())?,
+                latency_ns: histogram::from_v2(histogram, &Interval::no_latencies())?,
             });
         }
         bytes.is_empty().then_some(Series {
@@ -254,7 +254,7 @@ impl Interval {
     }
 
     fn no_latencies() -> Histogram<u32> {
-        Histogram::new_with_max(Measured::LATENCY_NS_MAX, 2).expect("the bounds are in order")
+        histogram::empty(2)
     }
 
     fn add_latencies(&mut self, other: &Interval) {

@@ -5,125 +5,23 @@
 //! Where there are agents, connections, requests and rates are shared out among the machines first;
 //! a thread here speaks for each agent, and is a member as the others are.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use coua::flags::Net;
-use rustix::process::Pid;
-use serde::{Deserialize, Serialize};
-
 use super::agents::Agent;
-use super::engine::{Engine, Error};
+use super::engine::Engine;
+use super::error::Error;
 use super::measured::Measured;
 use super::open_loop::OpenLoop;
+use super::order::Order;
 use super::own_stack::OwnStack;
 use super::requests::Requests;
-use super::schedule::Pace;
+use super::setup::{Setup, part};
 use crate::cpu;
 use crate::target::Target;
-
-/// What a team is made of.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    /// The server.
-    pub(crate) target: Target,
-    /// Connections, over all threads and machines.
-    pub(crate) connections: usize,
-    /// Requests in flight a connection.
-    pub(crate) depth: usize,
-    /// Threads on each machine; all together no more than connections.
-    pub(crate) threads: usize,
-    /// First core of this machine's threads, which take one each from there on; not bound where none.
-    pub(crate) core: Option<usize>,
-    /// Further machines.
-    pub(crate) agents: Vec<SocketAddr>,
-    /// A stack of our own to speak TCP with, each thread on a queue of its own; the kernel's sockets
-    /// where none. Not with agents.
-    pub(crate) net: Option<Net>,
-    /// Tell who was away when replies took long, of this machine's threads; with the server's process,
-    /// where it is here.
-    pub(crate) gaps: Option<Option<Pid>>,
-}
-
-impl Setup {
-    /// This machine and its agents.
-    fn machines(&self) -> usize {
-        1 + self.agents.len()
-    }
-
-    /// The part of a machine, of which 0 is this one.
-    fn for_machine(&self, machine: usize) -> Setup {
-        Setup {
-            connections: part(self.connections, machine, self.machines()),
-            agents: Vec::new(),
-            ..self.clone()
-        }
-    }
-
-    /// A stack for each of this machine's threads, or none for each.
-    fn stacks(&self) -> Result<Vec<Option<OwnStack>>, Error> {
-        match (&self.net, &self.target) {
-            (Some(net), Target::Tcp(to)) => {
-                let stacks = OwnStack::open_all(net, *to, self.threads, self.connections)?;
-                Ok(stacks.into_iter().map(Some).collect())
-            }
-            _ => Ok((0..self.threads).map(|_| None).collect()),
-        }
-    }
-}
-
-/// One of several parts of a count.
-fn part(count: usize, share: usize, shares: usize) -> usize {
-    count / shares + usize::from(share < count % shares)
-}
-
-/// A stretch of load.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
-    /// All connections busy for a time; replies to what was asked in it count, when they come.
-    Closed(Duration),
-    /// Requests at their own times for a time; likewise.
-    Open(Pace, Duration),
-    /// All that a workload with an end has left.
-    Finish,
-}
-
-impl Order {
-    /// The part of one of several machines: of the rate, with gaps of its own.
-    fn for_machine(self, machine: usize, machines: usize) -> Order {
-        match self {
-            Order::Open(pace, time) => Order::Open(
-                Pace {
-                    rate: pace.rate / machines as f64,
-                    seed: pace.seed ^ (machine as u64) << 52,
-                    ..pace
-                },
-                time,
-            ),
-            other => other,
-        }
-    }
-
-    /// The same where it is one that can be carried out, whoever gave it.
-    pub(super) fn checked(self) -> Result<Order, String> {
-        const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-        const RATE_MAX: f64 = 1e9;
-        match self {
-            Order::Closed(time) | Order::Open(_, time) if time > TIME_MAX => {
-                Err("an order takes a year at most".to_owned())
-            }
-            Order::Open(pace, _) if !(pace.rate > 0.0 && pace.rate <= RATE_MAX) => {
-                Err(format!("{} requests a second are no rate", pace.rate))
-            }
-            order => Ok(order),
-        }
-    }
-}
 
 /// Threads with their connections open.
 #[derive(Debug)]
@@ -178,7 +76,7 @@ impl Team {
             machines => requests.for_share(0, machines),
         };
         let mut all_ready = agents_ready;
-        for (share, stack) in here.stacks()?.into_iter().enumerate() {
+        for (share, stack) in stacks(&here)?.into_iter().enumerate() {
             let (here, requests) = (here.clone(), requests.for_share(share, here.threads));
             all_ready.push(team.enlist(0, &answer, move |progress, stop| {
                 let mut engine = prepare(&here, share, stack, &requests)?;
@@ -291,6 +189,17 @@ impl Drop for Team {
     }
 }
 
+/// A stack for each of this machine's threads, or none for each.
+fn stacks(setup: &Setup) -> Result<Vec<Option<OwnStack>>, Error> {
+    match (&setup.net, &setup.target) {
+        (Some(net), Target::Tcp(to)) => {
+            let stacks = OwnStack::open_all(net, *to, setup.threads, setup.connections)?;
+            Ok(stacks.into_iter().map(Some).collect())
+        }
+        _ => Ok((0..setup.threads).map(|_| None).collect()),
+    }
+}
+
 fn prepare(
     setup: &Setup,
     share: usize,
@@ -336,58 +245,6 @@ fn work_off(
         let over = answer.is_err();
         if answers.send(answer).is_err() || over {
             return;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::load::schedule::Arrivals;
-
-    #[test]
-    fn parts_are_the_whole() {
-        for (count, shares) in [(64, 3), (3, 3), (7, 2)] {
-            let parts = (0..shares).map(|share| part(count, share, shares));
-            assert_eq!(parts.sum::<usize>(), count);
-        }
-    }
-
-    #[test]
-    fn machines_share_the_rate_with_gaps_of_their_own() {
-        let pace = Pace {
-            rate: 300.0,
-            arrivals: Arrivals::Poisson,
-            seed: 1,
-        };
-        let time = Duration::from_secs(1);
-        let part = |machine| match Order::Open(pace, time).for_machine(machine, 3) {
-            Order::Open(pace, _) => pace,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!((part(0).rate, part(0).seed), (100.0, 1));
-        assert_ne!(part(1).seed, part(2).seed);
-    }
-
-    #[test]
-    fn orders_that_nobody_can_carry_out_are_refused() {
-        let open = |rate, seconds| {
-            let pace = Pace {
-                rate,
-                arrivals: Arrivals::Constant,
-                seed: 1,
-            };
-            Order::Open(pace, Duration::from_secs(seconds)).checked()
-        };
-        assert!(open(1e6, 60).is_ok());
-        for (rate, seconds) in [
-            (0.0, 1),
-            (-1.0, 1),
-            (1e12, 1),
-            (f64::NAN, 1),
-            (1.0, u64::MAX),
-        ] {
-            assert!(open(rate, seconds).is_err(), "{rate} {seconds}");
         }
     }
 }

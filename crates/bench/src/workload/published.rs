@@ -18,26 +18,10 @@
 //!
 //! `twitter1` to `twitter54`: see [`super::twitter`].
 
-use super::mix::Mix;
 use super::sampler::Popularity;
 use super::sizes::Sizes;
 use super::ttls::Ttls;
-use super::twitter;
-
-/// What one name stands for.
-#[derive(Clone, Debug)]
-pub(crate) struct Workload {
-    /// Of keys, in bytes.
-    pub(crate) key_sizes: Sizes,
-    /// Of values, in bytes.
-    pub(crate) value_sizes: Sizes,
-    /// What is done.
-    pub(crate) mix: Mix,
-    /// To which keys.
-    pub(crate) popularity: Popularity,
-    /// How long stored values live.
-    pub(crate) ttls: Ttls,
-}
+use super::{Workload, twitter};
 
 /// The names, for people.
 pub(crate) const NAMES: &str = "etc, usr, sys, var, twitter1 to twitter54";
@@ -97,6 +81,28 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
         ),
         _ => twitter::find(name.strip_prefix("twitter")?.parse().ok()?),
     }
+}
+
+/// Which sizes of a workload are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Of its keys.
+    Keys,
+    /// Of its values.
+    Values,
+}
+
+/// Reads sizes from a flag: what [`Sizes::parse`] takes, or the name of a workload, of which `part`
+/// is taken.
+pub(crate) fn sizes(text: &str, part: Part) -> Result<Sizes, String> {
+    if let Some(workload) = find(text) {
+        return Ok(match part {
+            Part::Keys => workload.key_sizes,
+            Part::Values => workload.value_sizes,
+        });
+    }
+    Sizes::parse(text)
+        .ok_or_else(|| format!("expected bytes (100), a range (10-1000) or one of {NAMES}"))
 }
 
 /// Location 30.7984, scale 8.20449, shape 0.078688.
@@ -174,5 +180,20 @@ mod tests {
         let var = find("var").unwrap();
         let keys_31 = (0..100_000).filter(|&number| var.key_sizes.of(number) == 31);
         near(keys_31.count() as f64, 90_000.0, 0.02);
+    }
+
+    #[test]
+    fn sizes_are_read_from_text() {
+        assert_eq!(sizes("100", Part::Keys).unwrap().of(7), 100);
+        assert!(sizes("etc", Part::Values).unwrap().max() > 1000);
+        for text in ["7", "10-1000", "sys", "twitter52"] {
+            let of_name = sizes(text, Part::Values).unwrap();
+            let again = sizes(&of_name.to_string(), Part::Values).unwrap();
+            assert_eq!(again.mean(), of_name.mean(), "{text}");
+        }
+        for wrong in ["", "-1", "10-5", "a", "1-", "99999999999"] {
+            let error = sizes(wrong, Part::Keys).unwrap_err();
+            assert!(error.contains("etc"), "{wrong}: {error}");
+        }
     }
 }

@@ -7,8 +7,6 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use super::published;
-
 /// How large the key or the value of each number is.
 #[derive(Clone, Debug)]
 pub(crate) enum Sizes {
@@ -16,7 +14,7 @@ pub(crate) enum Sizes {
     Fixed(usize),
     /// Picked from quantiles.
     Table {
-        /// What [`Sizes::parse`] reads them from.
+        /// As a flag spells them.
         text: Arc<str>,
         /// The sizes, in ascending order as far as the distribution is a proper one.
         quantiles: Arc<[u32]>,
@@ -29,8 +27,7 @@ impl Sizes {
     /// The largest size of a key or a value, in bytes.
     pub(crate) const MAX: usize = 64 << 20;
 
-    /// The distribution that [`parse`](Self::parse) knows by `text`, whose quantile function is
-    /// `quantile`; what it gives is rounded down and kept between `least` and `most`.
+    /// The distribution that a flag spells `text`, whose quantile function is `quantile`; what it gives is rounded down and kept between `least` and `most`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -84,37 +81,22 @@ impl Sizes {
         }
     }
 
-    /// Reads a flag: `N`, `A-B`, or the name of a workload, of which `part` is taken.
-    pub(crate) fn parse(text: &str, part: Part) -> Result<Sizes, String> {
-        if let Some(workload) = published::find(text) {
-            return Ok(match part {
-                Part::Keys => workload.key_sizes,
-                Part::Values => workload.value_sizes,
-            });
-        }
-        let expected = || {
-            format!(
-                "expected bytes (100), a range (10-1000) or one of {}",
-                published::NAMES
-            )
-        };
+    /// Reads bytes or a uniform distribution, as in `100` or `10-1000`; none where it is neither, or
+    /// more than [`MAX`](Self::MAX).
+    pub(super) fn parse(text: &str) -> Option<Sizes> {
         let bytes = |text: &str| text.parse::<usize>().ok().filter(|&size| size <= Self::MAX);
-        match text.split_once('-') {
-            None => bytes(text).map(Sizes::Fixed).ok_or_else(expected),
-            Some((least, most)) => match (bytes(least), bytes(most)) {
-                (Some(least), Some(most)) if least <= most => {
-                    let span = (most - least + 1) as f64;
-                    Ok(Sizes::of_quantiles(text, least, most, |at| {
-                        least as f64 + at * span
-                    }))
-                }
-                _ => Err(expected()),
-            },
-        }
+        let Some((least, most)) = text.split_once('-') else {
+            return bytes(text).map(Sizes::Fixed);
+        };
+        let (least, most) = (bytes(least)?, bytes(most)?);
+        let span = most.checked_sub(least)? as f64 + 1.0;
+        Some(Sizes::of_quantiles(text, least, most, |at| {
+            least as f64 + at * span
+        }))
     }
 }
 
-/// As [`Sizes::parse`] reads them.
+/// As a flag takes them.
 impl Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -124,22 +106,13 @@ impl Display for Sizes {
     }
 }
 
-/// Which sizes of a workload are meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Of its keys.
-    Keys,
-    /// Of its values.
-    Values,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_range_is_uniform_with_both_ends() {
-        let sizes = Sizes::parse("10-13", Part::Values).unwrap();
+        let sizes = Sizes::parse("10-13").unwrap();
         let mut counts = [0u32; 4];
         for number in 0..40_000 {
             counts[sizes.of(number) - 10] += 1;
@@ -149,20 +122,5 @@ mod tests {
             "{counts:?}"
         );
         assert_eq!((sizes.max(), sizes.mean()), (13, 11.5));
-    }
-
-    #[test]
-    fn sizes_are_read_from_text() {
-        assert_eq!(Sizes::parse("100", Part::Keys).unwrap().of(7), 100);
-        assert!(Sizes::parse("etc", Part::Values).unwrap().max() > 1000);
-        for text in ["7", "10-1000", "sys", "twitter52"] {
-            let sizes = Sizes::parse(text, Part::Values).unwrap();
-            let again = Sizes::parse(&sizes.to_string(), Part::Values).unwrap();
-            assert_eq!(again.mean(), sizes.mean(), "{text}");
-        }
-        for wrong in ["", "-1", "10-5", "a", "1-", "99999999999"] {
-            let error = Sizes::parse(wrong, Part::Keys).unwrap_err();
-            assert!(error.contains("etc"), "{wrong}: {error}");
-        }
     }
 }

@@ -7,7 +7,7 @@
 //! days, above which the protocol takes numbers for dates. `cas` and `prepend` count as sets here.
 //! Clusters 43 and 46 have no exponent there, and 0.99 here; cluster 5 has no figures at all.
 
-use super::published::Workload;
+use super::Workload;
 use super::sampler::Popularity;
 use super::sizes::Sizes;
 

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use crate::load::plan::{Dialect, Plan};
 use crate::load::requests::Requests;
-use crate::load::team::Setup;
-use crate::workload::{Keys, Part, Sampler, Sizes, Values};
+use crate::load::setup::Setup;
+use crate::workload::{Keys, Part, Sampler, Values, sizes};
 
 /// An agent's part of a load.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Job {
+pub(in crate::load) struct Job {
     target: String,
     connections: usize,
     depth: usize,
@@ -149,7 +149,7 @@ impl Job {
     }
 
     /// Bytes that follow the job.
-    pub(super) fn payload(&self) -> Result<usize, String> {
+    pub(in crate::load) fn payload(&self) -> Result<usize, String> {
         match self.source {
             Source::Table { numbers, .. } if numbers > Self::NUMBERS_MAX => {
                 Err(format!("{numbers} key numbers are too many"))
@@ -160,7 +160,7 @@ impl Job {
     }
 
     /// The team's set-up and requests, checked; `payload` is what followed the job.
-    pub(super) fn read(&self, payload: &[u8]) -> Result<(Setup, Requests), String> {
+    pub(in crate::load) fn read(&self, payload: &[u8]) -> Result<(Setup, Requests), String> {
         let within = |name: &str, value: usize, most: usize| match (1..=most).contains(&value) {
             true => Ok(value),
             false => Err(format!("{name}: {value} is not in 1..={most}")),
@@ -180,8 +180,8 @@ impl Job {
         if !(1..=Self::KEYS_PER_GET_MAX).contains(&self.keys_per_get) {
             return Err(format!("keys_per_get: {} is too many", self.keys_per_get));
         }
-        let key_sizes = Sizes::parse(&self.key_size, Part::Keys).map_err(named("key_size"))?;
-        let value_sizes = Sizes::parse(&self.value_size, Part::Values);
+        let key_sizes = sizes(&self.key_size, Part::Keys).map_err(named("key_size"))?;
+        let value_sizes = sizes(&self.value_size, Part::Values);
         let ttls = self.ttl.parse();
         let plan = Plan {
             dialect: self.dialect,
@@ -269,11 +269,10 @@ mod tests {
     }
 
     fn requests(sampler: Sampler) -> Requests {
-        let sizes = |text, part| Sizes::parse(text, part).unwrap();
         let plan = Plan {
             dialect: Dialect::Meta,
-            keys: Keys::new(sizes("etc", Part::Keys), 1000).unwrap(),
-            values: Arc::new(Values::sized(sizes("10-90", Part::Values))),
+            keys: Keys::new(sizes("etc", Part::Keys).unwrap(), 1000).unwrap(),
+            values: Arc::new(Values::sized(sizes("10-90", Part::Values).unwrap())),
             mix: "get=30,set=1".parse::<Mix>().unwrap(),
             ttls: "60=1,0=2".parse::<Ttls>().unwrap(),
             keys_per_get: 3,

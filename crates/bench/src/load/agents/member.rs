@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::job::{Job, payload_of};
 use super::wire::{Fault, ToAgent, ToDriver, VERSION, Wire};
-use crate::load::engine::Error;
+use crate::load::error::Error;
 use crate::load::measured::{AgentBusy, Measured};
+use crate::load::order::Order;
 use crate::load::requests::Requests;
-use crate::load::team::{Order, Setup};
+use crate::load::setup::Setup;
 
 /// An agent that is ready.
 #[derive(Debug)]

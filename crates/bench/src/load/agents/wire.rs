@@ -12,15 +12,15 @@ use thiserror::Error as ThisError;
 
 use super::job::Job;
 use crate::load::measured::Measured;
-use crate::load::team::Order;
+use crate::load::order::Order;
 
 /// Of the messages, and of what they mean. Both sides must have the same.
-pub(super) const VERSION: u32 = 2;
+pub(in crate::load) const VERSION: u32 = 2;
 
 /// What a driver says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ToAgent {
+pub(in crate::load) enum ToAgent {
     /// The first line.
     Hello {
         /// The driver's [`VERSION`].
@@ -35,7 +35,7 @@ pub(super) enum ToAgent {
 /// What an agent says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ToDriver {
+pub(in crate::load) enum ToDriver {
     /// The first line.
     Hello {
         /// The agent's [`VERSION`].
@@ -64,7 +64,7 @@ pub(super) enum ToDriver {
 
 /// Why a conversation is over.
 #[derive(Debug, ThisError)]
-pub(super) enum Fault {
+pub(in crate::load) enum Fault {
     /// The other side has closed the connection, or died.
     #[error("the connection has ended")]
     Left,
@@ -101,7 +101,7 @@ impl From<io::Error> for Fault {
 
 /// One end of a connection.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(in crate::load) struct Wire {
     stream: TcpStream,
     /// What has come behind the message that was read last.
     input: Vec<u8>,
@@ -111,12 +111,12 @@ impl Wire {
     /// Bytes of a line, with its end.
     const LINE_MAX: usize = 64 << 10;
     /// How long somebody may be silent who has something to say.
-    pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+    pub(in crate::load) const PATIENCE: Duration = Duration::from_secs(10);
     /// Time between two looks whether to stop waiting.
     const LOOK: Duration = Duration::from_millis(100);
 
     /// Over a stream that is connected.
-    pub(super) fn new(stream: TcpStream) -> io::Result<Wire> {
+    pub(in crate::load) fn new(stream: TcpStream) -> io::Result<Wire> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Self::LOOK))?;
         stream.set_write_timeout(Some(Self::PATIENCE))?;
@@ -131,7 +131,7 @@ impl Wire {
     }
 
     /// Says something.
-    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), Fault> {
+    pub(in crate::load) fn send(&mut self, message: &impl Serialize) -> Result<(), Fault> {
         let line = serde_json::to_vec(message).map_err(|error| Fault::Wrong(error.to_string()))?;
         if line.len() >= Self::LINE_MAX {
             return Err(Fault::Long("64 KiB"));
@@ -140,12 +140,12 @@ impl Wire {
     }
 
     /// Sends the payload of what was said last, or a part of it.
-    pub(super) fn send_payload(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(in crate::load) fn send_payload(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         Ok(self.stream.write_all(bytes)?)
     }
 
     /// Waits for the next message until `stop` is set, and `limit` at most.
-    pub(super) fn receive<M: DeserializeOwned>(
+    pub(in crate::load) fn receive<M: DeserializeOwned>(
         &mut self,
         limit: Option<Duration>,
         stop: &AtomicBool,
@@ -167,7 +167,7 @@ impl Wire {
 
     /// Waits for a payload of so many bytes, no longer than [`PATIENCE`](Self::PATIENCE) for each of
     /// its parts.
-    pub(super) fn receive_payload(
+    pub(in crate::load) fn receive_payload(
         &mut self,
         bytes: usize,
         stop: &AtomicBool,
@@ -210,7 +210,7 @@ impl Wire {
 
     /// Says why there is no more to say, and closes. What is still on its way here is let in for a
     /// moment: closing over it would take back what was said.
-    pub(super) fn refuse(mut self, reason: &str) {
+    pub(in crate::load) fn refuse(mut self, reason: &str) {
         let reason = reason.chars().take(500).collect();
         let told = self.send(&ToDriver::Failed { reason });
         if told.is_err() || self.stream.shutdown(Shutdown::Write).is_err() {

@@ -1,4 +1,4 @@
-//! The agent's side: one driver after the other.
+//! An agent: it serves one driver after the other, each with a team of its own.
 
 use std::convert::Infallible;
 use std::io;
@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::wire::{Fault, ToAgent, ToDriver, VERSION, Wire};
-use crate::load::team::{Order, Team};
+use super::agents::{Fault, ToAgent, ToDriver, VERSION, Wire};
+use super::order::Order;
+use super::team::Team;
 
 /// An agent that waits for drivers.
 #[derive(Debug)]

@@ -1,70 +1,16 @@
 //! A sweep: the same load at several rates, for one server or for several beside each other.
 
 use std::fmt::{self, Display};
-use std::str::FromStr;
 
 use anyhow::ensure;
 use serde::Serialize;
 
-use super::load_flags::ReportFlags;
-use super::run::{Outcome, Sample, csv_rows};
+use super::csv;
+use super::outcome::Outcome;
+use super::sample::Sample;
 use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
+use crate::commands::load_flags::ReportFlags;
 use crate::report::{self, Table};
-
-/// Rates in requests a second, in ascending order.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rates(Vec<f64>);
-
-impl Rates {
-    /// Rates of a range for which no number is given.
-    const COUNT: u32 = 8;
-    const COUNT_MAX: u32 = 1000;
-
-    /// Each of them.
-    pub(crate) fn each(&self) -> impl Iterator<Item = f64> + '_ {
-        self.0.iter().copied()
-    }
-
-    /// So many rates, each in the same proportion to the one before.
-    fn between(first: f64, last: f64, count: u32) -> Rates {
-        let steps = f64::from(count.saturating_sub(1).max(1));
-        let rate = |place: u32| first * (last / first).powf(f64::from(place) / steps);
-        // To four digits, for people.
-        let rounded = |rate: f64| {
-            let unit = 10f64.powf(rate.log10().floor() - 3.0);
-            (rate / unit).round() * unit
-        };
-        Rates((0..count).map(|place| rounded(rate(place))).collect())
-    }
-}
-
-impl FromStr for Rates {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Rates, String> {
-        let expected = || {
-            "expected rates in requests a second, as in 10000,20000,50000, or from which to which and how \
-             many, as in 10000-200000 or 10000-200000:12"
-                .to_owned()
-        };
-        let rate = |text: &str| super::load_flags::rate(text.trim()).map_err(|_| expected());
-        let Some((first, rest)) = text.split_once('-') else {
-            let mut rates = text.split(',').map(rate).collect::<Result<Vec<f64>, _>>()?;
-            rates.sort_by(f64::total_cmp);
-            rates.dedup();
-            return Ok(Rates(rates));
-        };
-        let (last, count) = match rest.split_once(':') {
-            Some((last, count)) => (last, count.parse().map_err(|_| expected())?),
-            None => (rest, Self::COUNT),
-        };
-        let (first, last) = (rate(first)?, rate(last)?);
-        match first < last && (2..=Self::COUNT_MAX).contains(&count) {
-            true => Ok(Rates::between(first, last, count)),
-            false => Err(expected()),
-        }
-    }
-}
 
 /// What a sweep came to, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
@@ -128,7 +74,7 @@ impl Sweep {
     /// Where a value was wrong, after it has been printed.
     pub(crate) fn tell(&self, flags: &ReportFlags) -> anyhow::Result<()> {
         match flags.csv {
-            true => report::print(csv_rows(self.outcomes(), flags.by_second))?,
+            true => report::print(csv::rows(self.outcomes(), flags.by_second))?,
             false => report::show(self, flags.json)?,
         }
         if flags.by_second && !flags.csv && !flags.json {
@@ -217,22 +163,5 @@ impl Display for Sweep {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_a_list_or_a_range() {
-        let read = |text: &str| text.parse::<Rates>().unwrap().0;
-        assert_eq!(read("500,100,100"), [100.0, 500.0]);
-        assert_eq!(read("100-10000:3"), [100.0, 1000.0, 10_000.0]);
-        let eight = read("1000-128000");
-        assert_eq!((eight.len(), eight[1], eight[7]), (8, 2000.0, 128_000.0));
-        for text in ["", "x", "2-1", "1-2:1", "1-2:x", "0-5", "1,,2"] {
-            assert!(text.parse::<Rates>().is_err(), "{text}");
-        }
     }
 }

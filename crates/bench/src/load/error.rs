@@ -1,0 +1,55 @@
+//! Why a load ends before its time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thiserror::Error as ThisError;
+
+/// Why a load ended early.
+#[derive(Debug, ThisError)]
+pub(crate) enum Error {
+    /// The connection could not be made, or broke.
+    #[error("the connection to the server failed: {0}")]
+    Io(io::Error),
+    /// The card of a stack of our own.
+    #[error("{0}")]
+    Net(Box<str>),
+    /// No reply for ten seconds.
+    #[error("the server has not answered for 10 s")]
+    Silent,
+    /// A load thread is gone.
+    #[error("a load thread has ended early; its own words stand above")]
+    Thread,
+    /// Somebody else has failed, or nobody wants the outcome any more.
+    #[error("stopped")]
+    Stopped,
+    /// An agent, or the way to it, fails.
+    #[error("agent {agent}: {why}")]
+    Agent {
+        /// Where it listens.
+        agent: SocketAddr,
+        /// In words.
+        why: Box<str>,
+    },
+    /// A reply that does not belong to its request.
+    #[error("the server answered out of step: {0:?}")]
+    Unexpected(Box<str>),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::Io(error)
+    }
+}
+
+impl Error {
+    /// Time without any reply after which a server counts as dead; [`Error::Silent`] says it.
+    pub(super) const SILENCE: Duration = Duration::from_secs(10);
+
+    /// Keeps the beginning of what came.
+    pub(super) fn unexpected(bytes: &[u8]) -> Error {
+        let shown = &bytes[..bytes.len().min(120)];
+        Error::Unexpected(String::from_utf8_lossy(shown).into())
+    }
+}
