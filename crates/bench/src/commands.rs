@@ -17,6 +17,7 @@ pub(crate) mod net;
 pub(crate) mod net_echo;
 pub(crate) mod net_load;
 pub(crate) mod page;
+mod programs;
 mod rates;
 pub(crate) mod run;
 pub(crate) mod server;

@@ -123,6 +123,24 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
+/// Which of a server and its load had no time to spare, by the shares of their time that they were
+/// busy: `server (98 %, load 61 %)`. A server that is not known to be idle counts as busy.
+pub(crate) fn saturated(server: Option<f64>, load: f64) -> String {
+    /// The share from which on a side is used up.
+    const USED_UP: f64 = 0.95;
+    let who = match (server.is_none_or(|busy| busy >= USED_UP), load >= USED_UP) {
+        (true, false) => "server",
+        (false, true) => "load",
+        (true, true) => "both",
+        (false, false) => "neither",
+    };
+    let load = load * 100.0;
+    match server.map(|busy| busy * 100.0) {
+        Some(server) => format!("{who} ({server:.0} %, load {load:.0} %)"),
+        None => format!("{who} (load {load:.0} %)"),
+    }
+}
+
 /// Prints a finished report.
 pub(crate) fn print(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")

@@ -205,11 +205,7 @@ fn bytes_an_item(flags: &Flags, work: &Work) -> anyhow::Result<[f64; 2]> {
         "--memory {memory} --steps 1 --overwrites 0 --key-size {KEY_SIZE} --value-sizes {}",
         work.value_size
     );
-    let programs = (
-        flags.ground.coua.as_deref(),
-        flags.ground.memcached.as_deref(),
-    );
-    let filled = memory::measure_words(&words, programs)?;
+    let filled = memory::measure_words(&words, &flags.ground.coua, &flags.ground.memcached)?;
     Ok(["memcached", "coua"].map(|server| filled.bytes_an_item(server)))
 }
 

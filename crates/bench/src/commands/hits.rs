@@ -15,6 +15,7 @@ use clap::Args;
 
 use outcome::{Outcome, Point};
 
+use super::programs::MemcachedFlag;
 use crate::client::Client;
 use crate::hits::coua::{Coua, Sizes};
 use crate::hits::lru::Lru;
@@ -52,9 +53,8 @@ pub(crate) struct Flags {
     /// Points of fewer items are left out
     #[arg(long, default_value_t = 64)]
     items_min: u32,
-    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
-    #[arg(long)]
-    memcached: Option<PathBuf>,
+    #[command(flatten)]
+    memcached: MemcachedFlag,
     /// Leave memcached out
     #[arg(long)]
     no_memcached: bool,
@@ -196,7 +196,7 @@ fn memcached(
     if flags.no_memcached || transfer > flags.transfer_max << 30 {
         return Ok(None);
     }
-    let program: &Path = &process::memcached(flags.memcached.as_deref());
+    let program: &Path = &flags.memcached.path();
     let item_size_max = (sizes.value_size as u64 * 2).max(1 << 20);
     let server_flags = process::Flags {
         memory: sizes.memory,

@@ -8,12 +8,13 @@ mod program;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 
 use outcome::{Outcome, Sample};
 
 use super::load_flags::TimingFlags;
+use super::programs::{CoreFlags, MemcachedFlag};
 use crate::cpu;
 use crate::load::{Engine, Requests};
 use crate::process::{self, Server};
@@ -25,18 +26,13 @@ use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
-    #[arg(long, value_name = "PROGRAM")]
-    memcached: Option<PathBuf>,
+    #[command(flatten)]
+    memcached: MemcachedFlag,
     /// The memaslap program; by default memaslap or memcaslap in PATH
     #[arg(long, value_name = "PROGRAM")]
     memaslap: Option<PathBuf>,
-    /// Core of the server
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the load
-    #[arg(long, default_value_t = 1)]
-    load_core: usize,
+    #[command(flatten)]
+    cores: CoreFlags,
     /// Connections, each with one request at a time and an item of its own
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
@@ -79,19 +75,19 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         item_size_max: None,
         more: vec!["-c".to_owned(), (2 * flags.connections + 64).to_string()],
     };
-    let program = process::memcached(flags.memcached.as_deref());
-    let server = Server::start(&program, flags.server_core, &server_flags)?;
+    let program = flags.memcached.path();
+    let server = Server::start(&program, flags.cores.server_core, &server_flags)?;
     let version = server.client()?.version()?;
     let requests = fill(flags, &server)?;
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     for round in 1..=timing.rounds {
         let memaslap = || {
-            anyhow::Ok(cpu::pinned(flags.load_core, || {
+            anyhow::Ok(cpu::pinned(flags.cores.load_core, || {
                 program::ask(flags, server.target())
             })??)
         };
         let coua_bench = || {
-            anyhow::Ok(cpu::pinned(flags.load_core, || {
+            anyhow::Ok(cpu::pinned(flags.cores.load_core, || {
                 ask(flags, &server, &requests)
             })??)
         };
@@ -124,8 +120,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 /// Stores the items; the requests that are made for them.
 fn fill(flags: &Flags, server: &Server) -> anyhow::Result<Requests> {
     let count = flags.connections;
-    let keys = KeyFormat::new(flags.key_size.into(), count)
-        .context("so many keys do not fit into keys of this size")?;
+    let keys = KeyFormat::new(flags.key_size.into(), count)?;
     let values = Arc::new(Values::new(flags.value_size as usize));
     let filling = Requests::filling(keys, values.clone(), 0..count);
     Engine::connect(server.target(), 1, 1, &filling)?.finish()?;

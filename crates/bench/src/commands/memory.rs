@@ -5,13 +5,14 @@
 //! leaves dead items behind.
 
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Parser};
 use serde::Serialize;
 
+use super::programs::{CoreFlags, CouaFlag, MemcachedFlag};
 use crate::cpu;
 use crate::load::{Engine, Measured, Requests};
 use crate::process::{self, Server};
@@ -22,12 +23,10 @@ use crate::workload::{KeyFormat, Sampler, Values};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The coua program; by default the one beside this program
-    #[arg(long)]
-    coua: Option<PathBuf>,
-    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
-    #[arg(long)]
-    memcached: Option<PathBuf>,
+    #[command(flatten)]
+    coua: CouaFlag,
+    #[command(flatten)]
+    memcached: MemcachedFlag,
     /// Leave memcached out
     #[arg(long)]
     no_memcached: bool,
@@ -46,12 +45,8 @@ pub(crate) struct Flags {
     /// Overwrites, for each item held
     #[arg(long, default_value_t = 2.0)]
     overwrites: f64,
-    /// Core of the servers
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the load
-    #[arg(long, default_value_t = 1)]
-    load_core: usize,
+    #[command(flatten)]
+    cores: CoreFlags,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -104,13 +99,14 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 /// Fills all servers as the words of the command line say; with these programs for coua and memcached.
 pub(crate) fn measure_words(
     words: &str,
-    (coua, memcached): (Option<&Path>, Option<&Path>),
+    coua: &CouaFlag,
+    memcached: &MemcachedFlag,
 ) -> anyhow::Result<Outcome> {
     let words = std::iter::once("memory").chain(words.split_whitespace());
     let Words { flags } = Words::try_parse_from(words)?;
     measure(&Flags {
-        coua: coua.map(Path::to_owned),
-        memcached: memcached.map(Path::to_owned),
+        coua: coua.clone(),
+        memcached: memcached.clone(),
         ..flags
     })
 }
@@ -127,8 +123,8 @@ fn measure(flags: &Flags) -> anyhow::Result<Outcome> {
         flags.steps > 0 && flags.memory > 0 && flags.overwrites >= 0.0,
         "nothing to fill"
     );
-    let memcached = process::memcached(flags.memcached.as_deref());
-    let coua = process::coua(flags.coua.as_deref())?;
+    let memcached = flags.memcached.path();
+    let coua = flags.coua.path()?;
     let mut servers: Vec<(&'static str, &Path)> = vec![("coua", &coua)];
     if !flags.no_memcached {
         servers.push(("memcached", &memcached));
@@ -191,12 +187,12 @@ fn fill(flags: &Flags, program: &Path, memory: u64, value_size: usize) -> anyhow
         item_size_max: None,
         more: Vec::new(),
     };
-    let server = Server::start(program, flags.server_core, &server_flags)?;
+    let server = Server::start(program, flags.cores.server_core, &server_flags)?;
     let bytes = memory << 20;
     let filling = Filling {
         flags,
         server: &server,
-        keys: KeyFormat::new(flags.key_size, u32::MAX).context("keys need eight bytes or more")?,
+        keys: KeyFormat::new(flags.key_size, u32::MAX)?,
         values: Arc::new(Values::new(value_size)),
     };
     let mut client = server.client()?;
@@ -264,7 +260,7 @@ impl Filling<'_> {
     fn drive(&self, requests: &Requests) -> anyhow::Result<Measured> {
         const CONNECTIONS: usize = 16;
         const DEPTH: usize = 32;
-        let measured = cpu::pinned(self.flags.load_core, || {
+        let measured = cpu::pinned(self.flags.cores.load_core, || {
             Engine::connect(self.server.target(), CONNECTIONS, DEPTH, requests)?.finish()
         })??;
         Ok(measured)

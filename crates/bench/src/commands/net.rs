@@ -10,7 +10,6 @@ mod cases;
 mod outcome;
 mod stage;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,6 +21,7 @@ use stage::Stage;
 
 use super::compare::Ground;
 use super::load_flags::TimingFlags;
+use super::programs::{CoreFlags, CouaFlag, MemcachedFlag};
 use crate::link::Kind;
 use crate::report;
 
@@ -35,19 +35,12 @@ pub(crate) struct Flags {
     /// Names of cases, or their beginnings with a *
     #[arg(long, value_delimiter = ',', default_value = "*")]
     cases: Vec<String>,
-    /// The coua program, for DPDK's links built with the feature dpdk; by default the one beside
-    /// this program
-    #[arg(long)]
-    coua: Option<PathBuf>,
-    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
-    #[arg(long)]
-    memcached: Option<PathBuf>,
-    /// Core of the servers
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the load
-    #[arg(long, default_value_t = 1)]
-    load_core: usize,
+    #[command(flatten)]
+    coua: CouaFlag,
+    #[command(flatten)]
+    memcached: MemcachedFlag,
+    #[command(flatten)]
+    cores: CoreFlags,
     #[command(flatten)]
     timing: TimingFlags,
     /// Requests under way at most, over all connections of a link
@@ -113,8 +106,8 @@ pub(crate) fn gain(
     flags.memcached.clone_from(&ground.memcached);
     flags.memory = ground.memory;
     for (core, cores) in [
-        (&mut flags.server_core, ground.server_cores()?),
-        (&mut flags.load_core, ground.load_cores()?),
+        (&mut flags.cores.server_core, ground.server_cores()?),
+        (&mut flags.cores.load_core, ground.load_cores()?),
     ] {
         *core = *cores.first().context("there is a core")?;
     }
@@ -142,7 +135,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut outcome = Outcome::new(flags);
     for case in &cases {
         let stage = Stage::prepare(flags, case)?;
-        outcome.note_versions(&stage.versions()?);
+        outcome.versions = stage.versions()?;
         outcome.cases.push(stage.measure()?);
     }
     Ok(report::show(&outcome, flags.json)?)

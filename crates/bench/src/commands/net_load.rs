@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::run::seconds;
+use super::load_flags::{positive_time, time};
 use crate::client::{Client, Stats};
 use crate::cpu;
 use crate::link::client::{Answers, KEYS_MAX, Requests, Settings, Stretch};
@@ -43,11 +44,11 @@ pub(crate) struct Flags {
     #[arg(long)]
     rate: Option<f64>,
     /// Seconds measured
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
+    #[arg(long, default_value = "5", value_parser = positive_time)]
+    seconds: Duration,
     /// Seconds of load before that
-    #[arg(long, default_value_t = 1.0)]
-    warm_up: f64,
+    #[arg(long, default_value = "1", value_parser = time)]
+    warm_up: Duration,
     /// Where a coua answers `stats net` on the kernel's TCP, HOST:PORT, to say how busy it was
     #[arg(long)]
     stats: Option<Target>,
@@ -198,8 +199,8 @@ fn plan(flags: &Flags) -> anyhow::Result<Plan> {
     Ok(Plan {
         settings: flags.shape.settings(flags.server, answers, flags.seed)?,
         rate: flags.rate,
-        warm_up: seconds(flags.warm_up)?,
-        time: seconds(flags.seconds)?,
+        warm_up: flags.warm_up,
+        time: flags.seconds,
     })
 }
 
@@ -215,8 +216,7 @@ impl Shape {
             (1..=KEYS_MAX).contains(&self.keys),
             "there may be 1 to {KEYS_MAX} keys"
         );
-        let keys = KeyFormat::new(self.key_size, self.keys)
-            .context("so many keys do not fit into keys of this size")?;
+        let keys = KeyFormat::new(self.key_size, self.keys)?;
         let values = Arc::new(Values::new(self.value_size));
         let sampler = Sampler::new(self.popularity, self.keys, seed);
         let requests = Requests::new(keys, values.clone(), sampler, self.sets);

@@ -99,11 +99,6 @@ Closed loops find capacities and hide stalls: while the server stands still they
 latencies give a --rate. --fail-if takes latencies and counts of all measurements together, and the
 median of their rates.";
 
-/// A flag's seconds as a duration.
-pub(crate) fn seconds(seconds: f64) -> anyhow::Result<Duration> {
-    Duration::try_from_secs_f64(seconds).with_context(|| format!("{seconds} is no time in seconds"))
-}
-
 /// Measures and prints what came of it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, load) = (&flags.server, &flags.load);

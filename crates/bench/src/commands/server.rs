@@ -8,7 +8,6 @@
 mod cases;
 mod outcome;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,8 @@ use cases::{Case, State};
 use outcome::{CaseOutcome, Outcome, Sample};
 
 use super::echo::{Answer, Request};
-use super::run::seconds;
+use super::load_flags::{positive_time, time};
+use super::programs::{CoreFlags, CouaFlag, MemcachedFlag, Versions};
 use crate::cpu;
 use crate::load::{Engine, Requests};
 use crate::process::{self, Server};
@@ -30,30 +30,24 @@ use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The coua program; by default the one beside this program
-    #[arg(long)]
-    coua: Option<PathBuf>,
-    /// The memcached program; by default 1.6.45 where it was unpacked, else the one in PATH
-    #[arg(long)]
-    memcached: Option<PathBuf>,
+    #[command(flatten)]
+    coua: CouaFlag,
+    #[command(flatten)]
+    memcached: MemcachedFlag,
     /// A further flag for both servers
     #[arg(long = "server-flag", allow_hyphen_values = true)]
     server_flags: Vec<String>,
-    /// Core of the servers
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the load
-    #[arg(long, default_value_t = 1)]
-    load_core: usize,
+    #[command(flatten)]
+    cores: CoreFlags,
     /// Measurements of each side in each case
     #[arg(long, default_value_t = 5)]
     pairs: usize,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    #[arg(long, default_value = "1", value_parser = positive_time)]
+    seconds: Duration,
     /// Seconds of load before each measurement
-    #[arg(long, default_value_t = 0.2)]
-    warm_up: f64,
+    #[arg(long, default_value = "0.2", value_parser = time)]
+    warm_up: Duration,
     /// Connections
     #[arg(long, default_value_t = 64)]
     connections: usize,
@@ -126,7 +120,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
             continue;
         }
         let stage = Stage::prepare(flags, state)?;
-        outcome.note_versions(&stage.versions()?);
+        outcome.versions = Versions::of(&stage.coua, &stage.memcached)?;
         for case in cases {
             outcome.cases.push(stage.measure(case)?);
         }
@@ -166,12 +160,11 @@ impl<'a> Stage<'a> {
             item_size_max: None,
             more: flags.server_flags.clone(),
         };
-        let memcached = process::memcached(flags.memcached.as_deref());
-        let coua = process::coua(flags.coua.as_deref())?;
-        let coua = Server::start(&coua, flags.server_core, &server_flags)?;
-        let memcached = Server::start(&memcached, flags.server_core, &server_flags)?;
-        let keys = KeyFormat::new(flags.key_size, count)
-            .context("so many keys do not fit into keys of this size")?;
+        let memcached = flags.memcached.path();
+        let coua = flags.coua.path()?;
+        let coua = Server::start(&coua, flags.cores.server_core, &server_flags)?;
+        let memcached = Server::start(&memcached, flags.cores.server_core, &server_flags)?;
+        let keys = KeyFormat::new(flags.key_size, count)?;
         let values = Arc::new(Values::new(flags.value_size));
         let sampler = Sampler::new(flags.popularity, count, 1);
         let stage = Stage {
@@ -185,18 +178,11 @@ impl<'a> Stage<'a> {
         report::progress(format_args!("{count} keys, -m {memory}"));
         for server in [&stage.coua, &stage.memcached] {
             let requests = Requests::filling(keys, stage.values.clone(), 0..count);
-            cpu::pinned(flags.load_core, || {
+            cpu::pinned(flags.cores.load_core, || {
                 stage.engine(server, 64, &requests)?.finish()
             })??;
         }
         Ok(stage)
-    }
-
-    fn versions(&self) -> anyhow::Result<[String; 2]> {
-        Ok([
-            self.coua.client()?.version()?,
-            self.memcached.client()?.version()?,
-        ])
     }
 
     fn measure(&self, case: &Case) -> anyhow::Result<CaseOutcome> {
@@ -213,7 +199,7 @@ impl<'a> Stage<'a> {
         };
         let echo = case
             .has_echo()
-            .then(|| Server::start_echo(self.flags.server_core, answer.arguments()));
+            .then(|| Server::start_echo(self.flags.cores.server_core, answer.arguments()));
         let echo = echo.transpose()?;
         let requests = Requests::new(
             self.keys,
@@ -242,7 +228,7 @@ impl<'a> Stage<'a> {
                 sides.reverse();
             }
             for (server, requests, samples) in sides {
-                let sample = cpu::pinned(self.flags.load_core, || {
+                let sample = cpu::pinned(self.flags.cores.load_core, || {
                     self.sample(server, case.depth, requests)
                 })?;
                 samples.push(sample?);
@@ -252,11 +238,10 @@ impl<'a> Stage<'a> {
     }
 
     fn sample(&self, server: &Server, depth: usize, requests: &Requests) -> anyhow::Result<Sample> {
-        let (warm_up, time) = (seconds(self.flags.warm_up)?, seconds(self.flags.seconds)?);
         let mut engine = self.engine(server, depth, requests)?;
-        engine.run(warm_up)?;
+        engine.run(self.flags.warm_up)?;
         let before = server.cpu()?;
-        let measured = engine.run(time)?;
+        let measured = engine.run(self.flags.seconds)?;
         let server_cpu = server.cpu()?.saturating_sub(before);
         ensure!(
             measured.replies > 0 && measured.elapsed > Duration::ZERO,

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 
 use outcome::{Configured, Outcome};
 
-use super::run::seconds;
+use super::load_flags::positive_time;
 use crate::cpu;
 use crate::report;
 use crate::rivals::{
@@ -64,8 +64,8 @@ pub(crate) struct Flags {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 0.5)]
-    seconds: f64,
+    #[arg(long, default_value = "0.5", value_parser = positive_time)]
+    seconds: Duration,
     /// How full segcache's index is at most, 0.05 to 1: a fuller one is slower, and refuses keys
     #[arg(long, default_value_t = SegcacheRival::LOAD)]
     segcache_load: f64,
@@ -117,7 +117,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .iter()
         .all(|threads| (1..=cores.len()).contains(threads));
     ensure!(threads_valid, "there are {} cores", cores.len());
-    let mut outcome = Outcome::new(flags.rounds, flags.seconds);
+    let mut outcome = Outcome::new(flags.rounds, flags.seconds.as_secs_f64());
     for &keys in &flags.keys {
         for &most in &flags.key_sizes {
             for &value_size in &flags.value_sizes {
@@ -194,7 +194,6 @@ impl Setting {
             .iter()
             .map(|&kind| self.fill(kind, workers))
             .collect::<Result<_, _>>()?;
-        let time: Duration = seconds(flags.seconds)?;
         let mut all = Vec::new();
         for &popularity in &flags.popularity {
             let mut configured = Configured::new(format!("{named}, {popularity}"));
@@ -202,7 +201,7 @@ impl Setting {
             let load = Load {
                 values: &self.values,
                 requests: &Requests::draw(self.sizes, &mut sampler),
-                time,
+                time: flags.seconds,
             };
             for round in 0..flags.rounds {
                 report::progress(format_args!(

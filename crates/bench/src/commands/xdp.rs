@@ -15,13 +15,12 @@
 mod outcome;
 mod stage;
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::load_flags::TimingFlags;
 use super::net_load::Shape;
+use super::programs::{CoreFlags, CouaFlag};
 use crate::cable::Cable;
 use crate::report::{self, require};
 use outcome::Outcome;
@@ -40,18 +39,13 @@ pub(crate) struct Flags {
         default_value = "bare,stack,coua,kernel"
     )]
     sides: Vec<Side>,
-    /// The coua program; by default the one beside this program
-    #[arg(long)]
-    coua: Option<PathBuf>,
+    #[command(flatten)]
+    coua: CouaFlag,
     /// Memory of coua, in MiB
     #[arg(long, default_value_t = 1024)]
     memory: u64,
-    /// Core of the servers
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the load
-    #[arg(long, default_value_t = 1)]
-    load_core: usize,
+    #[command(flatten)]
+    cores: CoreFlags,
     #[command(flatten)]
     shape: Shape,
     #[command(flatten)]

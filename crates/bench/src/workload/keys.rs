@@ -1,5 +1,7 @@
 //! Keys: a number in hexadecimal digits, filled up to its size.
 
+use thiserror::Error as ThisError;
+
 use super::sizes::Sizes;
 
 /// Writes key numbers as keys of one size: `k` as often as needed, then up to eight hexadecimal
@@ -7,6 +9,18 @@ use super::sizes::Sizes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyFormat {
     size: usize,
+}
+
+/// A size of keys in which so many numbers do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
+#[error(
+    "--key-size {size}: {keys} different keys do not fit into this size; sizes from 8 to {} take any \
+     number",
+    KeyFormat::SIZE_MAX
+)]
+pub(crate) struct TooManyKeys {
+    size: usize,
+    keys: u32,
 }
 
 impl KeyFormat {
@@ -17,10 +31,16 @@ impl KeyFormat {
     /// The longest key that a memcached takes.
     pub(crate) const SIZE_MAX: usize = 250;
 
-    /// Keys of `size` bytes for the numbers below `keys`; none where so many numbers do not fit.
-    pub(crate) fn new(size: usize, keys: u32) -> Option<KeyFormat> {
+    /// Keys of `size` bytes for the numbers below `keys`.
+    ///
+    /// # Errors
+    /// Where so many numbers do not fit, or no key may have this size.
+    pub(crate) fn new(size: usize, keys: u32) -> Result<KeyFormat, TooManyKeys> {
         let fits = size >= 8 || u64::from(keys) <= 1u64 << (4 * size);
-        (fits && (1..=Self::SIZE_MAX).contains(&size)).then_some(KeyFormat { size })
+        match fits && (1..=Self::SIZE_MAX).contains(&size) {
+            true => Ok(KeyFormat { size }),
+            false => Err(TooManyKeys { size, keys }),
+        }
     }
 
     /// Bytes a key.
@@ -203,9 +223,9 @@ mod tests {
 
     #[test]
     fn numbers_that_do_not_fit_are_refused() {
-        assert!(KeyFormat::new(3, 4097).is_none());
-        assert!(KeyFormat::new(0, 1).is_none());
-        assert!(KeyFormat::new(251, 1).is_none());
-        assert!(KeyFormat::new(8, u32::MAX).is_some());
+        assert!(KeyFormat::new(3, 4097).is_err());
+        assert!(KeyFormat::new(0, 1).is_err());
+        assert!(KeyFormat::new(251, 1).is_err());
+        assert!(KeyFormat::new(8, u32::MAX).is_ok());
     }
 }

@@ -1,23 +1,20 @@
 //! Which programs and which cores a comparison has.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 
+use crate::commands::programs::{CouaFlag, MemcachedFlag};
 use crate::cpu;
 use crate::report::require;
 
 /// Programs, memory and cores, for whatever starts servers by their recipes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Ground {
-    /// The program that coua means; by default the one beside this program
-    #[arg(long, value_name = "PROGRAM")]
-    pub(crate) coua: Option<PathBuf>,
-    /// The program that memcached means; by default 1.6.45 where it was unpacked, else the one in
-    /// PATH
-    #[arg(long, value_name = "PROGRAM")]
-    pub(crate) memcached: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) coua: CouaFlag,
+    #[command(flatten)]
+    pub(crate) memcached: MemcachedFlag,
     /// Memory of coua and of memcached, in MiB
     #[arg(long, default_value_t = 1024)]
     pub(crate) memory: u64,

@@ -273,10 +273,8 @@ impl Recipe {
         };
         let bare = |path: &Path| path.components().count() == 1;
         let program = match &self.program {
-            Program::Coua(path) if bare(path) => process::coua(ground.coua.as_deref())?,
-            Program::Memcached(path) if bare(path) => {
-                process::memcached(ground.memcached.as_deref())
-            }
+            Program::Coua(path) if bare(path) => ground.coua.path()?,
+            Program::Memcached(path) if bare(path) => ground.memcached.path(),
             Program::Coua(path) | Program::Memcached(path) => path.clone(),
             Program::Other(program) => {
                 return Ok((program.into(), words.into_iter().map(Into::into).collect()));

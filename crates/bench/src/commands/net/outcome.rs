@@ -9,8 +9,9 @@ use serde::Serialize;
 use super::cases::Case;
 use super::{Flags, Rates};
 use crate::commands::net_load;
+use crate::commands::programs::Versions;
 use crate::load::{Latencies, Measured};
-use crate::report::{Table, median};
+use crate::report::{Table, median, saturated};
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -138,27 +139,8 @@ impl Series {
 
     /// Which side was used up.
     fn saturated(&self) -> String {
-        const USED_UP: f64 = 0.95;
-        let client = self.middle(|sample| sample.client_busy);
-        let server = self.middle(|sample| sample.server_busy.unwrap_or(0.0));
-        let is_known = self
-            .samples
-            .iter()
-            .all(|sample| sample.server_busy.is_some());
-        let who = match (server >= USED_UP || !is_known, client >= USED_UP) {
-            (true, false) => "server",
-            (false, true) => "load",
-            (true, true) => "both",
-            (false, false) => "neither",
-        };
-        match is_known {
-            true => format!(
-                "{who} ({:.0} %, load {:.0} %)",
-                server * 100.0,
-                client * 100.0
-            ),
-            false => format!("{who} (load {:.0} %)", client * 100.0),
-        }
+        let busy: Option<Vec<f64>> = self.samples.iter().map(|s| s.server_busy).collect();
+        saturated(busy.map(median), self.middle(|sample| sample.client_busy))
     }
 }
 
@@ -236,8 +218,8 @@ impl CaseOutcome {
 /// All cases of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
-    coua: String,
-    memcached: String,
+    #[serde(flatten)]
+    pub(super) versions: Versions,
     link: &'static str,
     rounds: u32,
     seconds: f64,
@@ -249,8 +231,7 @@ pub(super) struct Outcome {
 impl Outcome {
     pub(super) fn new(flags: &Flags) -> Outcome {
         Outcome {
-            coua: String::new(),
-            memcached: String::new(),
+            versions: Versions::default(),
             link: flags.link.name(),
             rounds: flags.timing.rounds,
             seconds: flags.timing.seconds.as_secs_f64(),
@@ -258,11 +239,6 @@ impl Outcome {
             key_size: flags.key_size,
             cases: Vec::new(),
         }
-    }
-
-    pub(super) fn note_versions(&mut self, versions: &[String; 2]) {
-        let [coua, memcached] = versions;
-        (self.coua, self.memcached) = (coua.clone(), memcached.clone());
     }
 
     fn rates(&self) -> Table {
@@ -357,7 +333,7 @@ impl Display for Outcome {
             f,
             "coua {} on its own TCP stack over {}, memcached {} on the kernel's; one worker each on \
              one core, the load on another.",
-            self.coua, self.link, self.memcached
+            self.versions.coua, self.link, self.versions.memcached
         )?;
         writeln!(
             f,

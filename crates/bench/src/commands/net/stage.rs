@@ -13,6 +13,7 @@ use super::cases::{Case, PING_LEN};
 use super::outcome::{CaseOutcome, Rate, Sample, Side};
 use crate::commands::echo::{Answer, Request};
 use crate::commands::net_load;
+use crate::commands::programs::Versions;
 use crate::cpu;
 use crate::guard;
 use crate::load::{
@@ -94,13 +95,12 @@ impl<'a> Stage<'a> {
             passes,
         } = Filling::of(flags, case)?;
         report::progress(format_args!("{}: {key_count} keys, -m {memory}", case.name));
-        let keys = KeyFormat::new(flags.key_size, key_count)
-            .context("so many keys do not fit into keys of this size")?;
+        let keys = KeyFormat::new(flags.key_size, key_count)?;
         let values = Arc::new(Values::new(case.value_size));
         let fill = |server: &Server| -> anyhow::Result<()> {
             let requests = Requests::filling(keys, values.clone(), 0..key_count);
             for _ in 0..passes {
-                cpu::pinned(flags.load_core, || {
+                cpu::pinned(flags.cores.load_core, || {
                     Engine::connect(server.target(), 64, 64, &requests)?.finish()
                 })??;
             }
@@ -111,15 +111,15 @@ impl<'a> Stage<'a> {
             item_size_max: None,
             more: Vec::new(),
         };
-        let memcached = process::memcached(flags.memcached.as_deref());
-        let memcached = Server::start(&memcached, flags.server_core, &server_flags)?;
+        let memcached = flags.memcached.path();
+        let memcached = Server::start(&memcached, flags.cores.server_core, &server_flags)?;
         fill(&memcached)?;
         let folder = Folder::new()?;
         server_flags
             .more
             .extend(coua_flags(flags, case, &folder.path(Side::Coua.name())));
-        let coua = process::coua(flags.coua.as_deref())?;
-        let coua = Server::start(&coua, flags.server_core, &server_flags)?;
+        let coua = flags.coua.path()?;
+        let coua = Server::start(&coua, flags.cores.server_core, &server_flags)?;
         fill(&coua)?;
         let sampler = Sampler::new(case.popularity, key_count, 1);
         let requests = Requests::new(keys, values, sampler, 1, case.sets);
@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
             stage.echo = Some(stage.start_echo()?);
         }
         if case.has_kernel {
-            let echo = Server::start_echo(flags.server_core, stage.answer().arguments())?;
+            let echo = Server::start_echo(flags.cores.server_core, stage.answer().arguments())?;
             echo.pause()?;
             stage.kernel_echo = Some(echo);
         }
@@ -161,26 +161,24 @@ impl<'a> Stage<'a> {
     /// The bare service on coua's stack.
     fn start_echo(&self) -> anyhow::Result<Server> {
         let socket = self.folder.path(Side::Echo.name());
-        let core = self.flags.server_core.to_string();
+        let core = self.flags.cores.server_core.to_string();
         let mut arguments: Vec<OsString> = ["net-echo", "--core", &core].map(Into::into).into();
         arguments.extend(["--link".into(), self.flags.link.name().into()]);
         arguments.extend(["--socket".into(), socket.clone().into()]);
         arguments.extend(self.answer().arguments());
-        let server = Server::start_at_link(self.flags.server_core, arguments, &socket)?;
+        let server = Server::start_at_link(self.flags.cores.server_core, arguments, &socket)?;
         std::thread::sleep(SETTLING);
         server.pause()?;
         Ok(server)
     }
 
     /// The versions of coua and of memcached.
-    pub(super) fn versions(&self) -> anyhow::Result<[String; 2]> {
-        let version = |server: &Server| -> anyhow::Result<String> {
-            server.resume()?;
-            let version = server.client()?.version()?;
-            server.pause()?;
-            Ok(version)
-        };
-        Ok([version(&self.coua)?, version(&self.memcached)?])
+    pub(super) fn versions(&self) -> anyhow::Result<Versions> {
+        let both = [&self.coua, &self.memcached];
+        both.iter().try_for_each(|server| server.resume())?;
+        let versions = Versions::of(&self.coua, &self.memcached)?;
+        both.iter().try_for_each(|server| server.pause())?;
+        Ok(versions)
     }
 
     /// The sides of this case, in the order of the first round.
@@ -281,7 +279,7 @@ impl<'a> Stage<'a> {
             ("--outstanding", flags.outstanding),
             ("--key-size", flags.key_size),
             ("--value-size", case.value_size),
-            ("--core", flags.load_core),
+            ("--core", flags.cores.load_core),
         ] {
             command.args([flag, &value.to_string()]);
         }
@@ -342,7 +340,7 @@ impl<'a> Stage<'a> {
             connections: KERNEL_CONNECTIONS,
             depth: 1,
             threads: 1,
-            core: Some(self.flags.load_core),
+            core: Some(self.flags.cores.load_core),
             agents: Vec::new(),
             net: None,
             gaps: None,
@@ -359,7 +357,7 @@ impl<'a> Stage<'a> {
 /// What a bare service on the kernel's TCP is sent that sends it back.
 fn ping_pong() -> anyhow::Result<Requests> {
     const KEYS: u32 = 1000;
-    let keys = KeyFormat::new(PING_LEN, KEYS).context("a key has so many bytes")?;
+    let keys = KeyFormat::new(PING_LEN, KEYS)?;
     let plan = LoadPlan {
         dialect: Dialect::Mirror,
         keys: keys.into(),

@@ -7,14 +7,15 @@ use serde::Serialize;
 
 use super::Flags;
 use super::cases::Case;
+use crate::commands::programs::Versions;
 use crate::load::{Latencies, Measured};
-use crate::report::{Table, median};
+use crate::report::{Table, median, saturated};
 
 /// All cases of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
-    coua: String,
-    memcached: String,
+    #[serde(flatten)]
+    pub(super) versions: Versions,
     connections: usize,
     pairs: usize,
     seconds: f64,
@@ -96,38 +97,19 @@ fn ratio(samples: &[Sample], others: &[Sample], figure: impl Fn(&Sample) -> f64)
     )
 }
 
-/// Which side's core was used up.
-fn saturated(samples: &[Sample]) -> &'static str {
-    const USED_UP: f64 = 0.95;
-    let server = middle(samples, |sample| sample.server_busy) >= USED_UP;
-    let client = middle(samples, |sample| sample.client_busy) >= USED_UP;
-    match (server, client) {
-        (true, false) => "server",
-        (false, true) => "load",
-        (true, true) => "both",
-        (false, false) => "neither",
-    }
-}
-
 impl Outcome {
     pub(super) fn new(flags: &Flags) -> Outcome {
         Outcome {
-            coua: String::new(),
-            memcached: String::new(),
+            versions: Versions::default(),
             connections: flags.connections,
             pairs: flags.pairs,
-            seconds: flags.seconds,
+            seconds: flags.seconds.as_secs_f64(),
             key_size: flags.key_size,
             value_size: flags.value_size,
             popularity: flags.popularity.to_string(),
             congestion_control: congestion_control(),
             cases: Vec::new(),
         }
-    }
-
-    pub(super) fn note_versions(&mut self, versions: &[String; 2]) {
-        let [coua, memcached] = versions;
-        (self.coua, self.memcached) = (coua.clone(), memcached.clone());
     }
 
     fn rates(&self) -> Table {
@@ -170,12 +152,8 @@ impl Outcome {
             let busy = |samples: &[Sample]| match samples {
                 [] => String::new(),
                 _ => {
-                    let percent = |figure: fn(&Sample) -> f64| middle(samples, figure) * 100.0;
-                    let (server, load) = (
-                        percent(|sample| sample.server_busy),
-                        percent(|sample| sample.client_busy),
-                    );
-                    format!("{} ({server:.0} %, load {load:.0} %)", saturated(samples))
+                    let server = middle(samples, |sample| sample.server_busy);
+                    saturated(Some(server), middle(samples, |sample| sample.client_busy))
                 }
             };
             table.row([
@@ -244,7 +222,7 @@ impl Display for Outcome {
         writeln!(
             f,
             "coua {}, memcached {}, one worker each on one core, the load on another.",
-            self.coua, self.memcached
+            self.versions.coua, self.versions.memcached
         )?;
         writeln!(
             f,

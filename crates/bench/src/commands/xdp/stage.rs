@@ -68,7 +68,7 @@ impl<'a> Stage<'a> {
         };
         if let Some((program, arguments)) = stage.command()? {
             let target = Target::Tcp(SocketAddr::new(SERVER, PORT));
-            let cores = [flags.server_core];
+            let cores = [flags.cores.server_core];
             let cable = Some(&stage.cable);
             let server = Server::start_at(&program, &cores, arguments, target, cable);
             let server = server.with_context(|| side.name())?;
@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
             item_size_max: None,
             more: more.map(str::to_owned).collect(),
         };
-        let program = process::coua(self.flags.coua.as_deref())?;
+        let program = self.flags.coua.path()?;
         let arguments = flags.arguments(SocketAddr::new(listen, PORT));
         Ok(Some((program, arguments)))
     }
@@ -123,8 +123,7 @@ impl<'a> Stage<'a> {
     /// Stores every key.
     fn fill(&self, server: &Server) -> anyhow::Result<()> {
         let shape = &self.flags.shape;
-        let keys = KeyFormat::new(shape.key_size, shape.keys)
-            .context("so many keys do not fit into keys of this size")?;
+        let keys = KeyFormat::new(shape.key_size, shape.keys)?;
         let values = std::sync::Arc::new(Values::new(shape.value_size));
         let requests = Requests::filling(keys, values, 0..shape.keys);
         self.at_load(|| {
@@ -138,7 +137,7 @@ impl<'a> Stage<'a> {
         &self,
         work: impl FnOnce() -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
-        cpu::pinned(self.flags.load_core, || self.cable.enter(work))??
+        cpu::pinned(self.flags.cores.load_core, || self.cable.enter(work))??
     }
 
     /// Puts the load on it, once.
@@ -147,7 +146,7 @@ impl<'a> Stage<'a> {
         let passed = Rc::new(Cell::new(Passed::default()));
         let server = (server_address(), self.server_mac);
         let card = Counted::new(card, server, Rc::clone(&passed));
-        cpu::pinned(self.flags.load_core, || match &self.server {
+        cpu::pinned(self.flags.cores.load_core, || match &self.server {
             Some(server) => {
                 server.resume()?;
                 let sample = self.measure_server(server, card, &passed);
@@ -194,7 +193,7 @@ impl<'a> Stage<'a> {
         let (tally, is_over) = (Tally::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let serve = || -> anyhow::Result<()> {
-                cpu::pin(flags.server_core)?;
+                cpu::pin(flags.cores.server_core)?;
                 bounce.serve(&mut nic, &tally, &is_over);
                 Ok(())
             };
