@@ -38,7 +38,7 @@ const LOAD_NETWORK: &str = "10.77.0.2/24";
 /// Whether the kernel may choose another queue for a connection whose segments it sends again.
 const TX_REHASH: &str = "/proc/sys/net/core/txrehash";
 
-/// Whose the server's address is.
+/// Who has the server's address: its kernel, or its own stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// The kernel's: its own TCP is used, or AF_XDP beside it. Segments and checksums stay with the
@@ -59,7 +59,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Whether this process may lay any.
+    /// Fails where this process may not lay a cable.
     pub(crate) fn check_rights() -> Result<(), Error> {
         match rustix::process::geteuid().is_root() {
             true => Ok(()),
@@ -118,8 +118,8 @@ impl Cable {
         self.server.enter(work)
     }
 
-    /// Has the server's kernel send what is for a network to one MAC address, without asking for it:
-    /// whoever is there answers no question.
+    /// Routes a network's packets from the server's kernel to one MAC address, without ARP, which the
+    /// other end does not answer.
     pub(crate) fn lead(&self, network: &str, host: IpAddr, mac: Mac) -> Result<(), Error> {
         let words = format!("neigh replace {host} lladdr {mac} dev {DEVICE}");
         self.server
@@ -156,7 +156,7 @@ impl Namespace {
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Has a connection's frames leave by one queue for as long as it lives.
+    /// Keeps each connection's frames on one queue for as long as it lives.
     ///
     /// What leaves by a queue of a veth device arrives on the queue of that number at its peer, and the
     /// kernel chooses another each time that it sends again (`sk_rethink_txhash`). A stack in user space
@@ -210,11 +210,11 @@ fn command(program: &str, words: &[&str]) -> Result<(), Error> {
 }
 
 fn delete(name: &str) {
-    // It fails only where somebody else has deleted it.
+    // It fails only where the namespace is gone already.
     let _ = command("ip", &["netns", "del", name]);
 }
 
-/// Deletes what processes made that were killed.
+/// Deletes namespaces that killed processes left behind.
 fn delete_leftovers() {
     let Ok(entries) = std::fs::read_dir(FOLDER) else {
         return;
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn the_load_is_in_a_network_of_its_own() {
         let cable = match Cable::lay(Holder::Shared, 2) {
-            // Whoever tests as another user learns that from this.
+            // Tests that run without root see it from this.
             Err(Error::Rights) => return,
             other => other.unwrap(),
         };

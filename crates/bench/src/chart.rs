@@ -159,7 +159,7 @@ impl Chart {
         Ok([csv, svg].map(|path| path.display().to_string()))
     }
 
-    /// As a picture.
+    /// The figure as SVG.
     pub(crate) fn svg(&self) -> anyhow::Result<String> {
         draw::svg(self)
     }

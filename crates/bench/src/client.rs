@@ -1,5 +1,4 @@
-//! A blocking client of one connection, for what is not measured: statistics, reading back, filling
-//! with an order.
+//! A blocking client of one connection, for what is not measured, such as statistics and filling.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -36,7 +35,7 @@ impl Client {
         })
     }
 
-    /// Writes all of `request`; whoever sends a lot must read replies in between.
+    /// Writes all of `request`. A caller that sends a lot must read replies in between.
     pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), Error> {
         Ok(self.reader.get_mut().write_all(request)?)
     }
@@ -101,7 +100,7 @@ impl Client {
         }
     }
 
-    /// What the server says that it is, after `VERSION `.
+    /// The server's version, as it reports it.
     pub(crate) fn version(&mut self) -> Result<String, Error> {
         self.send(b"version\r\n")?;
         let mut line = Vec::new();

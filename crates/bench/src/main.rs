@@ -37,7 +37,7 @@ use commands::{
     run, server, site as site_command, soak as soak_command, stack, store, verify, workers, xdp,
 };
 
-/// Puts load on memcached-compatible caches and compares them
+/// Puts load on memcached-compatible caches, checks every reply, and compares them
 #[derive(Debug, Parser)]
 #[command(version, about, after_help = EXAMPLES)]
 struct Cli {
@@ -47,7 +47,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  Fill a server that runs, put a load on it, and read everything back
+  Fill a running server, put a load on it, and read everything back
     coua-bench load --target 127.0.0.1:11211 --keys 1000000
     coua-bench run --target 127.0.0.1:11211 --keys 1000000 --rate 50000
     coua-bench verify --target 127.0.0.1:11211 --keys 1000000
@@ -56,6 +56,8 @@ Examples:
   Say whether a later run is worse than an earlier one
     coua-bench diff old.json new.json
 
+Start with run, load, verify, compare and diff: they work with any memcached-compatible server.
+The other commands each measure one thing about coua; most start the servers they need themselves.
 Each command has examples of its own: coua-bench run --help.";
 
 #[derive(Debug, Subcommand)]
@@ -168,6 +170,9 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Columns at which clap wraps what it prints.
+    const HELP_WIDTH: usize = 100;
+
     fn complaint(arguments: &str) -> String {
         let words = std::iter::once("coua-bench").chain(arguments.split(' '));
         let error = Cli::try_parse_from(words).unwrap_err();
@@ -228,6 +233,8 @@ mod tests {
             let name = command.get_name();
             let help = command.get_after_help().map(ToString::to_string);
             let help = help.unwrap_or_default();
+            let too_long = help.lines().find(|line| line.chars().count() > HELP_WIDTH);
+            assert_eq!(too_long, None, "{name}: clap wraps it");
             let lines = help.lines().map(str::trim);
             let examples = lines.filter(|line| line.starts_with("coua-bench "));
             let mut is_named = false;

@@ -44,7 +44,7 @@ impl Owner {
     }
 
     /// The process that listens at the target; none where the target is on another machine, or the
-    /// process belongs to somebody else.
+    /// process belongs to another user.
     pub(crate) fn of_target(target: &Target) -> Option<Owner> {
         let inode = match target {
             Target::Tcp(address) if is_local(address) => ["tcp", "tcp6", "udp", "udp6"]

@@ -1,5 +1,5 @@
-//! Servers under test: started on cores of their own, asked whether they are there, ended when
-//! dropped, and with this process in any case.
+//! Servers under test: started on cores of their own, waited for until they accept connections, and
+//! killed when dropped or when this process ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
@@ -130,7 +130,7 @@ impl Server {
         &self.target
     }
 
-    /// Its process, for whoever asks how busy it is.
+    /// Its process, to measure how busy it is.
     pub(crate) fn owner(&self) -> Option<Owner> {
         Owner::of_pid(self.child.id())
     }
@@ -235,7 +235,7 @@ pub(crate) fn coua(named: Option<&Path>) -> io::Result<PathBuf> {
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Everybody may make files there, and nobody remove another's.
+    /// Every user may create files there, and delete only their own.
     const MODE: u32 = 0o1777;
 
     /// Makes it.
@@ -257,7 +257,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nobody misses what cannot be removed.
+        // A folder that is left behind does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -267,14 +267,14 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// Why a server is not there.
+/// Why a server did not start.
 #[derive(Debug, ThisError)]
 pub(crate) enum Error {
     /// A call of the system failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The program cannot be run.
-    #[error("{program:?} does not run: {source}")]
+    #[error("{program:?} cannot be started: {source}")]
     Program {
         /// Its path.
         program: PathBuf,
@@ -282,13 +282,13 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// The program ended at once.
-    #[error("{program:?} ended before it accepted a connection; its own words stand above")]
+    #[error("{program:?} ended before it accepted a connection; see its message above")]
     Ended {
         /// Its path.
         program: PathBuf,
     },
     /// The program runs and accepts nothing.
-    #[error("{program:?} accepts no connection")]
+    #[error("{program:?} accepted no connection within 60 s")]
     Deaf {
         /// Its path.
         program: PathBuf,

@@ -187,7 +187,7 @@ macro_rules! require {
 }
 pub(crate) use require;
 
-/// Says on standard error what is being measured; nobody depends on its arrival.
+/// Says on standard error what is being measured. Errors of writing are ignored.
 pub(crate) fn progress(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "coua-bench: {text}");
 }

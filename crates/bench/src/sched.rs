@@ -1,4 +1,4 @@
-//! What the kernel's scheduler tells of a thread that waits for a core.
+//! How long threads waited for a core, as the kernel's scheduler counts it.
 
 use std::fs::File;
 use std::io;
@@ -51,8 +51,8 @@ fn second_number(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Time for which the hypervisor gave a core of this machine to somebody else, since the start:
-/// `steal` of `/proc/stat`, to a clock tick. None where the kernel does not tell.
+/// Time for which the hypervisor gave a core of this machine to another guest, since boot: `steal` of
+/// `/proc/stat`, to a clock tick. None where the kernel does not report it.
 pub(crate) fn stolen(core: usize) -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let name = format!("cpu{core}");

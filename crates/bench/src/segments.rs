@@ -1,5 +1,5 @@
-//! Clients of a TCP stack that know what they will be answered: their segments are made by filling
-//! in numbers, and replies are checked for being just what must come.
+//! Clients of a TCP stack, for `coua-bench stack`. They know every reply beforehand: they make segments
+//! by filling in numbers, and check that replies are exactly what must come.
 
 use anyhow::{Context, bail, ensure};
 use coua_tcp::nic::{Features, Frame, Mac, Nic, Offload};
@@ -153,17 +153,17 @@ impl Clients {
             let (packet, packet_len) = read_packet(&frame[14..])?;
             let segment = &frame[14 + packet_len..][..packet.payload_len];
             let Ok((header, header_len)) = tcp::Header::read(segment) else {
-                bail!("the stack sends what is no segment");
+                bail!("the stack sent something other than a TCP segment");
             };
             if !self.trusts_link {
                 let sum = Sum::pseudo_header(packet.source, packet.destination, 6, segment.len());
                 ensure!(
                     sum.with(segment).is_right(),
-                    "the stack sends a wrong checksum"
+                    "the stack sent a wrong checksum"
                 );
             }
             let number = number_of(packet.destination, header.destination);
-            let number = number.context("the stack sends to nobody")?;
+            let number = number.context("the stack sent a segment to an address of no client")?;
             let client = &mut self.clients[number];
             let payload = &segment[header_len..];
             if let Some(timestamps) = header.options.timestamps {
@@ -175,14 +175,14 @@ impl Clients {
                     let right = header.seq == client.theirs
                         && header.ack == client.own
                         && *payload == payload_of(number);
-                    ensure!(right, "connection {number} is answered wrongly: {header:?}");
+                    ensure!(right, "connection {number} got a wrong answer: {header:?}");
                     client.theirs += REQUEST_LEN_U32;
                     client.stage = Stage::Open;
                     answered += 1;
                 }
                 _ => ensure!(
                     payload.is_empty(),
-                    "connection {number} did not ask: {header:?}"
+                    "connection {number} got a reply without a request: {header:?}"
                 ),
             }
         }
@@ -245,7 +245,7 @@ pub(crate) fn address_of(number: usize) -> (Address, u16) {
     (Address::v4([10, 0, 1, host]), port)
 }
 
-/// Whose address and port these are; nobody's where they cannot be a client's.
+/// The client that has this address and port; none where no client can.
 #[inline]
 pub(crate) fn number_of(address: Address, port: u16) -> Option<usize> {
     let [10, 0, 1, host] = address.v4_octets() else {
@@ -265,7 +265,7 @@ fn payload_of(number: usize) -> [u8; REQUEST_LEN] {
 fn read_packet(bytes: &[u8]) -> anyhow::Result<(ip::Header, usize)> {
     match ip::Header::read_v4(bytes, false) {
         Ok(read) => Ok(read),
-        Err(why) => bail!("the stack sends what is no packet: {why:?}"),
+        Err(why) => bail!("the stack sent something other than an IP packet: {why:?}"),
     }
 }
 

@@ -32,22 +32,21 @@ use http::Status;
 /// What a page is made of.
 #[derive(Args, Clone, Debug, Serialize)]
 pub(crate) struct Plan {
-    /// Rows in the database, one a key
+    /// Rows in the database, one per key
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub(crate) items: u32,
-    /// Keys that a page asks for, drawn uniformly
+    /// Keys per page, drawn uniformly
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) queries: u32,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) value_size: u32,
-    /// Ask for all keys of a page by one get, rather than one after the other; and the database for
-    /// all that are missing
+    /// Get all keys of a page by one multi-get, and all missing ones by one query, rather than one
+    /// after the other
     #[arg(long)]
     pub(crate) batch: bool,
-    /// Microseconds that each query of the database takes longer. The database is embedded: it lies
-    /// in this process, which has its rows at hand in microseconds; one behind a network takes
-    /// hundreds
+    /// Microseconds added to each query of the database. It is embedded in this process and answers
+    /// within microseconds; a database behind a network takes hundreds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) database_delay: u32,
 }

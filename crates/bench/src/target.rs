@@ -23,7 +23,8 @@ impl Target {
             Target::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 if stream.local_addr()? == *address {
-                    // Nobody listens, and the kernel has chosen this very port for our end.
+                    // Nothing listens, and the kernel chose this very port for our end: a connection of
+                    // the port to itself.
                     return Err(io::ErrorKind::ConnectionRefused.into());
                 }
                 stream.set_nodelay(true)?;

@@ -19,7 +19,7 @@ pub(crate) use sizes::Sizes;
 pub(crate) use ttls::Ttls;
 pub(crate) use values::Values;
 
-/// All that is asked of a server, as somebody has published it under a name.
+/// A published workload: everything about the requests to a server but their number.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     /// Of keys, in bytes.

@@ -239,11 +239,11 @@ fn flags_that_agents_cannot_follow_are_refused() {
     for (arguments, expected) in [
         (
             "run --agents 192.0.2.1:11411",
-            "--target 127.0.0.1:11211 is another server to agent",
+            "--target 127.0.0.1:11211 means another server to agent",
         ),
         (
             "run --agents 127.0.0.1:1,127.0.0.1:2 --threads 2 --connections 5",
-            "needs 6 --connections",
+            "needs --connections 6 or more",
         ),
         (&nobody, "agent 127.0.0.1:1: Connection refused"),
     ] {

@@ -159,7 +159,7 @@ fn what_does_not_go_together_is_refused() {
         (
             format!("{stack} --agents 127.0.0.1:1"),
             2,
-            "--net is for this",
+            "--net does not go with --agents",
         ),
         (
             format!("{stack} --connections 70000"),

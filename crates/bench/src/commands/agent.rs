@@ -8,30 +8,30 @@ use clap::Args;
 use crate::load::AgentService;
 use crate::report;
 
-/// Puts load on a server for a `coua-bench run --agents` on another machine
+/// Shares the load of a `coua-bench run --agents` that runs on another machine
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Flags {
-    /// Address to listen on for drivers
+    /// Address to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:11411")]
     listen: SocketAddr,
-    /// First core of the load threads, which take one each from there on; not bound without it
+    /// Bind the load threads to cores, one each, from this core on [default: not bound]
     #[arg(long)]
     core: Option<usize>,
 }
 
 const HELP: &str = "\
-It serves one driver at a time, and waits for the next when one has left. Driver and agents are of the
-same version.
+The driver is the machine that runs coua-bench run. An agent serves one driver at a time and then
+waits for the next. Driver and agents must have the same version.
 
-Whoever reaches the port can have it put load on any host that this machine reaches: bind it to an
-address of a private network.
+Anybody who reaches the port can make the agent put load on any host that it reaches: listen on an
+address of a private network only.
 
 Examples:
   On 10.0.0.2 and 10.0.0.3, next to the driver
     coua-bench agent --listen 10.0.0.2:11411
     coua-bench agent --listen 10.0.0.3:11411
-  On the driver's machine; 300 connections are 100 of each
+  On the driver; of 300 connections each machine opens 100
     coua-bench run --target 10.0.0.1:11211 --agents 10.0.0.2:11411,10.0.0.3:11411 --connections 300";
 
 /// Serves until it is killed.

@@ -21,14 +21,16 @@ use super::load_flags::{LoadFlags, ReportFlags, TeamFlags};
 use super::run::{csv_rows, write_histograms};
 use crate::report;
 
-/// Starts servers on cores of their own, stores the same items in each, puts the same load on one
-/// after the other, and prints medians and ratios to the first
+/// Starts servers, puts the same load on them in turns, and prints medians and ratios
+///
+/// Servers run on cores of their own and hold the same items. Only the one that is being measured
+/// runs.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Servers, each in quotes with its arguments: coua, memcached, echo (the bare service, for
-    /// --dialect mirror), or another command line with {port}, {host} or {socket} where those belong;
-    /// with NAME= before it, it is called that
+    /// Servers, each quoted with its arguments: coua, memcached, echo (a service without a cache, for
+    /// --dialect mirror), or any command line with {port}, {host} or {socket} in place of those.
+    /// NAME= in front names it in the report
     #[arg(required = true, value_name = "SERVER")]
     servers: Vec<Recipe>,
     #[command(flatten)]
@@ -37,8 +39,8 @@ pub(crate) struct Flags {
     team: TeamFlags,
     #[command(flatten)]
     load: LoadFlags,
-    /// The load on coua's own TCP stack, over cables between network namespaces; servers that say
-    /// --net memif have that in any case
+    /// Run the load on coua's own TCP stack, over cables between network namespaces. To servers with
+    /// --net memif it always does
     #[arg(long, value_enum)]
     net: Option<LoadStack>,
     /// Write the latencies in nanoseconds to a file in HdrHistogram's log format, a tag for each server
@@ -78,10 +80,9 @@ Examples:
   Any other server
     coua-bench compare coua 'mine=./cached --listen {host}:{port}'
 
-coua and memcached get the flags by which they listen, -m --memory, -t 1 unless their own words say
-otherwise, and as many connections as the load needs. The first server is the base of the ratios; each
-ratio stands with the least and the greatest among the repetitions. With --find-max each repetition
-is a search.";
+coua and memcached get the flags by which they listen, -m --memory, -t 1 unless they are given a
+-t, and as many connections as the load needs. Ratios are to the first server, each with the least
+and the greatest among the repetitions. With --find-max each repetition is a search.";
 
 /// Measures all servers and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

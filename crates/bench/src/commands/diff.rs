@@ -24,10 +24,10 @@ pub(crate) struct Flags {
     /// The run after
     #[arg(value_name = "NEW.json")]
     new: PathBuf,
-    /// Compare although the runs asked for different things
+    /// Compare even if the runs had different settings
     #[arg(long)]
     force: bool,
-    /// Differences up to so many per cent are none, however sure they are
+    /// Ignore differences of up to so many per cent, however sure they are
     #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = percent)]
     tolerance: f64,
     /// Print JSON
@@ -45,14 +45,13 @@ Examples:
     coua-bench compare coua memcached --json > old.json
     coua-bench diff old.json new.json --tolerance 2
 
-Exit status: 0 where the second run is the same or better; 1 where a figure of it is worse and its whole
-confidence interval lies on that side; 2 where the runs cannot be compared, as when they asked for
-different things and there is no --force.
+Exit status: 0 if the second run is the same or better; 1 if a figure of it is worse and its whole
+confidence interval lies on that side; 2 if the runs cannot be compared, as when they had different
+settings and there is no --force.
 
-Each ratio has the interval that holds the true one, of measurements like these, all intervals of a
-server at once in 95 of 100 cases (Welch's, on logarithms, with Bonferroni's correction). Two runs on one
-machine at different times may differ for the machine's sake: where that matters, measure both servers
-in turns with coua-bench compare.";
+Each ratio has a confidence interval; all intervals of a server hold at once with 95 % confidence
+(Welch's, on logarithms, with Bonferroni's correction). Two runs at different times may differ
+because the machine did: where that matters, measure both servers in turns with coua-bench compare.";
 
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.trim_end_matches('%').parse().ok();
@@ -178,7 +177,7 @@ fn compare(old: &[Saved], new: &[Saved], flags: &Flags) -> anyhow::Result<Outcom
     }
     require!(
         flags.force || outcome.differences.is_empty(),
-        "the runs asked for different things ({}); --force compares them all the same",
+        "the runs had different settings ({}); --force compares them all the same",
         outcome.differences.join("; ")
     );
     require!(!outcome.changes.is_empty(), "no server is in both runs");

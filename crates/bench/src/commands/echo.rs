@@ -7,14 +7,16 @@ use clap::{Args, ValueEnum};
 
 use crate::echo::{Echo, Reply, canned_hit};
 
-/// Answers every request with bytes of the size that a cache would answer with
+/// Serves as a cache without a store: every reply has fixed bytes of the right size
+///
+/// It shows what a server on the kernel's sockets reaches when the cache itself costs nothing.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:11311")]
     listen: SocketAddr,
-    /// Threads, among which the kernel deals out connections
+    /// Threads, each with a listening socket (SO_REUSEPORT)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: u32,
     #[command(flatten)]
@@ -23,28 +25,28 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  What a service that knows no keys can do on kernel sockets, beside coua and memcached
+  What the kernel's sockets can do with replies that cost nothing
     coua-bench echo --listen 127.0.0.1:11311 --mirror
     coua-bench run --target 127.0.0.1:11311 --dialect mirror --key-size 16
-  The same bytes a reply as a cache with values of 100 bytes sends
+  Replies as long as those of a cache with values of 100 bytes
     coua-bench echo --value-size 100";
 
 /// What is answered.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Answer {
-    /// The request that comes: all get or all set
+    /// What all requests are
     #[arg(long = "of", value_enum, default_value = "get")]
     pub(crate) request: Request,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 8)]
     pub(crate) key_size: usize,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, default_value_t = 8)]
     pub(crate) value_size: usize,
-    /// Keys that one get asks for
+    /// Keys per get
     #[arg(long, default_value_t = 1)]
     pub(crate) keys_per_get: usize,
-    /// Send back what comes, whatever that is
+    /// Send back what comes instead, whatever it is
     #[arg(long)]
     pub(crate) mirror: bool,
 }
@@ -52,9 +54,9 @@ pub(crate) struct Answer {
 /// A kind of request that the echo can answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Request {
-    /// One line a request, values in the reply.
+    /// Gets: one line per request, values in the reply
     Get,
-    /// Two lines a request, `STORED` in the reply.
+    /// Sets: two lines per request, STORED in the reply
     Set,
 }
 

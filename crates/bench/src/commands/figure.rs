@@ -23,33 +23,32 @@ use super::rates::rate;
 use crate::chart::{self, Point};
 use crate::report;
 
-/// Measures a published figure again, and writes it as NAME.csv and NAME.svg with the paper's own
-/// numbers beside it
+/// Measures a published figure again, and writes NAME.csv and NAME.svg with the paper's numbers
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Which figure
     #[arg(value_enum)]
     name: Name,
-    /// Workers of the servers, several with commas [default: 1, 2, 4 and so on, up to the server's
+    /// Numbers of workers of the servers, with commas [default: 1, 2, 4 and so on, up to the servers'
     /// cores]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
-    /// Seconds of each measurement, and for restart of all of it [default: as published, where that
-    /// is said]
+    /// Seconds of each measurement; for restart, of the whole run [default: as published, if that is
+    /// known]
     #[arg(long, value_parser = positive_time)]
     seconds: Option<Duration>,
-    /// Measurements of each point; medians are drawn, with their spread
+    /// Measurements per point; medians are drawn, with their spread
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
     /// Number of keys [default: a million, as published]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     keys: Option<u32>,
-    /// For restart: requests a second [default: 20000]
+    /// For restart: requests per second [default: 20000]
     #[arg(long, value_parser = rate)]
     rate: Option<f64>,
-    /// A further server, as coua-bench compare takes it; {workers} stands for their number where it is
-    /// neither coua nor memcached
+    /// One more server, as coua-bench compare takes it; {workers} stands for the number of workers in
+    /// the command line of a server that is neither coua nor memcached
     #[arg(long, value_name = "SERVER")]
     also: Vec<Recipe>,
     /// The folder for NAME.csv and NAME.svg
@@ -62,12 +61,12 @@ pub(crate) struct Flags {
 /// A figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// Highest rate with a mean latency under 1 ms, by workers: the kernel's TCP and coua's own, all
-    /// SET and 95:5 (Pan 2018, figures 8 and 10)
+    /// Highest rate with a mean latency under 1 ms, by number of workers: the kernel's TCP and coua's
+    /// own, for SET only and for 95 % GET (Pan 2018, figures 8 and 10)
     ThroughputByWorkers,
-    /// Latencies to the longest, in time and overloaded (Pan 2018, figure 9)
+    /// The latency distribution, below capacity and overloaded (Pan 2018, figure 9)
     Latency,
-    /// Requests a second by workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
+    /// Requests per second by number of workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
     /// (mimicached 2025)
     RequestsByWorkers,
     /// Where coua's requests a second come from, in five bars: a ping-pong of 16 bytes on Linux and on
@@ -75,7 +74,7 @@ enum Name {
     Gain,
     /// Load times of web pages of 200 values, by cache (U2cache, figure 16); needs ab, of apache2-utils
     PageLoad,
-    /// Hits and misses a second around a restart, cold and warmed (a study of memcached that
+    /// Hits and misses per second around a restart, cold and warmed (a study of memcached that
     /// recovers from memory errors, about 2018, figures 8 to 12)
     Restart,
 }
@@ -91,7 +90,7 @@ Examples:
   A restart after 4 of 20 seconds
     coua-bench figure restart --seconds 20 --keys 100000
 
-All but gain and restart lay a cable between two network namespaces for each server, which needs root.";
+All but gain and restart lay a cable between two network namespaces for each server and need root.";
 
 /// Measures the figure and writes it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -115,7 +114,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 struct Load {
     team: TeamFlags,
     flags: LoadFlags,
-    /// The same as words, for whoever wants to repeat it.
+    /// The same as words of a command line, to be printed.
     words: String,
 }
 

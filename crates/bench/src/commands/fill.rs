@@ -10,7 +10,9 @@ use crate::load::{Dialect, Measured, Order, Plan, Setup};
 use crate::report::{self, ProgressLine, require};
 use crate::workload::{Mix, Op};
 
-/// Stores every key of a workload, once; for --dialect udp, through TCP at the same port
+/// Stores every key of a workload once, for `run` and `verify`
+///
+/// With --dialect udp it stores by TCP at the same port: datagrams get lost, and hold no large values.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -18,10 +20,10 @@ pub(crate) struct Flags {
     server: ServerFlags,
     #[command(flatten)]
     items: ItemFlags,
-    /// Requests in flight a connection
+    /// Requests in flight per connection
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65536))]
     depth: u32,
-    /// Also create the counters that incr and decr count on
+    /// Also create the counters that incr and decr use
     #[arg(long)]
     counters: bool,
     /// Print JSON
@@ -36,7 +38,7 @@ Examples:
   The items of Facebook's ETC pool, through a unix socket, in the binary protocol
     coua-bench load --target unix:/run/coua.sock --dialect binary --keys 1000000 --workload etc";
 
-/// What came of it, for programs.
+/// The outcome, for programs.
 #[derive(Debug, Serialize)]
 struct Outcome {
     stored: u64,
@@ -55,7 +57,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let by_dpdk = matches!(&setup.net, Some(net) if matches!(net.driver, Driver::Dpdk { .. }));
     require!(
         !(flags.counters && by_dpdk),
-        "--counters takes a second team, and --net dpdk opens its port once: leave one of them out"
+        "--counters does not go with --net dpdk: it connects twice, and DPDK opens its port only once"
     );
     let measured = store(&setup, items, server.team.dialect, flags.counters)?;
     let seconds = measured.elapsed.as_secs_f64().max(1e-9);

@@ -1,4 +1,4 @@
-//! `coua-bench first-screen`: what somebody wants to know first, in nine rows and one picture.
+//! `coua-bench first-screen`: the figures that a reader wants first, in nine rows and one picture.
 //!
 //! memcached, coua on the kernel's sockets and coua on its own stack, for three kinds of work: how
 //! many requests a second each answers with 99 of 100 within a millisecond, what a request costs the
@@ -18,23 +18,26 @@ use super::memory;
 use super::run::Sample;
 use crate::report::{self, Table, median};
 
-/// Measures memcached, coua, and coua on its own stack over shared memory, for three kinds of work
+/// Measures memcached, coua, and coua on its own stack, for three kinds of work: the short answer
+///
+/// For each server and kind of work: the highest rate with 99 of 100 replies within a millisecond,
+/// the server's CPU time per request at it, hits, and memory per item.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Searches of each server in each work, in turns; medians are told
+    /// Searches per server and kind of work, in turns; medians are reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// Seconds of each rate that is tried
+    /// Seconds for which each rate is tried
     #[arg(long, default_value = "0.4", value_parser = positive_time)]
     seconds: Duration,
-    /// Only the works of these names: get, full, large
+    /// Only some kinds of work: get, full, large
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// A hundredth of the keys and of the memory, to see that everything runs
+    /// With 1 % of the keys and little memory, to see that everything runs
     #[arg(long)]
     small: bool,
-    /// Leave out the picture of the latency over the offered load
+    /// Do not draw latency over the offered load
     #[arg(long)]
     no_sweep: bool,
     /// The folder for load.csv and load.svg
@@ -54,9 +57,8 @@ Examples:
   The mixed load on a full cache alone
     coua-bench first-screen --only full --no-sweep
 
-The server has the first core and the load another. On the kernel's sockets the load has the kernel's too;
-on coua's own stack, which spins, a core is taken whole: what a request costs there is the core's time by
-the requests that were answered.";
+The server has the first core and the load another. coua's own stack polls and so takes a whole
+core: the CPU time per request is there the core's time divided by the requests answered.";
 
 /// A kind of work.
 struct Work {

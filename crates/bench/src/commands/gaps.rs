@@ -19,19 +19,19 @@ use crate::load::microseconds;
 use crate::report::{self, Table};
 use crate::sched::{RunDelay, stolen};
 
-/// Reads the clock on each core as often as can be, and tells for how long it could not
+/// Measures how often and how long the machine takes a core away from a busy thread
+///
+/// A thread on each core does nothing but read the clock; a jump of 50 µs or more is a gap. A server or
+/// load that is busy on the same core loses as much.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Cores, a thread on each at once, as in 0-1 or 0,2 [default: all]
+    /// Cores, all at once, a thread on each, as in 0-1 or 0,2 [default: all]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
-    /// Seconds
+    /// Seconds of the measurement
     #[arg(long, default_value = "5", value_parser = positive_time)]
     seconds: Duration,
-    /// The shortest gap that counts, in seconds
-    #[arg(long, default_value = "0.00005", value_name = "SECONDS", value_parser = positive_time)]
-    least: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -41,13 +41,13 @@ const EXAMPLES: &str = "\
 Examples:
   What does this machine take away from a server on core 0 and its load on core 1?
     coua-bench gaps --cores 0,1 --seconds 30
-  And beside a load that is under way? The slow replies of the load, by who was away
+  And during a load? Its slow replies, by who had no CPU meanwhile
     coua-bench run --rate 50000 --seconds 30 --core 1 --gaps
 
-A gap of d seconds delays all that is due in it, the first by d and the last by nothing: at a steady rate
-the share of requests that take longer than t is the sum of (d - t) over the gaps above t, by the time
-measured. That is the column of requests that a gap alone delays by more than a millisecond. Where it is
-above 1 %, so is the 99th percentile of any server that spins on these cores.";
+A gap of d seconds delays what is due in it, the first request by d and the last by nothing. So at
+a steady rate the share of requests delayed by more than t is the sum of (d - t) over all gaps
+longer than t, divided by the time measured. The last column is this share for t = 1 ms: above 1 %,
+the 99th percentile of any server on these cores is above 1 ms.";
 
 /// What a core came to.
 #[derive(Clone, Debug, Serialize)]
@@ -81,8 +81,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let threads: Vec<_> = cores
         .into_iter()
         .map(|core| {
-            let (time, least) = (flags.seconds, flags.least);
-            std::thread::spawn(move || watch(core, time, least))
+            let time = flags.seconds;
+            std::thread::spawn(move || watch(core, time))
         })
         .collect();
     let cores = threads.into_iter().map(|thread| {
@@ -95,11 +95,13 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(report::show(&outcome, flags.json)?)
 }
 
-fn watch(core: usize, time: Duration, least: Duration) -> anyhow::Result<Core> {
+fn watch(core: usize, time: Duration) -> anyhow::Result<Core> {
     cpu::pin(core).with_context(|| format!("--cores: {core}"))?;
-    let delay = RunDelay::of_this_thread().context("the kernel tells nothing of its scheduler")?;
+    let delay = RunDelay::of_this_thread().context(
+        "/proc/thread-self/schedstat cannot be read: the kernel lacks CONFIG_SCHED_INFO",
+    )?;
     let (delay_before, stolen_before) = (delay.nanoseconds(), stolen(core));
-    let gaps = spin(time, least);
+    let gaps = spin(time, GAP);
     let waited = Duration::from_nanos(delay.nanoseconds() - delay_before);
     let stolen = stolen(core).zip(stolen_before);
     let stolen = stolen.map(|(now, before)| now.saturating_sub(before));
@@ -145,6 +147,9 @@ impl Core {
         }
     }
 }
+
+/// The shortest time between two looks at the clock that counts as a gap.
+const GAP: Duration = Duration::from_micros(50);
 
 /// A delay that shows.
 const DELAY: Duration = Duration::from_millis(1);

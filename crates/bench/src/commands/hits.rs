@@ -25,74 +25,80 @@ use crate::hits::stream::Stream;
 use crate::hits::synthetic::Recipe;
 use crate::hits::{self, trace};
 use crate::process::{self, Server};
-use crate::report;
+use crate::report::{self, require};
 use crate::workload::Values;
 
-/// Compares miss ratios with LRU, S3-FIFO and memcached
+/// Compares coua's miss ratio with LRU, S3-FIFO and memcached on traces and synthetic streams
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// A trace, or a folder of them; see the documentation of the formats in hits/trace.rs
-    #[arg(long)]
+    /// A trace or a folder of traces; see below for the formats
+    #[arg(long, value_name = "PATH")]
     traces: Vec<PathBuf>,
     /// Also replay the synthetic streams
     #[arg(long)]
     synthetic: bool,
-    /// Popular keys of a synthetic stream
+    /// Number of popular keys of a synthetic stream
     #[arg(long, default_value_t = 1_000_000)]
     keys: u32,
-    /// Requests of a synthetic stream, the first half of them warm-up
+    /// Requests of a synthetic stream; the first half is warm-up
     #[arg(long, default_value_t = 8_000_000)]
     requests: usize,
-    /// Items held, in per cent of the distinct keys
+    /// Sizes of the cache: items held, in per cent of the distinct keys; below 64 items one is left
+    /// out
     #[arg(long, value_delimiter = ',', default_value = "1,10,25")]
     percents: Vec<f64>,
-    /// -m in MiB; more where values would be of less than 8 bytes. Segments are 1/1024 of it
+    /// Memory (-m), in MiB, in 1024 segments; more if values would have less than 8 bytes
     #[arg(long, default_value_t = 64)]
     memory: u64,
-    /// Points of fewer items are left out
-    #[arg(long, default_value_t = 64)]
-    items_min: u32,
     #[command(flatten)]
     memcached: MemcachedFlag,
-    /// Leave memcached out
+    /// Leave memcached out, as is done anyway if more than 64 GiB would go over its socket
     #[arg(long)]
     no_memcached: bool,
-    /// Leave memcached out where more than this would go over its socket, in GiB
-    #[arg(long, default_value_t = 64)]
-    transfer_max: u64,
     /// Core of memcached
     #[arg(long, default_value_t = 0)]
     server_core: usize,
-    /// Only streams whose name contains this
-    #[arg(long, default_value = "")]
+    /// Only streams whose name contains this [default: all]
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
+/// Sizes of fewer items are left out.
+const ITEMS_MIN: u32 = 64;
+
+/// Bytes of values above which memcached is left out: so much would go over its socket.
+const TRANSFER_MAX: u64 = 64 << 30;
+
 const EXAMPLES: &str = "\
 Examples:
   On synthetic streams, without memcached
     coua-bench hits --synthetic --no-memcached
   On traces in a folder, for caches of 1 and 10 % of the keys
-    coua-bench hits --traces ./traces --percents 1,10";
+    coua-bench hits --traces ./traces --percents 1,10
+
+Formats of traces; files in .gz, .xz and .zst are unpacked:
+  NAME.lis   per line a first block, a count, and more; each block of the range is a request (ARC)
+  text       one key number per line; other lines are skipped (LIRS)
+  others     key numbers of 4 bytes, most significant first";
 
 /// Replays everything and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(
+    require!(
         flags
             .percents
             .iter()
             .all(|percent| *percent > 0.0 && *percent < 100.0),
-        "percents lie between 0 and 100"
+        "--percents takes numbers between 0 and 100"
     );
-    ensure!(
+    require!(
         flags.keys > 0 && flags.requests > 0,
-        "0 keys or requests ask for nothing"
+        "--keys and --requests take 1 or more"
     );
-    let mut outcome = Outcome::new(flags.memory, flags.items_min);
+    let mut outcome = Outcome::new(flags.memory, ITEMS_MIN);
     for path in trace_files(&flags.traces)? {
         if path.to_string_lossy().contains(&flags.only) {
             let stream = trace::read(&path).with_context(|| path.display().to_string())?;
@@ -111,7 +117,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
     ensure!(
         !(outcome.traces.is_empty() && outcome.synthetic.is_empty()),
-        "nothing to replay: see --traces, --synthetic"
+        "nothing to replay: give --traces or --synthetic"
     );
     Ok(report::show(&outcome, flags.json)?)
 }
@@ -141,7 +147,7 @@ fn points(flags: &Flags, stream: &Stream) -> anyhow::Result<Vec<Point>> {
     let mut points = Vec::new();
     for &percent in &flags.percents {
         let wanted = share(stream.keys, percent);
-        if wanted < flags.items_min {
+        if wanted < ITEMS_MIN {
             report::progress(format_args!(
                 "{}: {percent} % are {wanted} items only, left out",
                 stream.name
@@ -193,7 +199,7 @@ fn memcached(
     values: Arc<Values>,
 ) -> anyhow::Result<Option<(f64, u64)>> {
     let transfer = stream.requests.len() as u64 * sizes.value_size as u64;
-    if flags.no_memcached || transfer > flags.transfer_max << 30 {
+    if flags.no_memcached || transfer > TRANSFER_MAX {
         return Ok(None);
     }
     let program: &Path = &flags.memcached.path();

@@ -22,13 +22,13 @@ use crate::workload::{
 /// Which server, and how it is talked to.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerFlags {
-    /// HOST:PORT or unix:PATH
+    /// The server: HOST:PORT or unix:PATH
     #[arg(long, default_value = "127.0.0.1:11211")]
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) team: TeamFlags,
-    /// Further machines on which `coua-bench agent` runs: connections, keys and the rate are shared
-    /// out among this one and them, and each has as many --threads
+    /// Other machines that run `coua-bench agent` and share the load: connections, keys and the rate
+    /// are divided among this machine and them; each runs --threads threads
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', value_parser = agent)]
     pub(crate) agents: Vec<SocketAddr>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ impl ServerFlags {
         if let Some(agent) = far.filter(|_| local) {
             require!(
                 false,
-                "--target {} is another server to agent {agent}: give an address that it reaches",
+                "--target {} means another server to agent {agent}: give an address that the agent reaches",
                 self.target
             );
         }
@@ -54,7 +54,7 @@ impl ServerFlags {
         if net.is_some() {
             require!(
                 self.agents.is_empty(),
-                "--net is for this machine: agents use their kernels' sockets"
+                "--net does not go with --agents: agents use the kernel's sockets"
             );
             require!(
                 matches!(self.target, Target::Tcp(_)),
@@ -74,16 +74,16 @@ impl ServerFlags {
 /// How any server is talked to, and from where.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TeamFlags {
-    /// Spelling of the requests
+    /// Protocol of the requests
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) dialect: Dialect,
-    /// Connections, over all threads
+    /// Connections, divided among all threads
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
-    /// Load threads; at most one a connection
+    /// Load threads; no more than connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
-    /// First core of the load threads, which take one each from there on; not bound without it
+    /// Bind the load threads to cores, one each, from this core on [default: not bound]
     #[arg(long)]
     pub(crate) core: Option<usize>,
 }
@@ -99,7 +99,7 @@ impl TeamFlags {
         let threads = self.threads as usize * (1 + agents.len());
         require!(
             threads <= self.connections as usize,
-            "--threads {} needs {threads} --connections at least, one a thread on each machine",
+            "--threads {} needs --connections {threads} or more, one per thread on each machine",
             self.threads
         );
         require!(
@@ -147,27 +147,29 @@ fn named(text: &str) -> Result<Workload, String> {
     workload(text).ok_or_else(|| format!("expected one of {WORKLOAD_NAMES}"))
 }
 
-/// Which items. Whoever loads, runs and verifies gives the same.
+/// Which items. To store them, put load on them and verify them takes the same flags.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ItemFlags {
-    /// A published workload (etc, usr, sys, var of Facebook, twitter1 to twitter54): its sizes,
-    /// popularity, operations and lifetimes, where no flag says otherwise
+    /// A published workload: etc, usr, sys or var (pools of Facebook's), or twitter1 to twitter54. It
+    /// sets sizes, popularity, operations and lifetimes; other flags override it
     #[arg(long, value_parser = named)]
     pub(crate) workload: Option<Workload>,
     /// Number of keys
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keys: u32,
-    /// Bytes a key: 20, 10-40, or a workload's name [default: 8]
+    /// Bytes per key: one size (20), a uniform range (10-40), or that of a workload (etc)
+    /// [default: 8]
     #[arg(long, value_name = "SIZES", value_parser = key_sizes)]
     pub(crate) key_size: Option<Sizes>,
-    /// Bytes a value: 100, 10-1000, or a workload's name [default: 8]
+    /// Bytes per value: one size (100), a uniform range (10-1000), or that of a workload (etc)
+    /// [default: 8]
     #[arg(long, value_name = "SIZES", value_parser = value_sizes)]
     pub(crate) value_size: Option<Sizes>,
-    /// Lifetime of what is stored, in seconds, or several with weights, as in 60=4,3600=6; 0 is for
-    /// ever [default: 0]
+    /// Time to live of stored items, in seconds, or several with weights, as in 60=4,3600=6; 0 means
+    /// no expiry [default: 0]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) ttl: Option<Ttls>,
-    /// Seed of everything that is drawn
+    /// Seed of all random choices: the same seed repeats the same keys and operations
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -232,7 +234,7 @@ impl ItemFlags {
         let stream = trace::read(path).with_context(|| format!("--trace {}", path.display()))?;
         require!(
             stream.keys <= self.keys,
-            "--trace {} has {} keys, so --keys must be as many at least",
+            "--trace {} has {} keys: --keys must be at least as many",
             path.display(),
             stream.keys
         );
@@ -246,52 +248,54 @@ impl ItemFlags {
 pub(crate) struct LoadFlags {
     #[command(flatten)]
     pub(crate) items: ItemFlags,
-    /// Requests in flight a connection
+    /// Requests in flight per connection: above 1, a connection pipelines
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) depth: u32,
-    /// Keys that one get asks for
+    /// Keys per get; above 1, a multi-get
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) keys_per_get: u32,
-    /// Operations with their weights, as in get=90,set=10; there are get, gets, gat, set, add,
-    /// replace, delete, incr, decr and touch. incr and decr count on items of their own
-    /// [default: get]
+    /// Operations with their weights, as in get=90,set=10: any of get, gets, gat, set, add, replace,
+    /// delete, incr, decr and touch. incr and decr use counters, items beside the others
+    /// (coua-bench load --counters makes them) [default: get]
     #[arg(long)]
     pub(crate) mix: Option<Mix>,
-    /// uniform, zipf:EXPONENT, or hot:KEYS:REQUESTS, where hot:0.1:0.9 gives a tenth of the keys nine
-    /// tenths of the requests [default: uniform]
+    /// How often each key is asked for: uniform, zipf:EXPONENT, or hot:KEYS:REQUESTS, where
+    /// hot:0.1:0.9 sends 90 % of the requests to 10 % of the keys [default: uniform]
     #[arg(long)]
     pub(crate) popularity: Option<Popularity>,
-    /// Keys in the order of a trace instead: one number a line, or as `coua-bench hits` reads them
+    /// Ask for the keys of a trace, in its order, instead: one number per line, or a format that
+    /// `coua-bench hits` reads
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Open loop: requests a second, whatever the server does; latency counts from when a request
-    /// was due. Without it a closed loop, in which the server sets the pace
+    /// Open loop: send so many requests per second, however slowly the server answers; latency counts
+    /// from when a request was due. Without it a closed loop: a connection sends its next requests
+    /// when the replies to the last are there
     #[arg(long, value_parser = rate)]
     pub(crate) rate: Option<f64>,
-    /// How an open loop's requests are spread over time
+    /// When the requests of an open loop are due
     #[arg(long, value_enum, default_value = "poisson")]
     pub(crate) arrivals: Arrivals,
-    /// Find the highest rate at which --bound holds; each rate is tried for --seconds
+    /// Search for the highest rate at which --bound holds; each rate is tried for --seconds
     #[arg(long, conflicts_with = "rate")]
     pub(crate) find_max: bool,
-    /// Measure at several rates, one after the other: 10000,20000,50000, or 10000-200000 for eight
-    /// in equal proportions, or 10000-200000:12
+    /// Measure at several rates, one after the other: a list (10000,20000,50000), or a range, in
+    /// equal ratios: 10000-200000 for eight rates, 10000-200000:12 for twelve
     #[arg(long, value_name = "RATES", conflicts_with_all = ["rate", "find_max"])]
     pub(crate) sweep: Option<Rates>,
-    /// For --find-max: avg=TIME, max=TIME or a percentile, as in p99=1ms
+    /// The latency that --find-max keeps: avg=TIME, max=TIME or a percentile, as in p99=1ms
     #[arg(long, default_value = "avg=1ms")]
     pub(crate) bound: Bound,
-    /// Seconds measured
+    /// Seconds of each measurement
     #[arg(long, default_value = "5", value_parser = positive_time)]
     pub(crate) seconds: Duration,
-    /// Seconds of load before that
+    /// Seconds of load before the first measurement, which do not count
     #[arg(long, default_value = "1", value_parser = time)]
     pub(crate) warm_up: Duration,
-    /// Tell of replies that took more than half a millisecond who was away: the load, the server, or
-    /// the machine under both (coua-bench gaps tells of the machine alone)
+    /// For replies that took more than 0.5 ms, count who had no CPU meanwhile: the load, the server,
+    /// or the whole machine (coua-bench gaps measures the machine alone)
     #[arg(long)]
     pub(crate) gaps: bool,
-    /// Measurements; medians and spread are reported [default: 1 of one server, 5 to compare]
+    /// Number of measurements; their medians and spread are reported [default: run 1, compare 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: Option<u32>,
 }
@@ -329,10 +333,10 @@ pub(crate) struct ReportFlags {
     /// Print JSON; coua-bench diff compares two of these
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print a row with commas for each measurement
+    /// Print comma-separated values, one row per measurement
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
-    /// Show each second for itself, so that stalls show (JSON has them in any case)
+    /// Show each second by itself, so that stalls become visible (JSON always has them)
     #[arg(long)]
     pub(crate) by_second: bool,
 }
@@ -340,7 +344,7 @@ pub(crate) struct ReportFlags {
 /// How long and how often it is measured, of interleaved sides.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimingFlags {
-    /// Measurements of each side in each case
+    /// Measurements of each side in each case, interleaved; medians are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
     /// Seconds of each measurement

@@ -21,28 +21,29 @@ use crate::process::{self, Server};
 use crate::report::{self, require};
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
-/// Puts the same load on one memcached by memaslap (of libmemcached-tools) and by this program, in turns,
-/// and prints what both saw of it
+/// Checks this load generator against memaslap: the same load on one memcached by both, in turns
+///
+/// memaslap is part of libmemcached-tools.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     #[command(flatten)]
     memcached: MemcachedFlag,
-    /// The memaslap program; by default memaslap or memcaslap in PATH
+    /// The memaslap program [default: memaslap or memcaslap in PATH]
     #[arg(long, value_name = "PROGRAM")]
     memaslap: Option<PathBuf>,
     #[command(flatten)]
     cores: CoreFlags,
-    /// Connections, each with one request at a time and an item of its own
+    /// Connections, each with one request at a time and a key of its own
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(16..=250))]
     key_size: u16,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     value_size: u32,
-    /// Share of sets, from 0 to 1; the others are gets
+    /// Fraction of requests that are sets, from 0 to 1; the others are gets
     #[arg(long, default_value_t = 0.1)]
     sets: f64,
     #[command(flatten)]
@@ -54,9 +55,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  64 connections, nine gets a set
+  64 connections, nine gets per set
     coua-bench memaslap --seconds 3
-  Only gets, of larger values, with more connections
+  Gets only, of larger values, on more connections
     coua-bench memaslap --sets 0 --value-size 1000 --connections 256";
 
 /// Measures both and prints the comparison.

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Args, Parser};
 use serde::Serialize;
 
@@ -16,10 +16,10 @@ use super::programs::{CoreFlags, CouaFlag, MemcachedFlag};
 use crate::cpu;
 use crate::load::{Engine, Measured, Requests};
 use crate::process::{self, Server};
-use crate::report::{self, Table};
+use crate::report::{self, Table, require};
 use crate::workload::{KeyFormat, Sampler, Values};
 
-/// Measures the memory that an item takes in coua and in memcached
+/// Measures the memory that an item takes in coua and in memcached, by filling them
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -30,19 +30,19 @@ pub(crate) struct Flags {
     /// Leave memcached out
     #[arg(long)]
     no_memcached: bool,
-    /// The smallest -m, in MiB
+    /// The smallest -m, in MiB; --steps sizes from it up to its double are filled
     #[arg(long, default_value_t = 256)]
     memory: u64,
-    /// Memory sizes within one doubling
+    /// Number of memory sizes; the index grows in steps, so one size could be lucky
     #[arg(long, default_value_t = 4)]
     steps: u32,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 10)]
     key_size: usize,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, value_delimiter = ',', default_value = "10,100,1000")]
     value_sizes: Vec<usize>,
-    /// Overwrites, for each item held
+    /// Sets of keys that are held, per item, after filling: they leave dead items behind
     #[arg(long, default_value_t = 2.0)]
     overwrites: f64,
     #[command(flatten)]
@@ -54,9 +54,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Bytes an item beside its key and value, for three sizes of values
+  Bytes per item beside its key and value, for three sizes of values
     coua-bench memory
-  Of coua alone, with values of 64 bytes
+  coua alone, with values of 64 bytes
     coua-bench memory --value-sizes 64 --no-memcached --steps 1";
 
 /// All that was filled.
@@ -119,9 +119,11 @@ struct Words {
 }
 
 fn measure(flags: &Flags) -> anyhow::Result<Outcome> {
-    ensure!(
-        flags.steps > 0 && flags.memory > 0 && flags.overwrites >= 0.0,
-        "nothing to fill"
+    require!(flags.steps > 0, "--steps takes 1 or more");
+    require!(flags.memory > 0, "--memory takes 1 or more");
+    require!(
+        (0.0..=1e6).contains(&flags.overwrites),
+        "--overwrites takes 0 to 1000000"
     );
     let memcached = flags.memcached.path();
     let coua = flags.coua.path()?;

@@ -25,14 +25,15 @@ use super::programs::{CoreFlags, CouaFlag, MemcachedFlag};
 use crate::link::Kind;
 use crate::report;
 
-/// Compares coua on its own TCP stack, over a link of shared memory, with memcached on the kernel's
+/// Compares coua on its own TCP stack, over shared memory, with memcached on the kernel's
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// The kind of link
     #[arg(long, value_enum, default_value = "memif")]
     link: Kind,
-    /// Names of cases, or their beginnings with a *
+    /// Cases to measure, with commas: a name (get64), or the beginning of names with a * (set*);
+    /// a wrong name gets a list of all
     #[arg(long, value_delimiter = ',', default_value = "*")]
     cases: Vec<String>,
     #[command(flatten)]
@@ -43,20 +44,20 @@ pub(crate) struct Flags {
     cores: CoreFlags,
     #[command(flatten)]
     timing: TimingFlags,
-    /// Requests under way at most, over all connections of a link
+    /// Most requests in flight at a time, over all connections of a link
     #[arg(long, default_value_t = 512)]
     outstanding: usize,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 8)]
     key_size: usize,
-    /// -m where everything fits and nothing is set, in MiB
+    /// -m in the cases of gets, in MiB
     #[arg(long, default_value_t = 2048)]
     memory: u64,
-    /// -m where memory is full, in MiB
+    /// -m in the cases in which memory is full, in MiB
     #[arg(long, default_value_t = 128)]
     full_memory: u64,
-    /// Requests a second at which latencies are measured as well, in each case: a fraction of
-    /// memcached's highest rate (0.5m) or of coua's (0.9c)
+    /// Also measure latencies at these rates, in each case: fractions of memcached's highest rate
+    /// (0.5m) or of coua's (0.9c)
     #[arg(long, value_delimiter = ',')]
     rates: Vec<outcome::Rate>,
     /// Print JSON
@@ -70,7 +71,7 @@ Examples:
     coua-bench net
   One of them, and latencies at half of memcached's highest rate and at nine tenths of coua's
     coua-bench net --cases get64 --rates 0.5m,0.9c
-  By DPDK's memif (built with --features dpdk)
+  By DPDK's memif (this program and coua built with --features dpdk)
     coua-bench net --cases get64 --link memif-dpdk";
 
 /// What a side of [`gain`] came to, and who was the busier.

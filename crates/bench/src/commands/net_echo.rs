@@ -12,33 +12,32 @@ use super::echo::Answer;
 use crate::cpu;
 use crate::link::{Echo, End, Kind};
 
-/// Answers on a link of shared memory or a network interface, through coua's TCP stack, with bytes of the size
-/// that a cache would answer with
+/// `echo` on coua's own TCP stack, over shared memory or a network interface (a part of `net`)
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The kind of link
+    /// Kind of the link
     #[arg(long, value_enum, default_value = "memif")]
     link: Kind,
-    /// The unix socket by which the link's ends find each other
+    /// The unix socket at which the two ends of the link meet
     #[arg(long, required_unless_present = "net")]
     socket: Option<PathBuf>,
     /// An interface instead of a link: packet:INTERFACE or xdp:INTERFACE
     #[arg(long, conflicts_with_all = ["link", "socket"])]
     net: Option<Net>,
-    /// Its address, but for AF_XDP, where it is the interface's
+    /// The address to serve at; with xdp it is always the interface's
     #[arg(long, default_value = "10.0.0.1/8")]
     address: Network,
-    /// Its port
+    /// The port to serve at
     #[arg(long, default_value_t = 11211)]
     port: u16,
-    /// Core to run on; not bound without it
+    /// Core to run on [default: not bound]
     #[arg(long)]
     core: Option<usize>,
-    /// Threads with a queue each, of an interface
+    /// Threads, each with a queue of the interface
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
-    /// Connections at most
+    /// Most connections at a time
     #[arg(long, default_value_t = 70_000)]
     connections: usize,
     #[command(flatten)]
@@ -47,7 +46,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  The bare service on one core, and a load on the other
+  The echo on one core, and a load on the other
     coua-bench net-echo --socket /tmp/link --core 0
     coua-bench net-load --socket /tmp/link --core 1 --answers same
   On an interface, at an address of its own (needs root)

@@ -19,14 +19,17 @@ use crate::report::{self, Table, require};
 use crate::target::Target;
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
-/// Puts one load on one server at the other end of a link of shared memory
+/// Puts load on one server at the other end of a shared-memory link (a part of `net`)
+///
+/// It has a TCP client of its own that costs less per request than any server: the load of
+/// `coua-bench run --net memif:…` would be the busier side.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// The kind of link
+    /// Kind of the link
     #[arg(long, value_enum, default_value = "memif")]
     link: Kind,
-    /// The unix socket by which the link's ends find each other
+    /// The unix socket at which the two ends of the link meet
     #[arg(long)]
     socket: PathBuf,
     /// The server's address on the link, in 10.0.0.0/8
@@ -37,24 +40,21 @@ pub(crate) struct Flags {
     core: usize,
     #[command(flatten)]
     shape: Shape,
-    /// Who answers
+    /// What the server is, and so which replies are right
     #[arg(long, value_enum, default_value = "cache")]
     answers: Who,
-    /// Requests a second; as many as can be where not given
+    /// Requests per second [default: as many as the server answers]
     #[arg(long)]
     rate: Option<f64>,
-    /// Seconds measured
+    /// Seconds of the measurement
     #[arg(long, default_value = "5", value_parser = positive_time)]
     seconds: Duration,
-    /// Seconds of load before that
+    /// Seconds of load before the measurement
     #[arg(long, default_value = "1", value_parser = time)]
     warm_up: Duration,
-    /// Where a coua answers `stats net` on the kernel's TCP, HOST:PORT, to say how busy it was
+    /// Where coua answers on the kernel's TCP (HOST:PORT): `stats net` there says how busy it was
     #[arg(long)]
     stats: Option<Target>,
-    /// Seed of everything that is drawn
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -73,19 +73,19 @@ pub(crate) struct Shape {
     /// Connections
     #[arg(long, default_value_t = 64)]
     pub(crate) connections: usize,
-    /// Requests that a connection sends at once, before it waits for the replies
+    /// Requests that a connection sends at once before it waits for the replies
     #[arg(long, default_value_t = 1)]
     pub(crate) depth: usize,
-    /// Requests under way at most, over all connections
+    /// Most requests in flight at a time, over all connections
     #[arg(long, default_value_t = 512)]
     pub(crate) outstanding: usize,
     /// Number of keys
     #[arg(long, default_value_t = 1000)]
     pub(crate) keys: u32,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 8)]
     pub(crate) key_size: usize,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, default_value_t = 8)]
     pub(crate) value_size: usize,
     /// Fraction of requests that are sets, from 0 to 1
@@ -103,13 +103,13 @@ pub(crate) enum Who {
     Cache,
     /// A cache that evicts, so that gets may miss
     FullCache,
-    /// net-echo
+    /// coua-bench net-echo
     Same,
-    /// net-echo --mirror
+    /// coua-bench net-echo --mirror
     Mirror,
 }
 
-/// What came of it, for programs.
+/// The outcome, for programs.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
@@ -162,10 +162,10 @@ impl ServerTurns {
     }
 }
 
-/// Does it and prints what came of it.
+/// Measures and prints the outcome.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let plan = plan(flags)?;
-    cpu::pin(flags.core).with_context(|| format!("core {} cannot be used", flags.core))?;
+    cpu::pin(flags.core).with_context(|| format!("--core {} cannot be used", flags.core))?;
     let card = flags.link.open(End::Client, &flags.socket)?;
     let mut looks = Vec::new();
     let stretch = Driver::run(card, &plan, || {
@@ -188,7 +188,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 fn plan(flags: &Flags) -> anyhow::Result<Plan> {
     require!(
         flags.rate.is_none_or(|rate| rate > 0.0),
-        "--rate 0 asks for nothing"
+        "--rate takes more than 0"
     );
     let answers = match flags.answers {
         Who::Cache => Answers::Cache,
@@ -197,7 +197,7 @@ fn plan(flags: &Flags) -> anyhow::Result<Plan> {
         Who::Mirror => Answers::Mirror,
     };
     Ok(Plan {
-        settings: flags.shape.settings(flags.server, answers, flags.seed)?,
+        settings: flags.shape.settings(flags.server, answers, 1)?,
         rate: flags.rate,
         warm_up: flags.warm_up,
         time: flags.seconds,
@@ -214,7 +214,7 @@ impl Shape {
     ) -> anyhow::Result<Settings> {
         ensure!(
             (1..=KEYS_MAX).contains(&self.keys),
-            "there may be 1 to {KEYS_MAX} keys"
+            "--keys takes 1 to {KEYS_MAX}"
         );
         let keys = KeyFormat::new(self.key_size, self.keys)?;
         let values = Arc::new(Values::new(self.value_size));
@@ -256,32 +256,17 @@ impl Outcome {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new(["figure", "value"]);
-        table.row([
-            "requests/s".to_owned(),
-            format!("{:.0}", self.requests_per_second),
-        ]);
-        table.row([
-            "hits, of gets".to_owned(),
-            format!("{} / {}", self.hits, self.gets),
-        ]);
-        table.row(["retransmissions".to_owned(), self.retransmitted.to_string()]);
-        table.row([
-            "load busy, %".to_owned(),
-            format!("{:.1}", self.client_busy * 100.0),
-        ]);
-        table.row([
-            "load, ns a request".to_owned(),
-            format!("{:.1}", self.client_ns),
-        ]);
-        table.row(["replies a burst".to_owned(), format!("{:.1}", self.burst)]);
+        let mut rows = vec![
+            ("requests/s", format!("{:.0}", self.requests_per_second)),
+            ("hits, of gets", format!("{} / {}", self.hits, self.gets)),
+            ("retransmissions", self.retransmitted.to_string()),
+            ("load busy, %", format!("{:.1}", self.client_busy * 100.0)),
+            ("load, ns a request", format!("{:.1}", self.client_ns)),
+            ("replies a burst", format!("{:.1}", self.burst)),
+        ];
         if let Some(server) = self.server {
-            let busy = server.busy * 100.0;
-            table.row(["server busy, %".to_owned(), format!("{busy:.1}")]);
-            table.row([
-                "requests a burst".to_owned(),
-                format!("{:.1}", server.burst),
-            ]);
+            rows.push(("server busy, %", format!("{:.1}", server.busy * 100.0)));
+            rows.push(("requests a burst", format!("{:.1}", server.burst)));
         }
         for (name, value) in [
             ("p50, µs", self.latency.p50),
@@ -289,7 +274,11 @@ impl Outcome {
             ("p99.9, µs", self.latency.p999),
             ("longest, µs", self.latency.max),
         ] {
-            table.row([name.to_owned(), format!("{value:.1}")]);
+            rows.push((name, format!("{value:.1}")));
+        }
+        let mut table = Table::new(["figure", "value"]);
+        for (name, value) in rows {
+            table.row([name, &value]);
         }
         table
     }

@@ -19,12 +19,13 @@ use crate::target::Target;
 pub(crate) use outcome::Outcome;
 use outcome::Round;
 
-/// Starts a web site on each server in turn, and on none, has `ab` (of apache2-utils) ask for its
-/// pages, and prints how long they took
+/// Measures load times of web pages by cache: `site` on each server and on none, asked by `ab`
+///
+/// ab is part of apache2-utils.
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Servers, as of coua-bench compare
+    /// Servers, as coua-bench compare takes them
     #[arg(value_name = "SERVER", default_values = ["coua", "memcached"])]
     #[serde(skip)]
     servers: Vec<Recipe>,
@@ -33,13 +34,13 @@ pub(crate) struct Flags {
     ground: Ground,
     #[command(flatten)]
     plan: Plan,
-    /// Pages asked for
+    /// Pages per measurement
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     pages: u32,
-    /// Pages asked for at a time; the site has as many threads
+    /// Pages asked for at a time, and threads of the site
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     concurrency: u32,
-    /// Begin with empty caches, and without unmeasured pages
+    /// Begin with empty caches and without a warm-up
     #[arg(long)]
     cold: bool,
     /// Measurements of each side, in turns; medians are printed
@@ -55,13 +56,13 @@ const EXAMPLES: &str = "\
 Examples:
   A thousand pages of 200 queries each, on coua, on memcached, and without a cache
     coua-bench page-load
-  With a database that is another machine's, from the first page on
+  With a database as slow as one on another machine, and cold caches
     coua-bench page-load --database-delay 300 --cold
   Four pages at a time, on coua's own stack too, over a cable (needs root)
     coua-bench page-load coua 'coua --net xdp' memcached --concurrency 4
 
-Cores: the servers have --server-cores; of the others ab has the last, and the site the rest. Where
-there is but one other, both share it. Each measurement starts its server and its site anew.";
+Of the cores beside --server-cores ab has the last and the site the rest; a single one is shared.
+Each measurement starts its server and its site anew.";
 
 /// Measures all sides and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {

@@ -40,18 +40,19 @@ pub(crate) struct Flags {
     server: ServerFlags,
     #[command(flatten)]
     load: LoadFlags,
-    /// The server's process, for its CPU time; found by its address where it is on this machine
+    /// The server's process id, for its CPU time [default: found by its address, if it is on this
+    /// machine]
     #[arg(long)]
     pid: Option<u32>,
     /// Write the latencies in nanoseconds to a file in HdrHistogram's log format
     #[arg(long, value_name = "FILE")]
     histogram: Option<PathBuf>,
-    /// Draw what was measured: by the second, and the latencies; of a --sweep the latencies over the
-    /// offered load
+    /// Draw rate and latency by the second, and the latency distribution; with --sweep, latency over
+    /// the offered load
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Exit with status 3, and one line that says why, where this holds: p99>1ms, rate<50000,
-    /// errors>0, misses>1% and so on; may be given several times, or with commas
+    /// Exit with status 3, and one line that says why, if this holds: p99>1ms, rate<50000, errors>0,
+    /// misses>1% and so on; several with commas or repeated
     #[arg(
         long,
         value_name = "CONDITION",
@@ -99,7 +100,7 @@ Closed loops find capacities and hide stalls: while the server stands still they
 latencies give a --rate. --fail-if takes latencies and counts of all measurements together, and the
 median of their rates.";
 
-/// Measures and prints what came of it.
+/// Measures and prints the outcome.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, load) = (&flags.server, &flags.load);
     let owner = match flags.pid {
@@ -143,7 +144,7 @@ fn repeat(flags: &Flags, bench: &mut Bench<'_>, rate: Option<f64>) -> anyhow::Re
 fn sweep(flags: &Flags, rates: &Rates, mut bench: Bench<'_>) -> anyhow::Result<()> {
     require!(
         flags.histogram.is_none(),
-        "--histogram is of one rate; give --rate rather than --sweep"
+        "--histogram holds one rate: give --rate rather than --sweep"
     );
     let outcomes = rates.each().map(|rate| {
         let samples = repeat(flags, &mut bench, Some(rate))?;

@@ -23,10 +23,10 @@ use super::programs::{CoreFlags, CouaFlag, MemcachedFlag, Versions};
 use crate::cpu;
 use crate::load::{Engine, Requests};
 use crate::process::{self, Server};
-use crate::report;
+use crate::report::{self, require};
 use crate::workload::{KeyFormat, Popularity, Sampler, Values};
 
-/// Compares coua with memcached and with a bare echo on loopback
+/// Compares coua with memcached and a bare echo on loopback, all on the kernel's sockets
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -34,12 +34,12 @@ pub(crate) struct Flags {
     coua: CouaFlag,
     #[command(flatten)]
     memcached: MemcachedFlag,
-    /// A further flag for both servers
+    /// One more argument for both servers; repeat it for several
     #[arg(long = "server-flag", allow_hyphen_values = true)]
     server_flags: Vec<String>,
     #[command(flatten)]
     cores: CoreFlags,
-    /// Measurements of each side in each case
+    /// Measurements of each side in each case, interleaved; medians are reported
     #[arg(long, default_value_t = 5)]
     pairs: usize,
     /// Seconds of each measurement
@@ -51,32 +51,32 @@ pub(crate) struct Flags {
     /// Connections
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Requests in flight a connection
+    /// Requests in flight per connection; each number is a case
     #[arg(long, value_delimiter = ',', default_value = "1,8,16,64")]
     depths: Vec<usize>,
-    /// Keys of a multi-get
+    /// Keys per multi-get
     #[arg(long, default_value_t = 100)]
     keys_per_get: usize,
-    /// Keys, where everything fits
+    /// Number of keys in the cases in which everything fits
     #[arg(long, default_value_t = 1000)]
     keys: u32,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 8)]
     key_size: usize,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, default_value_t = 8)]
     value_size: usize,
     /// uniform or zipf:EXPONENT
     #[arg(long, default_value = "uniform")]
     popularity: Popularity,
-    /// -m where everything fits, in MiB
+    /// -m in the cases in which everything fits, in MiB
     #[arg(long, default_value_t = 1024)]
     memory: u64,
-    /// -m where memory is full, in MiB
+    /// -m in the cases in which memory is full, in MiB
     #[arg(long, default_value_t = 128)]
     full_memory: u64,
-    /// Only cases whose name contains this
-    #[arg(long, default_value = "")]
+    /// Only cases whose name contains this, such as "depth 8", "full: set" or "get of" [default: all]
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
     /// Print JSON
     #[arg(long)]
@@ -89,28 +89,31 @@ Examples:
     coua-bench server
   Gets with pipelines, on cores 2 and 3
     coua-bench server --only get --depths 1,16 --server-core 2 --load-core 3
-  Both servers with a flag more
+  Both servers with -R 100 as well
     coua-bench server --server-flag -R --server-flag 100";
 
 /// Measures all cases and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(
-        flags.pairs > 0 && flags.connections > 0,
-        "no measurement was asked for"
-    );
-    let depths_valid = !flags.depths.is_empty() && !flags.depths.contains(&0);
-    ensure!(
-        depths_valid && flags.keys_per_get > 0 && flags.keys > 0,
-        "0 keys or depth ask for nothing"
-    );
+    for (flag, least) in [
+        ("--pairs", Some(&flags.pairs)),
+        ("--connections", Some(&flags.connections)),
+        ("--depths", flags.depths.iter().min()),
+        ("--keys-per-get", Some(&flags.keys_per_get)),
+        ("--keys", Some(&(flags.keys as usize))),
+    ] {
+        require!(
+            least.is_some_and(|&least| least > 0),
+            "{flag} takes 1 or more"
+        );
+    }
     let cases = cases::all(&flags.depths, flags.keys_per_get);
     let cases: Vec<Case> = cases
         .into_iter()
         .filter(|case| case.name().contains(&flags.only))
         .collect();
-    ensure!(
+    require!(
         !cases.is_empty(),
-        "no case has {:?} in its name",
+        "--only: no case has {:?} in its name",
         flags.only
     );
     let mut outcome = Outcome::new(flags);
@@ -151,7 +154,8 @@ impl<'a> Stage<'a> {
                 let held = (flags.full_memory << 20) / item;
                 (
                     flags.full_memory,
-                    u32::try_from(2 * held).context("so much memory holds too many keys")?,
+                    u32::try_from(2 * held)
+                        .context("--full-memory: so much memory holds too many keys")?,
                 )
             }
         };

@@ -9,11 +9,11 @@ use crate::report;
 use crate::site::{Plan, Site};
 use crate::target::Target;
 
-/// Serves web pages that are made of many small values, from a cache with a database behind it
+/// Serves web pages of many small values, from a cache with a database behind it
 ///
-/// A page at / draws keys, asks the cache for one after the other, reads from the database what is
-/// missing and stores it in the cache. Every value is checked; a page with a wrong one is status 500.
-/// Counters are at /stats. One page a connection.
+/// A page at / draws random keys, gets each from the cache, reads missing ones from the database and
+/// stores them in the cache. Every value is checked; a page with a wrong value has status 500.
+/// Counters are at /stats. Each connection serves one page.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -29,7 +29,7 @@ pub(crate) struct Flags {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Pages that are made at the same time
+    /// Pages that are made at a time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     #[command(flatten)]
@@ -41,7 +41,7 @@ Examples:
   A site on a cache, and its pages
     coua-bench site --cache 127.0.0.1:11211 &
     ab -n 1000 -c 4 http://127.0.0.1:8080/
-  As far from its database as on another machine
+  With a database that is as slow as one on another machine
     coua-bench site --cache 127.0.0.1:11211 --database-delay 300";
 
 /// Serves until it is killed.

@@ -8,27 +8,29 @@ use crate::report::{self, Table, require};
 use crate::soak::{Plan, Row, soak};
 use crate::target::Target;
 
-/// Uses a server as web applications do for a long time: values of all sizes that expire and are
-/// evicted, connections that come and go. Ends at the first wrong answer.
+/// Uses a server as web applications do, for hours, and ends at the first wrong answer
+///
+/// Values of all sizes expire and are evicted, and connections come and go. Memory and latency are
+/// reported at intervals.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// HOST:PORT or unix:PATH
+    /// The server: HOST:PORT or unix:PATH
     #[arg(long, default_value = "127.0.0.1:11211")]
     target: Target,
-    /// The server's process, to tell its memory
+    /// The server's process id, to report its memory
     #[arg(long)]
     pid: Option<u32>,
     /// Users, each with one connection at a time
     #[arg(long, default_value_t = 8)]
     users: usize,
-    /// Keys that they share; more than the server has memory for, so that it evicts
+    /// Number of keys that they share; give more than fit into the server, so that it evicts
     #[arg(long, default_value_t = 1_000_000)]
     keys: u32,
-    /// Seconds in all
+    /// Seconds of the whole run
     #[arg(long, default_value_t = 3600)]
     seconds: u64,
-    /// Seconds of a row of the report
+    /// Seconds per row of the report
     #[arg(long, default_value_t = 60)]
     interval: u64,
     /// Print JSON
@@ -38,7 +40,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  An hour on a server that runs, with its memory
+  An hour on a running server, with its memory use
     coua-bench soak --target 127.0.0.1:11211 --pid 1234
   A minute with many users
     coua-bench soak --seconds 60 --interval 10 --users 100";

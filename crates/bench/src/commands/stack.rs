@@ -19,17 +19,17 @@ use crate::process;
 use crate::report::{self, Table, require};
 use crate::segments::{BURST_LEN, Clients};
 
-/// Measures the TCP stack alone, in process: requests of 16 bytes, echoed
+/// Measures coua's TCP stack alone, in this process: nanoseconds per request of 16 bytes, echoed
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Connections, of which each burst takes some at random
+    /// Numbers of connections, a case each; every burst of requests comes from random ones
     #[arg(long, value_delimiter = ',', default_value = "32,1024,16384,262144")]
     connections: Vec<usize>,
-    /// Requests measured in each case
+    /// Requests per measurement
     #[arg(long, default_value_t = 4_000_000)]
     requests: u64,
-    /// Repetitions, of which the median counts
+    /// Measurements of each case; medians are reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Core to run on
@@ -42,9 +42,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Nanoseconds a request, by the number of connections
+  Nanoseconds per request, by number of connections
     coua-bench stack
-  For few connections, soon
+  A quick run with few connections
     coua-bench stack --connections 32 --rounds 1 --requests 100000";
 
 /// What was measured.

@@ -9,21 +9,21 @@ mod outcome;
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use outcome::{Configured, Outcome};
 
 use super::load_flags::positive_time;
 use crate::cpu;
-use crate::report;
+use crate::report::{self, require};
 use crate::rivals::{
     CouaRival, DashMapRival, HashbrownRival, KeySizes, Load, Operation, Requests, Rival,
     SegcacheRival, measure,
 };
 use crate::workload::{Popularity, Sampler, Values};
 
-/// Compares coua's store with maps and with segcache, in process
+/// Compares coua's store with hashbrown, dashmap and segcache, in this process
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -34,10 +34,10 @@ pub(crate) struct Flags {
         default_value = "1000,100000,1000000,10000000"
     )]
     keys: Vec<u32>,
-    /// Longest keys; keys have all lengths from 8 bytes up to this
+    /// Longest key, in bytes; keys have all lengths from 8 up to it
     #[arg(long, value_delimiter = ',', default_value = "8,32")]
     key_sizes: Vec<usize>,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, value_delimiter = ',', default_value = "8,100")]
     value_sizes: Vec<usize>,
     /// uniform or zipf:EXPONENT
@@ -57,16 +57,16 @@ pub(crate) struct Flags {
     /// What is done with each key
     #[arg(long, value_enum, value_delimiter = ',', default_value = "get,set")]
     operations: Vec<Operation>,
-    /// Requests that a store that takes bursts gets at once: 1, 8, or 32
+    /// Requests handed over at once, to stores that take bursts: 1, 8, 32
     #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
     batches: Vec<usize>,
-    /// Interleaved measurements of each
+    /// Measurements of each store in each case, interleaved; medians are reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of each measurement
     #[arg(long, default_value = "0.5", value_parser = positive_time)]
     seconds: Duration,
-    /// How full segcache's index is at most, 0.05 to 1: a fuller one is slower, and refuses keys
+    /// How full segcache's index may be, 0.05 to 1: a fuller one is slower and refuses keys
     #[arg(long, default_value_t = SegcacheRival::LOAD)]
     segcache_load: f64,
     /// Print JSON
@@ -92,22 +92,22 @@ enum Kind {
 
 /// Measures all configurations and prints the comparison.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
-    ensure!(flags.rounds > 0, "no measurement was asked for");
-    ensure!(
+    require!(flags.rounds > 0, "--rounds takes 1 or more");
+    require!(
         flags.keys.iter().all(|&keys| keys > 0),
-        "0 keys ask for nothing"
+        "--keys takes 1 or more"
     );
     let sizes_valid = flags
         .key_sizes
         .iter()
         .all(|size| (KeySizes::MIN..=KeySizes::MAX).contains(size));
-    ensure!(
+    require!(
         sizes_valid,
-        "keys have {} to {} bytes",
+        "--key-sizes takes {} to {}",
         KeySizes::MIN,
         KeySizes::MAX
     );
-    ensure!(
+    require!(
         (0.05..=1.0).contains(&flags.segcache_load),
         "--segcache-load takes 0.05 to 1"
     );
@@ -116,7 +116,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         .threads
         .iter()
         .all(|threads| (1..=cores.len()).contains(threads));
-    ensure!(threads_valid, "there are {} cores", cores.len());
+    require!(
+        threads_valid,
+        "--threads takes 1 to {}, one per core",
+        cores.len()
+    );
     let mut outcome = Outcome::new(flags.rounds, flags.seconds.as_secs_f64());
     for &keys in &flags.keys {
         for &most in &flags.key_sizes {

@@ -17,10 +17,10 @@ pub(crate) struct Flags {
     server: ServerFlags,
     #[command(flatten)]
     items: ItemFlags,
-    /// Requests in flight a connection
+    /// Requests in flight per connection
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=65536))]
     depth: u32,
-    /// Keys that one request asks for
+    /// Keys per get
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
     keys_per_get: u32,
     /// Print JSON
@@ -29,14 +29,14 @@ pub(crate) struct Flags {
 }
 
 const EXAMPLES: &str = "\
-The exit status is 1 where a value is wrong, and 0 where some are only missing.
+The exit status is 1 if a value is wrong, and 0 if values are only missing.
 
 Examples:
   What was stored with the same flags
     coua-bench load   --keys 1000000 --value-size 10-1000
     coua-bench verify --keys 1000000 --value-size 10-1000";
 
-/// What came of it, for programs.
+/// The outcome, for programs.
 #[derive(Debug, Serialize)]
 struct Outcome {
     right: u64,

@@ -25,14 +25,17 @@ use crate::report::{self, Table, median, require};
 use crate::target::Target;
 use crate::workload::Popularity;
 
-/// Measures whole workers in this process, clients included: what several reach beside one, and UDP beside TCP
+/// Measures whole workers and their clients in this process: scaling, and UDP beside TCP
+///
+/// Each worker is that of the shipped server, with its TCP stack and the shared store; its clients run
+/// on the same thread in place of a network card.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
     /// Numbers of workers; each is pinned to a core of its own, from core 0 on
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     workers: Vec<usize>,
-    /// What the clients speak
+    /// Transport of the requests
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
     over: Vec<Over>,
     /// Fractions of requests that are sets, from 0 to 1
@@ -41,19 +44,19 @@ pub(crate) struct Flags {
     /// uniform or zipf:EXPONENT
     #[arg(long, value_delimiter = ',', default_value = "uniform,zipf:0.99")]
     popularity: Vec<Popularity>,
-    /// Connections a worker
+    /// Connections per worker
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Requests that a connection sends at once, before it waits for the replies
+    /// Requests that a connection sends at once before it waits for the replies
     #[arg(long, default_value_t = 1)]
     depth: usize,
     /// Number of keys
     #[arg(long, default_value_t = 1_000_000)]
     keys: u32,
-    /// Bytes a key
+    /// Bytes per key
     #[arg(long, default_value_t = 8)]
     key_size: usize,
-    /// Bytes a value
+    /// Bytes per value
     #[arg(long, default_value_t = 64)]
     value_size: usize,
     /// -m, in MiB
@@ -61,7 +64,7 @@ pub(crate) struct Flags {
     memory: u64,
     #[command(flatten)]
     timing: TimingFlags,
-    /// Neither side makes or checks checksums, as where a card does
+    /// Leave out checksums on both sides, as with a card that does them
     #[arg(long)]
     trust_link: bool,
     /// Print JSON
@@ -71,7 +74,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  Two workers beside one, gets and 5 % sets
+  One worker and two, with gets only and with 5 % sets
     coua-bench workers --workers 1,2 --sets 0,0.05
   UDP beside TCP
     coua-bench workers --workers 1 --over tcp,udp --sets 0
@@ -315,7 +318,10 @@ fn wait_for<T>(mut question: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
         if let Some(answer) = question() {
             return Ok(answer);
         }
-        ensure!(Instant::now() < deadline, "the workers do not answer");
+        ensure!(
+            Instant::now() < deadline,
+            "the workers have not finished within 60 s"
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }

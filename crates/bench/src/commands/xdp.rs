@@ -26,12 +26,14 @@ use crate::report::{self, require};
 use outcome::Outcome;
 use stage::Stage;
 
-/// Compares coua on AF_XDP with a bare echo of frames as long, and with the kernel's TCP, over cables
-/// between network namespaces (needs root)
+/// Compares coua on AF_XDP with the kernel's TCP and a bare echo of frames (needs root)
+///
+/// Servers and load are at the ends of veth cables between two network namespaces. The bare echo
+/// sends frames as long as coua's without looking at them: it is the limit of AF_XDP and the cable.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Who is measured; ratios are to the first
+    /// What is measured; ratios are to the first
     #[arg(
         long,
         value_enum,
@@ -57,7 +59,7 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  All four sides: a minute
+  All four sides: takes a minute
     coua-bench xdp
   coua on AF_XDP beside the bare echo of frames, with pipelines
     coua-bench xdp --sides bare,coua --depth 8";
@@ -76,7 +78,7 @@ pub(crate) enum Side {
     Kernel,
 }
 
-/// Measures all sides in turns and prints what came of it.
+/// Measures all sides in turns and prints the outcome.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     require!(
         flags.shape.sets == 0.0,

@@ -27,7 +27,7 @@ impl Sizes {
     const OVERHEAD: u64 = 40;
 
     /// The sizes at which a full store holds about so many items (a per cent more or less where
-    /// items are small), and how many it holds indeed.
+    /// items are small), and how many it does hold.
     pub(crate) fn for_items(wanted: u32, memory: u64) -> Result<(Sizes, u64), StoreError> {
         let wanted = u64::from(wanted.max(1));
         let memory = memory.max((wanted * (Self::VALUE_MIN + Self::OVERHEAD)).div_ceil(1 << 20));
@@ -81,8 +81,8 @@ impl Coua {
         self.store.stats().items
     }
 
-    /// Stores keys that are never asked for until items leave, and for a while on; how many are
-    /// held then.
+    /// Stores keys that are never asked for, until items are evicted and for a while longer. Returns
+    /// how many items are held then.
     fn fill(&mut self) -> u64 {
         let mut key = 0;
         while self.store.stats().totals.evicted == 0 {

@@ -2,9 +2,9 @@
 //! connection.
 //!
 //! Small values go in windows: each get is followed by a store that only takes effect where the key
-//! is missing, so that the server does the same as in lock step and nobody waits for each reply.
-//! Such a store leaves the order of eviction of an item that is there as the get has left it. Large
-//! values go in lock step, and are sent on a miss only.
+//! is missing. The server does the same as in lock step, without a wait for each reply, and a store
+//! that does nothing leaves the order of eviction as it was. Large values go in lock step, and are
+//! sent on a miss only.
 
 use std::sync::Arc;
 

@@ -1,21 +1,21 @@
-//! Clients of a server at the other end of a link: many connections on one thread, on TCP as small
-//! as it can be made.
+//! Clients of a server at the other end of a link: many connections on one thread, with a TCP that is
+//! as cheap as it can be.
 //!
 //! A connection sends a batch of requests and the next one when all its replies are there. Segments
-//! are made by filling in numbers; what must come back is known, and compared byte by byte. All that
-//! a link and a server may do is coped with: segments are acknowledged cumulatively and received in
-//! order, what is lost is sent again after a time, what comes twice is acknowledged again, replies
-//! come in any number of segments, and windows are honoured. Of congestion control there is the slow
-//! start, again after a timeout: a link between two processes loses next to nothing.
+//! are made by filling numbers into a template; every reply is known beforehand and compared byte by
+//! byte. The TCP is complete enough for a link and any server: it acknowledges cumulatively, takes
+//! segments in order, retransmits after a timeout, acknowledges duplicates, honours windows, and takes
+//! replies in any number of segments. Of congestion control it has slow start alone: a link between
+//! two processes loses next to nothing.
 //!
 //! # Why this is not the load on coua's own stack
 //! `coua-bench run --net memif:…` ([`crate::load`]) speaks TCP as the server does, with the server's
-//! own stack: it is as dear as what it measures, and would be the busier side. A server's highest
-//! rate shows only to clients that are cheaper than it. One request of these takes 2,136
-//! instructions, of the other load 6,421 (64 connections with GETs of 8 bytes at a coua on memif, not
+//! own stack: a request costs it as much as the server, so it would be the busier side. Only clients
+//! that are cheaper than a server can show its highest rate. A request takes 2,136 instructions of
+//! these clients and 6,421 of the other load (64 connections with GETs of 8 bytes at a coua on memif, not
 //! optimised: the difference of two runs of `valgrind --tool=cachegrind` by that of their requests). In
-//! the tables of docs/performance.md the server is used up and the load half idle. What has to be
-//! right rather than fast, as resending by a measured time, is the other's.
+//! the tables of docs/performance.md the server is saturated and the load half idle. What takes a
+//! real TCP, such as a path that loses segments, is measured by the other load.
 //!
 //! # Order of calls
 //! [`Clients::turn`] as often as can be, with a time that does not go back, until
@@ -65,7 +65,7 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// Requests of a batch, which is what a connection sends at once; 255 at most.
     pub(crate) depth: usize,
-    /// Requests under way at most, over all connections.
+    /// Most requests in flight at a time, over all connections.
     pub(crate) outstanding: usize,
     /// What is asked.
     pub(crate) requests: Requests,
@@ -75,22 +75,22 @@ pub(crate) struct Settings {
     pub(crate) values: Arc<Values>,
     /// Who answers.
     pub(crate) answers: Answers,
-    /// Seed of everything that is drawn.
+    /// Seed of all random choices.
     pub(crate) seed: u64,
 }
 
-/// What a stretch of load came to, beside what any load does.
+/// The outcome of a stretch of load.
 #[derive(Clone, Debug)]
 pub(crate) struct Stretch {
     /// Replies and latencies.
     pub(crate) measured: Measured,
     /// Segments that were sent again, or acknowledged again because they came twice.
     pub(crate) retransmitted: u64,
-    /// Times round that found nothing to do, and the time that they took.
+    /// Turns that found nothing to do.
     pub(crate) idle_turns: u64,
-    /// As above.
+    /// The time that they took.
     pub(crate) idle: Duration,
-    /// Times round that found something to do.
+    /// Turns that found something to do.
     pub(crate) busy_turns: u64,
 }
 
@@ -126,9 +126,9 @@ pub(crate) struct Clients {
     /// Connections that were opened or are being opened, and those that are open.
     begun: usize,
     open: usize,
-    /// Bits by which the server's windows are shifted, the same in all connections.
+    /// The server's window scale, the same in all connections.
     shift: u8,
-    /// Bytes of payload that a segment takes.
+    /// Most bytes of payload in a segment.
     segment_len: u32,
     /// Connections with something to send beyond what is new, by the end of the turn.
     to_send: Vec<u32>,
@@ -155,20 +155,19 @@ pub(crate) struct Clients {
     picked: Vec<(u32, u64)>,
 }
 
-/// After how long something that is not acknowledged is sent again, in nanoseconds; doubled at each
-/// time.
+/// The retransmission timeout, in nanoseconds; it doubles each time.
 const TIMEOUT: u64 = 200_000_000;
 
 /// Timeouts in a row until the server counts as dead: 50 s.
 const TIMEOUTS_MAX: u8 = 8;
 
-/// How long an acknowledgment waits for a request to ride on.
+/// How long an acknowledgment is delayed, for a request to carry it.
 const ACK_DELAY: u64 = 40_000_000;
 
-/// How long it takes to look at all timers once.
+/// The time in which all connections' timers are looked at once.
 const SWEEP: u64 = 20_000_000;
 
-/// Connections that are opened at once.
+/// Most connections that are being opened at a time.
 const OPENING_MAX: usize = 256;
 
 /// Segments that a sender may send before the first acknowledgment (RFC 6928).
@@ -185,10 +184,10 @@ impl Clients {
         } = settings;
         ensure!(
             (1..=1 << 20).contains(&connections),
-            "there may be 1 to {} connections",
+            "--connections takes 1 to {}",
             1 << 20
         );
-        ensure!((1..=255).contains(&depth), "the depth may be 1 to 255");
+        ensure!((1..=255).contains(&depth), "--depth takes 1 to 255");
         let features = nic.features();
         let segment_len = u32::from(features.mtu) - wire::HEADERS_LEN;
         let dialogue = Dialogue::new(
@@ -201,7 +200,7 @@ impl Clients {
         let longest = dialogue.request_len_max().max(dialogue.reply_len_max()) * depth;
         ensure!(
             longest <= wire::RECEIVABLE,
-            "a batch of {longest} bytes is too long, {} is the most",
+            "a batch of {longest} bytes is too long for a window of {}: give less --depth",
             wire::RECEIVABLE
         );
         let mut dice = Xoshiro256PlusPlus::seed_from_u64(settings.seed);

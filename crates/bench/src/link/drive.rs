@@ -1,4 +1,4 @@
-//! Clients on a card and on a clock.
+//! Clients driven on a card, by the clock.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use coua_tcp::nic::Nic;
 use super::client::{Clients, Pace, Settings, Stretch};
 use crate::cpu;
 
-/// What is to be done.
+/// What load to put on a server, and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// What clients there are and what they ask for.
     pub(crate) settings: Settings,
-    /// Requests a second; as many as can be where none.
+    /// Requests per second; as many as the server answers where none.
     pub(crate) rate: Option<f64>,
     /// Load before the measurement.
     pub(crate) warm_up: Duration,
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
 }
 
-/// Clients that turn round and round.
+/// Clients that take turn after turn.
 pub(crate) struct Driver<N> {
     clients: Clients,
     nic: N,
@@ -68,7 +68,7 @@ impl<N: Nic> Driver<N> {
         self.turn_while(Self::OPENING, |clients| !clients.are_open())?;
         ensure!(
             self.clients.are_open(),
-            "the server does not accept all connections"
+            "the server did not accept all connections in time"
         );
         let depth = plan.settings.depth as f64;
         let pace = |driver: &Self| match plan.rate {
@@ -79,7 +79,7 @@ impl<N: Nic> Driver<N> {
         self.clients.begin(first);
         self.turn_while(plan.warm_up, |_| true)?;
         look()?;
-        // The look was no turn of the measurement's.
+        // The time of the look is no turn's.
         let now = self.now();
         self.clients.turn(&mut self.nic, now)?;
         let second = pace(self);
@@ -117,7 +117,7 @@ impl<N: Nic> Driver<N> {
     fn end(&mut self) {
         let begun = Instant::now();
         while !self.clients.reset_all(&mut self.nic) && begun.elapsed() < Self::RESETTING {}
-        // The server has the last of them before the link is gone.
+        // Time for the server to read the last of them before the link is gone.
         std::thread::sleep(Duration::from_millis(20));
         self.nic.flush();
     }

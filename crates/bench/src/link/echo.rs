@@ -12,7 +12,7 @@ use coua_tcp::wire::address::Network;
 
 use crate::echo::Reply;
 
-/// A service that looks at no key.
+/// A service that answers without looking at keys.
 pub(crate) struct Echo {
     stack: Stack,
     started: Moment,
@@ -59,7 +59,7 @@ impl Echo {
         }
     }
 
-    /// Once round.
+    /// One turn.
     ///
     /// # Errors
     /// Where a client asks for more than waits for it: the clients here do not.
@@ -116,7 +116,10 @@ impl Echo {
                 }
             };
             let taken = self.stack.send_now(nic, id, reply).unwrap_or(reply.len());
-            ensure!(taken == reply.len(), "a client does not read its replies");
+            ensure!(
+                taken == reply.len(),
+                "a client sends more requests than it reads replies"
+            );
         }
         Ok(())
     }

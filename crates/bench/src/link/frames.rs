@@ -1,5 +1,5 @@
-//! Frames without a stack: one who sends requests in them, one who turns them round, and a card that
-//! counts what passes. What a driver and a cable can do by themselves.
+//! Frames without a TCP stack, to show what a driver and a cable can do by themselves: a sender of
+//! requests, an echo, and a card that counts frames.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ const TRANSPORT_SUM_AT: usize = TRANSPORT_AT + 16;
 /// Bytes of a frame with ARP.
 const ARP_LEN: usize = NETWORK_AT + arp::LEN;
 
-/// For how long nothing comes until what is under way counts as lost.
+/// Time without a frame after which what is in flight counts as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Frames that have passed a card.
@@ -146,7 +146,7 @@ pub(crate) struct Volley {
     under_way: usize,
 }
 
-/// What came of it.
+/// What the sender measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Volleys {
     pub(crate) replies: u64,
@@ -249,7 +249,9 @@ impl Volley {
             if bytes.len() == ARP_LEN {
                 continue;
             }
-            let payload = bytes.get(PAYLOAD_AT..).context("a short frame came")?;
+            let payload = bytes
+                .get(PAYLOAD_AT..)
+                .context("a frame came that is shorter than its headers")?;
             ensure!(
                 payload.len() == self.reply_len,
                 "a frame with {} bytes came, not one with a reply of {}",
@@ -279,7 +281,7 @@ impl Volley {
     }
 }
 
-/// How a [`Bounce`] spends its time, for whoever looks on.
+/// How a [`Bounce`] spends its time.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     busy_ns: AtomicU64,
@@ -299,7 +301,7 @@ impl Tally {
             &self.idle_ns
         };
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // Nobody else adds.
+        // No other thread adds to it.
         sum.store(sum.load(Relaxed) + nanos, Relaxed);
     }
 }

@@ -1,8 +1,8 @@
-//! Clients and a worker on one thread: the worker's card is its clients.
+//! Clients and a worker on one thread: the clients take the place of the worker's network card.
 //!
 //! When the worker asks its card for frames, the clients have their turn: they look at what the
-//! worker has sent, and what they send lies ready for it. Nothing waits for another thread, so what
-//! two workers do more than one is what they do not cost each other.
+//! worker has sent, and what they send lies ready for it. Nothing waits for another thread, so where two
+//! workers reach less than twice one's rate, they slow each other.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ const WARM_UP: u8 = 1;
 const MEASURE: u8 = 2;
 const REST: u8 = 3;
 
-/// Tells the clients of all workers what to do, and hears what it came to.
+/// Tells the clients of all workers what to do, and collects what they measured.
 #[derive(Default)]
 pub(crate) struct Control {
     stage: AtomicU8,
@@ -52,17 +52,17 @@ impl Control {
         self.ready.load(Relaxed) >= workers || !self.lock().is_empty()
     }
 
-    /// Begins with load that does not count.
+    /// Begins the warm-up.
     pub(crate) fn warm_up(&self) {
         self.stage.store(WARM_UP, Relaxed);
     }
 
-    /// From here on it counts.
+    /// Begins the measurement.
     pub(crate) fn measure(&self) {
         self.stage.store(MEASURE, Relaxed);
     }
 
-    /// The end.
+    /// Ends the measurement.
     pub(crate) fn rest(&self) {
         self.stage.store(REST, Relaxed);
     }
@@ -115,7 +115,7 @@ impl Load {
     }
 }
 
-/// The card of a worker that its own clients are.
+/// A worker's network card, behind which are its clients.
 pub(crate) struct Inside {
     clients: Load,
     /// For the clients, and for the server.

@@ -12,20 +12,20 @@ use coua_transport::userspace::memif::{self, MemifNic, Options, Role};
 /// A kind of link between two processes on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Shared memory, of which the server copies into and out of the client's: coua's own driver.
+    /// Shared memory (memif), by coua's own driver
     Memif,
-    /// The same by DPDK's driver.
+    /// memif by DPDK's driver
     MemifDpdk,
-    /// A virtio card by DPDK's driver: the server is vhost-user, the client virtio-user.
+    /// A virtio device by DPDK: the server is vhost-user, the client virtio-user
     Vhost,
 }
 
 /// Which end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It is there first, and listens at the socket.
+    /// Starts first, and listens at the socket.
     Server,
-    /// It comes.
+    /// Connects to the socket.
     Client,
 }
 
@@ -116,7 +116,10 @@ fn open_memif(end: End, socket: &Path) -> anyhow::Result<Card> {
 fn wait_for_server(nic: &mut MemifNic) -> anyhow::Result<()> {
     let begun = Instant::now();
     while !nic.has_link() {
-        ensure!(begun.elapsed() < PATIENCE, "no server answers");
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "no server at the link's socket within 10 s"
+        );
         // As one who has slept, so that what the server says is heard at once.
         nic.disarm();
         nic.receive();

@@ -1,8 +1,8 @@
-//! Who was away when a reply came late: the load, the server, or the machine under both.
+//! Who had no CPU when a reply came late: the load, the server, or the whole machine.
 //!
 //! The load's event loop looks every millisecond at how long its own thread and those of the server
-//! were ready and had no core. When a reply took longer than a limit, what happened since it was
-//! asked for is compared. Where neither waited for a core, and this thread, which spins, still did
+//! were ready to run and had no core. When a reply took longer than a limit, it compares these times
+//! since the request. Where neither waited for a core, and this thread, which spins, still did
 //! not get to read the clock, its core was taken away without the kernel's knowledge.
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use crate::sched::RunDelay;
 
-/// Replies that took long, by who was away most of the time.
+/// Replies that took long, by who had no CPU for most of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Absences {
     /// The load's thread waited for its core: another thread of this machine ran there.
@@ -68,7 +68,7 @@ impl Watch {
     /// Replies that take longer are looked into.
     pub(crate) const SLOW: Duration = Duration::from_micros(500);
 
-    /// Of the calling thread, and of the server where its process is known.
+    /// Watches the calling thread, and the server where its process is known.
     pub(super) fn new(server: Option<Pid>) -> std::io::Result<Watch> {
         Ok(Watch {
             load: RunDelay::of_this_thread()?,
@@ -108,7 +108,7 @@ impl Watch {
         }
     }
 
-    /// So many replies came in this turn of which the slowest took so long.
+    /// Notes slow replies of this turn, of which the slowest took `latency_ns`.
     pub(super) fn slow(&mut self, now_ns: u64, latency_ns: u64, replies: u64) {
         let asked_ns = now_ns.saturating_sub(latency_ns);
         let now = self.look(now_ns);
@@ -119,7 +119,7 @@ impl Watch {
         *self.blame(&then, &now, latency_ns) += replies;
     }
 
-    /// Who was away for half of the time at least, and longest.
+    /// Who had no CPU for at least half of the time, and longest.
     fn blame(&mut self, then: &Look, now: &Look, latency_ns: u64) -> &mut u64 {
         let load = now.load_ns.saturating_sub(then.load_ns);
         let server = now.server_ns.saturating_sub(then.server_ns);
@@ -135,7 +135,7 @@ impl Watch {
         }
     }
 
-    /// What was found so far, which is forgotten then.
+    /// Takes what was found so far.
     pub(super) fn take(&mut self) -> Absences {
         std::mem::take(&mut self.found)
     }

@@ -69,7 +69,7 @@ fn ends(busy: &JoinHandle<()>) -> bool {
 }
 
 fn turn_away(stream: TcpStream) {
-    // Who is gone already needs no answer.
+    // A driver that is gone already needs no answer.
     if let Ok(wire) = Wire::new(stream) {
         wire.refuse("it serves another driver");
     }
@@ -121,7 +121,7 @@ fn converse(wire: &mut Wire, core: Option<usize>) -> Result<Infallible, Fault> {
     }
 }
 
-/// Carries out an order; where the driver does not listen any more, not to its end.
+/// Carries out an order, and breaks it off if the driver is gone.
 fn carry_out(team: &mut Team, order: Order, wire: &mut Wire) -> Result<(), Fault> {
     let stop = team.stop();
     let mut gone = None;

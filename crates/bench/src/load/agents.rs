@@ -21,8 +21,8 @@
 //! # Invariants
 //! - A line has at most 64 KiB, the key numbers 1 GiB, the histograms of an order 16 MiB; memory
 //!   grows with what has come, not with what was announced.
-//! - What a job asks for is within the limits of the flags, whoever sent it.
-//! - Nobody waits for ever for the other: the driver hears from a busy agent twice a second, and an
+//! - A job is checked against the limits of the flags, whoever sent it.
+//! - Neither side waits for ever for the other: the driver hears from a busy agent twice a second, and an
 //!   idle agent learns by TCP's keepalive that the driver's machine is gone.
 //!
 //! # Not here

@@ -33,32 +33,32 @@ pub(crate) struct Engine {
     pub(super) links: Vec<Link>,
     pub(super) depth: usize,
     pub(super) clock: Clock,
-    /// What the last wait has told of: places among the links, or [`NO_LINK`].
+    /// Tokens from the last wait: places among the links, or [`NO_LINK`].
     pub(super) events: Vec<u64>,
     room: Events,
-    /// The connections are those of a stack of our own, whose waiting is asking.
+    /// The connections are on a stack of our own, which is polled.
     pub(super) has_stack: bool,
-    /// All that comes by datagram over it.
+    /// That stack's datagrams, in the UDP dialect.
     datagrams: Option<Rc<OwnDatagrams>>,
-    /// Time spent waiting with open eyes, and on a stack of our own in any way.
+    /// Time spent busy-waiting, and on a stack of our own waiting in any way.
     waited_ns: u64,
     input: Vec<u8>,
     progress: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     heard_at_ns: u64,
     given_up_at_ns: u64,
-    /// Who is away when replies take long, where that is asked for.
+    /// Finds out who had no CPU when replies took long (`--gaps`).
     watch: Option<Watch>,
-    /// Time asleep since the last turn, where that is watched.
+    /// Time asleep since the last turn, for `watch`.
     asleep_ns: u64,
 }
 
 impl Engine {
     /// Bytes received at a time; a reply larger than this makes the buffer grow.
     const READ: usize = 256 << 10;
-    /// After so long without a frame nobody waits for an acknowledgment any more; and the longest that
-    /// is waited for that.
+    /// Time without a frame after which no acknowledgment is expected any more.
     const QUIET: Duration = Duration::from_millis(60);
+    /// The longest wait for such a time.
     const SETTLING_MAX: Duration = Duration::from_secs(1);
     /// Time between two looks for datagrams that are lost.
     const GIVE_UP_NS: u64 = 100_000_000;
@@ -146,15 +146,15 @@ impl Engine {
         }
     }
 
-    /// Has replies counted in `progress` while a stretch goes on, for whoever wants to look, and ends
-    /// a stretch soon after `stop` is set.
+    /// Counts replies in `progress` during each stretch of load, and ends a stretch soon after `stop`
+    /// is set.
     pub(super) fn attend(&mut self, progress: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
         self.progress = progress;
         self.stop = stop;
     }
 
-    /// Has it told who was away when replies took long; to be called by the thread that does the
-    /// work. The server is the process of this id, where it is on this machine.
+    /// From now on finds out who had no CPU when replies took long. The load thread itself must call
+    /// it. `server` is the server's process if that is on this machine.
     pub(super) fn watch(&mut self, server: Option<Pid>) -> io::Result<()> {
         self.watch = Some(Watch::new(server)?);
         Ok(())
@@ -172,8 +172,8 @@ impl Engine {
         self.drive(|_, busy| busy)
     }
 
-    /// Waits for the replies to what is in flight and asks nothing more. Whoever pauses between two
-    /// stretches does this first, or the pause would be a part of their latency.
+    /// Waits for the replies to what is in flight and sends nothing more. Call it before a pause
+    /// between two stretches, or the pause would count as latency.
     pub(super) fn drain(&mut self, measured: &mut Measured) -> Result<(), Error> {
         while self.links.iter().any(|link| link.in_flight() > 0) {
             self.wait(Duration::from_millis(100))?;
@@ -182,8 +182,8 @@ impl Engine {
         self.settle(Self::QUIET)
     }
 
-    /// A closed loop: goes on while `more` says so, which is asked before each wait; `busy` is
-    /// whether anything is in flight.
+    /// A closed loop. It goes on while `more` is true, which is called before each wait with the time
+    /// and whether anything is in flight.
     fn drive(&mut self, more: impl Fn(u64, bool) -> bool) -> Result<Measured, Error> {
         let mut measured = Measured::new();
         let stretch = Stretch::begin(self, &mut measured);
@@ -210,8 +210,8 @@ impl Engine {
     }
 
     /// Sends as much as may be in flight. On a stream that is a burst, and the next one when the last
-    /// reply of this one is there; datagrams do not wait for one that may be lost. Whether anything
-    /// is in flight then.
+    /// reply of this one is there; datagrams do not wait for one that may be lost. Returns
+    /// whether anything is in flight then.
     fn refill(&mut self, index: usize, measured: &mut Measured) -> Result<bool, Error> {
         let link = &mut self.links[index];
         let in_flight = link.in_flight();
@@ -269,8 +269,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Has a stack of our own say what it owes the server, for nobody drives it between two stretches:
-    /// until nothing has come for a time. The kernel does that by itself.
+    /// Drives a stack of our own until no frame has come for `quiet`, so that its last acknowledgments
+    /// leave: nothing else drives it between two stretches. The kernel's needs no help.
     fn settle(&mut self, quiet: Duration) -> Result<(), Error> {
         let began = Instant::now();
         let mut heard_at = began;
@@ -290,8 +290,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Receives on the connections that are ready, and calls `then` after each. A server that is silent
-    /// while something is in flight is given up in the end.
+    /// Receives on the connections that are ready, and calls `then` after each. Fails when a server
+    /// with requests in flight is silent for too long.
     pub(super) fn serve(
         &mut self,
         measured: &mut Measured,

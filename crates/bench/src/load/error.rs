@@ -12,16 +12,16 @@ pub(crate) enum Error {
     /// The connection could not be made, or broke.
     #[error("the connection to the server failed: {0}")]
     Io(io::Error),
-    /// The card of a stack of our own.
+    /// The network card of a stack of our own, or its flags.
     #[error("{0}")]
     Net(Box<str>),
     /// No reply for ten seconds.
     #[error("the server has not answered for 10 s")]
     Silent,
     /// A load thread is gone.
-    #[error("a load thread has ended early; its own words stand above")]
+    #[error("a load thread has ended early; see its message above")]
     Thread,
-    /// Somebody else has failed, or nobody wants the outcome any more.
+    /// Another member of the team has failed, or the team is being dropped.
     #[error("stopped")]
     Stopped,
     /// An agent, or the way to it, fails.

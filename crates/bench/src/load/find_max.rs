@@ -108,7 +108,7 @@ pub(crate) struct Found {
 
 /// Begins with `guess`, doubles it until it does not hold, and bisects until the rates that hold and
 /// do not are within `precision` of each other (as a fraction). A rate that does not hold is tried a second
-/// time before it is given up: one hiccup of the machine is not the server's limit.
+/// time before it is given up: one pause of the machine is not the server's limit.
 pub(crate) fn find_max<E>(
     bound: &Bound,
     guess: f64,

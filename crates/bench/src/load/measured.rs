@@ -57,11 +57,10 @@ pub(crate) struct Measured {
     /// open loop that from when a request was due; in nanoseconds, to three digits.
     #[serde(skip, default = "Measured::no_latencies")]
     pub(crate) latency_ns: Histogram<u64>,
-    /// Replies that took longer than is looked into, and the slowest of them since the last turn;
-    /// only where anybody looks.
+    /// Slow replies since the last turn, where `--gaps` looks into them.
     #[serde(skip)]
     slow: Option<Slow>,
-    /// Who was away when replies took long, where it is watched.
+    /// Who had no CPU when replies took long, with `--gaps`.
     pub(crate) absences: Option<Absences>,
     /// Latencies by the second, where it is kept.
     #[serde(skip)]
@@ -70,7 +69,7 @@ pub(crate) struct Measured {
     pub(crate) example: Option<Box<str>>,
 }
 
-/// Replies that took long, since somebody last asked.
+/// Replies that took longer than a limit, since [`Measured::take_slow`] last took them.
 #[derive(Clone, Copy, Debug)]
 struct Slow {
     limit_ns: u64,

@@ -44,7 +44,7 @@ pub(super) struct OpenLoop<'a> {
 }
 
 impl<'a> OpenLoop<'a> {
-    /// Times shorter than this are waited for with open eyes: waking up takes longer.
+    /// Times shorter than this are busy-waited: waking up takes longer.
     const SPIN_NS: u64 = 50_000;
 
     pub(super) fn new(engine: &'a mut Engine) -> Result<OpenLoop<'a>, Error> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Pace;
 
-/// A stretch of load.
+/// One stretch of load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -34,7 +34,7 @@ impl Order {
         }
     }
 
-    /// The same where it is one that can be carried out, whoever gave it.
+    /// The same order, if it can be carried out; an agent's come over the network.
     pub(super) fn checked(self) -> Result<Order, String> {
         const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
         const RATE_MAX: f64 = 1e9;

@@ -57,8 +57,8 @@ impl Ports {
         })
     }
 
-    /// What there is to do in a turn. `claim` gives a port that nobody has, and `release` takes back
-    /// one that is of no use here. Whether any was opened.
+    /// The work of one turn. `claim` gives a free port, and `release` takes back one that does not
+    /// lead to this thread's queue. Returns whether any was opened.
     pub(super) fn turn(
         &mut self,
         most: usize,

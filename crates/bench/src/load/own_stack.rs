@@ -55,10 +55,10 @@ const MEMORY: usize = 256 << 20;
 /// Connections that a thread is opening at a time.
 const OPENING_MAX: usize = 256;
 
-/// Nothing is told under it, for nothing listens.
+/// The token for the stack's listeners, of which it has none.
 const NOBODY: Token = Token(NO_LINK);
 
-/// Ports that are tried in a turn for one that nobody has.
+/// Ports tried in a turn in search of a free one.
 const PORTS_TRIED: usize = 1 << 16;
 
 /// A turn while connections are opened takes as long at most.
@@ -224,7 +224,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// Begins a turn; false where none is needed any more.
+    /// Begins a turn; false once all threads' connections are open.
     fn next(&mut self) -> Result<bool, Error> {
         if self.opening.done.load(Relaxed) >= self.opening.threads {
             return Ok(false);
@@ -264,7 +264,7 @@ impl Opening {
         opened
     }
 
-    /// Why nobody answers a thread that has so many connections.
+    /// The error of a thread that gets no answer and has so many open connections.
     fn silence(&self, connections: usize) -> Error {
         match connections == 0 && self.threads > 1 && self.done.load(Relaxed) > 0 {
             true => Error::Net(
@@ -279,7 +279,7 @@ impl Opening {
         }
     }
 
-    /// Begins to open a connection from a port that nobody has.
+    /// Begins to open a connection from a free port.
     fn begin(&self, poller: &Poller, to: SocketAddr) -> io::Result<(Stream, u16)> {
         let mut taken = 0;
         let stream = poller.connect(to, |port| {
@@ -316,7 +316,9 @@ fn hop(device: &str, to: IpAddr) -> Result<Hop, String> {
             }
         }
     }
-    Err(format!("nobody answers for {to}"))
+    Err(format!(
+        "no host answers for {to} (ARP, or neighbour discovery)"
+    ))
 }
 
 /// Has the stack go the kernel's way. None where no address is known to come from.

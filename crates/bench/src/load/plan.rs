@@ -11,15 +11,15 @@ use crate::workload::{Keys, Mix, Op, Ttls, Values};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Dialect {
-    /// get, set and their like
+    /// The classic text protocol: get, set
     Text,
-    /// mg, ms and their like
+    /// The meta commands: mg, ms
     Meta,
     /// The binary protocol
     Binary,
-    /// The text dialect in UDP datagrams, one a request
+    /// The text protocol in UDP datagrams, one per request
     Udp,
-    /// The key alone, which a bare service sends back: coua-bench echo --mirror
+    /// No protocol: the bytes of the key alone, which coua-bench echo --mirror sends back
     Mirror,
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Arrivals {
-    /// Independent of each other, as many users' are: exponential gaps
+    /// At exponential gaps (a Poisson process), as the requests of many independent users are
     Poisson,
     /// At equal gaps
     Constant,

@@ -98,8 +98,8 @@ impl Team {
         }
     }
 
-    /// Starts a member that prepares and then carries out orders; what comes back hears when it is
-    /// prepared.
+    /// Starts a member, which prepares and then carries out orders. The channel that is returned gets
+    /// the outcome of its preparation.
     fn enlist<P, W>(
         &mut self,
         machine: usize,
@@ -116,7 +116,7 @@ impl Team {
         let (counter, stop, answer) = (progress.clone(), self.stop.clone(), answer.clone());
         let thread = std::thread::spawn(move || match prepare(counter, stop) {
             Ok(mut work) => {
-                // Nobody listens any more where another member has failed before.
+                // The team no longer listens if another member has failed before.
                 if ready.send(Ok(())).is_ok() {
                     work_off(&mut work, &todo, &answer);
                 }
@@ -132,7 +132,7 @@ impl Team {
         is_ready
     }
 
-    /// What ends, when it is set, whatever the team does.
+    /// The flag that, once set, ends whatever the team does.
     pub(super) fn stop(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }

@@ -29,7 +29,7 @@ impl Request {
 pub(crate) struct Requests(Vec<Request>);
 
 impl Requests {
-    /// Requests that are drawn, and then gone through round and round.
+    /// Requests that are drawn, and then repeated.
     const COUNT: usize = 1 << 21;
 
     /// Draws the numbers from a sampler.
@@ -59,9 +59,9 @@ impl Requests {
 /// What is done with each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
-    /// Look it up and copy its value.
+    /// Look up a key and copy its value
     Get,
-    /// Store it anew.
+    /// Store a new value for a key
     Set,
 }
 
@@ -183,7 +183,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A buffer that is written round and round, as a connection's replies are.
+/// A ring of bytes to copy replies into, as into a connection's buffer.
 struct Replies {
     buffer: Vec<u8>,
     at: usize,

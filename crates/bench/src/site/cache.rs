@@ -17,7 +17,7 @@ impl Cache {
     /// Sets whose replies are waited for together.
     const SETS: usize = 500;
 
-    /// Without a target, a cache that has nothing and keeps nothing.
+    /// Without a target, a cache that is always empty.
     pub(super) fn new(target: Option<Target>) -> Cache {
         Cache {
             target,
@@ -39,7 +39,7 @@ impl Cache {
         std::mem::take(&mut self.errors)
     }
 
-    /// What the cache has of these keys, by one get; nothing where it is not there.
+    /// What the cache has of these keys, by one get; nothing where the cache cannot be reached.
     pub(super) fn get(&mut self, numbers: &[u32]) -> Vec<Option<Vec<u8>>> {
         let nothing = || vec![None; numbers.len()];
         let Some(mut client) = self.client.take() else {
@@ -53,7 +53,7 @@ impl Cache {
         found
     }
 
-    /// Stores values; they are lost where the cache is not there.
+    /// Stores values; they are lost where the cache cannot be reached.
     pub(super) fn set<'a>(&mut self, rows: impl IntoIterator<Item = (u32, &'a [u8])>) {
         let rows: Vec<_> = rows.into_iter().collect();
         for rows in rows.chunks(Self::SETS) {

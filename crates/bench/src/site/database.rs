@@ -11,7 +11,7 @@ const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
 
 /// One row a number, whose value is the one of [`Values`].
 ///
-/// It lies in a file that has lost its name, and goes with the process however that ends.
+/// It is in a deleted file, which is freed when the process ends, however it ends.
 pub(super) struct Database {
     redb: Redb,
     delay: Duration,

@@ -1,4 +1,4 @@
-//! One of many who use a server as a web application does, and now and then as it should not.
+//! One of many users of a server, who behave as a web application does, and now and then badly.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::{Counts, Plan, value};
 use crate::client::{Client, Error};
 
-/// Requests after which latencies are told to all.
+/// Requests after which a user adds its latencies to the shared counts.
 const BATCH: usize = 200;
 
 /// How long a server may refuse connections.
@@ -92,7 +92,7 @@ impl<'p> User<'p> {
         counts.hits += std::mem::take(&mut self.hits);
     }
 
-    /// Goes in good order, or in the middle of something.
+    /// Disconnects in good order, or in the middle of a request.
     fn leave(&mut self, mut client: Client) {
         let last: &[u8] = match self.random.random_range(0..4) {
             0 => b"set half 0 0 100000\r\nabc",
@@ -119,7 +119,7 @@ impl<'p> User<'p> {
         })
     }
 
-    /// Few keys are asked for often, and each of the others now and then.
+    /// Draws a key: few are asked for often, and each of the others now and then.
     fn key(&mut self) -> u32 {
         let spread: f64 = self.random.random();
         let share = spread.powi(4) * f64::from(self.plan.keys);
@@ -203,7 +203,7 @@ impl<'p> User<'p> {
         self.expect(client, &[b"TOUCHED", b"NOT_FOUND"])
     }
 
-    /// A counter that nobody else uses goes up by one, unless it has been evicted.
+    /// Increments a counter that no other user has; it goes up by one, unless it has been evicted.
     fn count(&mut self, client: &mut Client) -> Result<(), Failure> {
         let (name, last) = self.counter.clone();
         client.send(format!("incr {name} 1\r\n").as_bytes())?;

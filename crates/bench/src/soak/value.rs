@@ -1,7 +1,7 @@
-//! Values that tell whether they are whole, and whose they are.
+//! Values that show whether they are whole and belong to their key.
 //!
-//! A value is its key's number, a stamp, and letters that follow from both, so that a value of
-//! another key, a torn one, or one with bytes of another is known, whoever stored it.
+//! A value is its key's number, a stamp, and letters that follow from both. So a value of another key,
+//! a torn one, or one with bytes of another is recognised, whichever user stored it.
 
 /// Digits in front of the letters.
 const HEAD_LEN: usize = 24;

@@ -141,7 +141,7 @@ impl Sampler {
         }
     }
 
-    /// Plays numbers that someone recorded, not none of them, round and round.
+    /// Repeats recorded numbers, of which there is at least one, for ever.
     pub(crate) fn replay(numbers: Arc<[u32]>) -> Sampler {
         Sampler::Table { numbers, at: 0 }
     }

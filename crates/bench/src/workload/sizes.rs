@@ -1,8 +1,8 @@
 //! Sizes of keys or values: each key has its own, the same in every run.
 //!
 //! A distribution is a table of its quantiles, 65,536 of them at equal steps, and a key's number
-//! picks one. So a draw costs a multiplication and a load whatever the distribution is, and whoever
-//! reads a value back knows its size.
+//! picks one. So a draw costs a multiplication and a load whatever the distribution is, and the
+//! size of a value that is read back is known.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;

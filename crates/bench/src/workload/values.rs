@@ -1,4 +1,4 @@
-//! Values: each key has one, so that whoever reads it back can check every byte.
+//! Values: each key has its own, so that every byte that is read back can be checked.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

@@ -71,7 +71,7 @@ impl<'a> Contest<'a> {
         for recipe in recipes {
             require!(
                 recipe.is_echo() == (team.dialect == Dialect::Mirror),
-                "{}: echo takes --dialect mirror, and nobody else does",
+                "{}: --dialect mirror and the server echo go together",
                 recipe.name()
             );
         }

@@ -15,15 +15,14 @@ pub(crate) struct Ground {
     pub(crate) coua: CouaFlag,
     #[command(flatten)]
     pub(crate) memcached: MemcachedFlag,
-    /// Memory of coua and of memcached, in MiB
+    /// Memory of coua and of memcached (-m), in MiB
     #[arg(long, default_value_t = 1024)]
     pub(crate) memory: u64,
-    /// Cores of the servers, as in 0-3 or 0,2; the load has the others, or those from --core on
-    /// [default: the first half]
+    /// Cores of the servers, as in 0-3 or 0,2; the load has the others [default: the first half]
     #[arg(long, value_name = "CORES")]
     server_cores: Option<Cores>,
-    /// All servers at the end of a cable between two network namespaces, rather than on loopback; so
-    /// by default where one is on a stack of its own
+    /// Reach all servers over a veth cable between two network namespaces rather than loopback, as
+    /// is done anyway if one has a TCP stack of its own
     #[arg(long)]
     pub(crate) veth: bool,
 }
@@ -46,7 +45,7 @@ impl Ground {
         let absent = cores.iter().find(|core| !all.contains(core));
         require!(
             absent.is_none(),
-            "--server-cores takes cores that there are: {all:?}"
+            "--server-cores takes cores that this machine allows: {all:?}"
         );
         Ok(cores.clone())
     }

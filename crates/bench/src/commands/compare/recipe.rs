@@ -69,7 +69,7 @@ impl Needs {
         }
     }
 
-    /// What whoever opens so many connections over TCP needs.
+    /// The needs of so many connections over TCP.
     pub(crate) fn connections(connections: u32) -> Needs {
         Needs {
             connections,
@@ -200,7 +200,7 @@ impl Recipe {
         let stack = self.stack;
         ensure!(
             link.is_some() || !self.needs_link(),
-            "--net memif is for compare: other loads have no end of such a link"
+            "--net memif: only compare and first-screen have a load for such a link"
         );
         let cable = match (cabled || self.needs_cable()) && !self.needs_link() {
             true => {
@@ -266,7 +266,7 @@ impl Recipe {
         needs: Needs,
         words: Vec<String>,
     ) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
-        // What the kernel serves beside the server's own stack: nobody, on its own loopback.
+        // A server with a stack of its own listens on the kernel's too: out of the way, on loopback.
         let listen = match stack {
             Some(_) => SocketAddr::from(([127, 0, 0, 1], address.port())),
             None => address,
@@ -310,7 +310,7 @@ impl Recipe {
     }
 }
 
-/// The port at the end of a cable, where nobody else is.
+/// The servers' port at the end of a cable; nothing else listens there.
 const PORT: u16 = 11211;
 
 impl FromStr for Recipe {

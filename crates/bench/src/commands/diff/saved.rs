@@ -26,8 +26,12 @@ impl Saved {
     /// All servers of a file.
     pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Saved>> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let value: Value = serde_json::from_str(&text)
-            .with_context(|| format!("{}: it is no JSON of run or compare", path.display()))?;
+        let value: Value = serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{}: not the JSON of coua-bench run or compare",
+                path.display()
+            )
+        })?;
         Saved::all(&value).with_context(|| path.display().to_string())
     }
 
@@ -61,7 +65,7 @@ impl Saved {
         let parts = outcome["load"]
             .as_object()
             .zip(outcome["repetitions"].as_array());
-        let (load, repetitions) = parts.context("it is no JSON of run or compare")?;
+        let (load, repetitions) = parts.context("not the JSON of coua-bench run or compare")?;
         Ok(Saved {
             name: name.to_owned(),
             load: load.clone(),

@@ -213,7 +213,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Nobody asks now.
+    /// No request is sent.
     fn rest(&mut self, begun: Instant, event: Duration) {
         self.seconds.push(Second {
             at: begun.elapsed().as_secs_f64() - event.as_secs_f64(),

@@ -53,7 +53,7 @@ pub(super) fn ask(flags: &Flags, target: &Target) -> anyhow::Result<Sample> {
         ],
     )?;
     let said = String::from_utf8_lossy(&output.stdout);
-    read(&said).context("memaslap writes something else than that of libmemcached 1.1 does")
+    read(&said).context("the output of memaslap is not that of libmemcached 1.1")
 }
 
 fn command(named: Option<&Path>, words: &[&OsStr]) -> anyhow::Result<Output> {
@@ -71,10 +71,10 @@ fn command(named: Option<&Path>, words: &[&OsStr]) -> anyhow::Result<Output> {
                 );
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).context("memaslap does not run"),
+            Err(error) => return Err(error).context("memaslap cannot be started"),
         }
     }
-    bail!("memaslap, of the package libmemcached-tools, is not there; --memaslap takes its path")
+    bail!("memaslap was not found: install libmemcached-tools, or give its path by --memaslap")
 }
 
 /// Reads what it says of gets and sets together, in microseconds.

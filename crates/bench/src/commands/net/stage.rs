@@ -72,7 +72,8 @@ impl Filling {
             let held = (flags.full_memory << 20) / item;
             return Ok(Filling {
                 memory: flags.full_memory,
-                key_count: u32::try_from(2 * held).context("so much memory holds too many keys")?,
+                key_count: u32::try_from(2 * held)
+                    .context("--full-memory: so much memory holds too many keys")?,
                 passes: 1,
             });
         }

@@ -37,7 +37,7 @@ pub(super) fn ask(
     let (pages, concurrency) = (pages.to_string(), concurrency.to_string());
     let path = file
         .to_str()
-        .context("the temporary folder has a name that is no text")?;
+        .context("the path of the temporary folder is not UTF-8")?;
     let url = format!("http://{address}/");
     let words = ["-q", "-n", &pages, "-c", &concurrency, "-e", path, &url];
     let output = cpu::bound(cores, || command(&words))??;
@@ -47,7 +47,7 @@ pub(super) fn ask(
         number("Complete requests") == pages.parse().ok()
             && number("Failed requests") == Some(0.0)
             && number("Non-2xx responses").is_none(),
-        "not every page came whole and with status 200"
+        "some pages were incomplete or had another status than 200"
     );
     let read = || {
         let pages_per_second = number("Requests per second")?;
@@ -57,12 +57,12 @@ pub(super) fn ask(
             percentiles_ms,
         })
     };
-    read().context("ab writes something else than ab 2.3 does")
+    read().context("the output of ab is not that of ab 2.3")
 }
 
 fn command(words: &[&str]) -> anyhow::Result<Output> {
     let started = guard::command("ab")?.args(words).output();
-    let output = started.context("ab, of the package apache2-utils, does not run")?;
+    let output = started.context("ab cannot be started; it is in the package apache2-utils")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("ab failed: {}", said.lines().last().unwrap_or_default());

@@ -105,7 +105,7 @@ impl<'a> Bench<'a> {
         let time = self.flags.seconds;
         self.carry_out(Order::Closed(self.flags.warm_up), "warm-up")?;
         let guess = self.carry_out(Order::Closed(time.min(Self::GUESS)), "first guess")?;
-        ensure!(guess.replies > 0, "the server answered nothing");
+        ensure!(guess.replies > 0, "the server answered no request");
         let bound = self.flags.bound;
         let mut round = 0;
         let found = find_max(&bound, guess.rate(), Self::PRECISION, |rate| {
@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
         what: &str,
     ) -> anyhow::Result<Sample> {
         let before = self.owner.map(Owner::usage).transpose();
-        let before = before.context("the server's process cannot be looked at")?;
+        let before = before.context("the CPU time of the server's process cannot be read")?;
         let order = self.order(rate, self.flags.seconds, round);
         let measured = self.carry_out(order, what)?;
         let after = self.owner.map(Owner::usage).transpose()?;

@@ -265,7 +265,7 @@ impl Outcome {
         doubts
     }
 
-    /// Who was away when replies took long, over all measurements; none where nobody looked.
+    /// Who had no CPU when replies took long, over all measurements; none without `--gaps`.
     pub(crate) fn absences(&self) -> Option<String> {
         let sum = |of: fn(&Absences) -> u64| -> u64 {
             let samples = self.repetitions.iter();

@@ -1,4 +1,4 @@
-//! What came of it: medians, and ratios to the first side with their spread.
+//! The outcome: medians, and ratios to the first side with their spread.
 
 use std::fmt::{self, Display};
 use std::time::Duration;

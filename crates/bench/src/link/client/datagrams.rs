@@ -1,8 +1,8 @@
 //! Clients that ask by UDP: one request a datagram, one datagram a reply, both behind the frame header
 //! of memcached's protocol.txt.
 //!
-//! They know the server's MAC address, have one request each under way, and compare every byte. What
-//! is lost is asked for again after a time.
+//! Each client has one request in flight and compares every byte of the reply. What is lost is asked
+//! for again after a time.
 
 use anyhow::{bail, ensure};
 use coua_tcp::nic::{Frame, Mac, Nic, Offload};
@@ -96,7 +96,7 @@ impl Datagrams {
                 break;
             }
             let Some(ask) = self.dialogue.draw() else {
-                bail!("there are no more keys");
+                bail!("the keys are at their end");
             };
             let asker = &mut self.askers[client as usize];
             asker.ask = ask;
@@ -116,7 +116,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Asks again for what has not come for long.
+    /// Repeats requests without a reply for long.
     fn ask_again(&mut self, nic: &mut impl Nic) {
         for client in 0..self.askers.len() {
             let asker = &self.askers[client];
@@ -181,11 +181,11 @@ impl Datagrams {
         let ask = asker.ask;
         let mut progress = Progress::default();
         let Step::Reply(len, is_miss) = self.dialogue.compare(ask, &mut progress, reply)? else {
-            bail!("client {client} is answered with a part of a reply");
+            bail!("client {client} got a reply in several datagrams");
         };
         ensure!(
             len == reply.len(),
-            "client {client} is told what it did not ask"
+            "client {client} got a reply without a request"
         );
         asker.is_waiting = false;
         let measured = &mut self.stretch.measured;

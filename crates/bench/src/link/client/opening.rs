@@ -10,7 +10,7 @@ use super::wire::{Incoming, Numbers};
 use super::{Clients, OPENING_MAX, TIMEOUT};
 
 impl Clients {
-    /// A segment for a connection that is not open, or one that is not of an open connection.
+    /// Takes a segment of a handshake, or one for a connection that is not open.
     #[cold]
     pub(super) fn take_opening(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
         let (client, flags) = (incoming.client, incoming.flags);

@@ -14,18 +14,17 @@ use super::wire::{Arrival, Incoming, likely_client};
 use super::{ACK_DELAY, Clients, SWEEP, TIMEOUT, TIMEOUTS_MAX};
 use crate::workload::below;
 
-/// Frames looked at, and batches begun, in one go: their connections are fetched from memory
-/// together.
+/// Frames looked at, and batches begun, at a time: their connections are prefetched together.
 const GO: usize = 16;
 
-/// Connections that a core has at hand after it has looked at them once: 128 KiB.
+/// Connections that stay in a core's cache: 128 KiB of them.
 const AT_HAND: usize = 2048;
 
 /// Nanoseconds of the clients' clock in the timestamps option.
 const TICK: u64 = 1_000_000;
 
 impl Clients {
-    /// Once round, at `now` nanoseconds.
+    /// One turn, at `now` nanoseconds.
     ///
     /// # Errors
     /// Where the server answers wrongly, ends a connection, or is silent for long.
@@ -44,8 +43,8 @@ impl Clients {
             for at in from..to {
                 self.take_frame(&nic.frame(at))?;
             }
-            // What the first of a burst bring about leaves before the last are looked at: the
-            // server is not kept waiting, as it would not be by so many clients.
+            // What the first frames of a burst cause leaves before the last ones are looked at, so
+            // that the server does not wait for all of them.
             is_idle &= !self.begin_batches(nic);
             nic.flush();
         }
@@ -87,8 +86,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Has the connections of some frames fetched from memory, all at once, where there are so many
-    /// that they are not at hand.
+    /// Prefetches the connections of some frames, where there are too many to be in the cache.
     #[inline]
     fn fetch(&self, nic: &impl Nic, from: usize, to: usize) {
         if self.connections.len() <= AT_HAND {
@@ -103,9 +101,9 @@ impl Clients {
         black_box(seen);
     }
 
-    /// Takes in what nearly all segments are: the whole reply to all that a connection has asked, one
-    /// request, in its place, that acknowledges the request. False where it is anything else, of which
-    /// nothing has been taken in then.
+    /// The fast path, which nearly all segments take: in order, with the whole reply to the single
+    /// request of a connection, and an acknowledgment of it. Returns false for any other segment, and
+    /// has changed nothing then.
     #[inline]
     fn try_take_fast(&mut self, incoming: &Incoming<'_>) -> bool {
         const ODD: Flags = Flags::SYN.and(Flags::RST).and(Flags::FIN);
@@ -188,7 +186,7 @@ impl Clients {
         let seq = incoming.seq;
         let known = connection.theirs.since(seq) as usize;
         if seq > connection.theirs || known >= incoming.payload.len() {
-            // Something is missing before it, or it has come before: the server is to know.
+            // A gap before it, or a duplicate: the server must learn of it.
             self.stretch.retransmitted += 1;
             self.to_acknowledge.push((number(client), true));
             return Ok(());
@@ -212,7 +210,7 @@ impl Clients {
         while !bytes.is_empty() {
             ensure!(
                 connection.answered < connection.asked,
-                "connection {client} is told what it did not ask"
+                "connection {client} got a reply without a request"
             );
             let place = client * self.depth + usize::from(connection.answered);
             let ask = self.asks[place];
@@ -238,7 +236,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Begins the batches that are due; whether there were any.
+    /// Begins the batches that are due; returns whether there were any.
     #[inline]
     fn begin_batches(&mut self, nic: &mut impl Nic) -> bool {
         let mut has_begun = false;
@@ -363,7 +361,7 @@ impl Clients {
             let len = connection.sendable().min(self.segment_len);
             let is_last = connection.next + len == connection.end;
             let is_alone = connection.acknowledged == connection.next;
-            // A segment that the windows cut short waits for them to open, where that will be told.
+            // A segment that the windows cut short waits, where an acknowledgment is still to come.
             if len == 0 || len < self.segment_len && !is_last && !is_alone {
                 return true;
             }
@@ -422,7 +420,7 @@ impl Clients {
         }
     }
 
-    /// Looks at the timers of as many connections as it is time for.
+    /// Looks at the timers of the connections that are due for it.
     #[inline]
     fn sweep(&mut self) -> anyhow::Result<()> {
         let count = self.begun;

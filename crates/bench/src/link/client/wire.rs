@@ -1,4 +1,4 @@
-//! Segments of the clients': written by filling in numbers, read with checksums looked at.
+//! The clients' segments: written by filling numbers into a template, read with checksums verified.
 
 use coua_tcp::nic::{Frame, Mac, Nic, Offload};
 use coua_tcp::seq::SeqNumber;
@@ -48,34 +48,34 @@ pub(super) const RECEIVABLE: usize = (WINDOW as usize) << WINDOW_SCALE;
 /// The numbers of one segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
-    /// Whose it is.
+    /// The client's number.
     pub(super) client: usize,
-    /// Its first byte.
+    /// The sequence number of its first byte.
     pub(super) seq: SeqNumber,
-    /// The byte expected next.
+    /// The acknowledgment number.
     pub(super) ack: SeqNumber,
-    /// Its clock, and the server's as seen last.
+    /// The timestamps option: the client's clock, and the server's as seen last.
     pub(super) timestamps: Timestamps,
 }
 
 /// What has come for one client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incoming<'f> {
-    /// For whom.
+    /// The client that it is for.
     pub(super) client: usize,
-    /// Its first byte.
+    /// The sequence number of its first byte.
     pub(super) seq: SeqNumber,
-    /// The byte that the server expects next.
+    /// Its acknowledgment number.
     pub(super) ack: SeqNumber,
     /// Flags.
     pub(super) flags: Flags,
-    /// The window, not shifted.
+    /// The window, not scaled.
     pub(super) window: u16,
-    /// The server's clock.
+    /// The server's clock, of the timestamps option.
     pub(super) clock: Option<u32>,
-    /// Bits by which its windows will be shifted, where it says so.
+    /// The window scale option, where it has one.
     pub(super) window_scale: Option<u8>,
-    /// Its bytes.
+    /// Its payload.
     pub(super) payload: &'f [u8],
 }
 
@@ -135,7 +135,7 @@ impl Wire {
         wire
     }
 
-    /// The server has this address.
+    /// Sets the server's MAC address.
     pub(super) fn set_server_mac(&mut self, mac: Mac) {
         self.server_mac = mac;
         let header = tcp::Header {
@@ -317,7 +317,7 @@ impl Wire {
         nic.commit(LINK_LEN + arp::LEN, Offload::None);
     }
 
-    /// Says what a frame is that is not plain.
+    /// Tells what a frame is that is not a plain segment.
     #[cold]
     pub(super) fn read<'f>(&self, frame: &Frame<'f>) -> Arrival<'f> {
         match self.read_segment(frame) {
@@ -407,8 +407,7 @@ impl Wire {
     }
 }
 
-/// Whose client's a frame is by the looks of it, before anything else is known of it: enough to
-/// fetch from memory what will be needed.
+/// The client that a frame seems to be for, before it is checked: good enough for a prefetch.
 #[inline]
 pub(super) fn likely_client(frame: &[u8]) -> Option<usize> {
     let address = frame.get(LINK_LEN + 16..)?.first_chunk::<4>()?;

@@ -14,7 +14,7 @@ use super::job::Job;
 use crate::load::measured::Measured;
 use crate::load::order::Order;
 
-/// Of the messages, and of what they mean. Both sides must have the same.
+/// The version of the messages and their meaning. Both sides must have the same.
 pub(in crate::load) const VERSION: u32 = 2;
 
 /// What a driver says.
@@ -69,7 +69,7 @@ pub(in crate::load) enum Fault {
     #[error("the connection has ended")]
     Left,
     /// It says nothing.
-    #[error("no word for {} s", .0.as_secs())]
+    #[error("no message for {} s", .0.as_secs())]
     Silent(Duration),
     /// This side gives up.
     #[error("stopped")]
@@ -91,7 +91,7 @@ impl From<io::Error> for Fault {
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::UnexpectedEof
-            // Keepalive found nobody.
+            // Keepalive got no answer.
             | io::ErrorKind::TimedOut => Fault::Left,
             io::ErrorKind::WouldBlock => Fault::Silent(Wire::PATIENCE),
             _ => Fault::Io(error),
@@ -110,7 +110,7 @@ pub(in crate::load) struct Wire {
 impl Wire {
     /// Bytes of a line, with its end.
     const LINE_MAX: usize = 64 << 10;
-    /// How long somebody may be silent who has something to say.
+    /// How long the other side may be silent when it is its turn.
     pub(in crate::load) const PATIENCE: Duration = Duration::from_secs(10);
     /// Time between two looks whether to stop waiting.
     const LOOK: Duration = Duration::from_millis(100);
