@@ -288,7 +288,7 @@ pub(crate) struct LoadFlags {
     /// Seconds of each measurement
     #[arg(long, default_value = "5", value_parser = positive_time)]
     pub(crate) seconds: Duration,
-    /// Seconds of load before the first measurement, which do not count
+    /// Seconds of load before measuring, which do not count
     #[arg(long, default_value = "1", value_parser = time)]
     pub(crate) warm_up: Duration,
     /// For replies that took more than 0.5 ms, count who had no CPU meanwhile: the load, the server,

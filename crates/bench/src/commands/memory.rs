@@ -1,7 +1,7 @@
 //! `coua-bench memory`: how many bytes of `-m` an item takes, filled through the protocol.
 //!
 //! The index grows in steps, so that one memory size may be lucky: sizes a quarter of a doubling
-//! apart are filled, and their mean is said. After that, keys that are held are stored again, which
+//! apart are filled, and their mean is reported. After that, keys that are held are stored again, which
 //! leaves dead items behind.
 
 use std::fmt::Display;
@@ -59,7 +59,7 @@ Examples:
   coua alone, with values of 64 bytes
     coua-bench memory --value-sizes 64 --no-memcached --steps 1";
 
-/// All that was filled.
+/// The outcome.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     key_size: usize,
@@ -82,11 +82,11 @@ struct Filled {
     memory: u64,
     /// Items held when the first one had been evicted.
     first_eviction: u64,
-    /// Items held after half as many new keys again.
+    /// Items held after half as many new keys more.
     steady: u64,
     /// Items held after the overwrites.
     overwritten: u64,
-    /// Bytes of the index where it is not part of `memory`.
+    /// Bytes of the index, if `memory` does not include it.
     index_beside: u64,
     refused_sets: u64,
 }
@@ -198,8 +198,7 @@ fn fill(flags: &Flags, program: &Path, memory: u64, value_size: usize) -> anyhow
         values: Arc::new(Values::new(value_size)),
     };
     let mut client = server.client()?;
-    // A step of a thousandth of what memory can hold at most, so that the first eviction is seen
-    // near where it is.
+    // Steps of a thousandth of what memory can hold, so that the first eviction is noticed soon.
     let step = u32::try_from((bytes / (flags.key_size + value_size) as u64 / 1000).max(100))?;
     let (mut next, mut refused) = (0u32, 0);
     while client.stats()?.number("evictions") == 0 {

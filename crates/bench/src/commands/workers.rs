@@ -1,8 +1,8 @@
 //! `coua-bench workers`: whole workers in this process, each with its clients on its own thread.
 //!
 //! The server is the one that is shipped, with its stack, its service and the store that the workers
-//! share; only the card is another: [`Inside`]. What several workers reach beside one shows what
-//! they cost each other.
+//! share; in place of the network card there is [`Inside`]. The rate of several workers beside one's
+//! shows how much they slow each other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -90,12 +90,12 @@ struct Row {
     workers: usize,
     /// Medians.
     requests_per_second: f64,
-    /// Beside the first number of workers, over what is named first.
+    /// Of requests per second to those of the first number of workers, over the first transport.
     ratio: f64,
-    /// What the server and its stack take for a request, and what the clients take, in nanoseconds.
+    /// Time per request of the server with its stack, and of the clients, in nanoseconds.
     server_ns: f64,
     clients_ns: f64,
-    /// Fraction of gets.
+    /// Fraction of gets that found a value.
     hits: f64,
 }
 
@@ -108,7 +108,7 @@ struct Sample {
     hits: f64,
 }
 
-/// How long anything may take that is not measured.
+/// How long starting, filling and stopping may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The stacks' memory for what their connections hold, in bytes.

@@ -20,7 +20,7 @@ use crate::target::Target;
 /// may poll.
 pub(crate) struct Contest<'a> {
     team: &'a TeamFlags,
-    /// A stack of the load's own, to all servers but those on memif links.
+    /// The load's own stack, if any, to all servers but those on memif links.
     load_stack: Option<LoadStack>,
     links: Option<Links>,
     load_cores: Vec<usize>,
@@ -35,21 +35,21 @@ struct Contestant {
     link: Option<usize>,
 }
 
-/// What one server came to.
+/// The outcome of one server.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Side {
-    /// What people call it.
+    /// Its name in the report.
     pub(crate) name: String,
     /// The program with its arguments.
     pub(super) command: String,
-    /// What it says that it is; none where it was not asked.
+    /// The version that it reports; none where it has none.
     pub(super) version: Option<String>,
     /// Requests a second of each repetition; where the highest rate is searched, that one, or 0 where
     /// none held.
     pub(crate) requests_per_second: Vec<f64>,
     /// The searches for the highest rate, one a repetition.
     pub(super) searches: Vec<Search>,
-    /// The measurements, and what is to be said about them.
+    /// The measurements, and the verdict on them.
     pub(crate) outcome: Outcome,
     /// All latencies of all measurements.
     #[serde(skip)]
@@ -57,7 +57,7 @@ pub(crate) struct Side {
 }
 
 impl<'a> Contest<'a> {
-    /// Requests in flight a connection while items are stored.
+    /// Requests in flight per connection while items are stored.
     const FILLING_DEPTH: u32 = 32;
 
     /// Starts all servers and stores the items in them.
@@ -130,7 +130,7 @@ impl<'a> Contest<'a> {
         Ok(contest)
     }
 
-    /// Does something where the load is: in its network, and on its cores.
+    /// Runs `work` where the load is: in its network namespace, on its cores.
     fn at_load<T: Send>(
         &self,
         running: &Running,
@@ -143,7 +143,7 @@ impl<'a> Contest<'a> {
         self.team.setup(running.target(), &[], depth)
     }
 
-    /// Over what the load goes: the kernel's sockets, or a stack of its own.
+    /// How the load reaches a server: by the kernel's sockets, or a stack of its own.
     fn load_setup(&self, contestant: &Contestant, depth: u32) -> anyhow::Result<Setup> {
         let setup = self.setup(&contestant.running, depth)?;
         Ok(match (&self.links, contestant.link, &setup.target) {

@@ -1,4 +1,4 @@
-//! Which programs and which cores a comparison has.
+//! The programs, cores and network of a comparison.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use crate::commands::programs::{CouaFlag, MemcachedFlag};
 use crate::cpu;
 use crate::report::require;
 
-/// Programs, memory and cores, for whatever starts servers by their recipes.
+/// Flags of all commands that start servers by their recipes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Ground {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// The same, with so many MiB for each server.
+    /// The same, with `memory` MiB for each server.
     pub(crate) fn with_memory(&self, memory: u64) -> Ground {
         Ground {
             memory,
@@ -36,7 +36,7 @@ impl Ground {
         }
     }
 
-    /// Where the servers run.
+    /// Cores of the servers.
     pub(crate) fn server_cores(&self) -> anyhow::Result<Vec<usize>> {
         let all = cpu::allowed()?;
         let Some(Cores(cores)) = &self.server_cores else {
@@ -50,8 +50,8 @@ impl Ground {
         Ok(cores.clone())
     }
 
-    /// Where the load runs unless it is told otherwise: the cores that the servers have not, and all
-    /// of them where nothing is left.
+    /// Cores of the load unless flags say otherwise: those that the servers do not have, or all if none
+    /// is left.
     pub(crate) fn load_cores(&self) -> anyhow::Result<Vec<usize>> {
         let servers = self.server_cores()?;
         let all = cpu::allowed()?;

@@ -1,4 +1,4 @@
-//! What a comparison came to: medians, and ratios to the first server with their spread.
+//! The outcome of a comparison: medians, and ratios to the first server with their spread.
 
 use std::fmt::{self, Display};
 
@@ -9,21 +9,21 @@ use crate::commands::load_flags::LoadFlags;
 use crate::commands::run::Sample;
 use crate::report::{Table, median};
 
-/// All of it, for programs and for people.
+/// The outcome, for programs and for people.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) servers: Vec<Side>,
-    /// To the first server.
+    /// Ratios to the first server.
     ratios: Vec<Ratio>,
-    /// What is said of the load, for people.
+    /// The load in words.
     #[serde(skip)]
     load: String,
-    /// What the rates are.
+    /// What the rates are: of a closed loop, a search or an open loop.
     #[serde(skip)]
     headline: String,
 }
 
-/// One figure of one server, by that of the first.
+/// One figure of one server, divided by that of the first.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ratio {
     server: String,
@@ -68,7 +68,7 @@ const fn figure(
 }
 
 impl Outcome {
-    /// Of servers that had this load.
+    /// From the measurements of servers that had this load.
     pub(super) fn new(load: &LoadFlags, servers: Vec<Side>) -> Outcome {
         let headline = match load.find_max {
             true => format!("requests/s with {}", load.bound),

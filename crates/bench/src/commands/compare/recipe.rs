@@ -1,4 +1,4 @@
-//! A server to compare: what to start, and how it is told where to listen.
+//! A server to compare: which program to start, and how to tell it where to listen.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,22 +21,22 @@ use crate::target::Target;
 pub(crate) struct Recipe {
     name: String,
     program: Program,
-    /// Where it serves, if not on the kernel's sockets.
+    /// Its own TCP stack, if it does not serve on the kernel's sockets.
     stack: Option<Stack>,
     /// Arguments, less those that say where to listen.
     words: Vec<String>,
 }
 
-/// Who knows how the server is told where to listen.
+/// The program, by how it is told where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Program {
     /// A coua: the one beside this program where it has no folder.
     Coua(PathBuf),
     /// A memcached: the one that [`process::memcached`] finds where it has no folder.
     Memcached(PathBuf),
-    /// The bare service of this program.
+    /// The echo of this program.
     Echo,
-    /// Any other program: its words do.
+    /// Any other program: its words have places for the address.
     Other(String),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// What a team of load threads needs.
+    /// The needs of a team of load threads.
     pub(crate) fn of(team: &TeamFlags) -> Needs {
         Needs {
             connections: team.connections,
@@ -100,7 +100,7 @@ impl Running {
         &self.command
     }
 
-    /// Does something in the network of its clients.
+    /// Runs `work` in the network namespace of its clients.
     pub(crate) fn at_clients<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match &self.cable {
             Some(cable) => cable.enter(work),
@@ -110,7 +110,7 @@ impl Running {
 }
 
 impl Recipe {
-    /// What people call it.
+    /// Its name in the report.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -138,12 +138,12 @@ impl Recipe {
         self
     }
 
-    /// Whether it is the bare service, which knows no keys.
+    /// Whether it is the echo, which knows no keys.
     pub(super) fn is_echo(&self) -> bool {
         self.program == Program::Echo
     }
 
-    /// Whether it says which version it is.
+    /// Whether it answers `version`.
     pub(super) fn has_version(&self) -> bool {
         matches!(self.program, Program::Coua(_) | Program::Memcached(_))
     }
@@ -153,7 +153,7 @@ impl Recipe {
         self.stack.is_some() && !self.needs_link()
     }
 
-    /// Queues on which it answers, where those decide to which queue of the load's answers come.
+    /// Queues on which it answers, where they decide which queue of the load gets the answers.
     pub(super) fn answering_queues(&self) -> Option<usize> {
         matches!(self.stack, Some(Stack::Xdp | Stack::Memif)).then(|| self.queues())
     }
@@ -168,7 +168,7 @@ impl Recipe {
         value_of(&self.words, flag)
     }
 
-    /// Queues of a card that every worker has one of.
+    /// Queues of the card: one for each worker.
     fn queues(&self) -> usize {
         let flag = match self.program {
             Program::Echo => "--workers",
@@ -178,8 +178,7 @@ impl Recipe {
         number.unwrap_or(1).max(1)
     }
 
-    /// Starts it on the ground's cores, at the end of a cable where it needs one or the ground has
-    /// `cabled`.
+    /// Starts it on the ground's cores, at the end of a cable if it needs one or `cabled` asks for it.
     pub(crate) fn start(
         &self,
         ground: &Ground,

@@ -1,4 +1,4 @@
-//! Where a server is that does not serve on the kernel's sockets, and where the load is.
+//! TCP stacks of a server's or the load's own, and the links between them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Stack {
         }
     }
 
-    /// What stands behind `--net`, and what goes with it. `link` is the socket of a memif link.
+    /// The value of `--net`, and the flags that go with it. `link` is the socket of a memif link.
     pub(super) fn words(self, link: &Path, has: impl Fn(&str) -> bool) -> Vec<String> {
         let driver = match self {
             Stack::Packet => format!("packet:{DEVICE}"),
@@ -78,7 +78,7 @@ impl Stack {
         words
     }
 
-    /// Whose the address at the server's end of a cable is.
+    /// Who has the address at the server's end of a cable.
     pub(super) fn holder(self) -> Holder {
         match self {
             Stack::Xdp => Holder::Shared,
@@ -95,7 +95,7 @@ pub(crate) enum LoadStack {
 }
 
 impl LoadStack {
-    /// As the load generator's flags say it.
+    /// As the flags of the load say it.
     pub(super) fn net(self) -> Net {
         match self {
             LoadStack::Xdp => net(Driver::Xdp(DEVICE.to_owned()), Vec::new()),
@@ -110,18 +110,18 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Links, of which none is there yet.
+    /// No links yet.
     pub(super) fn new() -> std::io::Result<Links> {
         let folder = Folder::new()?;
         Ok(Links { folder })
     }
 
-    /// The socket at which the ends of one meet.
+    /// The socket at which the two ends of a link meet.
     pub(super) fn socket(&self, link: usize) -> PathBuf {
         self.folder.path(&format!("memif{link}"))
     }
 
-    /// The load's end of one.
+    /// The flags of the load's end of a link.
     pub(super) fn load_end(&self, link: usize) -> Net {
         let driver = Driver::Memif(Options {
             role: Role::Client,
@@ -131,7 +131,7 @@ impl Links {
         net(driver, vec![address])
     }
 
-    /// Where the server is at its end of a link.
+    /// The server's address at its end of a link.
     pub(super) fn server(port: u16) -> SocketAddr {
         (MEMIF_SERVER, port).into()
     }

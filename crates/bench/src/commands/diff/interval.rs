@@ -1,4 +1,4 @@
-//! How sure one can be of the ratio of two figures, each measured a few times.
+//! Confidence intervals of the ratio of two figures, each measured a few times.
 //!
 //! Ratios are what is compared, so the logarithms of the values are taken for normally distributed,
 //! with a variance of their own on each side: Welch's interval (B. L. Welch, Biometrika 34, 1947).

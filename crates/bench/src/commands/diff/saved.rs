@@ -1,4 +1,4 @@
-//! What `run --json` and `compare --json` have printed, read again.
+//! Reads what `run --json` and `compare --json` have printed.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) struct Saved {
     found: Vec<f64>,
 }
 
-/// What may differ where the same was asked for: where the server was.
+/// Settings that may differ between comparable runs: where the server was.
 const PLACE: &str = "target";
 
 impl Saved {
@@ -69,7 +69,7 @@ impl Saved {
         Ok(Saved {
             name: name.to_owned(),
             load: load.clone(),
-            // A search ends at another rate each time; what it was after is a setting.
+            // Each search ends at another rate; its bound is the setting.
             rate: outcome["rate"]
                 .as_f64()
                 .filter(|_| outcome["search"].is_null()),
@@ -83,7 +83,7 @@ impl Saved {
         self.repetitions.len()
     }
 
-    /// Where the same was not asked for, in words.
+    /// The settings that differ, in words.
     pub(super) fn differences(&self, other: &Saved) -> Vec<String> {
         let keys = self.load.keys().chain(other.load.keys());
         let mut keys: Vec<&String> = keys.filter(|key| *key != PLACE).collect();

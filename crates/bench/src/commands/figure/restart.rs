@@ -15,11 +15,11 @@ use crate::load::{Order, Pace, Requests, Team};
 use crate::report;
 use crate::target::Target;
 
-/// Seconds of all of it, and the part of them before the event: 60 of 300.
+/// Seconds of the whole run, and the share of them before the restart: 60 of 300.
 const SECONDS: f64 = 300.0;
 const BEFORE: f64 = 0.2;
 
-/// Requests a second, where no flag says otherwise.
+/// Requests per second without --rate.
 const RATE: f64 = 20_000.0;
 
 /// Seconds after the event, and the share of hits by those of a cache that was kept: 82 % ahead 10 s
@@ -28,7 +28,7 @@ const COLD: [(f64, f64); 2] = [(20.0, 1.0 / 1.82), (250.0, 1.0 / 1.3)];
 /// 8 % apart after 222 s of restart and warm-up.
 const WARMED: [(f64, f64); 1] = [(222.0, 1.0 / 1.08)];
 
-/// What the client does after the restart, before the load resumes.
+/// What the client does between the restart and the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     /// Nothing.
@@ -40,7 +40,7 @@ enum Start {
 /// One second of one load.
 #[derive(Clone, Copy, Debug)]
 struct Second {
-    /// When it ended, in seconds after the event.
+    /// When it ended, in seconds after the restart.
     at: f64,
     /// A second.
     hits: f64,

@@ -1,4 +1,4 @@
-//! What both programs saw, beside each other.
+//! What both programs measured, side by side.
 
 use std::fmt::{self, Display};
 
@@ -39,17 +39,17 @@ impl Sample {
         }
     }
 
-    /// How many requests were under way, from how fast they came and how long they took. Below the
-    /// number of connections it leaves out some of their time.
+    /// Mean requests in flight, as rate × mean latency (Little's law). A value below the number of
+    /// connections means that the latency leaves out some of their time.
     fn under_way(&self) -> f64 {
         self.requests_per_second * self.mean_us / 1e6
     }
 }
 
-/// All of it, for programs and for people.
+/// The outcome, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
-    /// What is asked, in words.
+    /// The load in words.
     pub(super) load: String,
     /// The server.
     pub(super) version: String,
@@ -67,11 +67,11 @@ struct Figure {
     coua_bench: Spread,
     /// Of the medians, coua-bench's by memaslap's.
     ratio: f64,
-    /// Whether the ranges of both meet.
+    /// Whether the ranges of both overlap.
     is_within: bool,
 }
 
-/// The middle of some measurements, and the outermost.
+/// Median, least and greatest of some measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Spread {
     median: f64,
@@ -109,7 +109,7 @@ type Reader = Box<dyn Fn(&Sample) -> f64>;
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl Outcome {
-    /// Of measurements that were made in turns.
+    /// From measurements that were made in turns.
     pub(super) fn new(
         load: String,
         version: String,

@@ -1,4 +1,4 @@
-//! The program `memaslap`, and what it says.
+//! The program `memaslap`, and its output.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,14 +13,13 @@ use crate::guard;
 use crate::process::Folder;
 use crate::target::Target;
 
-/// What it is called: Debian has it as the second.
+/// Its names: Debian has it as the second.
 const NAMES: [&str; 2] = ["memaslap", "memcaslap"];
 
-/// For as long it says nothing of latencies before the end; only with some such flag does it take
-/// them at all.
+/// The interval of its reports, longer than any run: without this flag it measures no latency.
 const STATISTICS_EVERY: &str = "3600s";
 
-/// Has it put the load on the server from where the calling thread is.
+/// Runs it on the calling thread's cores.
 pub(super) fn ask(flags: &Flags, target: &Target) -> anyhow::Result<Sample> {
     let folder = Folder::new()?;
     let file = folder.path("load");
@@ -77,7 +76,7 @@ fn command(named: Option<&Path>, words: &[&OsStr]) -> anyhow::Result<Output> {
     bail!("memaslap was not found: install libmemcached-tools, or give its path by --memaslap")
 }
 
-/// Reads what it says of gets and sets together, in microseconds.
+/// Reads its figures of gets and sets together, in microseconds.
 fn read(said: &str) -> Option<Sample> {
     let (_, total) = said.split_once("Total Statistics (")?;
     let number = |name: &str| -> Option<f64> {

@@ -6,8 +6,8 @@ use crate::workload::Popularity;
 const LARGE: usize = 100_000;
 const LARGE_KEYS: u32 = 1000;
 
-/// Bytes that a bare service sends back, where it is no cache's reply that it makes up: `get`, a blank,
-/// a key of [`PING_KEY`] bytes and the line end.
+/// Bytes of a request that a mirroring service sends back as it is: `get`, a blank, a key of
+/// [`PING_KEY`] bytes and the line end.
 pub(super) const PING_LEN: usize = 16;
 pub(super) const PING_KEY: usize = PING_LEN - 6;
 
@@ -26,9 +26,9 @@ pub(super) struct Case {
     pub(super) sets: f64,
     pub(super) popularity: Popularity,
     pub(super) is_full: bool,
-    /// Also what the others make of it, on the kernel's TCP.
+    /// Also measures coua and the echo on the kernel's TCP.
     pub(super) has_kernel: bool,
-    /// The bare services send back [`PING_LEN`] bytes, and are not asked for what a cache is.
+    /// The echoes send back [`PING_LEN`] bytes, instead of a reply as long as a cache's.
     pub(super) is_mirrored: bool,
 }
 
@@ -66,7 +66,7 @@ impl Case {
         }
     }
 
-    /// Whether the bare service can give the same bytes: all requests of one kind, and all there.
+    /// Whether an echo can give the same bytes: all requests are of one kind, and every key is there.
     pub(super) fn has_echo(&self) -> bool {
         self.sets == 1.0 || (self.sets == 0.0 && !self.is_full)
     }

@@ -49,7 +49,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// The part of its highest rate up to which a side is tried.
+    /// The share of its highest rate above which a side is not tried.
     pub(super) const BEYOND: f64 = 1.05;
 }
 
@@ -83,9 +83,9 @@ pub(super) struct Sample {
     /// Share of its time that the server had something to do; of its core where it does not poll.
     server_busy: Option<f64>,
     client_busy: f64,
-    /// Frames that a turn of the server's found.
+    /// Mean frames per turn of the server.
     server_burst: Option<f64>,
-    /// What a request took of the load's time, in nanoseconds.
+    /// The load's time per request, in nanoseconds.
     client_ns: f64,
     hit_ratio: f64,
     retransmitted: u64,
@@ -127,7 +127,7 @@ impl Sample {
 #[derive(Debug, Serialize)]
 struct Series {
     side: Side,
-    /// As many as can be where none.
+    /// None: as many requests as the side answers.
     rate: Option<Rate>,
     samples: Vec<Sample>,
 }
@@ -137,7 +137,7 @@ impl Series {
         median(self.samples.iter().map(figure))
     }
 
-    /// Which side was used up.
+    /// Which side was saturated.
     fn saturated(&self) -> String {
         let busy: Option<Vec<f64>> = self.samples.iter().map(|s| s.server_busy).collect();
         saturated(busy.map(median), self.middle(|sample| sample.client_busy))
@@ -188,7 +188,7 @@ impl CaseOutcome {
         })
     }
 
-    /// What a side came to at its highest rate.
+    /// A side's measurements at its highest rate.
     pub(super) fn rates(&self, side: Side) -> Option<Rates> {
         self.series(side).map(|series| Rates {
             per_second: series

@@ -27,17 +27,17 @@ use crate::workload::{KeyFormat, Mix, Popularity, Sampler, Ttls, Values};
 /// Connections of the load on the kernel's TCP, each with one request at a time.
 const KERNEL_CONNECTIONS: usize = 64;
 
-/// Memory that any server takes for an item beside its key and value, at least; for the number of
-/// keys and the size of memory only.
+/// The least memory that any server takes for an item beside its key and value, to choose the number
+/// of keys and the size of memory.
 const ITEM_OVERHEAD: u64 = 30;
 
-/// How long the service on a link may take from its socket to its first frame.
+/// How long the echo on a link may take from its socket to its first frame.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// The server's address on the link.
 const ADDRESS: &str = "10.0.0.1";
 
-/// Connections at most, of the service on a link.
+/// Most connections of a server on a link.
 const CONNECTIONS_MAX: usize = 70_000;
 
 /// Servers of one case, filled.
@@ -58,7 +58,7 @@ struct Filling {
     /// `-m`, in MiB.
     memory: u64,
     key_count: u32,
-    /// Times that every key is set.
+    /// How often every key is set.
     passes: u32,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The bare service on coua's stack.
+    /// Starts the echo on coua's stack.
     fn start_echo(&self) -> anyhow::Result<Server> {
         let socket = self.folder.path(Side::Echo.name());
         let core = self.flags.cores.server_core.to_string();
@@ -221,7 +221,7 @@ impl<'a> Stage<'a> {
         let per_second = outcome.per_second(rate);
         for side in [Side::Coua, Side::Memcached] {
             let highest = outcome.highest(side);
-            // Far above what a side can do, its latencies only say for how long it was tried.
+            // Above what a side can do, its latency grows for as long as it is tried.
             if per_second <= highest * Rate::BEYOND {
                 let sample = self.sample(side, Some(per_second))?;
                 outcome.add(side, Some(rate), sample);
@@ -249,7 +249,7 @@ impl<'a> Stage<'a> {
         sample
     }
 
-    /// Over the link, by a process of its own: DPDK's environment is once in a process.
+    /// Over the link, by another process: DPDK's environment can start only once in a process.
     fn sample_link(
         &self,
         server: &Server,
@@ -355,7 +355,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What a bare service on the kernel's TCP is sent that sends it back.
+/// Requests for a mirroring service on the kernel's TCP.
 fn ping_pong() -> anyhow::Result<Requests> {
     const KEYS: u32 = 1000;
     let keys = KeyFormat::new(PING_LEN, KEYS)?;
@@ -372,7 +372,7 @@ fn ping_pong() -> anyhow::Result<Requests> {
     Ok(Requests::planned(plan.into(), sampler, 1))
 }
 
-/// What coua is given beside what memcached is given too.
+/// coua's own flags, beside those that memcached gets too.
 fn coua_flags(flags: &Flags, case: &Case, socket: &Path) -> Vec<String> {
     let connections = case.connections.min(CONNECTIONS_MAX) + 1024;
     let mut words = flags.link.coua_flags(socket);

@@ -1,4 +1,4 @@
-//! `ab`, the program that asks for the pages.
+//! `ab`, ApacheBench, which asks for the pages.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -20,7 +20,7 @@ pub(super) struct Seen {
     pub(super) percentiles_ms: Vec<f64>,
 }
 
-/// An error where it is not there.
+/// Checks that `ab` can be started.
 pub(super) fn check() -> anyhow::Result<()> {
     command(&["-V"]).map(drop)
 }

@@ -1,4 +1,4 @@
-//! What the load times came to: medians over the rounds, and ratios to the first server.
+//! The load times: medians over the rounds, and ratios to the first server.
 
 use std::fmt::{self, Display};
 
@@ -9,7 +9,7 @@ use super::ab::Seen;
 use crate::report::{Table, median};
 use crate::site::Counters;
 
-/// All of it, for programs and for people.
+/// The outcome, for programs and for people.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome<'a> {
     #[serde(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct Side {
     rounds: Vec<Round>,
     /// Over the rounds.
     median: Figures,
-    /// To the first server's medians.
+    /// Ratios to the first server's medians.
     ratio: Figures,
     /// Milliseconds within which 0, 1, … 100 percent of the pages came: medians over the rounds.
     pub(crate) percentiles_ms: Vec<f64>,

@@ -17,7 +17,7 @@ pub(crate) struct Bench<'a> {
     flags: &'a LoadFlags,
     load: Load,
     team: Team,
-    /// Cores that the load threads can use up.
+    /// Cores that the load threads can use.
     cores: usize,
     owner: Option<Owner>,
     line: ProgressLine,
@@ -27,7 +27,8 @@ pub(crate) struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// The longest that the closed loop before a search takes.
     const GUESS: Duration = Duration::from_secs(2);
-    /// Rates that hold and do not are within this fraction of each other in the end.
+    /// The search ends when the highest rate that holds and the lowest that does not are this close, as
+    /// a fraction.
     const PRECISION: f64 = 0.02;
 
     /// Opens the connections, from where the calling thread is: its network, and its cores unless
@@ -67,7 +68,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What is asked for, in words.
+    /// The load in words.
     pub(crate) fn load(&self) -> Load {
         self.load.clone()
     }
@@ -126,7 +127,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Measures once; `round` counts from 1 and `what` is for who watches.
+    /// Measures once; `round` counts from 1 and `what` is shown as progress.
     pub(crate) fn measure(
         &mut self,
         rate: Option<f64>,

@@ -75,7 +75,7 @@ enum Sign {
 }
 
 impl Sign {
-    /// In the order in which they are looked for: the longer ones first.
+    /// In the order in which they are parsed: longer ones first.
     const ALL: [(&str, Sign); 4] = [
         (">=", Sign::AtLeast),
         ("<=", Sign::AtMost),
@@ -94,7 +94,7 @@ impl Sign {
 }
 
 impl Condition {
-    /// What is to be said where the load fails by this condition; none where it does not.
+    /// The message if this condition holds, so that the load has failed; none if not.
     pub(super) fn failure(&self, outcome: &Outcome, merged: &Measured) -> Option<String> {
         let sum = |of: fn(&Sample) -> u64| outcome.sum(of) as f64;
         let (value, shown) = match &self.figure {

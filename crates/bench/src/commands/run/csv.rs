@@ -1,4 +1,4 @@
-//! Measurements as rows with commas, a column for each figure.
+//! Measurements as comma-separated values, a column for each figure.
 
 use super::Outcome;
 use super::sample::{Sample, Second};

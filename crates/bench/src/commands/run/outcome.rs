@@ -1,4 +1,4 @@
-//! What a load came to: medians, their spread, who was the bottleneck, and what to doubt.
+//! The outcome of a load: medians, their spread, the bottleneck, and warnings.
 
 use std::fmt::{self, Display};
 
@@ -11,7 +11,7 @@ use crate::load::{Absences, Bound, Found, Measured, Plan, Setup};
 use crate::report::{Table, median};
 use crate::workload::Popularity;
 
-/// What was asked for, in words.
+/// The load in words and numbers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Load {
     target: String,
@@ -29,10 +29,10 @@ pub(crate) struct Load {
     popularity: String,
     ttl: String,
     arrivals: String,
-    /// Of each measurement, as asked for.
+    /// Seconds of each measurement.
     seconds: f64,
     warm_up_seconds: f64,
-    /// Over what the load goes: the kernel's sockets, or a driver of coua's stack.
+    /// How the load reaches the server: the kernel's sockets, or a driver of coua's stack.
     net: String,
 }
 
@@ -111,7 +111,7 @@ struct TrialOutcome {
 }
 
 impl Search {
-    /// Of a bound, what was found.
+    /// What was found for a bound.
     pub(crate) fn new(bound: &Bound, found: &Found) -> Search {
         let trials = found.trials.iter().map(|trial| TrialOutcome {
             rate: trial.rate,
@@ -127,10 +127,10 @@ impl Search {
     }
 }
 
-/// All of it, for programs and for people.
+/// The outcome, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// What was asked for.
+    /// The load.
     pub(crate) load: Load,
     /// Requests a second that were due; none in a closed loop.
     pub(crate) rate: Option<f64>,
@@ -138,7 +138,7 @@ pub(crate) struct Outcome {
     median_requests_per_second: f64,
     /// Which side was busy.
     pub(crate) bottleneck: &'static str,
-    /// What to doubt, a sentence each.
+    /// Warnings, a sentence each.
     pub(crate) warnings: Vec<String>,
     /// In the order of time.
     pub(crate) repetitions: Vec<Sample>,

@@ -66,7 +66,7 @@ fn by_second(outcome: &Outcome, name: &str, of: fn(&Second) -> f64) -> Series {
     Series::measured(name, points)
 }
 
-/// Less the seconds in which nothing came: they have no latency, and no place on a logarithmic axis.
+/// Leaves out seconds without a reply: they have no latency, and no place on a logarithmic axis.
 fn without_stalls(mut series: Series) -> Series {
     series.points.retain(|point| point.y > 0.0);
     series

@@ -1,4 +1,4 @@
-//! One measurement in plain numbers.
+//! One measurement in numbers, as JSON has it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,10 +35,10 @@ pub(crate) struct Sample {
     pub(crate) latency_us_p999: f64,
     pub(crate) latency_us_p9999: f64,
     pub(crate) latency_us_max: f64,
-    /// Share that the load threads used of what they could have: a core each, or the cores that there
-    /// are for them.
+    /// Share of their cores that the load threads used; they have one each, or fewer if there are
+    /// fewer.
     pub(crate) client_busy: f64,
-    /// The same of each agent, by its address.
+    /// The same for each agent, by its address.
     pub(crate) agents_busy: BTreeMap<String, f64>,
     /// Cores that the server used.
     pub(crate) server_cores: Option<f64>,
@@ -46,9 +46,9 @@ pub(crate) struct Sample {
     pub(crate) server_busiest_thread: Option<f64>,
     /// Share that the server used of the cores on which it may run.
     pub(crate) server_busy: Option<f64>,
-    /// What the first error, or the first wrong value, looked like.
+    /// The first error or wrong value, in words.
     pub(crate) example: Option<Box<str>>,
-    /// Replies that took more than half a millisecond, by who was away meanwhile.
+    /// Replies that took more than 0.5 ms, by who had no CPU meanwhile (`--gaps`).
     pub(crate) absences: Option<Absences>,
     /// The same second by second.
     pub(crate) by_second: Vec<Second>,
@@ -130,8 +130,8 @@ impl Sample {
         }
     }
 
-    /// CPU time of the server a request, in microseconds; not a finite number where it cannot be seen,
-    /// or nothing was answered.
+    /// The server's CPU time per request, in microseconds; not finite if that is not known or nothing
+    /// was answered.
     pub(crate) fn cpu_us(&self) -> f64 {
         let cores = self.server_cores.unwrap_or(f64::NAN);
         cores * 1e6 / self.requests_per_second

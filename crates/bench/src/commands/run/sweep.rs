@@ -12,7 +12,7 @@ use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use crate::commands::load_flags::ReportFlags;
 use crate::report::{self, Table};
 
-/// What a sweep came to, for programs and for people.
+/// The outcome of a sweep, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sweep {
     servers: Vec<Swept>,
@@ -26,7 +26,7 @@ struct Swept {
 }
 
 impl Sweep {
-    /// What servers of these names came to, each at the same rates.
+    /// From the outcomes of servers of these names, all at the same rates.
     pub(crate) fn new(servers: Vec<(String, Vec<Outcome>)>) -> Sweep {
         let servers = servers.into_iter();
         let servers = servers.map(|(name, rates)| Swept { name, rates });
@@ -124,9 +124,9 @@ impl Sweep {
 
 impl Swept {
     /// One figure over the offered load, with the spread of the measurements, up to the first rate that
-    /// the server does not keep up with: beyond it the latency only tells how long was measured.
+    /// the server does not keep up with: above it the latency grows for as long as is measured.
     fn series(&self, of: fn(&Sample) -> f64) -> Series {
-        /// The share of what was offered that is answered in time.
+        /// The share of the offered requests from which on a server keeps up.
         const KEPT: f64 = 0.95;
         let keeps = |outcome: &Outcome| {
             let answered = outcome.median(|sample| sample.requests_per_second);

@@ -13,10 +13,10 @@ use crate::report::{Table, median};
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Sample {
     pub(super) requests_per_second: f64,
-    /// Of the server's.
+    /// Frames that the server received and sent.
     frames_in_per_second: f64,
     frames_out_per_second: f64,
-    /// Share of the server's time in turns that found frames, where it tells.
+    /// Share of the server's time in turns that found frames, where that is known.
     pub(super) server_busy: Option<f64>,
     /// Its time in such turns for each frame that came, in nanoseconds.
     pub(super) server_ns: Option<f64>,
@@ -27,7 +27,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Of so many requests, and of the frames that the load sent and received meanwhile.
+    /// From the number of requests, and the frames that the load sent and received meanwhile.
     pub(super) fn new(requests: u64, elapsed: Duration, passed: Passed) -> Sample {
         let rate = |count: u64| count as f64 / elapsed.as_secs_f64();
         Sample {
@@ -47,14 +47,14 @@ impl Sample {
 struct Row {
     side: Side,
     samples: Vec<Sample>,
-    /// Requests a second by those of the first side: of the medians, and the least and the greatest
-    /// of the rounds.
+    /// Requests per second divided by those of the first side: of the medians, and the least and the
+    /// greatest of the rounds.
     ratio: f64,
     ratio_least: f64,
     ratio_greatest: f64,
 }
 
-/// All of it.
+/// The outcome of all sides.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     connections: usize,
@@ -92,7 +92,7 @@ impl Outcome {
         self.rows[at].samples.push(sample);
     }
 
-    /// With ratios.
+    /// Works out the ratios.
     pub(super) fn finished(mut self) -> Outcome {
         let rates = |row: &Row| -> Vec<f64> {
             let rates = row.samples.iter();

@@ -29,16 +29,16 @@ use crate::segments::address_of;
 use crate::target::Target;
 use crate::workload::{KeyFormat, Values};
 
-/// Connections of the load at most: all from one address.
+/// Most connections of the load, which all have one address.
 pub(super) const CONNECTIONS_MAX: usize = 1 << 15;
 
-/// Where all sides serve.
+/// The port of all servers.
 const PORT: u16 = 11211;
 
 /// The networks that the clients are in.
 const CLIENTS: &str = "10.0.0.0/8";
 
-/// Seed of everything that is drawn.
+/// Seed of all random choices.
 const SEED: u64 = 1;
 
 /// One side.
@@ -132,7 +132,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Does something in the load's network, on its core.
+    /// Runs `work` in the load's network namespace, on its core.
     fn at_load<T: Send>(
         &self,
         work: impl FnOnce() -> anyhow::Result<T> + Send,
@@ -242,7 +242,7 @@ impl<'a> Stage<'a> {
         };
         let (mut frames, mut looks) = (Vec::new(), Vec::new());
         let stretch = Driver::run(card, &plan, || {
-            // The question's own frames go by way of the kernel and are not among these.
+            // The frames of the `stats` request itself go through the kernel and are not counted.
             if self.side == Side::Coua {
                 let ask = || -> anyhow::Result<_> {
                     Ok(Client::connect(server.target())?.stats_of("net")?)
