@@ -18,6 +18,8 @@ pub enum Activity {
     Writing = 2,
     /// A value that has been refused is arriving.
     Swallowing = 3,
+    /// It has been accepted, and nothing has come.
+    New = 4,
 }
 
 /// What is known of one connection, shared between its worker and whoever answers `stats conns`.
@@ -40,13 +42,16 @@ impl ConnectionInfo {
             peer: stream.peer(),
             local: stream.local(),
             last_request: AtomicU32::new(now.0),
-            activity: AtomicU8::new(Activity::Reading as u8),
+            activity: AtomicU8::new(Activity::New as u8),
         }
     }
 
     /// Remembers that a request was executed at `now`.
     pub fn note_request(&self, now: UnixSeconds) {
         self.last_request.store(now.0, Relaxed);
+        if self.activity.load(Relaxed) == Activity::New as u8 {
+            self.set_activity(Activity::Reading);
+        }
     }
 
     /// When the last request was executed.
@@ -65,6 +70,7 @@ impl ConnectionInfo {
             1 => "conn_nread",
             2 => "conn_mwrite",
             3 => "conn_swallow",
+            4 => "conn_new_cmd",
             _ => "conn_read",
         }
     }

@@ -109,7 +109,7 @@ counters! {
     bytes_read,
     /// Bytes sent.
     bytes_written,
-    /// Times that a connection had to wait for others to have their turn.
+    /// Times that a connection had used up its share of a turn, with requests left.
     conn_yields,
     /// Connections accepted.
     total_connections,

@@ -25,7 +25,7 @@ use crate::flags::Settings;
 use crate::log;
 use crate::stats::{Crawler, Prefixes};
 use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers};
-pub use listening::{Sockets, WorkerSockets};
+pub use listening::{ListeningSocket, Sockets, WorkerSockets};
 use listening::{remedy, write_port_file};
 
 /// The version of coua.
@@ -60,8 +60,8 @@ pub struct Shared {
     pub prefixes: Prefixes,
     /// What clients have told the crawler.
     pub crawler: Crawler,
-    /// Listening sockets: descriptor and address, as `stats conns` shows them.
-    pub listening: Vec<(i32, String)>,
+    /// Listening sockets, as `stats conns` shows them.
+    pub listening: Vec<ListeningSocket>,
     addresses: Vec<SocketAddr>,
     udp_addresses: Vec<SocketAddr>,
     /// By what numbers the kernel lists the sockets of UDP.
@@ -468,7 +468,10 @@ fn reserve_for_workers(workers: usize) -> Result<(), StartError> {
 
 fn announce(shared: &Shared) {
     let store = shared.store.stats();
-    let addresses = shared.listening.iter().map(|(_, text)| text.as_str());
+    let addresses = shared
+        .listening
+        .iter()
+        .map(|socket| socket.address.as_str());
     let mut addresses: Vec<&str> = addresses.collect();
     // Each worker has a socket of its own for an address.
     addresses.dedup();

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use coua_cpu::prefetch_lines;
-use coua_protocol::{Dialect, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
+use coua_protocol::{
+    Awaited, Dialect, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply,
+};
 use coua_store::{UnixSeconds, Upload};
 use coua_transport::{PeerAddress, Stream, huge_pages};
 
 use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
-use crate::connections::ConnectionInfo;
+use crate::connections::{Activity, ConnectionInfo};
 use crate::datagram::Datagram;
 use crate::permissions::Permissions;
 use crate::reply_queue::ReplyQueue;
@@ -30,7 +32,7 @@ pub struct Session {
     pub parser: Parser,
     /// What the client may do.
     pub may: Permissions,
-    /// When it last executed a request, as `connection` tells others.
+    /// When it last executed a request, as `connection` tells others; 0 before the first.
     noted: UnixSeconds,
     /// Bytes that came and could not be executed, in front of those that the kernel holds.
     pub leftover: Option<Leftover>,
@@ -124,7 +126,7 @@ impl Session {
             stream,
             parser: Parser::of(dialect),
             may,
-            noted: connection.last_request(),
+            noted: UnixSeconds(0),
             connection,
             leftover: None,
             queue: None,
@@ -168,6 +170,27 @@ impl Session {
             self.noted = now;
             self.connection.note_request(now);
         }
+    }
+
+    /// Tells others what it waits for, where that is no request: all that had come has been parsed.
+    pub fn show_awaited(&self) {
+        let activity = match self.parser.awaits() {
+            Awaited::Value if self.refused_value.is_none() => Activity::ReceivingValue,
+            Awaited::Value | Awaited::RefusedValue => Activity::Swallowing,
+            // What others read lies in a line of the cache of its own, and says so from the first request on.
+            Awaited::Request if self.noted != UnixSeconds(0) => return,
+            Awaited::Request => Activity::Reading,
+        };
+        self.connection.set_activity(activity);
+    }
+
+    /// Takes the input that it has left over: a value whose front that is may be whole now.
+    pub fn take_leftover(&mut self) -> Option<Leftover> {
+        let leftover = self.leftover.take()?;
+        if self.parser.awaits() == Awaited::Value && self.upload.is_none() {
+            self.connection.set_activity(Activity::Reading);
+        }
+        Some(leftover)
     }
 
     /// Its next request waits for memory from `now_ms` on, unless it does already (milliseconds since

@@ -56,6 +56,17 @@ pub enum Dialect {
     Binary,
 }
 
+/// What a connection waits for whose input has been parsed as far as it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// A request, or the rest of its line.
+    Request,
+    /// The value of a store request whose line has come.
+    Value,
+    /// A value that has been refused.
+    RefusedValue,
+}
+
 /// How many spaces may stand before a `get` that is not whole.
 const LEADING_SPACES_MAX: usize = 100;
 
@@ -126,6 +137,19 @@ impl Parser {
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         matches!(self.state, FRONT)
+    }
+
+    /// What the connection waits for, once [`Parser::next`] has used up what it can.
+    #[must_use]
+    pub const fn awaits(&self) -> Awaited {
+        match self.state {
+            State::Gather { .. } | State::Body { .. } => Awaited::Value,
+            State::Swallow { .. } => Awaited::RefusedValue,
+            State::Line { .. }
+            | State::Keys(_)
+            | State::LongGet { .. }
+            | State::Discard { .. } => Awaited::Request,
+        }
     }
 
     /// Does what [`Parser::next`] would where the fast path sees that the next step is

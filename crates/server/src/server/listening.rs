@@ -16,14 +16,24 @@ use crate::flags::{Listen, Settings};
 pub struct Sockets {
     /// By worker.
     pub(super) by_worker: Vec<WorkerSockets>,
-    /// Descriptor and address.
-    pub(super) listening: Vec<(i32, String)>,
+    /// As `stats conns` shows them.
+    pub(super) listening: Vec<ListeningSocket>,
     /// Of TCP, with the ports that the kernel chose where it was to choose.
     pub(super) addresses: Vec<SocketAddr>,
     /// Of UDP, likewise.
     pub(super) udp_addresses: Vec<SocketAddr>,
     /// By what numbers the kernel lists the sockets of UDP.
     pub(super) udp_inodes: Vec<u64>,
+}
+
+/// A listening socket as `stats conns` shows it.
+pub struct ListeningSocket {
+    /// Its number; -1 for one of a stack in user space.
+    pub descriptor: i32,
+    /// What it listens for, and where.
+    pub address: String,
+    /// It receives datagrams.
+    pub is_udp: bool,
 }
 
 /// The sockets of one worker.
@@ -69,7 +79,7 @@ impl Sockets {
             let setups = userspace::open(net, settings)?;
             let name = userspace::name(&net.driver);
             for address in userspace::addresses(&setups, net.port) {
-                sockets.note(-1, format!("{name}:{address}"));
+                sockets.note(-1, format!("{name}:{address}"), false);
                 sockets.addresses.push(address);
             }
             for address in net
@@ -77,7 +87,7 @@ impl Sockets {
                 .into_iter()
                 .flat_map(|port| userspace::addresses(&setups, port))
             {
-                sockets.note(-1, format!("{name}-udp:{address}"));
+                sockets.note(-1, format!("{name}-udp:{address}"), true);
                 sockets.udp_addresses.push(address);
             }
             for (worker, setup) in sockets.by_worker.iter_mut().zip(setups) {
@@ -116,6 +126,7 @@ impl Sockets {
         self.note(
             listeners[0].descriptor(),
             format!("unix:{}", socket.path.display()),
+            false,
         );
         self.give(listeners);
         Ok(())
@@ -146,7 +157,7 @@ impl Sockets {
         let address = listeners[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
         for listener in &listeners {
-            self.note(listener.descriptor(), format!("{kind}:{address}"));
+            self.note(listener.descriptor(), format!("{kind}:{address}"), false);
         }
         self.addresses.push(address);
         self.give(listeners);
@@ -156,7 +167,7 @@ impl Sockets {
         let address = datagrams[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "udp" } else { "udp6" };
         for socket in &datagrams {
-            self.note(socket.descriptor(), format!("{kind}:{address}"));
+            self.note(socket.descriptor(), format!("{kind}:{address}"), true);
         }
         self.udp_addresses.push(address);
         self.udp_inodes
@@ -166,8 +177,12 @@ impl Sockets {
         }
     }
 
-    fn note(&mut self, descriptor: i32, address: String) {
-        self.listening.push((descriptor, address));
+    fn note(&mut self, descriptor: i32, address: String, is_udp: bool) {
+        self.listening.push(ListeningSocket {
+            descriptor,
+            address,
+            is_udp,
+        });
     }
 
     fn give(&mut self, listeners: Vec<Listener>) {

@@ -200,11 +200,20 @@ fn write(text: &[u8], output: &mut Output, session: &mut Session, pool: &mut Poo
 }
 
 fn listeners(shared: &Shared, now: Now, text: &mut Vec<u8>) {
-    for (number, address) in &shared.listening {
+    for socket in &shared.listening {
+        let (number, address) = (socket.descriptor, &socket.address);
+        // memcached has one more line for UDP, and the state of a connection.
+        let state = match socket.is_udp {
+            true => {
+                text.extend_from_slice(format!("STAT {number}:UDP UDP\r\n").as_bytes());
+                "conn_read"
+            }
+            false => "conn_listening",
+        };
         // Writing to memory does not fail.
         let _ = write!(
             text,
-            "STAT {number}:addr {address}\r\nSTAT {number}:state conn_listening\r\n\
+            "STAT {number}:addr {address}\r\nSTAT {number}:state {state}\r\n\
              STAT {number}:secs_since_last_cmd {}\r\n",
             now.since_start_ms / 1000,
         );

@@ -114,6 +114,8 @@ pub(super) struct SessionBatch {
 pub(super) enum Pause {
     /// What is left is no whole request.
     NeedsMore,
+    /// All has been parsed, and what comes next belongs to something that is refused.
+    Skips,
     /// Others have their turn.
     Yields,
     /// The connection closes behind what has been parsed.
@@ -246,7 +248,12 @@ impl Batch {
                         break Pause::Closes;
                     }
                 }
-                Step::Skip { consumed } => at += consumed as usize,
+                Step::Skip { consumed } => {
+                    at += consumed as usize;
+                    if at == input.end {
+                        break Pause::Skips;
+                    }
+                }
                 Step::More { .. } => break Pause::NeedsMore,
                 Step::Close { .. } => {
                     session.close_cause = Some(CloseCause::Protocol);

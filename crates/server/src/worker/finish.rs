@@ -52,7 +52,10 @@ impl Worker {
         match outcome {
             Outcome::Close | Outcome::CloseForMemory => self.leave(outcome, rest, now),
             _ if closes && !session.is_blocked() => self.close(id),
-            _ if closes => session.closes_when_sent = true,
+            _ if closes => {
+                session.connection.set_activity(Activity::Writing);
+                session.closes_when_sent = true;
+            }
             Outcome::Wait if !session.is_blocked() => {
                 self.counters().requests_deferred.add(1);
                 self.keep_for_memory(rest, now);
@@ -60,9 +63,7 @@ impl Worker {
             Outcome::Done if yields => {
                 session.is_active = true;
                 self.input.active.push_back(rest);
-                if self.batch.sessions.len() > 1 || !self.ready.is_empty() {
-                    self.counters().conn_yields.add(1);
-                }
+                self.counters().conn_yields.add(1);
             }
             _ => self.leave(outcome, rest, now),
         }
@@ -96,6 +97,7 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else {
             return;
         };
+        session.show_awaited();
         if session.has_no_more_input {
             self.close(id);
         } else if session.readable {

@@ -120,7 +120,7 @@ impl Worker {
             return;
         }
         let mut len = 0;
-        if let Some(leftover) = session.leftover.take() {
+        if let Some(leftover) = session.take_leftover() {
             len = leftover.len as usize;
             room[..len].copy_from_slice(&self.pool.bytes(&leftover.block)[..len]);
             self.pool.give_back(leftover.block);

@@ -1,6 +1,6 @@
 //! The same traffic to memcached and to coua, and the answers side by side.
 
-use crate::asking::{ask, ask_on, is_number, lines, number, pass_traffic, say};
+use crate::asking::{ask, is_number, lines, number, pass_traffic, say};
 use crate::memcached::memcached_program;
 use crate::support::Server;
 
@@ -180,37 +180,9 @@ fn reset_forgets_what_was_counted_and_keeps_what_is() {
     }
 }
 
-/// A listener and this connection, each with the lines that memcached has for it.
+/// The settings that a client has changed.
 #[test]
-fn conns_tells_of_listeners_and_connections() {
-    for server in [Server::start(&memcached_program(), &[]), Server::coua(&[])] {
-        let mut stream = server.connect();
-        let here = format!("tcp:{}", stream.local_addr().expect("an address"));
-        let there = format!("tcp:{}", server.address);
-        let conns = ask_on(&mut stream, "stats conns");
-        let number_of = |address: &str| {
-            let found = conns
-                .iter()
-                .find(|(key, value)| key.ends_with(":addr") && value.as_str() == address);
-            found
-                .unwrap_or_else(|| panic!("no {address} in {conns:?}"))
-                .0
-                .trim_end_matches(":addr")
-                .to_owned()
-        };
-        let (listener, own) = (number_of(&there), number_of(&here));
-        assert_eq!(conns[&format!("{listener}:state")], "conn_listening");
-        assert_eq!(conns[&format!("{own}:listen_addr")], there);
-        assert!(conns[&format!("{own}:state")].starts_with("conn_"));
-        for number in [listener, own] {
-            assert!(is_number(&conns[&format!("{number}:secs_since_last_cmd")]));
-        }
-    }
-}
-
-/// What each connection is about, and the settings that a client has changed.
-#[test]
-fn states_of_connections_and_settings_are_memcacheds() {
+fn settings_are_memcacheds() {
     for program in [memcached_program(), crate::support::coua_program()] {
         let flags = [
             "-t",
@@ -223,31 +195,6 @@ fn states_of_connections_and_settings_are_memcacheds() {
             "slab_chunk_max=256",
         ];
         let server = Server::start(&program, &flags);
-        let mut asker = server.connect();
-        let mut idle = server.connect();
-        ask_on(&mut idle, "stats");
-        let [large, too_large] = ["set a 0 0 100000\r\nx", "set a 0 0 2000000\r\nx"].map(|text| {
-            let mut client = server.connect();
-            std::io::Write::write_all(&mut client, text.as_bytes()).expect("the server reads");
-            client
-        });
-        // By now the server has taken what the others sent.
-        for _ in 0..3 {
-            ask_on(&mut asker, "stats");
-        }
-        let conns = ask_on(&mut asker, "stats conns");
-        let state_of = |client: &std::net::TcpStream| {
-            let address = format!("tcp:{}", client.local_addr().expect("it is connected"));
-            let (key, _) = conns
-                .iter()
-                .find(|(key, value)| key.ends_with(":addr") && **value == address)
-                .unwrap_or_else(|| panic!("{address} in {conns:?}"));
-            let number = key.strip_suffix(":addr").expect("it has one");
-            conns[&format!("{number}:state")].clone()
-        };
-        let states = [&asker, &idle, &large, &too_large].map(state_of);
-        let expected = ["conn_parse_cmd", "conn_read", "conn_nread", "conn_swallow"];
-        assert_eq!(states, expected, "{}", program.display());
         say(&server, "lru_crawler sleep 50\r\n", "OK");
         say(&server, "lru_crawler tocrawl 7\r\n", "OK");
         let settings = ask(&server, "stats settings");

@@ -3,6 +3,7 @@
 mod asking;
 mod beside_memcached;
 mod binary;
+mod conns;
 
 #[path = "../support/memcached.rs"]
 mod memcached;
