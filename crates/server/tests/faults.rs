@@ -7,6 +7,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
@@ -123,6 +124,25 @@ fn a_taken_port_is_refused() {
     assert!(line.contains("(-p") && line.contains("in use"), "{line}");
     for _ in 0..20 {
         assert_eq!(Client::new(other.connect()).ask("mn\r\n"), "MN");
+    }
+}
+
+/// Whether the other server shares its port or not.
+#[test]
+fn a_taken_port_of_udp_is_refused() {
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let address = free.expect("a free port");
+    let port = address.port().to_string();
+    for threads in ["1", "3"] {
+        let other = Process::start(coua(&["-U", &port, "-t", threads]));
+        other.address();
+        let end = Process::start(coua(&["-U", &port])).end();
+        let line = end.one_line(71);
+        assert!(line.contains(&address.to_string()), "{line}");
+        assert!(
+            line.contains("another server has it") && line.contains("(-U)"),
+            "{line}"
+        );
     }
 }
 

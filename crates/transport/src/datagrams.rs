@@ -34,7 +34,8 @@ impl DatagramSocket {
     /// Port 0 takes any free port, the same one for all sockets.
     ///
     /// # Errors
-    /// Where another process has the address, or the kernel refuses it.
+    /// Where another process has the address, also where that process would share it, or the kernel refuses
+    /// it.
     pub fn bind(address: SocketAddr, count: usize) -> Result<Vec<DatagramSocket>, ListenError> {
         let sockets = kernel::datagrams::bind(address, count)
             .map_err(|source| ListenError::Udp { address, source })?;

@@ -1,15 +1,20 @@
 //! Kernel sockets against the standard library's.
 
 use std::io::{IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use coua_transport::{
-    Accepted, Events, ListenError, Listener, PeerAddress, Poller, Readiness, Received, Sent,
-    Stream, TcpOptions, Token, Waker,
+    Accepted, Arrived, DatagramSocket, Datagrams, Events, ListenError, Listener, PeerAddress,
+    Poller, Readiness, Received, Sent, Stream, TcpOptions, Token, Waker,
 };
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -76,6 +81,62 @@ fn sockets_share_a_port_but_not_with_strangers() {
     );
     drop(listeners);
     Listener::tcp(address, 1, options).expect("the port is free again");
+}
+
+#[test]
+fn sockets_of_udp_share_a_port_but_not_with_strangers() {
+    let sockets = DatagramSocket::bind(any_port(), 3).expect("a free port");
+    let address = sockets[0].address().expect("UDP");
+    assert!(
+        sockets
+            .iter()
+            .all(|socket| socket.address() == Some(address))
+    );
+    let refused = DatagramSocket::bind(address, 2);
+    assert!(
+        matches!(refused, Err(ListenError::Udp { .. })),
+        "the port was taken twice"
+    );
+    // Each of them is the only one that some senders reach.
+    let sockets: Vec<Datagrams> = sockets.into_iter().map(Datagrams::from).collect();
+    let mut received = [0; 3];
+    let deadline = Instant::now() + LIMIT;
+    while received.contains(&0) {
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        sender.send_to(b"x", address).expect("it is sent");
+        assert!(Instant::now() < deadline, "senders are spread {received:?}");
+        for (socket, count) in sockets.iter().zip(&mut received) {
+            while let Arrived::Datagram { .. } = socket.receive(&mut [0; 16]) {
+                *count += 1;
+            }
+        }
+    }
+    drop(sockets);
+    DatagramSocket::bind(address, 1).expect("the port is free again");
+}
+
+/// One socket alone has nothing to share its port for, with a process of the same user or of another.
+#[test]
+fn a_socket_alone_lets_nobody_share_its_port() {
+    let options = TcpOptions { backlog: 16 };
+    let listeners = Listener::tcp(any_port(), 1, options).expect("a free port");
+    let datagrams = DatagramSocket::bind(any_port(), 1).expect("a free port");
+    for (kind, address) in [
+        (SocketType::STREAM, listeners[0].address()),
+        (SocketType::DGRAM, datagrams[0].address()),
+    ] {
+        let address = address.expect("it is bound");
+        let stranger = socket(AddressFamily::INET, kind, None).expect("a socket");
+        sockopt::set_socket_reuseport(&stranger, true).expect("Linux has it");
+        let bound = bind(&stranger, &address).and_then(|()| {
+            if kind == SocketType::STREAM {
+                listen(&stranger, 1)
+            } else {
+                Ok(())
+            }
+        });
+        assert_eq!(bound, Err(Errno::ADDRINUSE), "{kind:?}");
+    }
 }
 
 #[test]
@@ -181,7 +242,7 @@ fn a_waker_wakes_until_it_is_drained() {
             .count(),
         0
     );
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| waker.wake());
         wait_for(&poller, Token(9), |readiness| readiness.readable);
     });
@@ -212,17 +273,45 @@ fn of_two_servers_that_start_at_the_same_time_one_gets_the_port() {
             let listeners = listeners.expect("a free port");
             listeners[0].address().expect("it is bound")
         };
-        let barrier = std::sync::Barrier::new(2);
+        let barrier = Barrier::new(2);
         let start = || {
             barrier.wait();
             Listener::tcp(address, 2, TcpOptions { backlog: 1 })
         };
-        let (one, other) = std::thread::scope(|scope| {
+        let (one, other) = thread::scope(|scope| {
             let one = scope.spawn(start);
             let other = start();
             (one.join().expect("it does not panic"), other)
         });
         let listening = usize::from(one.is_ok()) + usize::from(other.is_ok());
         assert!(listening <= 1, "both listen on {address}");
+    }
+}
+
+/// The same of UDP, where each would get half of the senders. Every server tries until one has the port.
+#[test]
+fn of_servers_that_start_at_the_same_time_one_gets_the_port_of_udp() {
+    for _ in 0..5_000 {
+        let address = {
+            let sockets = DatagramSocket::bind(any_port(), 1).expect("a free port");
+            sockets[0].address().expect("it is bound")
+        };
+        let (barrier, is_bound) = (Barrier::new(3), AtomicBool::new(false));
+        let start = || {
+            barrier.wait();
+            loop {
+                let bound = DatagramSocket::bind(address, 2);
+                let is_last = is_bound.fetch_or(bound.is_ok(), Ordering::Relaxed);
+                if bound.is_ok() || is_last {
+                    return bound.ok();
+                }
+            }
+        };
+        let all = thread::scope(|scope| {
+            let servers = [(); 3].map(|()| scope.spawn(start));
+            servers.map(|server| server.join().expect("it does not panic"))
+        });
+        let bound = all.iter().flatten().count();
+        assert_eq!(bound, 1, "so many receive at {address}");
     }
 }

@@ -145,10 +145,9 @@ impl Parser {
         match self.state {
             State::Gather { .. } | State::Body { .. } => Awaited::Value,
             State::Swallow { .. } => Awaited::RefusedValue,
-            State::Line { .. }
-            | State::Keys(_)
-            | State::LongGet { .. }
-            | State::Discard { .. } => Awaited::Request,
+            State::Line { .. } | State::Keys(_) | State::LongGet { .. } | State::Discard { .. } => {
+                Awaited::Request
+            }
         }
     }
 

@@ -238,27 +238,39 @@ fn errno(error: &ListenError) -> Option<Errno> {
 }
 
 /// Which flag to change where an address cannot be listened on.
-pub(super) fn remedy(error: &ListenError) -> &'static str {
-    let is_unix = matches!(error, ListenError::Unix { .. });
+pub(super) fn remedy(error: &ListenError) -> String {
     let source = error.source().and_then(<dyn Error>::downcast_ref);
-    match source.and_then(Errno::from_io_error) {
-        Some(Errno::MFILE | Errno::NFILE) => {
-            "give fewer threads (-t), or raise the limit on open files (ulimit -n)"
-        }
-        Some(Errno::ADDRINUSE) if matches!(error, ListenError::Udp { .. }) => {
-            "another server has it; give another port (-U) or address (-l)"
-        }
-        Some(Errno::ADDRINUSE) if !is_unix => {
-            "another server has it; give another port (-p) or address (-l)"
-        }
-        Some(Errno::ADDRNOTAVAIL) => "this machine has no such address; give one that it has (-l)",
-        Some(Errno::ACCESS) if !is_unix => {
-            "ports below 1024 take root's rights; start as root or give another port (-p)"
-        }
+    let errno = source.and_then(Errno::from_io_error);
+    let port = match error {
+        ListenError::Tcp { .. } => "port (-p)",
+        ListenError::Udp { .. } => "port (-U)",
+        ListenError::Unix { .. } => return remedy_for_path(errno).to_owned(),
+    };
+    match errno {
+        Some(Errno::MFILE | Errno::NFILE) => TOO_MANY_FILES.to_owned(),
         Some(Errno::ADDRINUSE) => {
-            "another server has it, or it is no socket; give another path (-s)"
+            format!("another server has it; give another {port} or address (-l)")
         }
-        _ if !is_unix => "give another address (-l) or port (-p)",
+        Some(Errno::ADDRNOTAVAIL) => {
+            "this machine has no such address; give one that it has (-l)".to_owned()
+        }
+        Some(Errno::ACCESS) => {
+            format!("ports below 1024 need root's rights; start as root or give another {port}")
+        }
+        _ => format!("give another address (-l) or {port}"),
+    }
+}
+
+/// The remedy where the process or the system has no descriptor left.
+const TOO_MANY_FILES: &str =
+    "give fewer threads (-t), or raise the limit on open files (ulimit -n)";
+
+fn remedy_for_path(errno: Option<Errno>) -> &'static str {
+    match errno {
+        Some(Errno::MFILE | Errno::NFILE) => TOO_MANY_FILES,
+        Some(Errno::ADDRINUSE) => {
+            "another server has it, or it is not a socket; give another path (-s)"
+        }
         _ => "give another path (-s), in a folder that the user (-u) may write to",
     }
 }

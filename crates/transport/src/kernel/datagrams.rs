@@ -17,23 +17,27 @@ use crate::outcome::Arrived;
 pub(crate) const PAYLOAD_LEN_MAX: usize = u16::MAX as usize - 28;
 
 /// Binds `count` sockets to `address` that share one port: the kernel spreads the senders among them.
+/// One alone does not share it.
 ///
 /// # Errors
 /// Where another process has the address, or the kernel refuses it.
 pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<OwnedFd>> {
-    let probe = udp_socket(address)?;
-    rustix::net::bind(&probe, &address)?;
-    let bound = address::bound(&probe)?;
-    drop(probe);
-    (0..count)
-        .map(|_| {
-            let fd = udp_socket(bound)?;
-            sockopt::set_socket_reuseport(&fd, true)?;
-            rustix::net::bind(&fd, &bound)?;
-            enlarge_queue(&fd);
-            Ok(fd)
-        })
-        .collect()
+    // As for TCP: the first one tells whether somebody has the port, and keeps it from then on.
+    let first = udp_socket(address)?;
+    rustix::net::bind(&first, &address)?;
+    let bound = address::bound(&first)?;
+    if count > 1 {
+        sockopt::set_socket_reuseport(&first, true)?;
+    }
+    let mut all = vec![first];
+    for _ in 1..count {
+        let fd = udp_socket(bound)?;
+        sockopt::set_socket_reuseport(&fd, true)?;
+        rustix::net::bind(&fd, &bound)?;
+        all.push(fd);
+    }
+    all.iter().for_each(enlarge_queue);
+    Ok(all)
 }
 
 /// Receives a datagram into `room`.

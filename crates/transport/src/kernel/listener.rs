@@ -14,7 +14,7 @@ use super::address;
 use crate::outcome::Accepted;
 
 /// Listens on `address` with `count` sockets that share one port, each with room for `backlog`
-/// connections that wait.
+/// connections that wait. One alone does not share it.
 ///
 /// # Errors
 /// Where another process has the address, or the kernel refuses it.
@@ -26,7 +26,9 @@ pub(crate) fn tcp(address: SocketAddr, count: usize, backlog: i32) -> io::Result
     bind(&first, &address)?;
     listen(&first, backlog)?;
     let bound = address::bound(&first)?;
-    sockopt::set_socket_reuseport(&first, true)?;
+    if count > 1 {
+        sockopt::set_socket_reuseport(&first, true)?;
+    }
     let mut all = vec![first];
     for _ in 1..count {
         all.push(listen_shared(bound, backlog)?);
