@@ -26,8 +26,8 @@ use crate::connections::Activity;
 use crate::counters::Counters;
 use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
-use crate::server::Shared;
 use crate::session::{Session, StreamingSet};
+use crate::shared::Shared;
 
 /// Executes operations within one burst.
 pub struct Executor<'w, 'b> {

@@ -9,7 +9,8 @@ use coua::allocator;
 use coua::flags::{self, Invocation, Settings};
 use coua::log;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
-use coua::server::{Server, Shared, Sockets};
+use coua::server::{Server, Sockets};
+use coua::shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 

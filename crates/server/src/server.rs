@@ -1,4 +1,4 @@
-//! The server as a whole: what its workers share, how it starts and how it stops.
+//! The server as a whole: how it starts and how it stops.
 
 mod listening;
 #[cfg(feature = "simulated")]
@@ -6,239 +6,21 @@ pub mod simulated;
 pub mod userspace;
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use coua_store::{Start, Store, StoreError};
-use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
-use crate::connections::Registry;
-use crate::counters::{Counters, Totals};
 use crate::flags::Settings;
-use crate::log;
-use crate::stats::{Crawler, Prefixes};
-use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers};
-pub use listening::{ListeningSocket, Sockets, WorkerSockets};
+use crate::shared::Shared;
+use crate::version::BUILD;
+use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers, WorkerSockets};
+pub use listening::Sockets;
 use listening::{remedy, write_port_file};
-
-/// The version of coua.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The version with the commit that it was built from, where the build knew that.
-pub const BUILD: &str = match option_env!("COUA_BUILD") {
-    Some(build) => build,
-    None => VERSION,
-};
-
-/// The memcached whose behaviour this is.
-pub const MEMCACHED_VERSION: &str = "1.6.45";
-
-/// What `version` answers: clients read the number in front.
-pub const PROTOCOL_VERSION: &str = concat!("1.6.45 coua-", env!("CARGO_PKG_VERSION"));
-
-/// memcached's highest level of verbosity.
-const VERBOSITY_MAX: u32 = 64;
-
-/// What all workers share.
-pub struct Shared {
-    /// What the command line said.
-    pub settings: Settings,
-    /// The items.
-    pub store: Arc<Store>,
-    /// The time.
-    pub clock: Clock,
-    /// The connections.
-    pub registry: Registry,
-    /// Counts by key prefix.
-    pub prefixes: Prefixes,
-    /// What clients have told the crawler.
-    pub crawler: Crawler,
-    /// Listening sockets, as `stats conns` shows them.
-    pub listening: Vec<ListeningSocket>,
-    addresses: Vec<SocketAddr>,
-    udp_addresses: Vec<SocketAddr>,
-    /// By what numbers the kernel lists the sockets of UDP.
-    pub udp_inodes: Vec<u64>,
-    counters: Box<[Counters]>,
-    /// What each worker's stack in user space has counted, as of late.
-    net: Box<[Mutex<Option<StackDriverCounters>>]>,
-    baseline: Mutex<Baseline>,
-    wakers: Box<[Waker]>,
-    /// Connections that are on their way to each worker.
-    handed: Box<[Mutex<Vec<OwnedFd>>]>,
-    stopping: AtomicBool,
-    verbosity: AtomicU8,
-}
-
-/// Counts at the last `stats reset`.
-#[derive(Clone, Copy, Default)]
-struct Baseline {
-    workers: Totals,
-    store: coua_store::Totals,
-}
-
-impl Shared {
-    /// What the workers of a server share that listens nowhere yet.
-    fn new(settings: Settings, store: Arc<Store>, clock: Clock, wakers: Box<[Waker]>) -> Shared {
-        let workers = settings.workers;
-        Shared {
-            store,
-            clock,
-            registry: Registry::new(workers, settings.connections_max),
-            prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
-            crawler: Crawler::new(&settings),
-            listening: Vec::new(),
-            addresses: Vec::new(),
-            udp_addresses: Vec::new(),
-            udp_inodes: Vec::new(),
-            counters: (0..workers).map(|_| Counters::default()).collect(),
-            net: (0..workers).map(|_| Mutex::default()).collect(),
-            baseline: Mutex::default(),
-            wakers,
-            handed: (0..workers).map(|_| Mutex::default()).collect(),
-            stopping: AtomicBool::new(false),
-            verbosity: AtomicU8::new(settings.verbosity),
-            settings,
-        }
-    }
-
-    /// What has been counted since the start or the last `stats reset`.
-    pub fn counts(&self) -> Totals {
-        self.totals().since(&self.baseline().workers)
-    }
-
-    /// Values that rise and fall; `stats reset` leaves them alone.
-    pub fn gauges(&self) -> Totals {
-        self.totals()
-    }
-
-    /// What the store had counted at the last `stats reset`.
-    pub fn baseline_of_store(&self) -> coua_store::Totals {
-        self.baseline().store
-    }
-
-    /// Counts from 0 again.
-    pub fn reset_counters(&self) {
-        let baseline = Baseline {
-            workers: self.totals(),
-            store: self.store.stats().totals,
-        };
-        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
-    }
-
-    /// What the workers' stacks in user space have counted, of each that has one and has told of it.
-    pub fn net_counters(&self) -> impl Iterator<Item = (usize, StackDriverCounters)> {
-        self.net.iter().enumerate().filter_map(|(worker, net)| {
-            let told = *net.lock().unwrap_or_else(PoisonError::into_inner);
-            Some((worker, told?))
-        })
-    }
-
-    /// Tells what a worker's stack has counted.
-    pub fn tell_net_counters(&self, worker: usize, counters: StackDriverCounters) {
-        let mut told = self.net[worker]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *told = Some(counters);
-    }
-
-    /// The counters of one worker.
-    pub fn counters(&self, worker: usize) -> &Counters {
-        &self.counters[worker]
-    }
-
-    /// The waker of one worker.
-    pub fn waker(&self, worker: usize) -> &Waker {
-        &self.wakers[worker]
-    }
-
-    /// Gives a worker a connection that another one has accepted.
-    pub fn hand_over(&self, worker: usize, connection: OwnedFd) {
-        let mut handed = self.handed[worker]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        handed.push(connection);
-        drop(handed);
-        self.wakers[worker].wake();
-    }
-
-    /// Takes the connections that others have accepted for a worker.
-    pub fn take_handed(&self, worker: usize) -> Vec<OwnedFd> {
-        let mut handed = self.handed[worker]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut handed)
-    }
-
-    /// Ends the server: every worker leaves its loop after its turn.
-    pub fn stop(&self) {
-        self.stopping.store(true, Relaxed);
-        for waker in &self.wakers {
-            waker.wake();
-        }
-    }
-
-    /// Whether the server is to end.
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
-    }
-
-    /// How much is logged.
-    pub fn verbosity(&self) -> u8 {
-        self.verbosity.load(Relaxed)
-    }
-
-    /// Logs more or less from now on.
-    pub fn set_verbosity(&self, level: u32) {
-        let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or(u8::MAX);
-        self.verbosity.store(level, Relaxed);
-        log::set_verbosity(level);
-    }
-
-    /// Whether new connections are accepted at this moment.
-    pub fn is_accepting(&self) -> bool {
-        self.settings.refuses_at_once || !self.registry.is_full()
-    }
-
-    /// Bytes outside of `-m` that each worker takes, without the card and the stack's tables.
-    pub fn memory_per_worker(&self) -> usize {
-        MEMORY_PER_WORKER
-    }
-
-    /// The first TCP port, or 0.
-    pub fn tcp_port(&self) -> u16 {
-        self.addresses.first().map_or(0, SocketAddr::port)
-    }
-
-    /// The UDP port; 0 for none.
-    pub fn udp_port(&self) -> u16 {
-        self.udp_addresses.first().map_or(0, SocketAddr::port)
-    }
-
-    /// The TCP addresses, with the ports that the kernel chose where it was to choose.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for counters in &self.counters {
-            totals.add(counters);
-        }
-        totals
-    }
-
-    fn baseline(&self) -> Baseline {
-        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -310,11 +92,8 @@ impl Server {
             action: "make wakers",
             source,
         })?;
-        let mut shared = Shared::new(settings, store, clock, wakers);
+        let mut shared = Shared::new(settings, store, clock, wakers, MEMORY_PER_WORKER);
         shared.listening = sockets.listening;
-        shared.addresses = sockets.addresses;
-        shared.udp_addresses = sockets.udp_addresses;
-        shared.udp_inodes = sockets.udp_inodes;
         let mut server = Server {
             shared: Arc::new(shared),
             threads: Vec::new(),
@@ -344,7 +123,7 @@ impl Server {
         // Nobody is served before all are there.
         drop(starts);
         if server.shared.settings.unix_socket.is_none() {
-            write_port_file(&server.shared.addresses, &server.shared.udp_addresses);
+            write_port_file(&server.shared.listening);
         }
         announce(&server.shared);
         Ok(server)
@@ -470,6 +249,7 @@ fn announce(shared: &Shared) {
     let store = shared.store.stats();
     let addresses = shared
         .listening
+        .sockets
         .iter()
         .map(|socket| socket.address.as_str());
     let mut addresses: Vec<&str> = addresses.collect();

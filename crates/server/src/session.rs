@@ -13,9 +13,9 @@ use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
 use crate::connections::{Activity, ConnectionInfo};
 use crate::datagram::Datagram;
+use crate::dump::Dump;
 use crate::permissions::Permissions;
 use crate::reply_queue::ReplyQueue;
-use crate::stats::Dump;
 
 /// Bytes of a value that are still to come from which on they are received where they will lie.
 const DIRECT_LEN_MIN: usize = 8 << 10;

@@ -2,12 +2,10 @@
 
 mod classes;
 mod crawler;
-mod dump;
 mod general;
-mod listing;
 mod net;
 pub mod packets;
-mod prefixes;
+mod produce;
 mod settings;
 mod threads;
 
@@ -16,14 +14,14 @@ use std::fmt::Display;
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
-pub use crawler::{Crawler, crawl};
-pub use dump::{Dump, produce};
-pub use prefixes::{PrefixEvent, Prefixes};
+pub use crawler::crawl;
+pub use produce::produce;
 
 use crate::clock::Now;
+use crate::dump::Dump;
 use crate::output::Output;
 use crate::permissions::Permissions;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// How a command is answered that asks for more than items.
 pub enum Report {

@@ -32,15 +32,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coua_transport::{Datagrams, Events, Listener, Poller, Readiness, Token};
+use coua_transport::userspace::StackSetup;
+use coua_transport::{DatagramSocket, Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::output::{OUTPUT_LEN, Output};
-use crate::server::{Shared, WorkerSockets};
 use crate::session::{Session, SessionId, Sessions, StreamingSet};
+use crate::shared::Shared;
 use batch::Batch;
 use datagrams::DatagramSockets;
 use input::Input;
@@ -107,6 +108,17 @@ pub struct Worker {
     idle_checked: u64,
     /// When the counters of the stack in user space were last shown.
     net_told: u64,
+}
+
+/// The sockets of one worker.
+#[derive(Default)]
+pub struct WorkerSockets {
+    /// Where it accepts connections.
+    pub listeners: Vec<Listener>,
+    /// Where it receives datagrams.
+    pub datagrams: Vec<DatagramSocket>,
+    /// A queue of a card, and the settings of the stack on it.
+    pub setup: Option<StackSetup>,
 }
 
 /// The memory of fixed size that a worker works with. It is taken before there are threads, while

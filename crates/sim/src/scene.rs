@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use coua::server::Shared;
+use coua::shared::Shared;
 use coua_transport::simulated::Network;
 
 use crate::plan::Plan;

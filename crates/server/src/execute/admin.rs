@@ -6,8 +6,8 @@ use coua_store::{Burst, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
 use crate::outcome::Outcome;
-use crate::server::PROTOCOL_VERSION;
 use crate::stats::{self, Report};
+use crate::version::PROTOCOL_VERSION;
 
 impl Executor<'_, '_> {
     pub(super) fn flush_all(

@@ -9,8 +9,8 @@ use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::output::IN_PLACE_LEN_MIN;
-use crate::server::PROTOCOL_VERSION;
 use crate::stats::{self, Report, packets};
+use crate::version::PROTOCOL_VERSION;
 
 /// How an item is answered.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use coua_store::{
 use super::{Answers, Executor, Request, To, complaints, stored_key};
 use crate::connections::Activity;
 use crate::outcome::Outcome;
-use crate::stats::PrefixEvent;
+use crate::prefixes::PrefixEvent;
 
 impl Executor<'_, '_> {
     pub(super) fn store(&mut self, request: Request<'_>, store: &Store) -> Outcome {

@@ -11,8 +11,8 @@ use super::binary::ItemForm;
 use super::{Answers, Executor, Request, To};
 use crate::outcome::Outcome;
 use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
+use crate::prefixes::PrefixEvent;
 use crate::session::Session;
-use crate::stats::PrefixEvent;
 
 impl Executor<'_, '_> {
     #[inline]

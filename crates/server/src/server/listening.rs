@@ -11,40 +11,15 @@ use rustix::io::Errno;
 
 use super::{StartError, userspace};
 use crate::flags::{Listen, Settings};
+use crate::shared::{Listening, ListeningSocket};
+use crate::worker::WorkerSockets;
 
 /// Listening sockets that no worker has yet.
 pub struct Sockets {
     /// By worker.
     pub(super) by_worker: Vec<WorkerSockets>,
-    /// As `stats conns` shows them.
-    pub(super) listening: Vec<ListeningSocket>,
-    /// Of TCP, with the ports that the kernel chose where it was to choose.
-    pub(super) addresses: Vec<SocketAddr>,
-    /// Of UDP, likewise.
-    pub(super) udp_addresses: Vec<SocketAddr>,
-    /// By what numbers the kernel lists the sockets of UDP.
-    pub(super) udp_inodes: Vec<u64>,
-}
-
-/// A listening socket as `stats conns` shows it.
-pub struct ListeningSocket {
-    /// Its number; -1 for one of a stack in user space.
-    pub descriptor: i32,
-    /// What it listens for, and where.
-    pub address: String,
-    /// It receives datagrams.
-    pub is_udp: bool,
-}
-
-/// The sockets of one worker.
-#[derive(Default)]
-pub struct WorkerSockets {
-    /// Where it accepts connections.
-    pub listeners: Vec<Listener>,
-    /// Where it receives datagrams.
-    pub datagrams: Vec<DatagramSocket>,
-    /// A queue of a card, and the settings of the stack on it.
-    pub setup: Option<StackSetup>,
+    /// All of them.
+    pub(super) listening: Listening,
 }
 
 impl Sockets {
@@ -57,10 +32,7 @@ impl Sockets {
             by_worker: (0..settings.workers)
                 .map(|_| WorkerSockets::default())
                 .collect(),
-            listening: Vec::new(),
-            addresses: Vec::new(),
-            udp_addresses: Vec::new(),
-            udp_inodes: Vec::new(),
+            listening: Listening::default(),
         };
         let options = TcpOptions {
             backlog: settings.backlog,
@@ -80,7 +52,7 @@ impl Sockets {
             let name = userspace::name(&net.driver);
             for address in userspace::addresses(&setups, net.port) {
                 sockets.note(-1, format!("{name}:{address}"), false);
-                sockets.addresses.push(address);
+                sockets.listening.addresses.push(address);
             }
             for address in net
                 .udp_port
@@ -88,7 +60,7 @@ impl Sockets {
                 .flat_map(|port| userspace::addresses(&setups, port))
             {
                 sockets.note(-1, format!("{name}-udp:{address}"), true);
-                sockets.udp_addresses.push(address);
+                sockets.listening.udp_addresses.push(address);
             }
             for (worker, setup) in sockets.by_worker.iter_mut().zip(setups) {
                 worker.setup = Some(setup);
@@ -159,7 +131,7 @@ impl Sockets {
         for listener in &listeners {
             self.note(listener.descriptor(), format!("{kind}:{address}"), false);
         }
-        self.addresses.push(address);
+        self.listening.addresses.push(address);
         self.give(listeners);
     }
 
@@ -169,8 +141,9 @@ impl Sockets {
         for socket in &datagrams {
             self.note(socket.descriptor(), format!("{kind}:{address}"), true);
         }
-        self.udp_addresses.push(address);
-        self.udp_inodes
+        self.listening.udp_addresses.push(address);
+        self.listening
+            .udp_inodes
             .extend(datagrams.iter().filter_map(DatagramSocket::inode));
         for (worker, socket) in self.by_worker.iter_mut().zip(datagrams) {
             worker.datagrams.push(socket);
@@ -178,7 +151,7 @@ impl Sockets {
     }
 
     fn note(&mut self, descriptor: i32, address: String, is_udp: bool) {
-        self.listening.push(ListeningSocket {
+        self.listening.sockets.push(ListeningSocket {
             descriptor,
             address,
             is_udp,
@@ -277,12 +250,15 @@ fn remedy_for_path(errno: Option<Errno>) -> &'static str {
 
 /// Writes the ports where the environment asks for it, so that tests find a server that was to
 /// take any free port. The file appears whole; where it cannot, the log says so.
-pub(super) fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) {
+pub(super) fn write_port_file(listening: &Listening) {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
         return;
     };
     let mut text = String::new();
-    for (protocol, addresses) in [("TCP", tcp), ("UDP", udp)] {
+    for (protocol, addresses) in [
+        ("TCP", &listening.addresses),
+        ("UDP", &listening.udp_addresses),
+    ] {
         for address in addresses {
             let kind = if address.is_ipv4() { "INET" } else { "INET6" };
             text.push_str(&format!("{protocol} {kind}: {}\n", address.port()));

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use coua_transport::simulated::Network;
 use coua_transport::{Listener, Poller, Waker};
 
-use super::{Shared, StartError, WorkerSockets, open_store};
+use super::{StartError, open_store};
 use crate::clock::Clock;
 use crate::flags::Settings;
-use crate::worker::Worker;
+use crate::shared::Shared;
+use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerSockets};
 
 /// A worker, and the number of its poller in the network.
 pub type Driven = (Worker, usize);
@@ -41,7 +42,13 @@ pub fn start(
             shared.map_err(failed)?
         }
     };
-    let shared = Arc::new(Shared::new(settings, store, clock, wakers));
+    let shared = Arc::new(Shared::new(
+        settings,
+        store,
+        clock,
+        wakers,
+        MEMORY_PER_WORKER,
+    ));
     let mut driven = Vec::with_capacity(workers);
     for (index, listener) in listeners.into_iter().enumerate() {
         let sockets = WorkerSockets {

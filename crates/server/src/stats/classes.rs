@@ -21,7 +21,7 @@
 use super::Stats;
 use crate::clock::Now;
 use crate::output::Output;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Items take a multiple of this.
 const CHUNK_BYTES: u64 = 8;

@@ -4,13 +4,12 @@
 //! lists keys. The store crawls by itself, all the time, and cannot be told not to; `disable` only
 //! has the commands refused, as there. Lists are not its work: any number of them may be under way.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
-use super::{Dump, Report};
-use crate::flags::Settings;
+use super::Report;
+use crate::crawler::Crawler;
+use crate::dump::Dump;
 use crate::permissions::Permissions;
 
 /// Bytes of a list of classes that memcached looks at.
@@ -18,56 +17,6 @@ const CLASSES_LEN_MAX: usize = 511;
 
 /// The longest `sleep`, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;
-
-/// memcached's default pause between two items, in microseconds.
-const SLEEP_US: u32 = 100;
-
-/// What clients have told the crawler. Only its commands look at it: the store's own pace keeps
-/// within any bound that they can set.
-pub struct Crawler {
-    is_enabled: AtomicBool,
-    sleep_us: AtomicU32,
-    to_crawl: AtomicU32,
-}
-
-impl Crawler {
-    /// As the flags say.
-    pub fn new(settings: &Settings) -> Crawler {
-        let number = |name| settings.given_or(name, "").parse();
-        Crawler {
-            is_enabled: AtomicBool::new(!settings.is_given("no_lru_crawler")),
-            sleep_us: AtomicU32::new(number("lru_crawler_sleep").unwrap_or(SLEEP_US)),
-            to_crawl: AtomicU32::new(number("lru_crawler_tocrawl").unwrap_or(0)),
-        }
-    }
-
-    /// Whether its commands may begin something.
-    pub fn is_enabled(&self) -> bool {
-        self.is_enabled.load(Relaxed)
-    }
-
-    /// Microseconds between two items.
-    pub fn sleep_us(&self) -> u32 {
-        self.sleep_us.load(Relaxed)
-    }
-
-    /// Items that a crawl covers at most; 0 for all.
-    pub fn to_crawl(&self) -> u32 {
-        self.to_crawl.load(Relaxed)
-    }
-
-    fn enable(&self) -> Report {
-        match self.is_enabled.swap(true, Relaxed) {
-            true => Report::Line(b"ERROR failed to start lru crawler thread\r\n"),
-            false => ok(),
-        }
-    }
-
-    fn disable(&self) -> Report {
-        self.is_enabled.store(false, Relaxed);
-        ok()
-    }
-}
 
 /// What a list of classes comes to.
 enum Classes {
@@ -91,8 +40,14 @@ pub fn crawl(mut args: Tokens<'_>, crawler: &Crawler, may: Permissions) -> Repor
     let is = |whole: &[u8]| whole.starts_with(command);
     let Some(argument) = argument else {
         return match () {
-            () if is(b"enable") => crawler.enable(),
-            () if is(b"disable") => crawler.disable(),
+            () if is(b"enable") => match crawler.enable(true) {
+                true => Report::Line(b"ERROR failed to start lru crawler thread\r\n"),
+                false => ok(),
+            },
+            () if is(b"disable") => {
+                crawler.enable(false);
+                ok()
+            }
             () => error(ErrorLine::Unknown),
         };
     };
@@ -123,7 +78,7 @@ pub fn crawl(mut args: Tokens<'_>, crawler: &Crawler, may: Permissions) -> Repor
         let Some(items) = number(argument) else {
             return error(ErrorLine::BadFormat);
         };
-        crawler.to_crawl.store(items, Relaxed);
+        crawler.set_to_crawl(items);
         return ok();
     }
     if is(b"sleep") {
@@ -133,7 +88,7 @@ pub fn crawl(mut args: Tokens<'_>, crawler: &Crawler, may: Permissions) -> Repor
         if sleep_us > SLEEP_US_MAX {
             return Report::Line(b"CLIENT_ERROR sleep must be one second or less\r\n");
         }
-        crawler.sleep_us.store(sleep_us, Relaxed);
+        crawler.set_sleep_us(sleep_us);
         return ok();
     }
     error(ErrorLine::Unknown)

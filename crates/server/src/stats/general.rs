@@ -8,7 +8,8 @@ use super::Stats;
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::output::Output;
-use crate::server::{BUILD, MEMCACHED_VERSION, Shared};
+use crate::shared::Shared;
+use crate::version::{BUILD, MEMCACHED_VERSION};
 
 /// Descriptors that a worker keeps for itself: its epoll set, its waker, its listeners.
 const DESCRIPTORS_PER_WORKER: usize = 4;
@@ -150,8 +151,8 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     }
     stats.add("coua_udp_requests", counts.udp_requests);
     stats.add("coua_udp_dropped", counts.udp_dropped);
-    if !shared.udp_inodes.is_empty() {
-        let dropped = dropped_by_kernel(&shared.udp_inodes);
+    if !shared.listening.udp_inodes.is_empty() {
+        let dropped = dropped_by_kernel(&shared.listening.udp_inodes);
         stats.add("coua_udp_dropped_by_kernel", dropped);
     }
     stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
@@ -164,7 +165,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_stacks", stacks);
     stats.add("coua_memory_uploads", store.memory_uploads);
     stats.add("coua_memory_held", store.memory_held);
-    stats.add("coua_memory_per_worker", shared.memory_per_worker());
+    stats.add("coua_memory_per_worker", shared.memory_per_worker);
     stats.flag("coua_huge_pages", store.huge_pages != HugePages::None);
     stats.add("coua_segment_bytes", store.segment_len);
     stats.add("coua_segments", store.segments);

@@ -3,7 +3,7 @@
 use super::Stats;
 use crate::clock::Now;
 use crate::output::Output;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// memcached's keys in memcached's order, then coua's own.
 ///

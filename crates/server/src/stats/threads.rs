@@ -3,7 +3,7 @@
 use super::Stats;
 use crate::clock::Now;
 use crate::output::Output;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Workers that are told of one by one: the answer is bounded.
 const WORKERS_MAX: usize = 64;

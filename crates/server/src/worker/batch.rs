@@ -29,8 +29,8 @@ use super::input::SessionInput;
 use crate::closing::CloseCause;
 use crate::execute::{key_of, stored_key};
 use crate::outcome::Outcome;
-use crate::server::Shared;
 use crate::session::Session;
+use crate::shared::Shared;
 
 /// Entries from which on no further request is parsed: others shall have their turn soon.
 const BATCH_LEN: usize = 1024;

@@ -23,8 +23,8 @@ use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
 use crate::execute::Answers;
 use crate::outcome::Outcome;
-use crate::server::Shared;
 use crate::session::{Session, SessionId, Sessions};
+use crate::shared::Shared;
 
 /// Datagrams of one socket that are under way at a time.
 const SESSIONS: usize = 32;

@@ -20,8 +20,8 @@ use crate::counters::Counters;
 use crate::execute::{Answers, Executor, Request};
 use crate::outcome::Outcome;
 use crate::output::Flushed;
-use crate::server::Shared;
 use crate::session::Session;
+use crate::shared::Shared;
 
 /// Bytes of replies after which a connection lets others have their turn, and after which the
 /// batch ends: large values must not keep small requests waiting.

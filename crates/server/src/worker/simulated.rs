@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use coua_transport::{Events, Poller};
 
-use super::{Worker, WorkerBuffers};
-use crate::server::{Shared, WorkerSockets};
+use super::{Worker, WorkerBuffers, WorkerSockets};
+use crate::shared::Shared;
 
 impl Worker {
     /// As [`Worker::new`], with a poller of the simulation's.

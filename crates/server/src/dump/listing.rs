@@ -6,7 +6,7 @@ use coua_protocol::{KEY_LEN_MAX, base64};
 use coua_store::{Burst, Item, ScanPosition};
 
 use crate::clock::Now;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Buckets of the index that one part of a list covers: about a hundred items.
 const PART_BUCKETS: u32 = 32;

@@ -1,31 +1,23 @@
-//! Answers of any length, produced in parts as the client reads them.
+//! Answers of any length, a part at a time.
+//!
+//! # Not here
+//! How the parts reach the client is in `stats`: [`produce`](crate::stats::produce).
+
+mod listing;
 
 use std::io::Write;
 
 use coua_protocol::BinaryRequestId;
 use coua_store::Burst;
 
-use super::listing::Listing;
-use super::packets;
-use super::prefixes::Prefixes;
-use crate::buffers::Pool;
 use crate::clock::Now;
-use crate::outcome::Outcome;
-use crate::output::{Flushed, Output};
-use crate::server::Shared;
-use crate::session::Session;
-
-/// Bytes and parts of an answer that one turn produces for a connection at most, so that others
-/// have theirs.
-const TURN_LEN: usize = 64 << 10;
-const TURN_PARTS: usize = 256;
+use crate::prefixes::Prefixes;
+use crate::shared::Shared;
+use listing::Listing;
 
 /// How many parts a part of a list of items counts for: it looks at many items, or at much of an
 /// index that is empty.
 const LISTING_PARTS: usize = 16;
-
-/// Bytes that are appended to the output at a time.
-const PIECE_LEN: usize = 4 << 10;
 
 /// How far a long answer has got.
 pub struct Dump {
@@ -33,7 +25,7 @@ pub struct Dump {
     /// What stands in front of it, until that has been said.
     head: &'static [u8],
     /// The binary request that it answers, if it is one.
-    asked: Option<BinaryRequestId>,
+    pub asked: Option<BinaryRequestId>,
 }
 
 enum Position {
@@ -94,7 +86,7 @@ impl Dump {
     /// The next part of the answer: a few hundred bytes unless it tells of a very long path, or
     /// some ten thousand for items. `asker` is the descriptor of who asks. How many parts it counts for;
     /// `None` at the end.
-    fn next(
+    pub fn next(
         &mut self,
         shared: &Shared,
         asker: i32,
@@ -133,74 +125,8 @@ impl Dump {
     }
 }
 
-/// Produces as much of a session's answer as the client takes and its turn allows. Where it is
-/// [`Outcome::Blocked`] and the session's reply queue is empty, only the turn is over.
-pub fn produce(
-    shared: &Shared,
-    now: Now,
-    burst: &Burst<'_>,
-    output: &mut Output,
-    session: &mut Session,
-    pool: &mut Pool,
-) -> Outcome {
-    let Some(mut dump) = session.dump.take() else {
-        return Outcome::Done;
-    };
-    let mut text = Vec::new();
-    let (mut len, mut parts) = (0, 0);
-    let asker = session.connection.descriptor;
-    while let Some(more) = dump.next(shared, asker, now, burst, &mut text) {
-        let taken = match dump.asked {
-            Some(asked) => {
-                packets::pack(output, asked, &text);
-                match output.has_room() {
-                    true => Flushed::All,
-                    false => output.flush(session, pool),
-                }
-            }
-            None => write(&text, output, session, pool),
-        };
-        len += text.len();
-        parts += more;
-        // A datagram's answer has one turn, and a length that it may not exceed.
-        let is_over = session.datagram.is_none() && (len >= TURN_LEN || parts >= TURN_PARTS);
-        let taken = match taken {
-            Flushed::All if is_over => output.flush(session, pool),
-            taken => taken,
-        };
-        match taken {
-            Flushed::All if !is_over => {}
-            Flushed::All | Flushed::Blocked => {
-                session.dump = Some(dump);
-                return Outcome::Blocked;
-            }
-            lost => return lost.into(),
-        }
-    }
-    Outcome::Done
-}
-
-/// Appends a text of any length. What the client does not take waits in its reply queue.
-fn write(text: &[u8], output: &mut Output, session: &mut Session, pool: &mut Pool) -> Flushed {
-    for (at, piece) in text.chunks(PIECE_LEN).enumerate() {
-        if !output.has_room() {
-            match output.flush(session, pool) {
-                Flushed::All => {}
-                Flushed::Blocked => {
-                    let queue = session.queue.get_or_insert_default();
-                    let queued = queue.push(pool, &text[at * PIECE_LEN..]);
-                    return queued.map_or_else(Flushed::from, |()| Flushed::Blocked);
-                }
-                lost => return lost,
-            }
-        }
-        output.reply(|reply| reply.bytes(piece));
-    }
-    Flushed::All
-}
-
 fn listeners(shared: &Shared, now: Now, text: &mut Vec<u8>) {
-    for socket in &shared.listening {
+    for socket in &shared.listening.sockets {
         let (number, address) = (socket.descriptor, &socket.address);
         // memcached has one more line for UDP, and the state of a connection.
         let state = match socket.is_udp {
