@@ -125,16 +125,19 @@ fn the_file_with_the_number_is_written_in_the_foreground_too() {
     // The test is a process that runs.
     process.hear("-P");
     process.listening();
-    let own = format!("{}\n", process.child.id());
-    poll("the server's number", || {
-        (fs::read_to_string(&path).ok()? == own).then_some(())
-    });
+    let await_number = |process: &Process| {
+        let own = format!("{}\n", process.child.id());
+        poll("the server's number", || {
+            (fs::read_to_string(&path).ok()? == own).then_some(())
+        });
+    };
+    await_number(&process);
     process.signal(Signal::TERM);
     assert_eq!(process.end().status.code(), Some(0));
     assert!(!path.exists());
     // It is left alone where it names another process.
     let process = Process::start(coua(&["-P", &folder.text("pid")]));
-    poll("the server's number", || fs::metadata(&path).ok());
+    await_number(&process);
     fs::write(&path, "1\n").expect("it can be written");
     process.signal(Signal::TERM);
     assert_eq!(process.end().status.code(), Some(0));
