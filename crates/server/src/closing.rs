@@ -15,7 +15,7 @@ pub enum CloseCause {
     Quit,
     /// No request came for as long as `-o idle_timeout` says.
     Idle,
-    /// What came is no request, and there is no telling where the next one begins.
+    /// What came is not a request, and nothing tells where the next one begins.
     Protocol,
     /// There was no memory for what it has to be sent, or others needed what it held.
     Memory,
@@ -57,12 +57,12 @@ impl CloseCause {
             CloseCause::Client | CloseCause::Quit => return,
             CloseCause::Reset => ("it was reset", &RESET),
             CloseCause::Idle => ("no request for longer than -o idle_timeout", &IDLE),
-            CloseCause::Protocol => ("what it sent is no request", &PROTOCOL),
+            CloseCause::Protocol => ("what it sent is not a request", &PROTOCOL),
             CloseCause::Memory => (
                 "no memory for its replies or its unfinished requests",
                 &MEMORY,
             ),
-            CloseCause::System => ("the system cannot wait for it", &SYSTEM),
+            CloseCause::System => ("the system cannot watch its socket", &SYSTEM),
         };
         limit.debug(
             since_start_ms,

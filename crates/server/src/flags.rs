@@ -19,7 +19,7 @@ pub use network::{Driver, Net, NetFlags};
 pub use raw::Raw;
 pub use resolved::{Settings, UnixSocket};
 
-/// Why the command line cannot be followed: one line that names what is wrong.
+/// Why the command line is refused, in one line that names the flag and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}")]
 pub struct FlagError {

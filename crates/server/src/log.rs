@@ -73,7 +73,7 @@ impl Limit {
         match self.pass(since_start_ms) {
             None => {}
             Some(0) => tracing::debug!("{line}"),
-            Some(others) => tracing::debug!("{line} (and {others} others of the kind before)"),
+            Some(others) => tracing::debug!("{line} (and {others} more of this kind before)"),
         }
     }
 

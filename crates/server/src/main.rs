@@ -126,7 +126,9 @@ fn stop_at_signal(
             let Ok(shared) = started.recv() else { return };
             for signal in signals.forever() {
                 if signal == SIGHUP {
-                    tracing::info!("signal {signal}: there is nothing to read again");
+                    tracing::info!(
+                        "signal {signal}: ignored, there is no configuration file to read again"
+                    );
                 } else {
                     tracing::info!("signal {signal}: stopping");
                     shared.stop();

@@ -81,7 +81,7 @@ impl ProcessError {
     }
 }
 
-/// The status to exit with for flags that cannot be followed.
+/// The status to exit with for flags that are wrong.
 pub fn exit_status_of(_: &FlagError) -> u8 {
     EX_USAGE
 }

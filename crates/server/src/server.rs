@@ -280,7 +280,7 @@ fn announce(shared: &Shared) {
     }
     if let Some(net) = &shared.settings.net {
         tracing::info!(
-            "{} MiB of memory are for what the stacks of --net hold for connections",
+            "the stacks of --net take {} MiB of memory for what they hold of connections",
             shared.settings.stacks_memory() >> 20
         );
         let who = match net.allow.is_empty() {

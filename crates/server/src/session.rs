@@ -172,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Tells others what it waits for, where that is no request: all that had come has been parsed.
+    /// Tells others what it waits for, where that is not a request. All that had come has been parsed.
     pub fn show_awaited(&self) {
         let activity = match self.parser.awaits() {
             Awaited::Value if self.refused_value.is_none() => Activity::ReceivingValue,

@@ -24,27 +24,24 @@ struct Section {
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "coua",
-        "port 11211 of all addresses, and 64 MiB; when they are full, the items used least go",
+        "listen on port 11211 of all addresses; keep 64 MiB and evict the least used items",
     ),
-    (
-        "coua -m 1024",
-        "1 GiB of memory for everything that is kept",
-    ),
+    ("coua -m 1024", "take 1 GiB of memory"),
     (
         "coua -l 127.0.0.1:11311 -vv",
-        "one address, and a log of all requests",
+        "listen on one address and log all requests",
     ),
     (
         "coua -s /run/coua.sock -a 770",
-        "a unix socket for the user and the group, no network",
+        "listen on a unix socket for the user and the group, not on the network",
     ),
     (
         "coua -m 8g -c 20000 -o idle_timeout=300",
-        "many clients, of which some forget to hang up",
+        "serve many clients and close connections that are idle for five minutes",
     ),
     (
         "coua --cores 2-5 -k",
-        "four threads on cores of their own, memory that is never swapped out",
+        "pin four threads to cores and lock memory, so that it is never swapped out",
     ),
     (
         "coua -m 8g -e /dev/shm/coua",
@@ -52,7 +49,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "coua -d -u memcache -P /run/coua/coua.pid",
-        "in the background, without root's rights",
+        "run in the background, without root's rights",
     ),
 ];
 
@@ -62,19 +59,25 @@ const SIGNALS: &[(&str, &str)] = &[
         "Answer what has been received, then end with status 0. With -e the next process goes on \
          with the items; it does after any other end, too, until the machine restarts.",
     ),
-    ("SIGHUP", "Carry on: there is nothing to read again."),
+    (
+        "SIGHUP",
+        "Nothing: coua has no configuration file to read again.",
+    ),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[(
     "MEMCACHED_PORT_FILENAME",
-    "File to write the ports to once they are known, a line each, such as TCP INET: 11211.",
+    "File that coua writes its ports to, one a line, such as TCP INET: 11211.",
 )];
 
 const EXIT_STATUS: &[(&str, &str)] = &[
-    ("0", "It was asked to end."),
-    ("64", "The command line cannot be followed."),
+    ("0", "It was asked to stop."),
+    ("64", "A flag is wrong."),
     ("67", "There is no such user (-u)."),
-    ("71", "The system refuses: an address, memory, descriptors."),
+    (
+        "71",
+        "The system refuses an address, memory or descriptors.",
+    ),
 ];
 
 fn sections() -> [Section; 7] {

@@ -20,7 +20,7 @@ const OTHER: &str = "Help";
 /// A memcached-compatible cache server.
 ///
 /// Without flags it listens on port 11211 of all addresses, keeps 64 MiB of items and evicts the
-/// ones used least. Flags have memcached's names and meaning; given twice, the last one holds.
+/// least recently used ones. Flags have memcached's names and meaning. Of a flag that is given twice the last one holds.
 /// Sizes take k, m, g or t behind the number.
 #[derive(Clone, Debug, Parser)]
 #[command(
@@ -46,8 +46,8 @@ pub struct Raw {
           allow_negative_numbers = true, help_heading = NETWORK)]
     pub udp_port: String,
 
-    /// Megabytes a second that one address is sent in datagrams, beyond four times what it sends:
-    /// a forged address must not be flooded. 0 for any number.
+    /// Megabytes a second of replies that UDP sends to one address, beyond four times what that address
+    /// sends, so that nobody floods a forged address. 0 for no limit.
     #[arg(long = "udp-reply-rate", value_name = "MB", default_value = "4",
           help_heading = NETWORK)]
     pub udp_reply_rate: String,
@@ -59,7 +59,7 @@ pub struct Raw {
           help_heading = NETWORK)]
     pub listen: Vec<String>,
 
-    /// The stack of the server's own. -p and -U are its ports, and the kernel listens only where -l
+    /// The server's own TCP stack. -p and -U are its ports, and the kernel listens only where -l
     /// says.
     #[command(flatten)]
     pub net: NetFlags,
@@ -74,8 +74,8 @@ pub struct Raw {
           help_heading = NETWORK)]
     pub unix_mask: String,
 
-    /// Connections open at a time, 1 to 10000000; more are told so and closed. Each takes a
-    /// descriptor.
+    /// Connections open at a time, 1 to 10000000; any more get an error line and are closed. Each
+    /// takes a descriptor.
     #[arg(short = 'c', long = "conn-limit", value_name = "NUM", default_value = "1024",
           help_heading = NETWORK)]
     pub conn_limit: String,
@@ -92,9 +92,9 @@ pub struct Raw {
           help_heading = NETWORK)]
     pub protocol: String,
 
-    /// Memory in megabytes, at least 8 (less becomes 8, which the log says), for items, index, connection buffers and values that are
-    /// arriving. With --net an eighth of it, and at least 4 megabytes for each thread, is that
-    /// stack's, for what waits to be acknowledged or read.
+    /// Memory in megabytes, for items, index, connection buffers and values that are arriving. Less
+    /// than 8 becomes 8, and the log says so. With --net the stack takes an eighth of it, and at
+    /// least 4 megabytes a thread, for data that waits to be acknowledged or read.
     #[arg(short = 'm', long = "memory-limit", value_name = "NUM", default_value = "64",
           help_heading = MEMORY)]
     pub memory: String,
@@ -108,8 +108,8 @@ pub struct Raw {
     #[arg(short = 'M', long = "disable-evictions", help_heading = MEMORY)]
     pub disable_evictions: bool,
 
-    /// Take all memory at the start and keep it from being swapped out, as far as the system lets
-    /// the user (ulimit -l).
+    /// Take all memory at the start and lock it, so that it is not swapped out, as far as the user's
+    /// limit goes (ulimit -l).
     #[arg(short = 'k', long = "lock-memory", help_heading = MEMORY)]
     pub lock_memory: bool,
 
@@ -118,11 +118,11 @@ pub struct Raw {
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", help_heading = MEMORY)]
     pub memory_file: Option<PathBuf>,
 
-    /// No CAS on items.
+    /// Items have no CAS.
     #[arg(short = 'C', long = "disable-cas", help_heading = MEMORY)]
     pub disable_cas: bool,
 
-    /// Threads, 1 to 1024; as many as there are cores unless given.
+    /// Threads, 1 to 1024; by default as many as there are cores.
     #[arg(short = 't', long = "threads", value_name = "NUM", help_heading = WORK)]
     pub threads: Option<String>,
 
@@ -130,12 +130,12 @@ pub struct Raw {
     #[arg(long = "cores", value_name = "LIST", help_heading = WORK)]
     pub cores: Option<String>,
 
-    /// Requests of one connection that are answered before others have their turn, 1 to 1000000;
-    /// 256 unless given.
+    /// Requests of one connection that are answered before others have their turn, 1 to 1000000; by
+    /// default 256. A connection alone may have more.
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", help_heading = WORK)]
     pub requests_per_turn: Option<String>,
 
-    /// Let clients stop the server with "shutdown"; refused unless given.
+    /// Let clients stop the server with "shutdown", which is refused by default.
     #[arg(short = 'A', long = "enable-shutdown", help_heading = ACCESS)]
     pub enable_shutdown: bool,
 
@@ -147,12 +147,12 @@ pub struct Raw {
     #[arg(short = 'X', long = "disable-dumping", help_heading = ACCESS)]
     pub disable_dumping: bool,
 
-    /// Count by what stands before this character in keys, for "stats detail". Unless given it
-    /// is : and "stats detail on" begins to count.
+    /// Count requests by key prefix, which ends before this character, for "stats detail". Without
+    /// the flag the character is : and "stats detail on" begins to count.
     #[arg(short = 'D', value_name = "CHAR", help_heading = ACCESS)]
     pub prefix_delimiter: Option<String>,
 
-    /// User to become once TCP ports are open; root must give one, for others it does nothing.
+    /// User to become once the ports are open. Root must give one; for others it has no effect.
     #[arg(short = 'u', long = "user", value_name = "NAME", help_heading = PROCESS)]
     pub user: Option<String>,
 
@@ -161,7 +161,7 @@ pub struct Raw {
     #[arg(short = 'd', long = "daemon", help_heading = PROCESS)]
     pub daemon: bool,
 
-    /// File to write the process number to when the server listens; it is gone when it ends.
+    /// File to write the process id to when the server listens. It is removed when the server ends.
     #[arg(short = 'P', long = "pidfile", value_name = "FILE", help_heading = PROCESS)]
     pub pid_file: Option<PathBuf>,
 
@@ -175,7 +175,7 @@ pub struct Raw {
     pub extended: Vec<String>,
 
     /// Log more: connections that the server refuses or closes and requests that are errors, with
-    /// the client's address; of each kind a few lines a second. With -vv also connections that
+    /// the client's address; a few lines a second of each kind. With -vv also connections that
     /// open and close, every request and the first line of its reply. -vvv is the same as -vv.
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count, help_heading = PROCESS)]
     pub verbose: u8,

@@ -375,7 +375,7 @@ fn memory(raw: &Raw, unmet: &mut Vec<String>) -> Result<usize, FlagError> {
     let memory = asked.max(coua_store::MEMORY_MIN as u64);
     if memory > asked {
         unmet.push(format!(
-            "-m {}: coua takes {} MiB, the least that it can work with",
+            "-m {}: coua takes {} MiB, the least that it works with",
             raw.memory,
             memory >> 20
         ));

@@ -217,7 +217,7 @@ fn the_help_fits_a_terminal() {
 fn less_than_the_least_memory_becomes_the_least() {
     let given = settings("-m 2").expect("it is taken");
     assert_eq!(given.memory, 8 << 20);
-    let line = "-m 2: coua takes 8 MiB, the least that it can work with";
+    let line = "-m 2: coua takes 8 MiB, the least that it works with";
     assert_eq!(given.unmet, [line]);
     let enough = settings("-m 8").expect("it is enough");
     assert!(enough.unmet.is_empty(), "{:?}", enough.unmet);

@@ -188,9 +188,7 @@ fn listen_each(
         if !is_any_open {
             return Err(error);
         }
-        tracing::warn!(
-            "{error}: coua goes on without it; give the addresses that it is to have (-l)"
-        );
+        tracing::warn!("{error}: coua goes on without it; give the addresses to listen on (-l)");
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ impl Worker {
         };
         if let Err(error) = self.poller.add_stream(&session.stream, session_token(id)) {
             if let Some(others) = ACCEPT_LIMIT.pass(now.since_start_ms) {
-                tracing::warn!(%error, others, "cannot wait for a connection");
+                tracing::warn!(%error, others, "cannot watch a connection's socket");
             }
             self.close_for(id, CloseCause::System);
         }

@@ -52,7 +52,7 @@ fn closed_connections_are_counted_and_logged_by_cause() {
     let (mut junk, address) = client(&process);
     junk.send("GET / HTTP/1.1\r\n");
     assert_eq!(junk.line(), "", "it is closed");
-    hears(&process, "closed: what it sent is no request", &address);
+    hears(&process, "closed: what it sent is not a request", &address);
     let (mut quits, _) = client(&process);
     assert_eq!(quits.ask("quit\r\n"), "");
     let (mut ends, _) = client(&process);
