@@ -31,6 +31,15 @@ pub(crate) fn loom(_: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// A store is opened on what another would leave that is killed before any of its stores.
+pub(crate) fn killed(_: &Context) -> Result<Outcome> {
+    let mut command = cargo();
+    command.args(["test", "-p", "coua-store", "--features", "kill-points"]);
+    command.args(["--test", "killed"]);
+    run_within(minutes(10), &command)?;
+    Ok(Outcome::Passed)
+}
+
 /// AddressSanitizer and LeakSanitizer over the crates that hold the unsafe code.
 pub(crate) fn address_sanitizer(_: &Context) -> Result<Outcome> {
     let Some(host) = sanitizer_target() else {

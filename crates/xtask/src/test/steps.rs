@@ -29,6 +29,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("userspace-clients-dpdk", clients::userspace_clients_dpdk),
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
+    quick("killed", deep::killed),
     quick("loom", deep::loom),
     quick("address-sanitizer", deep::address_sanitizer),
     quick("fuzz", deep::fuzz),
