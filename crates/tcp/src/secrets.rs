@@ -176,11 +176,10 @@ fn minute(now: Instant) -> u64 {
 }
 
 /// A timestamp that tells what a SYN offered.
-#[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
 pub(crate) fn cookie_timestamp(now: Instant, window_scale: Option<u8>, sack: bool) -> u32 {
     let scale = window_scale.map_or(NO_SCALE, |scale| u32::from(scale.min(14)));
     let told = u32::from(sack) << 5 | scale;
-    let clock = now.millis() as u32;
+    let clock = now.wrapping_millis();
     let value = clock & !63 | told;
     // It must not be ahead of the clock, which later timestamps show (RFC 7323, section 5.4).
     if clock & 63 < told {

@@ -31,6 +31,13 @@ impl Instant {
         self.micros / 1000
     }
 
+    /// Milliseconds since the beginning, on a clock of 32 bits that wraps around after 49 days.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
+    pub const fn wrapping_millis(self) -> u32 {
+        self.millis() as u32
+    }
+
     /// Microseconds since `earlier`; 0 where that is later.
     #[inline]
     pub const fn micros_since(self, earlier: Instant) -> u64 {

@@ -283,9 +283,8 @@ impl Connection {
 
     /// Our clock in its timestamps, in milliseconds.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the clock wraps around")]
     pub(super) fn clock(&self, now: Instant) -> u32 {
-        (now.millis() as u32).wrapping_add(self.ts_offset)
+        now.wrapping_millis().wrapping_add(self.ts_offset)
     }
 
     fn find_losses(

@@ -1,5 +1,6 @@
 //! A segment has come for a connection: RFC 9293, section 3.10.7, step by step.
 
+use super::block::ANSWER_EVERY_MS;
 use super::checks::{Flaw, Verdict};
 use super::{Connection, ConnectionFlags, Failure, Offer, Shared, State, default_mss};
 use crate::limits::Answer;
@@ -9,9 +10,6 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
 pub(crate) use super::receive::Payload;
-
-/// Segments that do not count are answered once in so many milliseconds (as Linux has it).
-pub(super) const ANSWER_EVERY_MS: u32 = 500;
 
 /// What the stack has to do after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +255,7 @@ impl Connection {
 
     /// Whether the last such answer was long enough ago. It is noted.
     fn may_answer(&mut self, shared: &Shared) -> bool {
-        let now_ms = millis(shared.now);
+        let now_ms = shared.now.wrapping_millis();
         let may = now_ms.wrapping_sub(self.timers.answered_ms) >= ANSWER_EVERY_MS;
         if may {
             self.timers.answered_ms = now_ms;
@@ -356,12 +354,6 @@ impl Connection {
             _ => header.seq > self.receive.nxt,
         }
     }
-}
-
-/// Milliseconds of a clock that goes round.
-#[expect(clippy::cast_possible_truncation, reason = "the clock goes round")]
-pub(super) fn millis(now: Instant) -> u32 {
-    now.millis() as u32
 }
 
 /// What a SYN offers.

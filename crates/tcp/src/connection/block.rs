@@ -263,6 +263,9 @@ pub(super) enum Waiting {
     Window,
 }
 
+/// Milliseconds between two answers to segments that do not count (Linux takes as many).
+pub(super) const ANSWER_EVERY_MS: u32 = 500;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     /// When the timer for sending expires, and for what.

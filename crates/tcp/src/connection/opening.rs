@@ -1,8 +1,8 @@
 //! How a connection begins: what both sides offer in their SYNs (RFC 9293, section 3.5).
 
-use super::arrives::{ANSWER_EVERY_MS, millis};
 use super::block::{
-    ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers, Waiting,
+    ANSWER_EVERY_MS, ConnectionFlags, NO_FRESH, Path, Phase, Receiving, Recovery, Sending, Timers,
+    Waiting,
 };
 use super::path_mtu::MtuSearch;
 use super::template::Template;
@@ -107,7 +107,7 @@ impl Connection {
                 ack_at: Instant::NEVER,
                 state_at: Instant::NEVER,
                 probes: 0,
-                answered_ms: millis(shared.now).wrapping_sub(ANSWER_EVERY_MS),
+                answered_ms: shared.now.wrapping_millis().wrapping_sub(ANSWER_EVERY_MS),
                 set_to: Instant::NEVER,
             },
             ts_offset: shared.secrets.timestamp_offset(&tuple),

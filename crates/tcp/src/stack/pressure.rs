@@ -28,7 +28,6 @@ use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Stack};
 use crate::connection::{Connection, ConnectionFlags, State};
 use crate::seq::SeqNumber;
-use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
 /// Connections that a turn looks at while memory is short.
@@ -225,7 +224,7 @@ impl Stack {
 
     /// Throws away what a connection holds beyond gaps, where these have not been closed in time.
     fn judge_gaps(&mut self, place: usize) {
-        let now_ms = millis(self.shared.now);
+        let now_ms = self.shared.now.wrapping_millis();
         let connection = &mut self.connections[place];
         let mark = &mut self.pressure.marks[place];
         let nxt = connection.receive.nxt;
@@ -241,7 +240,7 @@ impl Stack {
 
     /// Whether a connection has not drained in time what it held when it was looked at first.
     fn judge(&mut self, place: usize) -> Option<Slow> {
-        let now_ms = millis(self.shared.now);
+        let now_ms = self.shared.now.wrapping_millis();
         let connection = &self.connections[place];
         let mark = &mut self.pressure.marks[place];
         let (una, end) = (connection.send.una, connection.send.end);
@@ -292,9 +291,4 @@ fn is_orphan(connections: &[Connection], id: ConnectionId, is_over: bool) -> boo
 /// Microseconds between two times on the clock that goes round.
 fn passed_us(now_ms: u32, then_ms: u32) -> u64 {
     u64::from(now_ms.wrapping_sub(then_ms)) * 1000
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the clock goes round")]
-fn millis(now: Instant) -> u32 {
-    now.millis() as u32
 }

@@ -228,7 +228,7 @@ pub fn write_echo_reply(header: &ip::Header, payload: &[u8], bytes: &mut [u8]) {
         &[if header.source.is_v4() { 0 } else { 129 }, 0, 0, 0],
     );
     put(bytes, 4, payload);
-    seal(header, &mut bytes[..4 + payload.len()]);
+    header.seal_icmp(&mut bytes[..4 + payload.len()]);
 }
 
 /// Writes the question for the MAC address of `target`, or the answer with it, of 32 bytes.
@@ -248,25 +248,9 @@ pub fn write_neighbour(
     put(bytes, 8, &target.octets());
     put(bytes, 24, &[option, 1]);
     put(bytes, 26, &own_mac.0);
-    seal(header, &mut bytes[..NEIGHBOUR_LEN]);
+    header.seal_icmp(&mut bytes[..NEIGHBOUR_LEN]);
 }
 
 /// Whether an advertisement answers somebody in particular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solicited(pub bool);
-
-/// Fills in the checksum.
-pub(super) fn seal(header: &ip::Header, message: &mut [u8]) {
-    let sum = match header.source.is_v4() {
-        true => Sum::ZERO,
-        false => Sum::pseudo_header(
-            header.source,
-            header.destination,
-            Protocol::ICMPV6.0,
-            message.len(),
-        ),
-    };
-    put(message, 2, &[0, 0]);
-    let checksum = sum.with(message).checksum();
-    put(message, 2, &checksum.to_be_bytes());
-}

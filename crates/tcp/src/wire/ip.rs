@@ -190,6 +190,22 @@ impl Header {
         put(packet, 8, &self.source.octets());
         put(packet, 24, &self.destination.octets());
     }
+
+    /// Fills in the checksum of the ICMP or ICMPv6 message that this packet carries.
+    pub(super) fn seal_icmp(&self, message: &mut [u8]) {
+        let sum = match self.source.is_v4() {
+            true => Sum::ZERO,
+            false => Sum::pseudo_header(
+                self.source,
+                self.destination,
+                Protocol::ICMPV6.0,
+                message.len(),
+            ),
+        };
+        put(message, 2, &[0, 0]);
+        let checksum = sum.with(message).checksum();
+        put(message, 2, &checksum.to_be_bytes());
+    }
 }
 
 /// Passes over the extension headers behind an IPv6 header: what the last says that follows, and

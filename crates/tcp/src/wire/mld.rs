@@ -4,7 +4,6 @@
 //! IPv6, one hop │ hop-by-hop options: router alert │ ICMPv6: a query, or a report
 //! ```
 
-use super::icmp::seal;
 use super::ip::{self, Protocol};
 use super::{Address, Malformed, put, u16_at};
 
@@ -124,7 +123,7 @@ impl Report<'_> {
         let Some(record) = self.record else {
             message[0] = REPORT_V1;
             put(message, 8, &self.groups[0].octets());
-            return seal(header, message);
+            return header.seal_icmp(message);
         };
         let kind = match record {
             // MODE_IS_EXCLUDE and CHANGE_TO_EXCLUDE_MODE, of no sources.
@@ -139,6 +138,6 @@ impl Report<'_> {
             place[0] = kind;
             put(place, 4, &group.octets());
         }
-        seal(header, message);
+        header.seal_icmp(message);
     }
 }
