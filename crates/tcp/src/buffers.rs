@@ -147,6 +147,17 @@ impl Buffers {
         3 * self.receive_min * (Self::PIECE_LEN / 2)
     }
 
+    /// While there is less of [`Buffers::room_to_send`], it may soon be gone: a quarter.
+    pub(crate) fn tight_room(&self) -> usize {
+        self.room_to_send_max() / 4
+    }
+
+    /// While there is less of [`Buffers::room_to_send`], only connections that hold nothing get some: an
+    /// eighth.
+    pub(crate) fn room_for_first(&self) -> usize {
+        self.room_to_send_max() / 8
+    }
+
     /// Bytes of memory that a buffer takes, whatever is in it.
     pub(crate) fn size_of(id: BufferId) -> usize {
         LENS[id.class() as usize] + size_of::<Buffer>()

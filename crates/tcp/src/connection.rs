@@ -53,7 +53,7 @@ pub(crate) use arrives::{Arrived, Payload};
 pub(crate) use arrives::{answer_to, offer};
 pub(crate) use block::{ConnectionFlags, Path};
 use block::{Fresh, NO_FRESH, Phase, Receiving, Recovery, Sending, Timers, Waiting};
-use holdings::SENT_MAX;
+use holdings::{SENT_MAX, WINDOW_LEAST};
 pub(crate) use opening::{Offer, first_window, own_shift};
 use out_of_order::OutOfOrder;
 use path_mtu::MtuSearch;
@@ -209,17 +209,31 @@ impl Connection {
     #[inline]
     pub(crate) fn send_room(&self, shared: &Shared) -> u32 {
         let queued = self.send.end.since(self.send.una);
-        // Of what is left, so that the first do not take all.
-        let share = u32::try_from(shared.buffers.room_to_send() / 8).unwrap_or(u32::MAX);
-        let share = share.max(2 * u32::from(self.mss()));
         match self.state {
             State::Established | State::CloseWait
                 if !self.flags.has(ConnectionFlags::ENDED) && self.send.pieces < SENT_MAX =>
             {
-                shared.config.send_len_max.min(share).saturating_sub(queued)
+                self.send_share(shared, queued).saturating_sub(queued)
             }
             _ => 0,
         }
+    }
+
+    /// Bytes that it may hold to be sent, where it holds `queued` already.
+    #[inline]
+    fn send_share(&self, shared: &Shared, queued: u32) -> u32 {
+        let room = shared.buffers.room_to_send();
+        if queued > 0 && room < shared.buffers.room_for_first() {
+            return 0;
+        }
+        // Of what is left, so that the first do not take all.
+        let share = u32::try_from(room / 8).unwrap_or(u32::MAX);
+        let mut share = share.max(2 * u32::from(self.mss()));
+        if room < shared.buffers.tight_room() {
+            // What the peer does not take could not be sent anyway.
+            share = share.min(self.send.window_max.max(WINDOW_LEAST).saturating_mul(2));
+        }
+        shared.config.send_len_max.min(share)
     }
 
     /// Takes bytes to be sent, as many as there is room for.

@@ -26,8 +26,10 @@ mod frames;
 mod link;
 mod opening;
 mod outgoing;
+mod places;
 mod pressure;
 mod user;
+mod waiting;
 
 use std::collections::VecDeque;
 
@@ -42,7 +44,7 @@ use crate::listener::Listener;
 use crate::neighbours::Neighbours;
 use crate::nic::{Features, Mac, Nic};
 use crate::secrets::Secrets;
-use crate::table::{Hash, Table};
+use crate::table::Table;
 use crate::time::Instant;
 use crate::wheel::Wheel;
 use crate::wire::{Address, icmp};
@@ -257,46 +259,9 @@ impl Stack {
             .min()
     }
 
-    /// Goes on with those that wait for what may be there now.
-    fn wake_waiting(&mut self) {
-        if !self.waiting_for_mac.is_empty() && self.ask_again_at <= self.shared.now {
-            self.ask_again_at = self.shared.now.after(1_000_000);
-            self.retry_mac();
-        }
-        for _ in 0..self.wakes().min(self.waiting_for_memory.len()) {
-            let index = self.waiting_for_memory.pop_front().expect("as many");
-            let flags = &mut self.connections[index as usize].flags;
-            flags.clear(ConnectionFlags::WAITS_FOR_MEMORY);
-            self.list_ready(index);
-        }
-    }
-
-    /// How many of those that wait for memory find some: were more told, the last of them would find
-    /// none and lose their turn. A few may each take an eighth of what is left, as they do.
-    fn wakes(&self) -> usize {
-        let room = self.shared.buffers.room_to_send();
-        let segments = room.div_ceil(4 * Buffers::PIECE_LEN);
-        let whole = room / self.shared.config.send_len_max.max(1) as usize;
-        segments.min(whole.max(8))
-    }
-
-    /// Tries again to find the stations for which connections wait.
-    fn retry_mac(&mut self) {
-        let mut waiting = std::mem::take(&mut self.waiting_for_mac);
-        for index in waiting.drain(..) {
-            self.list_to_emit(index);
-        }
-        self.waiting_for_mac = waiting;
-    }
-
     /// What has been counted.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
-    }
-
-    /// Connections that there are, half-open ones and those in TIME-WAIT included.
-    pub fn connections(&self) -> usize {
-        self.connections.len() - self.free.len()
     }
 
     /// Buffers in use, for what waits to be acknowledged or read.
@@ -413,92 +378,5 @@ impl Stack {
             self.unlink(index);
             self.list_ready(index);
         }
-    }
-
-    /// The place of a connection that is still there.
-    fn index_of(&self, id: ConnectionId) -> Option<usize> {
-        let index = id.index as usize;
-        let connection = self.connections.get(index)?;
-        let is_it = connection.generation == id.generation
-            && !connection.flags.has(ConnectionFlags::ORPHAN);
-        is_it.then_some(index)
-    }
-
-    fn id_of(&self, index: u32) -> ConnectionId {
-        ConnectionId {
-            index,
-            generation: self.connections[index as usize].generation,
-        }
-    }
-
-    /// The connection of a four-tuple that hashes to `hash`.
-    #[inline(always)]
-    fn find(&self, tuple: &FourTuple, hash: Hash) -> Option<u32> {
-        let is_it = |index: u32| self.connections[index as usize].tuple == *tuple;
-        self.table.find(hash, is_it)
-    }
-
-    /// Puts a new connection into a free place.
-    fn insert(&mut self, mut connection: Connection) -> u32 {
-        let hash = connection.hash;
-        let index = match self.free.pop() {
-            Some(index) => {
-                let place = &mut self.connections[index as usize];
-                connection.generation = place.generation;
-                if place.flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
-                    connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
-                }
-                *place = connection;
-                index
-            }
-            None => {
-                self.connections.push(connection);
-                u32::try_from(self.connections.len() - 1).expect("below the limit")
-            }
-        };
-        self.table.insert(hash, index);
-        index
-    }
-
-    /// Takes a connection out of the table: no segment finds it any more.
-    fn unlink(&mut self, index: u32) {
-        let connection = &mut self.connections[index as usize];
-        if !connection.flags.has(ConnectionFlags::UNLINKED) {
-            connection.flags.set(ConnectionFlags::UNLINKED);
-            self.table.remove(connection.hash, index);
-        }
-    }
-
-    /// Lists a connection among those that wait for memory, once.
-    fn wait_for_memory(&mut self, index: u32) {
-        let flags = &mut self.connections[index as usize].flags;
-        if !flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
-            flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
-            self.waiting_for_memory.push_back(index);
-        }
-    }
-
-    /// Forgets a connection; its place is free.
-    fn remove(&mut self, index: u32) {
-        self.unlink(index);
-        self.wheel.cancel(index);
-        let connection = &mut self.connections[index as usize];
-        self.half_open -= usize::from(connection.flags.has(ConnectionFlags::HALF_OPEN));
-        connection.release(&mut self.shared);
-        connection.generation = connection.generation.wrapping_add(1);
-        connection.state = State::Closed;
-        // The place stays in the list of those that wait for memory, where it is in it.
-        let waits = connection.flags.has(ConnectionFlags::WAITS_FOR_MEMORY);
-        connection.flags = ConnectionFlags::default();
-        if waits {
-            connection.flags.set(ConnectionFlags::WAITS_FOR_MEMORY);
-        }
-        connection.flags.set(ConnectionFlags::ORPHAN);
-        connection.flags.set(ConnectionFlags::VACANT);
-        self.free.push(index);
-    }
-
-    fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.connections.len() < self.shared.config.connections_max
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | what | in bytes | in buffers |
 //! |---|---|---|
-//! | given to be sent, not acknowledged | `Config::send_len_max`, an eighth of what is left | [`SENT_MAX`], and what is cut of them |
+//! | given to be sent, not acknowledged | `Config::send_len_max`, an eighth of what is left; two of the peer's longest windows where little is left | [`SENT_MAX`], and what is cut of them |
 //! | received in order, not read | the window: `Config::receive_len_max`, an eighth of what is left | neighbours of few bytes share one |
 //! | received beyond gaps | the window | [`BEYOND_GAPS_MAX`] |
 //!
@@ -15,6 +15,10 @@ use crate::buffers::{BufferId, Buffers};
 /// Buffers that may wait to be acknowledged: what is looked through where acknowledgments tell of
 /// gaps. As many segments of the shortest MSS are the longest window.
 pub(super) const SENT_MAX: u16 = 512;
+
+/// The window that a peer is taken to have which has offered a shorter one: with less, a buffer would
+/// hold next to nothing.
+pub(super) const WINDOW_LEAST: u32 = 64;
 
 /// Buffers that are kept beyond gaps; a sender that makes more is not honest.
 pub(super) const BEYOND_GAPS_MAX: u16 = 512;

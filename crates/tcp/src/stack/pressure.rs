@@ -12,6 +12,18 @@
 //!    those that hold most for their rate      that has proven its address
 //!    first                                 3  nobody: the peer is told
 //! ```
+//! While less than a quarter of memory for sending is free, connections are watched, so that it is known
+//! who is slow when it is short. The last eighth is for connections that hold nothing: memory is short as
+//! soon as others get none. Then a connection is ended if it has been watched for long enough, and would take
+//! longer to drain what it holds than a bound allows:
+//!
+//! | | watched for | until so much is free |
+//! |---|---|---|
+//! | nobody who holds nothing waits for long | 5 s | an eighth and a sixteenth |
+//! | somebody does: haste | four of its round trips, from 0.5 s to 2 s | a quarter |
+//!
+//! The bound is 40 s at first. While memory stays short and nobody is slower, it goes down to 5 s.
+//!
 //! TIME-WAIT protects a new connection of the same four-tuple from what is left of the old one. An
 //! early end leaves that to timestamps (RFC 7323, section 5) and to numbers that grow with time (RFC
 //! 6528), as RFC 6191 does. That a peer may send its FIN once more and get a reset harms nobody: all
@@ -28,19 +40,39 @@ use super::outgoing::Reply;
 use super::{ConnectionId, Failure, Stack};
 use crate::connection::{Connection, ConnectionFlags, State};
 use crate::seq::SeqNumber;
+use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
-/// Connections that a turn looks at while memory is short.
+/// Connections that a turn looks at while memory is short or may soon be.
 const LOOKS: usize = 128;
 
-/// For how long a connection may hold what it has been given while memory is short, in
-/// microseconds.
+/// Microseconds in which no connection is looked at twice: looking at all of them in each turn would
+/// take as long as serving them.
+const ROUND_US: u64 = 50_000;
+
+/// The bound at first, in microseconds: who would take longer to drain what it holds is ended while
+/// memory is short.
+const DRAIN_US_FIRST: u64 = 40_000_000;
+
+/// The bound at last, in microseconds.
+const DRAIN_US_LEAST: u64 = 5_000_000;
+
+/// For how long a connection is watched before it may be ended, in microseconds.
 const PATIENCE_US: u64 = 5_000_000;
 
-/// The same for what lies beyond gaps: it comes again where it goes.
+/// The least and the most of it in haste, in microseconds. In half a second a lost segment is found and
+/// sent again. The most is for peers that pretend to be far away.
+const HASTE_US_MIN: u64 = 500_000;
+const HASTE_US_MAX: u64 = 2_000_000;
+
+/// For how long a connection that holds nothing may wait for memory until there is haste, in
+/// microseconds.
+const WAIT_US_MAX: u64 = 100_000;
+
+/// For how long bytes beyond gaps may lie while memory is short, in microseconds: they come again.
 const GAP_PATIENCE_US: u64 = 1_000_000;
 
-/// What of memory for sending is to be free again before nobody is ended any more: this part.
+/// Without haste, connections are ended until this part is free beside the last eighth.
 const RELIEF_PART: usize = 16;
 
 /// What the stack remembers to decide who goes.
@@ -49,10 +81,18 @@ pub(super) struct Pressure {
     time_waits: VecDeque<ConnectionId>,
     /// Other connections without a user, the first that was closed first.
     orphans: VecDeque<ConnectionId>,
-    /// Where looking at connections goes on.
+    /// The place that was looked at last.
     hand: usize,
-    /// Memory for sending has run out, and there is not enough again yet.
+    /// When the hand last passed the first place.
+    round_at: Instant,
+    /// Memory for sending is short, and there is not enough again yet.
     is_short: bool,
+    /// Meanwhile somebody who holds nothing has waited for too long.
+    is_hasty: bool,
+    /// The bound, in microseconds.
+    drain_us_max: u64,
+    /// When the bound was last changed, or somebody was last ended.
+    settled_at: Instant,
     /// Of each connection, how it stood when it was looked at first.
     marks: Vec<Mark>,
 }
@@ -72,9 +112,13 @@ struct Mark {
     gap_edge: SeqNumber,
     /// and when.
     gap_at_ms: u32,
+    /// Behind all that it had been given when it first got no memory although it held nothing,
+    refused_at: Option<SeqNumber>,
+    /// and when.
+    refused_at_ms: u32,
 }
 
-/// A connection that has not drained in time what it held.
+/// A connection that would not drain in time what it holds.
 #[derive(Clone, Copy)]
 struct Slow {
     index: u32,
@@ -89,7 +133,11 @@ impl Pressure {
             time_waits: VecDeque::with_capacity(capacity),
             orphans: VecDeque::with_capacity(capacity),
             hand: 0,
+            round_at: Instant::default(),
             is_short: false,
+            drain_us_max: DRAIN_US_FIRST,
+            settled_at: Instant::default(),
+            is_hasty: false,
             marks: Vec::with_capacity(capacity),
         }
     }
@@ -174,25 +222,33 @@ impl Stack {
         });
     }
 
-    /// Where memory for sending has run out, looks at some connections and takes back what may go,
-    /// until there is enough again.
+    /// Where memory for sending is short, takes back what may go, until there is enough again.
+    /// Connections are watched before that.
     pub(super) fn relieve(&mut self) {
         let room = self.shared.buffers.room_to_send();
-        let enough = self.shared.buffers.room_to_send_max() / RELIEF_PART;
+        let most = self.shared.buffers.room_to_send_max();
+        let least = self.shared.buffers.room_for_first();
+        let tight = self.shared.buffers.tight_room();
+        let enough = match self.pressure.is_hasty {
+            true => tight,
+            false => least + most / RELIEF_PART,
+        };
         let pressure = &mut self.pressure;
-        pressure.is_short = room == 0 || pressure.is_short && room < enough;
-        if !pressure.is_short {
+        pressure.is_short = room < least || pressure.is_short && room < enough;
+        let is_short = pressure.is_short;
+        self.pressure.is_hasty = is_short && (self.pressure.is_hasty || self.somebody_starves());
+        self.settle_bound();
+        if room >= tight {
             return;
         }
-        let places = self.connections.len();
-        self.pressure.marks.resize(places, Mark::default());
         let (mut slow, mut count) = ([None; LOOKS], 0);
-        for _ in 0..LOOKS.min(places) {
-            let hand = (self.pressure.hand + 1) % places;
-            self.pressure.hand = hand;
-            self.renew_mark(hand);
-            self.judge_gaps(hand);
-            slow[count] = self.judge(hand);
+        for _ in 0..LOOKS.min(self.connections.len()) {
+            let Some(place) = self.next_place() else {
+                break;
+            };
+            self.renew_mark(place);
+            self.judge_gaps(place);
+            slow[count] = self.judge(place);
             count += usize::from(slow[count].is_some());
         }
         let slow = &mut slow[..count];
@@ -203,6 +259,70 @@ impl Stack {
             }
             self.shed(*index);
         }
+    }
+
+    /// Settles the bound: it is halved where nobody was ended for twice as long as connections are
+    /// watched.
+    fn settle_bound(&mut self) {
+        let now = self.shared.now;
+        let pressure = &mut self.pressure;
+        let patience_us = match pressure.is_hasty {
+            true => HASTE_US_MIN,
+            false => PATIENCE_US,
+        };
+        if !pressure.is_short {
+            (pressure.drain_us_max, pressure.settled_at) = (DRAIN_US_FIRST, now);
+        } else if now.micros_since(pressure.settled_at) > 2 * patience_us {
+            let halved = (pressure.drain_us_max / 2).max(DRAIN_US_LEAST);
+            (pressure.drain_us_max, pressure.settled_at) = (halved, now);
+        }
+    }
+
+    /// The place that is looked at next; `None` where all have been looked at a moment ago.
+    fn next_place(&mut self) -> Option<usize> {
+        let (places, now) = (self.connections.len(), self.shared.now);
+        let pressure = &mut self.pressure;
+        pressure.marks.resize(places, Mark::default());
+        let next = (pressure.hand + 1) % places;
+        if next == 0 {
+            if now.micros_since(pressure.round_at) < ROUND_US {
+                return None;
+            }
+            pressure.round_at = now;
+        }
+        pressure.hand = next;
+        Some(next)
+    }
+
+    /// A connection that holds nothing has got no memory.
+    pub(super) fn note_refused(&mut self, index: u32) {
+        let now_ms = self.shared.now.wrapping_millis();
+        let place = index as usize;
+        self.pressure
+            .marks
+            .resize(self.connections.len(), Mark::default());
+        self.renew_mark(place);
+        let end = self.connections[place].send.end;
+        let mark = &mut self.pressure.marks[place];
+        if mark.refused_at != Some(end) {
+            (mark.refused_at, mark.refused_at_ms) = (Some(end), now_ms);
+        }
+    }
+
+    /// Whether somebody who holds nothing has waited for memory for too long.
+    fn somebody_starves(&mut self) -> bool {
+        self.forget_who_left();
+        let now_ms = self.shared.now.wrapping_millis();
+        let starves = |&index: &u32| {
+            let connection = &self.connections[index as usize];
+            let mark = self.pressure.marks.get(index as usize);
+            mark.is_some_and(|mark| {
+                mark.generation == Some(connection.generation)
+                    && mark.refused_at == Some(connection.send.end)
+                    && passed_us(now_ms, mark.refused_at_ms) >= WAIT_US_MAX
+            })
+        };
+        self.waiting_for_memory.iter().take(LOOKS).any(starves)
     }
 
     /// Begins a mark anew where it is of another connection that had the place.
@@ -233,12 +353,12 @@ impl Stack {
         } else if nxt >= mark.gap_edge || mark.gap_edge > connection.receive.edge {
             // Closed, or so long ago that the numbers have gone round.
             (mark.gap_edge, mark.gap_at_ms) = (connection.receive.edge, now_ms);
-        } else if passed_us(now_ms, mark.gap_at_ms) >= GAP_PATIENCE_US {
+        } else if self.pressure.is_short && passed_us(now_ms, mark.gap_at_ms) >= GAP_PATIENCE_US {
             connection.prune(&mut self.shared);
         }
     }
 
-    /// Whether a connection has not drained in time what it held when it was looked at first.
+    /// Whether a connection would not drain in time what it holds.
     fn judge(&mut self, place: usize) -> Option<Slow> {
         let now_ms = self.shared.now.wrapping_millis();
         let connection = &self.connections[place];
@@ -254,14 +374,22 @@ impl Stack {
             return None;
         }
         let passed_us = passed_us(now_ms, mark.at_ms);
-        if passed_us < PATIENCE_US {
+        let drained = u64::from(una.since(mark.una));
+        let takes_us = |bytes: u64| bytes.saturating_mul(passed_us) / (drained + 1);
+        let drain_us = takes_us(u64::from(end.since(una)));
+        let patience_us = match self.pressure.is_hasty {
+            true => (4 * u64::from(connection.rtt.smoothed)).clamp(HASTE_US_MIN, HASTE_US_MAX),
+            false => PATIENCE_US,
+        };
+        if !self.pressure.is_short
+            || passed_us < patience_us
+            || drain_us < self.pressure.drain_us_max
+        {
             return None;
         }
-        let held = connection.holdings(&self.shared).bytes as u64;
-        let drained = u64::from(una.since(mark.una));
         Some(Slow {
             index: u32::try_from(place).expect("a place"),
-            drain_us: held.saturating_mul(passed_us) / (drained + 1),
+            drain_us: takes_us(connection.holdings(&self.shared).bytes as u64),
         })
     }
 
@@ -270,6 +398,7 @@ impl Stack {
         let connection = &mut self.connections[index as usize];
         connection.abort(&mut self.shared, Failure::Aborted);
         self.shared.counters.shed += 1;
+        self.pressure.settled_at = self.shared.now;
         self.list_to_emit(index);
         self.after_change(index);
     }

@@ -209,7 +209,11 @@ impl Stack {
         if taken < bytes.len() {
             connection.flags.set(ConnectionFlags::WANTS_ROOM);
             if connection.send_room(&self.shared) > 0 {
+                let holds_nothing = connection.send.head.is_none();
                 self.wait_for_memory(id.index);
+                if holds_nothing {
+                    self.note_refused(id.index);
+                }
             }
         }
         if taken > 0 {

@@ -82,31 +82,44 @@ impl Attack for DescendingPieces {
     }
 }
 
-/// Readers of large replies that take 64 bytes each four seconds.
-pub(crate) struct TinyWindows {
+/// Readers of large replies that acknowledge 64 bytes each four seconds.
+pub(crate) struct SlowReaders {
     connections: Connections,
     count: u16,
-    opened: u16,
+    /// Connections that are opened each millisecond.
+    pace: u16,
+    /// Whether one that is reset is opened again.
+    returns: bool,
+    opened: u32,
 }
 
-impl TinyWindows {
-    pub(crate) fn new(count: u16) -> TinyWindows {
+impl SlowReaders {
+    pub(crate) fn new(count: u16, window: u16, pace: u16, returns: bool) -> SlowReaders {
         let options = Options {
             mss: Some(1460),
             ..Options::default()
         };
-        TinyWindows {
-            connections: Connections::new(options, 64),
+        SlowReaders {
+            connections: Connections::new(options, window),
             count,
+            pace,
+            returns,
             opened: 0,
         }
     }
 }
 
-impl Attack for TinyWindows {
+impl Attack for SlowReaders {
     fn act(&mut self, forger: &mut Forger, now_us: u64) {
-        if self.opened < self.count {
-            self.connections.open(forger, OWN, 10_000 + self.opened);
+        for _ in 0..self.pace {
+            if !self.returns && self.opened >= u32::from(self.count) {
+                break;
+            }
+            let number = self.opened % u32::from(self.count);
+            let port = 10_000 + u16::try_from(number).expect("below the count");
+            if !self.connections.has(OWN, port) {
+                self.connections.open(forger, OWN, port);
+            }
             self.opened += 1;
         }
         // Each has its millisecond of four seconds.

@@ -20,7 +20,7 @@ mod world;
 use coua_tcp::config::Config;
 
 use attacks::{
-    AckLoop, Blind, DescendingPieces, Orphans, Sacks, Tells, TimeWaits, TinyMss, TinyWindows,
+    AckLoop, Blind, DescendingPieces, Orphans, Sacks, SlowReaders, Tells, TimeWaits, TinyMss,
 };
 use world::{Attack, Outcome, little, run};
 
@@ -115,21 +115,52 @@ fn pieces_in_descending_order() {
     );
 }
 
-/// Memory for what is sent goes to those who take it: as soon as it is known who does. A connection is
-/// given five seconds to show that, in which others wait.
-#[test]
-fn tiny_windows() {
-    let config = Config {
+/// The attacked host where it has as many places as slow readers want.
+fn many_places() -> Config {
+    Config {
         connections_max: 1024,
         half_open_max: 1024,
         ..little()
-    };
+    }
+}
+
+/// Where memory is not plenty a connection is given little more than its peer has ever offered to take:
+/// tiny windows hold little.
+#[test]
+fn tiny_windows() {
+    let attack = &mut SlowReaders::new(800, 64, 1, false);
+    let outcome = withstands("tiny windows", many_places(), 20, attack);
+    assert!(
+        outcome.connections > 700,
+        "they are not in anybody's way: {} are left",
+        outcome.connections
+    );
+}
+
+/// Memory for what is sent goes to those who take it, as soon as it is known who does. Who has shown
+/// no round trip longer than that is given half a second.
+#[test]
+fn slow_readers() {
     let notices = Notices {
-        longer_us: 5_100_000,
-        tenths: 3,
+        longer_us: 700_000,
+        tenths: 8,
     };
-    let attack = &mut TinyWindows::new(800);
-    withstands_within(notices, "tiny windows", config, 20, attack);
+    for (what, pace) in [("slow readers", 1), ("slow readers at once", 40)] {
+        let attack = &mut SlowReaders::new(800, u16::MAX, pace, false);
+        let outcome = withstands_within(notices, what, many_places(), 20, attack);
+        assert!(outcome.counters.shed > 0, "memory was not short");
+    }
+}
+
+/// The same where each of them comes back at once.
+#[test]
+fn slow_readers_that_return() {
+    let notices = Notices {
+        longer_us: 1_000_000,
+        tenths: 5,
+    };
+    let attack = &mut SlowReaders::new(800, u16::MAX, 1, true);
+    withstands_within(notices, "returning slow readers", many_places(), 20, attack);
 }
 
 /// Segments are not cut as small as a peer wishes.

@@ -75,6 +75,8 @@ pub(crate) struct Peer {
     pub(crate) seq: SeqNumber,
     /// Up to where all has come, and what is acknowledged.
     pub(crate) ack: SeqNumber,
+    /// Up to where it acknowledges, where that is not all that has come.
+    pub(crate) told: Option<SeqNumber>,
     pub(crate) window: u16,
     /// Bytes that have come in order.
     pub(crate) got: u64,
@@ -88,6 +90,8 @@ pub(crate) struct World {
     pub(crate) card: Card,
     pub(crate) now_us: u64,
     pub(crate) peers: Vec<Peer>,
+    /// Microseconds after which peers that open from now on answer the stack's SYN.
+    pub(crate) trip_us: u64,
     /// By which the windows of peers that open from now on are shifted.
     pub(crate) window_shift: Option<u8>,
 }
@@ -114,6 +118,7 @@ impl World {
             card,
             now_us: 0,
             peers: Vec::new(),
+            trip_us: 0,
             window_shift: None,
         }
     }
@@ -147,13 +152,27 @@ impl World {
         let peer = self.peers[number].clone();
         let header = Header {
             seq: peer.seq + offset,
-            ack: peer.ack,
+            ack: peer.told.unwrap_or(peer.ack),
             flags: Flags::ACK,
             window: peer.window,
             options,
             ..Header::default()
         };
         self.forge(&peer, header, payload);
+    }
+
+    /// From now on a peer acknowledges no more than it has until now.
+    pub(crate) fn hold_back(&mut self, number: usize) {
+        let peer = &mut self.peers[number];
+        peer.told = Some(peer.ack);
+    }
+
+    /// A peer that holds back acknowledges so many bytes more of what has come, in a segment.
+    pub(crate) fn tell(&mut self, number: usize, len: u32) {
+        let peer = &mut self.peers[number];
+        let told = peer.told.unwrap_or(peer.ack);
+        peer.told = Some(told + len.min(peer.ack.since(told)));
+        self.send(number, 0, Options::default(), b"");
     }
 
     /// Lets time pass and has the stack go on: `act` is its user's part of the turn. Peers take what
@@ -213,6 +232,7 @@ impl World {
             port: 40_000,
             seq: SeqNumber(1000),
             ack: SeqNumber(0),
+            told: None,
             window,
             got: 0,
             is_reset: false,
@@ -233,6 +253,7 @@ impl World {
         self.forge(&peer, syn, b"");
         self.peers.push(peer);
         self.settle();
+        self.turn(self.trip_us, |_, _| {});
         self.send(number, 0, Options::default(), b"");
         self.settle();
         (number, self.stack.next_accepted())

@@ -87,24 +87,26 @@ fn many_peers_with_gaps_leave_memory_for_others() {
     );
 }
 
-/// A peer opens a connection with a window, and is given as much as there is room for.
-fn open_greedy(world: &mut World, window: u16, mss: u16) -> usize {
-    let (number, id) = world.open(window, mss);
+/// A peer opens a connection, and is given as much as there is room for. It acknowledges nothing by
+/// itself.
+fn open_greedy(world: &mut World) -> usize {
+    let (number, id) = world.open(65_535, 1460);
     let id = id.expect("there is room");
+    world.hold_back(number);
     world.turn(0, |stack, _| _ = stack.send(id, &[7; 20_000]));
     number
 }
 
-/// Peers with a window of 64 bytes that acknowledge 64 bytes each four seconds, which no limit on
-/// silence notices, take all memory: those that drain too slowly what they hold are ended, and others
-/// get their replies of 4000 bytes.
+/// Peers that acknowledge 64 bytes each four seconds, which no limit on silence notices, take all
+/// memory: those that drain too slowly what they hold are ended, and others get their replies of 4000
+/// bytes.
 #[test]
 fn slow_readers_do_not_starve_others() {
     const SLOW: usize = 800;
     const OTHERS: usize = 20;
     let mut world = World::new(2000, MEMORY);
     for _ in 0..SLOW {
-        open_greedy(&mut world, 64, 64);
+        open_greedy(&mut world);
     }
     // What each of the others is still to be given.
     let mut left: Vec<(ConnectionId, usize)> = Vec::new();
@@ -127,11 +129,10 @@ fn slow_readers_do_not_starve_others() {
                 }
             }
         });
-        let acknowledging = match step % 400 {
-            0 => 0..world.peers.len(),
-            _ => SLOW..world.peers.len(),
-        };
-        for number in acknowledging {
+        if step % 400 == 0 {
+            (0..SLOW).for_each(|number| world.tell(number, 64));
+        }
+        for number in SLOW..world.peers.len() {
             world.send(number, 0, Options::default(), b"");
         }
         let memory = world.stack.memory_in_use();
@@ -140,19 +141,24 @@ fn slow_readers_do_not_starve_others() {
     let got: Vec<u64> = world.peers[SLOW..].iter().map(|peer| peer.got).collect();
     assert_eq!(got, [4000; OTHERS]);
     assert!(world.peers[SLOW..].iter().all(|peer| !peer.is_reset));
+    assert!(world.peers[..SLOW].iter().any(|peer| peer.is_reset));
 }
 
 /// Who takes within some seconds what is there for it keeps its connection however short memory is,
-/// also where it holds more than others.
+/// also where it holds more than others, is far away, or is on a slow link.
 #[test]
 fn who_drains_in_time_is_not_ended() {
-    const FAST: usize = 10;
+    /// Acknowledge all each half second: so long is the way.
+    const FAR: usize = 10;
+    const FAR_US: u64 = 500_000;
+    /// Acknowledge 600 bytes each 400 milliseconds.
+    const SLOW_LINK: usize = 10;
+    /// Acknowledge nothing.
+    const DEAF: usize = 900;
     let mut world = World::new(2000, MEMORY);
-    for _ in 0..FAST {
-        open_greedy(&mut world, 65_535, 1460);
-    }
-    for _ in 0..200 {
-        open_greedy(&mut world, 64, 64);
+    for number in 0..FAR + SLOW_LINK + DEAF {
+        world.trip_us = if number < FAR { FAR_US } else { 0 };
+        open_greedy(&mut world);
     }
     for step in 1..3000 {
         world.turn(10_000, |stack, _| {
@@ -164,14 +170,16 @@ fn who_drains_in_time_is_not_ended() {
             }
         });
         if step % 50 == 0 {
-            for number in 0..FAST {
-                world.send(number, 0, Options::default(), b"");
-            }
+            (0..FAR).for_each(|number| world.tell(number, u32::MAX));
+        }
+        if step % 40 == 0 {
+            (FAR..FAR + SLOW_LINK).for_each(|number| world.tell(number, 600));
         }
     }
-    let peers = &world.peers;
-    assert!(peers[..FAST].iter().all(|peer| !peer.is_reset));
-    assert!(peers[FAST..].iter().any(|peer| peer.is_reset));
+    let (honest, deaf) = world.peers.split_at(FAR + SLOW_LINK);
+    assert!(honest.iter().all(|peer| !peer.is_reset));
+    assert!(honest.iter().all(|peer| peer.got == 20_000));
+    assert!(deaf.iter().filter(|peer| peer.is_reset).count() > DEAF / 4);
 }
 
 /// Who waits for memory is told when there is some, and not before.
