@@ -50,6 +50,8 @@ counters! {
     dropped_port,
     /// Segments that no connection is there for.
     dropped_no_connection,
+    /// Of these, those that were passed on to another stack of the same card.
+    segments_passed_on,
     /// Segments outside of the window, or old ones by their timestamp (RFC 7323, section 5).
     dropped_window,
     /// Segments with an acknowledgment of what was never sent, or that is too old.

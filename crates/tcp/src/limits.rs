@@ -18,17 +18,26 @@ const PARTS: usize = 16;
 const BUDGET_MIN: u64 = 128;
 const BUDGET_SPAN: u64 = 257;
 
+/// Kinds of what is answered.
+const KINDS: usize = 4;
+
 /// What is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Challenge,
     Reset,
     Echo,
+    /// A segment is passed on to another stack.
+    Pass,
 }
+
+/// The others' budgets times this are those for passing on: a connection may go on for long with all of
+/// its segments passed on.
+const PASS_TIMES: u16 = 32;
 
 /// What is left of this second's budgets.
 pub(crate) struct Limits {
-    left: [[u16; PARTS]; 3],
+    left: [[u16; PARTS]; KINDS],
     second: Option<u64>,
 }
 
@@ -36,7 +45,7 @@ impl Limits {
     /// With all budgets whole.
     pub(crate) const fn new() -> Limits {
         Limits {
-            left: [[0; PARTS]; 3],
+            left: [[0; PARTS]; KINDS],
             second: None,
         }
     }
@@ -67,6 +76,9 @@ impl Limits {
             // No address has so many bits set, so this is not a sender's part.
             let drawn = secrets.drawn(second, u128::MAX - number) % BUDGET_SPAN;
             *budget = u16::try_from(BUDGET_MIN + drawn).expect("a few hundred");
+        }
+        for budget in &mut self.left[Answer::Pass as usize] {
+            *budget *= PASS_TIMES;
         }
     }
 }

@@ -28,6 +28,7 @@ mod opening;
 mod outgoing;
 mod places;
 mod pressure;
+mod strays;
 mod user;
 mod waiting;
 
@@ -53,10 +54,12 @@ pub use crate::connection::{Failure, State as ConnectionState};
 pub use crate::neighbours::Overrides;
 pub use crate::wire::four_tuple::FourTuple;
 pub use opening::ConnectError;
+pub use strays::Stray;
 pub use user::{Datagram, Description, Readiness, Received};
 
 use outgoing::{Control, Echo, Reply};
 use pressure::Pressure;
+use strays::Strays;
 
 /// Names a connection. It is never that of another one that later takes the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,9 +91,6 @@ pub enum Notice {
     Neighbour(Address, Mac, Overrides),
     /// A router or host has told of a packet that did not arrive.
     Unreachable(icmp::Reason, icmp::Quoted),
-    /// An answer to the opening of this connection has come to where nobody had asked. The one who
-    /// answered was told that there is none.
-    Misdirected(FourTuple),
 }
 
 /// Notices that wait to be taken at most; further ones are dropped, as a network may.
@@ -137,6 +137,7 @@ pub struct Stack {
     echoes: Vec<Echo>,
     scratch: Box<[u8]>,
     notices: VecDeque<Notice>,
+    strays: Strays,
 }
 
 impl Stack {
@@ -171,6 +172,7 @@ impl Stack {
             echoes: Vec::with_capacity(outgoing::ECHOES_MAX),
             scratch: vec![0; outgoing::ECHO_LEN_MAX].into_boxed_slice(),
             notices: VecDeque::with_capacity(NOTICES_MAX),
+            strays: Strays::new(),
             shared: Shared {
                 now,
                 features,
@@ -230,10 +232,7 @@ impl Stack {
 
     /// The last part of a turn: see the contract.
     pub fn end(&mut self, nic: &mut impl Nic) {
-        while let Some(index) = self.fresh.pop() {
-            self.connections[index as usize].keep_fresh(&mut self.shared, nic);
-        }
-        self.shared.fresh.clear();
+        self.keep_all_fresh(nic);
         self.shared.buffers.end_reserve();
         self.datagrams.clear();
         self.report_groups();
@@ -243,6 +242,14 @@ impl Stack {
         // Connections have found out whom they must ask for.
         self.emit_questions(nic);
         nic.flush();
+    }
+
+    /// Copies what nobody has read out of the frames.
+    fn keep_all_fresh(&mut self, nic: &impl Nic) {
+        while let Some(index) = self.fresh.pop() {
+            self.connections[index as usize].keep_fresh(&mut self.shared, nic);
+        }
+        self.shared.fresh.clear();
     }
 
     /// When the next turn is needed at the latest; `None` where only frames bring one about.
@@ -288,7 +295,6 @@ impl Stack {
             Notice::Unreachable(reason, quoted) => {
                 self.take_unreachable(reason, &quoted);
             }
-            Notice::Misdirected(tuple) => self.take_misdirected(&tuple),
         }
     }
 

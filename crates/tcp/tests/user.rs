@@ -2,8 +2,8 @@
 
 use coua_tcp::config::Config;
 use coua_tcp::nic::{Mac, Nic};
-use coua_tcp::simulated::{Card, Faults, Link};
-use coua_tcp::stack::{Failure, Notice, Received, Stack};
+use coua_tcp::simulated::{Card, End, Faults, Link};
+use coua_tcp::stack::{Failure, Received, Stack};
 use coua_tcp::time::Instant;
 
 /// Connections whose neighbour never answers, closed while they wait for it: each place is free
@@ -205,47 +205,140 @@ fn who_does_not_read_does_not_keep_others_from_being_answered() {
     assert!(got > 100_000, "{got} bytes came");
 }
 
+/// Two stacks of one address on a card, to each of which all may come, and a third one that is the peer
+/// of both.
+struct Shared {
+    link: Link,
+    card: End,
+    ours: [Stack; 2],
+    peer_card: End,
+    peer: Stack,
+    now_us: u64,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
+        let (link, [card, peer_card]) = Link::new(1, cards, Faults::NONE);
+        let stack = |host: u8, secret: u8, features| {
+            let address = format!("192.0.2.{host}/24").parse().expect("an address");
+            let config = Config::new(vec![address], [secret; 32]);
+            Stack::new(config, features, Instant::default())
+        };
+        let mut ours = [1, 3].map(|secret| stack(1, secret, card.features()));
+        for stack in &mut ours {
+            stack.set_others(1);
+            stack.listen(80);
+        }
+        let mut peer = stack(2, 2, peer_card.features());
+        peer.listen(80);
+        Shared {
+            link,
+            card,
+            ours,
+            peer_card,
+            peer,
+            // Not within the first second, in which no stack resets what it does not know.
+            now_us: 1_000_000,
+        }
+    }
+
+    /// Some turns, in which all that comes is one stack's; the other one has nothing of the card but
+    /// sends. What the one passes on or learns
+    /// the other one gets.
+    fn turns(&mut self, gets: usize) {
+        for _ in 0..100 {
+            self.now_us += 50;
+            self.link.advance_to(self.now_us);
+            let now = Instant::from_micros(self.now_us);
+            for at in [gets, 1 - gets] {
+                // The second one finds the card's queue empty.
+                self.ours[at].begin(now, &mut self.card);
+                while self.ours[at].next_ready().is_some() {}
+                self.ours[at].end(&mut self.card);
+                while let Some(stray) = self.ours[at].next_stray() {
+                    self.ours[1 - at].take_stray(now, &stray);
+                }
+                while let Some(notice) = self.ours[at].next_notice() {
+                    self.ours[1 - at].take_notice(notice);
+                }
+            }
+            self.peer.begin(now, &mut self.peer_card);
+            self.peer.end(&mut self.peer_card);
+        }
+    }
+}
+
 /// The answer to an opening comes to the queue of another worker's stack, as a card may have it: who
-/// opens is told, and who answers is not left with half a connection.
+/// opens is told, since all that follows would come there too, and who answers is not left with half a
+/// connection.
 #[test]
 fn an_answer_to_another_queue_is_told() {
-    let cards = [1, 2].map(|last| Card::new(Mac([2, 0, 0, 0, 0, last])));
-    let (link, [mut card, mut server_card]) = Link::new(1, cards, Faults::NONE);
-    let stack = |host: u8, secret: u8, features| {
-        let address = format!("192.0.2.{host}/24").parse().expect("an address");
-        let config = Config::new(vec![address], [secret; 32]);
-        Stack::new(config, features, Instant::default())
-    };
-    let [mut opens, mut gets] = [1, 3].map(|secret| stack(1, secret, card.features()));
-    let mut server = stack(2, 2, server_card.features());
-    server.listen(80);
+    let mut shared = Shared::new();
     let to = "192.0.2.2:80".parse().expect("an address");
-    let id = opens.connect(to, |_| true).expect("there is room");
-    let mut notice = None;
-    for step in 0..100 {
-        // Not within the first second, in which no stack resets what it does not know.
-        let now_us = 1_000_000 + step * 50;
-        link.advance_to(now_us);
-        let now = Instant::from_micros(now_us);
-        // The question for the server's MAC address, and the opening.
-        let ours = match opens.counters().frames_sent < 2 {
-            true => &mut opens,
-            false => &mut gets,
-        };
-        ours.begin(now, &mut card);
-        ours.end(&mut card);
-        server.begin(now, &mut server_card);
-        server.end(&mut server_card);
-        let misdirected = |notice: &Notice| matches!(notice, Notice::Misdirected(_));
-        notice = notice.or(gets.next_notice().filter(misdirected));
-    }
-    assert_eq!(opens.readiness(id).expect("it is there").failure, None);
-    opens.take_notice(notice.expect("somebody was told"));
-    let failure = opens.readiness(id).expect("it is there").failure;
+    let id = shared.ours[0].connect(to, |_| true).expect("there is room");
+    shared.turns(1);
+    let failure = shared.ours[0].readiness(id).expect("it is there").failure;
     assert_eq!(failure, Some(Failure::Misdirected));
-    assert_eq!(opens.next_ready().map(|(ready, _)| ready), Some(id));
-    opens.close(id);
-    opens.begin(Instant::from_micros(1_010_000), &mut card);
-    opens.end(&mut card);
-    assert_eq!([opens.connections(), server.connections()], [0, 0]);
+    shared.ours[0].close(id);
+    shared.turns(1);
+    assert_eq!(
+        [shared.ours[0].connections(), shared.peer.connections()],
+        [0, 0]
+    );
+}
+
+/// A connection goes on where its segments come to another worker's queue, in both directions and to
+/// its end.
+#[test]
+fn a_connection_lives_when_its_segments_come_to_another_queue() {
+    let mut shared = Shared::new();
+    let to = "192.0.2.1:80".parse().expect("an address");
+    let id = shared.peer.connect(to, |_| true).expect("there is room");
+    shared.turns(0);
+    let ours = shared.ours[0].next_accepted().expect("it is open");
+    for (round, gets) in [1, 1, 0, 1].into_iter().enumerate() {
+        let (question, answer) = (vec![1; 100 + round], vec![2; 5000 + round]);
+        let sent = shared.peer.send(id, &question);
+        assert_eq!(sent, Ok(question.len()));
+        shared.turns(gets);
+        let mut space = [0; 6000];
+        let received = shared.ours[0].receive(&shared.card, ours, &mut space);
+        assert_eq!(received, Received::Bytes(question.len()), "round {round}");
+        assert_eq!(space[..question.len()], question);
+        let sent = shared.ours[0].send(ours, &answer);
+        assert_eq!(sent, Ok(answer.len()));
+        shared.turns(gets);
+        let received = shared.peer.receive(&shared.peer_card, id, &mut space);
+        assert_eq!(received, Received::Bytes(answer.len()), "round {round}");
+        assert_eq!(space[..answer.len()], answer);
+    }
+    let counters = shared.ours.each_ref().map(|stack| *stack.counters());
+    assert!(counters[1].segments_passed_on > 4, "{counters:?}");
+    assert_eq!(counters.map(|counters| counters.resets_sent), [0, 0]);
+    shared.peer.abort(id);
+    shared.turns(1);
+    assert_eq!(shared.ours[0].counters().reset_by_peer, 1);
+}
+
+/// What no stack has a connection for is reset, once, by the last one.
+#[test]
+fn what_nobody_has_is_reset() {
+    let mut shared = Shared::new();
+    let to = "192.0.2.1:80".parse().expect("an address");
+    let id = shared.peer.connect(to, |_| true).expect("there is room");
+    shared.turns(0);
+    shared.ours = Shared::new().ours;
+    shared
+        .peer
+        .send(id, b"is anybody there?")
+        .expect("it is open");
+    shared.turns(1);
+    let resets = shared
+        .ours
+        .each_ref()
+        .map(|stack| stack.counters().resets_sent);
+    assert_eq!(resets, [1, 0]);
+    let failure = shared.peer.readiness(id).expect("it is there").failure;
+    assert_eq!(failure, Some(Failure::Reset));
 }

@@ -20,7 +20,8 @@ use crate::userspace::{
 /// How many descriptors one wait reports at most.
 const EVENTS_PER_WAIT: usize = 512;
 
-/// The card of the stack in user space; the caller does not hear of it.
+/// The card of the stack in user space, and the bell that other workers ring; the caller does not hear
+/// of them.
 const CARD_TOKEN: Token = Token(u64::MAX - 1);
 
 /// An epoll set, and a stack in user space beside it where there is one.
@@ -77,12 +78,15 @@ impl Poller {
     /// `token`.
     ///
     /// # Errors
-    /// Where the card's descriptor cannot be waited for.
+    /// Where the card's descriptor or the bell cannot be waited for.
     pub fn host(&mut self, setup: StackSetup, token: Token) -> io::Result<()> {
         let host = StackDriver::new(setup);
         host.borrow_mut().listen(token);
         if let (Set::Kernel(epoll), Some(fd)) = (&self.set, host.borrow().card().descriptor()) {
             epoll::add(epoll, fd, CARD_TOKEN, EventFlags::IN)?;
+        }
+        if let (Set::Kernel(epoll), Some(fd)) = (&self.set, host.borrow().bell()) {
+            epoll::add(epoll, fd, CARD_TOKEN, EventFlags::IN | EventFlags::ET)?;
         }
         self.host = Some(host);
         Ok(())

@@ -17,6 +17,7 @@ mod datagrams;
 mod forger;
 mod large;
 mod memory;
+mod moving;
 #[cfg(feature = "dpdk")]
 mod queues;
 mod scene;

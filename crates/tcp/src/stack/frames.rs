@@ -74,7 +74,7 @@ impl Stack {
         }
     }
 
-    fn try_frame(
+    pub(super) fn try_frame(
         &mut self,
         nic: &impl Nic,
         bytes: &[u8],
@@ -196,6 +196,9 @@ impl Stack {
         let hash = self.table.hash(&tuple);
         match self.find(&tuple, hash) {
             // Its addresses were looked at when the connection began.
+            Some(index) if self.is_misdirected(index, &header) => {
+                self.reset(&tuple, packet.link, &header, payload.bytes.len());
+            }
             Some(index) => self.deliver(nic, index, packet, &header, payload),
             None if !self.is_for_us(packet, false) => {}
             None => self.take_incoming(
@@ -206,6 +209,7 @@ impl Stack {
                     link: packet.link,
                     header,
                     payload,
+                    frame: nic.frame(packet.frame).bytes,
                 },
             ),
         }
@@ -252,7 +256,11 @@ impl Stack {
             Arrived::Opened => self.opened(index),
             Arrived::Refused => {
                 let tuple = self.connections[index as usize].tuple;
-                self.reset(&tuple, packet.link, header, payload.bytes.len());
+                // A SYN that was sent twice may have come to two queues, of which the other one's
+                // answer was believed.
+                if !self.pass_on(nic.frame(packet.frame).bytes, tuple.remote) {
+                    self.reset(&tuple, packet.link, header, payload.bytes.len());
+                }
             }
             Arrived::Superseded => {
                 self.shared.predecessor = Some(self.connections[index as usize].send.nxt);
@@ -270,6 +278,7 @@ impl Stack {
                         link: packet.link,
                         header: *header,
                         payload,
+                        frame: nic.frame(packet.frame).bytes,
                     },
                 );
                 self.shared.predecessor = None;

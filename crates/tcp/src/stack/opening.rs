@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::link::LinkAddress;
 use super::outgoing::Reply;
-use super::{ConnectionId, Failure, Notice, Stack};
+use super::{ConnectionId, Failure, Stack};
 use crate::connection::{
     Connection, ConnectionFlags, Offer, Path, Payload, State, first_window, headers_len, offer,
     own_shift,
@@ -29,6 +29,8 @@ pub(super) struct Incoming<'f> {
     pub(super) link: LinkAddress,
     pub(super) header: Header,
     pub(super) payload: Payload<'f>,
+    /// The whole frame.
+    pub(super) frame: &'f [u8],
 }
 
 /// What an acknowledgment has come to that may bring a cookie back.
@@ -123,6 +125,7 @@ impl Stack {
         let flags = header.flags;
         if flags.has(Flags::RST) {
             self.shared.counters.dropped_no_connection += 1;
+            self.pass_on(incoming.frame, incoming.tuple.remote);
         } else if listens && flags.has(Flags::SYN) && !flags.has(Flags::ACK) {
             self.take_syn(incoming);
         } else if listens
@@ -134,7 +137,10 @@ impl Stack {
                 Resumed::Yes => self.shared.counters.cookies_accepted += 1,
                 // A later segment may have overtaken the one that proves the cookie, so that a
                 // reset would end what is just beginning.
-                Resumed::NoCookie => self.shared.counters.dropped_no_connection += 1,
+                Resumed::NoCookie => {
+                    self.shared.counters.dropped_no_connection += 1;
+                    self.pass_on(incoming.frame, incoming.tuple.remote);
+                }
                 Resumed::NoRoom => {
                     self.shared.counters.refused_full += 1;
                     let (tuple, link) = (incoming.tuple, incoming.link);
@@ -145,8 +151,8 @@ impl Stack {
             self.shared.counters.dropped_no_connection += 1;
         } else {
             self.shared.counters.dropped_no_connection += 1;
-            if flags.has(Flags::SYN) {
-                self.notify(Notice::Misdirected(incoming.tuple));
+            if self.pass_on(incoming.frame, incoming.tuple.remote) {
+                return;
             }
             let (tuple, link) = (incoming.tuple, incoming.link);
             self.reset(&tuple, link, header, incoming.payload.bytes.len());
@@ -274,17 +280,19 @@ impl Stack {
         self.list_to_emit(index);
     }
 
-    /// Another worker's stack has got the answer to an opening, and has refused it.
-    pub(super) fn take_misdirected(&mut self, tuple: &FourTuple) {
-        let Some(index) = self.find(tuple, self.table.hash(tuple)) else {
-            return;
-        };
+    /// Whether an answer to an opening has come to another stack's queue, as all that follows would. The
+    /// opening has failed then: from another port it may come here.
+    pub(super) fn is_misdirected(&mut self, index: u32, header: &Header) -> bool {
         let connection = &mut self.connections[index as usize];
-        if connection.state == State::SynSent {
+        let is_misdirected = self.strays.is_stray()
+            && connection.state == State::SynSent
+            && header.flags.has(Flags::SYN);
+        if is_misdirected {
             connection.abort(&mut self.shared, Failure::Misdirected);
             self.after_change(index);
             self.list_to_emit(index);
         }
+        is_misdirected
     }
 
     /// A handshake is done.

@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant as Moment};
 
@@ -122,6 +123,7 @@ impl StackDriver {
         for table in stack.tables() {
             huge_pages::ask_for(table);
         }
+        setup.exchange.join(&mut stack);
         for port in setup.ports {
             stack.listen(port);
         }
@@ -200,10 +202,11 @@ impl StackDriver {
             false => self.turns.busy_time += passed,
         }
         self.turn_at = moment;
+        let had_strays = self.exchange.deliver_strays(&mut self.stack, now);
         self.card.begin(&mut self.stack, now);
         self.exchange.deliver(&mut self.stack);
         self.exchange.collect(&mut self.stack);
-        self.is_turn_idle = self.stack.counters().frames_received == before;
+        self.is_turn_idle = self.stack.counters().frames_received == before && !had_strays;
         self.turns.all += 1;
         self.turns.idle += u64::from(self.is_turn_idle);
         if !self.is_turn_idle {
@@ -295,6 +298,11 @@ impl StackDriver {
     /// The time that it has slept in all.
     pub(crate) fn slept(&self) -> Duration {
         self.slept
+    }
+
+    /// What becomes readable when another worker has sent something: each time anew.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.exchange.bell()
     }
 
     /// The card.
