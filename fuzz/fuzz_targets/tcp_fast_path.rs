@@ -4,18 +4,15 @@
 #![no_main]
 
 #[path = "tcp/card.rs"]
-#[allow(
-    dead_code,
-    reason = "the other targets' card; this one has two of its own"
-)]
 mod card;
 #[path = "tcp/input.rs"]
 mod input;
 
 use std::time::Duration;
 
+use card::{Card, TAG_AT};
 use coua_tcp::config::Config;
-use coua_tcp::nic::{Features, Frame, Nic, Offload};
+use coua_tcp::nic::Nic;
 use coua_tcp::seq::SeqNumber;
 use coua_tcp::stack::{ConnectionId, Received, Stack};
 use coua_tcp::time::Instant;
@@ -28,9 +25,6 @@ const PORTS: (u16, u16) = (1000, 11211);
 
 /// The tag of the frames of the one without a fast path: of a VLAN that is not its own.
 const TAG: [u8; 4] = [0x81, 0, 0, 7];
-
-/// Where it stands.
-const TAG_AT: usize = 12;
 
 /// Bytes of a segment at most.
 const SEGMENT_MAX: usize = 1448;
@@ -72,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(fast.in_order(), slow.in_order(), "what leaves");
         assert_eq!(fast.stack.counters(), slow.stack.counters());
         assert_eq!(fast.stack.buffers_in_use(), slow.stack.buffers_in_use());
-        peer.look_at(&fast.card.sent);
+        peer.look_at(&fast.card.left);
     }
 });
 
@@ -108,8 +102,8 @@ impl Peer {
             side.put(&syn, 0, 0);
             side.turn(1, 0, 0);
         }
-        assert_eq!(sides[0].card.sent, sides[1].card.sent);
-        peer.look_at(&sides[0].card.sent);
+        assert_eq!(sides[0].card.left, sides[1].card.left);
+        peer.look_at(&sides[0].card.left);
         peer.seq += 1;
         let last = peer.header(Flags::ACK, peer.seq, peer.ack, u16::MAX);
         for side in sides.iter_mut() {
@@ -234,7 +228,7 @@ fn payload_len(frame: &[u8]) -> u32 {
 /// One of the two stacks, with its user.
 struct Side {
     stack: Stack,
-    card: Tap,
+    card: Card,
     is_tagged: bool,
     id: Option<ConnectionId>,
     /// All that the user has seen.
@@ -251,12 +245,7 @@ impl Side {
         config.receive_len_max = 3000 + u32::from(what & 15) * 4000;
         config.send_len_max = 60_000;
         config.keep_alive = Some(Duration::from_secs(10));
-        let card = Tap {
-            inbox: Vec::new(),
-            sent: Vec::new(),
-            slot: vec![0; 1518 + 4],
-            is_tagged,
-        };
+        let card = Card::never_full(is_tagged.then_some(TAG));
         let mut stack = Stack::new(config, card.features(), Instant::default());
         stack.listen(PORTS.1);
         Side {
@@ -288,14 +277,14 @@ impl Side {
     fn in_order(&self) -> Vec<&Vec<u8>> {
         let is_reset =
             |frame: &&Vec<u8>| segment_of(frame).is_some_and(|header| header.flags.has(Flags::RST));
-        let mut frames: Vec<&Vec<u8>> = self.card.sent.iter().collect();
+        let mut frames: Vec<&Vec<u8>> = self.card.left.iter().collect();
         frames.sort_by_key(is_reset);
         frames
     }
 
     /// A turn in which the user reads, writes and closes as it is told.
     fn turn(&mut self, now_us: u64, act: u8, len: usize) {
-        self.card.sent.clear();
+        self.card.clear();
         self.seen.clear();
         self.stack
             .begin(Instant::from_micros(now_us), &mut self.card);
@@ -341,53 +330,4 @@ impl Side {
             self.stack.shut_down(id);
         }
     }
-}
-
-/// A card that keeps what leaves, without the tag.
-struct Tap {
-    inbox: Vec<Vec<u8>>,
-    sent: Vec<Vec<u8>>,
-    slot: Vec<u8>,
-    is_tagged: bool,
-}
-
-impl Nic for Tap {
-    fn features(&self) -> Features {
-        Features {
-            mac: card::OUR_MAC,
-            mtu: 1500,
-            fills_checksums: false,
-            segmentation_len_max: 0,
-        }
-    }
-
-    fn receive(&mut self) -> usize {
-        self.inbox.len()
-    }
-
-    fn frame(&self, at: usize) -> Frame<'_> {
-        Frame {
-            bytes: &self.inbox[at],
-            is_verified: true,
-        }
-    }
-
-    fn release(&mut self) {
-        self.inbox.clear();
-    }
-
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.slot[..])
-    }
-
-    fn commit(&mut self, len: usize, _: Offload) {
-        let mut frame = self.slot[..len].to_vec();
-        if self.is_tagged {
-            let tag: Vec<u8> = frame.drain(TAG_AT..TAG_AT + TAG.len()).collect();
-            assert_eq!(tag, TAG, "replies go where the request came from");
-        }
-        self.sent.push(frame);
-    }
-
-    fn flush(&mut self) {}
 }

@@ -1,4 +1,5 @@
 //! A card without a cable, and the frames that are put into it.
+#![allow(dead_code, reason = "each target takes what it needs")]
 
 use coua_tcp::nic::{Features, Frame, Mac, Nic, Offload};
 use coua_tcp::wire::Address;
@@ -14,8 +15,11 @@ pub const PEER: Address = Address::v4([192, 0, 2, 2]);
 pub const OUR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-/// Frames that leave in a turn at most.
+/// Frames that leave in a turn at most, of a card that is soon full.
 const OUT_MAX: usize = 8;
+
+/// Where a VLAN tag stands.
+pub const TAG_AT: usize = 12;
 
 /// What is put into it comes, and what leaves is looked at.
 pub struct Card {
@@ -24,25 +28,41 @@ pub struct Card {
     slot: Vec<u8>,
     /// Headers of the segments that have left since the last burst came.
     pub sent: Vec<Header>,
-    out: usize,
+    /// All frames that have left since then, without their tags.
+    pub left: Vec<Vec<u8>>,
+    out_max: usize,
+    /// The tag that each frame has which leaves.
+    tag: Option<[u8; 4]>,
     /// What the stack said last: where it is, and what it has.
     pub last: Option<Header>,
 }
 
 impl Card {
+    /// A card that is soon full.
     pub fn new() -> Card {
+        Card::with(OUT_MAX, None)
+    }
+
+    /// A card that is never full, and whose frames have this tag when they leave.
+    pub fn never_full(tag: Option<[u8; 4]>) -> Card {
+        Card::with(usize::MAX, tag)
+    }
+
+    fn with(out_max: usize, tag: Option<[u8; 4]>) -> Card {
         Card {
             inbox: Vec::new(),
-            slot: vec![0; 1518],
+            slot: vec![0; 1518 + 4],
             sent: Vec::new(),
-            out: 0,
+            left: Vec::new(),
+            out_max,
+            tag,
             last: None,
         }
     }
 
     /// Makes room for further frames to leave.
     pub fn clear(&mut self) {
-        self.out = 0;
+        self.left.clear();
         self.sent.clear();
     }
 }
@@ -74,24 +94,29 @@ impl Nic for Card {
     }
 
     fn slot(&mut self) -> Option<&mut [u8]> {
-        (self.out < OUT_MAX).then_some(&mut self.slot[..])
+        (self.left.len() < self.out_max).then_some(&mut self.slot[..])
     }
 
     fn commit(&mut self, len: usize, _: Offload) {
-        self.out += 1;
-        assert!(len <= 1518, "a frame of {len} bytes");
+        let mut frame = self.slot[..len].to_vec();
+        if let Some(tag) = self.tag {
+            let found: Vec<u8> = frame.drain(TAG_AT..TAG_AT + tag.len()).collect();
+            assert_eq!(found, tag, "replies go where the request came from");
+        }
+        assert!(frame.len() <= 1518, "a frame of {len} bytes");
         // What leaves must be readable.
-        let (link, at) = ethernet::Header::read(&self.slot[..len]).expect("a frame");
+        let (link, at) = ethernet::Header::read(&frame).expect("a frame");
         if link.ether_type == EtherType::IPV4 {
-            let (packet, header_len) =
-                ip::Header::read_v4(&self.slot[at..len], false).expect("a packet");
+            let (packet, header_len) = ip::Header::read_v4(&frame[at..], false).expect("a packet");
             if packet.protocol == Protocol::TCP {
-                let at = at + header_len;
-                let header = Header::read(&self.slot[at..len]).expect("a segment").0;
+                let header = Header::read(&frame[at + header_len..])
+                    .expect("a segment")
+                    .0;
                 self.last = Some(header);
                 self.sent.push(header);
             }
         }
+        self.left.push(frame);
     }
 
     fn flush(&mut self) {}

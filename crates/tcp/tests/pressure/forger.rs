@@ -1,9 +1,7 @@
-//! A stack, and a card on which a test puts whatever frames it likes.
-
-use std::collections::VecDeque;
+//! A stack, and peers whose frames a test makes.
 
 use coua_tcp::config::Config;
-use coua_tcp::nic::{BURST_LEN, Features, Frame, Mac, Nic, Offload};
+use coua_tcp::nic::{Mac, Nic};
 use coua_tcp::seq::SeqNumber;
 use coua_tcp::stack::{ConnectionId, Stack};
 use coua_tcp::time::Instant;
@@ -12,59 +10,13 @@ use coua_tcp::wire::ip::{self, Protocol};
 use coua_tcp::wire::tcp::{Flags, Header, Options};
 use coua_tcp::wire::{Address, tcp};
 
-const OWN_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+use crate::card::{Card, OWN_MAC};
+
 const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const OWN: Address = Address::v4([192, 0, 2, 1]);
 
 /// The port at which the stack listens.
 const PORT: u16 = 11211;
-
-/// What leaves goes to `left`, what is put into `arriving` comes.
-pub(crate) struct Card {
-    arriving: VecDeque<Vec<u8>>,
-    burst: Vec<Vec<u8>>,
-    left: VecDeque<Vec<u8>>,
-    slot: Vec<u8>,
-}
-
-impl Nic for Card {
-    fn features(&self) -> Features {
-        Features {
-            mac: OWN_MAC,
-            mtu: 1500,
-            fills_checksums: false,
-            segmentation_len_max: 0,
-        }
-    }
-
-    fn receive(&mut self) -> usize {
-        let count = self.arriving.len().min(BURST_LEN);
-        self.burst = self.arriving.drain(..count).collect();
-        count
-    }
-
-    fn frame(&self, at: usize) -> Frame<'_> {
-        Frame {
-            bytes: &self.burst[at],
-            is_verified: true,
-        }
-    }
-
-    fn release(&mut self) {
-        self.burst.clear();
-    }
-
-    fn slot(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.slot)
-    }
-
-    fn commit(&mut self, len: usize, offload: Offload) {
-        assert_eq!(offload, Offload::None, "the card offers nothing");
-        self.left.push_back(self.slot[..len].to_vec());
-    }
-
-    fn flush(&mut self) {}
-}
 
 /// The other end of a connection, as it sees it.
 #[derive(Clone, Debug)]
@@ -99,12 +51,7 @@ pub(crate) struct World {
 impl World {
     /// A stack that listens, with so many connections and so much memory at most.
     pub(crate) fn new(connections_max: usize, memory_max: usize) -> World {
-        let card = Card {
-            arriving: VecDeque::new(),
-            burst: Vec::new(),
-            left: VecDeque::new(),
-            slot: vec![0; 2000],
-        };
+        let card = Card::new(1500);
         let mut config = Config::new(vec!["192.0.2.1/8".parse().expect("an address")], [7; 32]);
         config.connections_max = connections_max;
         config.half_open_max = connections_max;

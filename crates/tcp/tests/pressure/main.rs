@@ -1,6 +1,8 @@
 //! Peers that hold what others need: memory, and places in the table. Others are served all the
 //! same, and what is held has a bound that each test states.
 
+#[path = "../support/card.rs"]
+mod card;
 mod forger;
 mod sack;
 

@@ -10,6 +10,7 @@
 
 #![expect(clippy::print_stderr, reason = "tests tell what they saw")]
 
+#[path = "../support/card.rs"]
 mod card;
 mod hosts;
 mod known;

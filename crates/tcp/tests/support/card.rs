@@ -1,4 +1,4 @@
-//! A card whose other end is the script.
+//! A card whose other end is the test: it puts in whatever frames it likes, and looks at what leaves.
 
 use std::collections::VecDeque;
 
