@@ -299,8 +299,8 @@ impl Stack {
         }
     }
 
-    /// Takes a datagram in that a predicted shows and that is taken. False where it is something else;
-    /// nothing has changed then.
+    /// Takes in a datagram whose fields are where they usually are. False where the frame is something
+    /// else, or nobody takes datagrams there; nothing has changed then.
     #[inline]
     fn take_usual_datagram(&mut self, bytes: &[u8], number: usize, is_verified: bool) -> bool {
         let (own, config) = (self.shared.features.mac, &self.shared.config);

@@ -1,5 +1,5 @@
-//! Where connections stand: a place each, a name that no later one has, and the way from a four-tuple
-//! to the place.
+//! The places of connections: each connection has one, and a name that no later one has. The table leads
+//! from a four-tuple to the place.
 //!
 //! # Invariants
 //! - A vacant place is in `free`, and no entry of the table names it.

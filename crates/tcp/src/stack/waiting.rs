@@ -23,8 +23,8 @@ impl Stack {
         }
     }
 
-    /// How many of those that wait for memory find some: were more told, the last of them would find
-    /// none and lose their turn. A few may each take an eighth of what is left, as they do.
+    /// How many of those that wait for memory are told: as many as find some. If more were told, the last
+    /// of them would find none and lose their turn.
     fn wakes(&self) -> usize {
         let room = self.shared.buffers.room_to_send();
         let segments = room.div_ceil(4 * Buffers::PIECE_LEN);
@@ -44,7 +44,7 @@ impl Stack {
         }
     }
 
-    /// Tries again to find the stations for which connections wait.
+    /// Has connections look again for the MAC addresses that they wait for.
     pub(super) fn retry_mac(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting_for_mac);
         for index in waiting.drain(..) {
