@@ -11,6 +11,7 @@ use crate::commands::{cargo, read};
 /// Crate, and what of ours it may import (`dev-` where only its tests may).
 const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
+    ("coua-memory-errors", &[]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-store", &["coua-cpu"]),
     ("coua-dpdk-sys", &[]),
