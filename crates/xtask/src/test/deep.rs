@@ -10,12 +10,14 @@ use anyhow::{Context as _, Result, ensure};
 use super::{Context, Outcome};
 use crate::commands::{cargo, cargo_of, program, read, root, run, run_within, succeeds, target};
 
-/// loom tries the interleavings of the store's orders, and of nothing else: loom's atomics replace all others.
+/// loom tries the interleavings of the store's orders and of the count of memory errors, and of nothing else: loom's
+/// atomics replace all others.
 pub(crate) fn loom(_: &Context) -> Result<Outcome> {
     let test = |rest: &[&str]| {
         let mut command = cargo();
         command
-            .args(["test", "--release", "-p", "coua-store", "--lib", "loom"])
+            .args(["test", "--release", "-p", "coua-store"])
+            .args(["-p", "coua-memory-errors", "--lib", "loom"])
             .args(rest);
         command
             .env("RUSTFLAGS", "--cfg loom")

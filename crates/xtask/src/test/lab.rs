@@ -1,5 +1,5 @@
-//! What needs a kernel or cards that this machine may not have: tests of the server, and of a driver, in a virtual
-//! machine.
+//! What needs a kernel or cards that this machine may not have: tests of the server, of a driver, and of memory that
+//! fails, in a virtual machine.
 //!
 //! `scripts/lab-run` boots an emulated machine with a whole Debian kernel over this machine's file
 //! system. cargo builds here and has the test program run there, so that such a test is one like any
@@ -74,6 +74,38 @@ const MACHINES: &[Machine] = &[
             "--module=act_bpf",
         ],
     },
+    // Kernels differ in what they signal, and in what they do to files.
+    Machine {
+        tests: "kernel_errors::",
+        program: MEMORY_ERRORS,
+        kernel: &[],
+        devices: FAILING_MEMORY,
+    },
+    Machine {
+        tests: "kernel_errors::",
+        program: MEMORY_ERRORS,
+        kernel: NEW_KERNEL,
+        devices: FAILING_MEMORY,
+    },
+    // This machine's kernel may be one without machine checks, which calls errors otherwise.
+    Machine {
+        tests: "poisoned::",
+        program: MEMORY_ERRORS,
+        kernel: NEW_KERNEL,
+        devices: FAILING_MEMORY,
+    },
+    Machine {
+        tests: "machine_checks::",
+        program: MEMORY_ERRORS,
+        kernel: &[],
+        devices: MACHINE_CHECKS,
+    },
+    Machine {
+        tests: "machine_checks::",
+        program: MEMORY_ERRORS,
+        kernel: NEW_KERNEL,
+        devices: MACHINE_CHECKS,
+    },
 ];
 
 /// The tests of the server on a stack of its own.
@@ -87,6 +119,38 @@ const DPDK: &[&str] = &[
     "dpdk",
     "--test",
     "dpdk",
+];
+
+/// Those of memory that fails.
+const MEMORY_ERRORS: &[&str] = &[
+    "-p",
+    "coua-memory-errors",
+    "--features",
+    "lab",
+    "--test",
+    "errors",
+];
+
+/// Memory of all kinds: huge pages, a disk, and a piece that the kernel takes for a disk.
+const FAILING_MEMORY: &[&str] = &[
+    "--hugepages=64",
+    "--nvme=128M",
+    "--module=ext4",
+    "--module=hwpoison_inject",
+    "--module=nd_pmem",
+    "--module=nd_e820",
+    "--append=memmap=128M!1024M",
+];
+
+/// A processor of which Linux believes that it reports errors which can be survived, and one alone:
+/// they are reported to all of them.
+const MACHINE_CHECKS: &[&str] = &[
+    "--hmp",
+    "--cpus=1",
+    "--cpu=max,vendor=GenuineIntel",
+    "--hugepages=24",
+    "--nvme=128M",
+    "--module=ext4",
 ];
 
 /// A release of Debian's with a kernel that knows AF_XDP without copies on virtio, and XDP on vmxnet3.
