@@ -39,19 +39,19 @@
 //! pages is empty or the file system knows no holes, private small pages are mapped over the range;
 //! for a file that is [`Lost::is_detached`].
 //!
-//! What Linux 6.1, 6.12 and 7.3 do with each kind, and the tests show (`cargo xtask test lab`):
+//! What Linux 6.1, 6.12 and 7.3 do with each kind (`cargo xtask test lab` shows it for the first and the last):
 //!
 //! | memory | what is lost | without a touch (AO) | fresh page by |
 //! |---|---|---|---|
 //! | anonymous | 4 KiB | yes | `MADV_DONTNEED` |
 //! | transparent huge page | 4 KiB: the kernel splits it | yes | `MADV_DONTNEED` |
-//! | the same, pinned by a device or io_uring | 2 MiB from 6.12 on; 6.1 cannot split it, does nothing at a report and ends who touches it | | `MADV_DONTNEED` |
+//! | the same, pinned by a device or io_uring | 2 MiB from 6.12 on; 6.1 reports nothing and leaves it mapped | | `MADV_DONTNEED` |
 //! | hugetlb, anonymous | the huge page | yes | `MADV_DONTNEED`; small pages if the pool is empty |
 //! | tmpfs, memfd | 4 KiB, in transparent huge pages too | yes | `MADV_REMOVE`, then `MADV_DONTNEED`: neither is enough, and nor is a new mapping |
 //! | hugetlbfs | the huge page | yes | `MADV_REMOVE`; private small pages if the pool is empty |
 //! | file on a disk, as on the disk | nothing: the kernel reads it again | no signal | |
 //! | file on a disk, written since | 4 KiB | yes | `MADV_REMOVE` (6.1 refuses once with EIO), then `MADV_DONTNEED`. Without the hole the file's old bytes come back |
-//! | DAX on ext4 | 4 KiB, and the kernel leaves it mapped | 6.1 and 7.3 with a touch alone | `MADV_REMOVE` |
+//! | DAX on ext4 | 4 KiB, and the kernel leaves it mapped | yes, and as AR to a thread that runs at that moment | `MADV_REMOVE` |
 //!
 //! Before Linux 5.14 the kernel does not say whether a page is lost, so threads that touch one at
 //! the same time lose it more than once; before 5.18 new memory is mapped instead of `MADV_DONTNEED`.
