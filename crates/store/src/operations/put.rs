@@ -11,6 +11,7 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 use crate::worker::Ahead;
+use coua_cpu::copy_short;
 
 /// The old item's place in the new one's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl<'p> Writer<'p> {
         }
         let space = log.append(open, total, Purpose::Items).ok_or(None)?;
         let (new, body) = self.fill_header(key.hash, space, &draft);
-        body.copy_from_slice(value);
+        copy_short(body, value);
         if !self.try_replace(place, new, |_| {}) {
             return Err(Some(new));
         }

@@ -9,6 +9,7 @@ use crate::index::slot::Location;
 use crate::memory::{Borrowed, Mapping};
 use crate::sync::step;
 use crate::time::Expiry;
+use coua_cpu::copy_short;
 use std::ptr::NonNull;
 
 /// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
@@ -87,7 +88,8 @@ impl<'m> Space<'m> {
         if let Some(cas) = draft.cas {
             put(&cas.to_ne_bytes());
         }
-        put(draft.key);
+        let key_end = at + draft.key.len();
+        copy_short(&mut bytes[at..key_end], draft.key);
         #[cfg(loom)]
         {
             let expiry = draft.expiry.unwrap_or(Expiry::NEVER).raw();
