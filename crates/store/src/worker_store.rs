@@ -263,9 +263,11 @@ impl<'s> WorkerStore<'s> {
     /// The item at `location` was written and is not published: its bytes, and its pieces', are dead.
     #[inline]
     pub(crate) fn abandon(self, location: Location) {
-        self.note_died(location);
         let item = self.item(location);
-        if item.is_head() {
+        // Read once: behind the first count nothing that was read counts as known.
+        let is_head = item.is_head();
+        self.note_died(location, item.total_len());
+        if is_head {
             self.abandon_pieces(item.pieces());
         }
     }
@@ -280,13 +282,12 @@ impl<'s> WorkerStore<'s> {
     /// Pieces that no head points to are dead.
     #[cold]
     pub(crate) fn abandon_pieces(self, pieces: impl Iterator<Item = Location>) {
-        pieces.for_each(|piece| self.note_died(piece));
+        pieces.for_each(|piece| self.note_died(piece, self.item(piece).total_len()));
     }
 
-    /// What lies at `location` is dead, and was not moved: its bytes are counted.
+    /// The `len` bytes at `location` are dead, and were not moved: they are counted.
     #[inline]
-    fn note_died(self, location: Location) {
-        let len = self.item(location).total_len();
+    fn note_died(self, location: Location, len: usize) {
         self.counters().bytes_dead.add(len as u64);
         self.shared.log.note_dead(self.id, location, len);
     }

@@ -142,10 +142,20 @@ impl<'m> RawItem<'m> {
     /// All bytes, a multiple of 8.
     #[inline]
     pub(crate) fn total_len(self) -> usize {
-        if self.is_piece() {
-            piece_len(self.piece_data_len())
-        } else {
-            self.layout().total
+        let fields = self.fields();
+        if fields & (LONG | HEAD | PIECE) != 0 {
+            return self.total_len_general();
+        }
+        let value_len = u16::from_ne_bytes(self.read(2));
+        Layout::of(fields, self.key_len(), usize::from(value_len)).total
+    }
+
+    /// As [`RawItem::total_len`], for pieces, heads and long values.
+    #[cold]
+    fn total_len_general(self) -> usize {
+        match self.is_piece() {
+            true => piece_len(self.piece_data_len()),
+            false => self.layout().total,
         }
     }
 
