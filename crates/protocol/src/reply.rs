@@ -12,10 +12,12 @@ pub use binary::BinaryAnswer;
 pub use line::Line;
 pub use meta::{MetaDebug, MetaFacts, MetaHead, MetaKey};
 
+use core::mem;
+
 use coua_cpu::copy_short;
 
 use crate::error_line::ErrorLine;
-use digits::Digits;
+use digits::{Digits, digit, pair};
 
 /// Appends replies to the front of a bounded buffer.
 #[derive(Debug)]
@@ -167,53 +169,78 @@ impl<'a> Reply<'a> {
     #[inline]
     fn write(&mut self, what: impl FnOnce(&mut Cursor<'_>)) -> Result<(), Full> {
         let mut out = Cursor {
-            room: &mut self.room[self.len..],
-            len: 0,
+            rest: &mut self.room[self.len..],
+            missing: 0,
         };
         what(&mut out);
-        let (written, room) = (out.len, out.room.len());
-        if written > room {
-            return Err(Full { needed: written });
+        let (left, missing) = (out.rest.len(), out.missing);
+        let free = self.free();
+        if missing > 0 {
+            return Err(Full {
+                needed: free.saturating_add(missing),
+            });
         }
-        self.len += written;
+        self.len += free - left;
         Ok(())
     }
 }
 
 /// Writes while there is room, and counts on when there is none.
 struct Cursor<'a> {
-    room: &'a mut [u8],
-    len: usize,
+    /// What is still free.
+    rest: &'a mut [u8],
+    /// Bytes for which there was no room. Where there are any, nothing is free.
+    missing: usize,
 }
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        let end = self.len.saturating_add(bytes.len());
-        if let Some(to) = self.room.get_mut(self.len..end) {
+        if let Some(to) = self.take(bytes.len()) {
             to.copy_from_slice(bytes);
         }
-        self.len = end;
     }
 
     /// As [`Cursor::put`], for bytes that are likely few.
-    #[inline]
+    #[inline(always)]
     fn put_short(&mut self, bytes: &[u8]) {
-        let end = self.len.saturating_add(bytes.len());
-        if let Some(to) = self.room.get_mut(self.len..end) {
+        if let Some(to) = self.take(bytes.len()) {
             copy_short(to, bytes);
         }
-        self.len = end;
     }
 
+    /// The next `len` bytes, or none where fewer are free.
+    #[inline(always)]
+    fn take(&mut self, len: usize) -> Option<&'a mut [u8]> {
+        let rest = mem::take(&mut self.rest);
+        let left = rest.len();
+        let Some((taken, rest)) = rest.split_at_mut_checked(len) else {
+            self.missing = self.missing.saturating_add(len - left);
+            return None;
+        };
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// Lengths of values have few digits as a rule, which are written without a copy of unknown length.
     #[inline]
     fn number(&mut self, number: u64) {
-        match u8::try_from(number) {
-            Ok(digit @ 0..10) => self.put(&[b'0' + digit]),
+        match number {
+            0..10 => self.put(&digit(number)),
+            10..100 => self.put(&pair(number)),
+            100..1000 => {
+                self.put(&digit(number / 100));
+                self.put(&pair(number % 100));
+            }
+            1000..10_000 => {
+                self.put(&pair(number / 100));
+                self.put(&pair(number % 100));
+            }
             _ => self.long_number(number),
         }
     }
 
+    #[inline(never)]
     fn long_number(&mut self, number: u64) {
         self.put(Digits::of(number).as_bytes());
     }

@@ -10,6 +10,18 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
+/// The digit of a number below 10.
+#[inline]
+pub(super) fn digit(number: u64) -> [u8; 1] {
+    [pair(number)[1]]
+}
+
+/// The two digits of a number below 100.
+#[inline]
+pub(super) fn pair(number: u64) -> [u8; 2] {
+    PAIRS[(number % 100) as usize]
+}
+
 /// The digits of a number.
 pub(super) struct Digits {
     text: [u8; 20],
@@ -24,13 +36,13 @@ impl Digits {
         let mut start = text.len();
         while number >= 10 {
             start -= 2;
-            text[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
+            text[start..start + 2].copy_from_slice(&pair(number));
             number /= 100;
         }
         // What is left is 0 behind an even number of digits, else the first digit.
         if number > 0 || start == text.len() {
             start -= 1;
-            text[start] = PAIRS[(number % 100) as usize][1];
+            [text[start]] = digit(number);
         }
         Digits { text, start }
     }

@@ -166,6 +166,17 @@ fn meta_debug() {
     );
 }
 
+#[test]
+fn numbers_have_no_digit_too_many_where_their_length_changes() {
+    for power in 0..19 {
+        let power = 10u64.pow(power);
+        for number in [power - 1, power, power + 1, 9 * power, power / 100 * 101] {
+            let text = written(|r| r.number(number));
+            assert_eq!(text, (number.to_string() + "\r\n").into_bytes());
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn numbers_are_decimal(number: u64, shift in 0u32..64) {
