@@ -59,7 +59,7 @@ impl Log {
     fn ask_ahead(&self, item: Location, len: usize, room: usize) {
         let from = item.offset();
         let start = self.mapping.at(from).as_ptr();
-        let mut line = (from + AHEAD_LEN).next_multiple_of(LINE_LEN);
+        let mut line = (from + AHEAD_LEN + LINE_LEN - 1) & !(LINE_LEN - 1);
         let end = from + (AHEAD_LEN + len.min(AHEAD_LEN)).min(room);
         while line < end {
             prefetch_write_at(start.wrapping_add(line - from));

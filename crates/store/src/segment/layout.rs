@@ -38,6 +38,7 @@
 //! Items begin at multiples of 8. One field bit is free, for milliseconds of the expiry or for a
 //! namespace's generation.
 
+use crate::index::slot::GRANULE;
 use crate::time::Expiry;
 
 /// Bytes that every item has before its optional fields.
@@ -155,15 +156,21 @@ impl Layout {
         let key_at = key_at(fields);
         let mut body_at = key_at + key_len;
         if fields & HEAD != 0 {
-            body_at = body_at.next_multiple_of(8);
+            body_at = aligned(body_at);
         }
         Layout {
             fields,
             key_at,
             body_at,
-            total: (body_at + body_len).next_multiple_of(8),
+            total: aligned(body_at + body_len),
         }
     }
+}
+
+/// `len` or the next multiple of [`GRANULE`] above it. `next_multiple_of` asks first whether it is one.
+#[inline(always)]
+const fn aligned(len: usize) -> usize {
+    (len + (GRANULE - 1)) & !(GRANULE - 1)
 }
 
 /// Where the key begins, behind the optional fields.
@@ -198,7 +205,7 @@ const OPTIONAL_LEN: [u8; 256] = {
 
 /// All bytes of a piece of `data_len`.
 pub(crate) fn piece_len(data_len: usize) -> usize {
-    (PIECE_HEADER_LEN + data_len).next_multiple_of(8)
+    aligned(PIECE_HEADER_LEN + data_len)
 }
 
 /// Bytes of an item in which all that says how long it is lies.
