@@ -23,6 +23,8 @@ use crate::worker::{Ahead, LookAheadStep};
 pub(crate) struct WorkerStore<'s> {
     pub(crate) shared: &'s Store,
     pub(crate) id: usize,
+    /// The worker's. Looked up once: behind each store to a counter the compiler would do it again.
+    counters: &'s Counters,
     guard: Guard<'s>,
 }
 
@@ -80,7 +82,12 @@ pub(crate) enum Rewritten {
 
 impl<'s> WorkerStore<'s> {
     pub(crate) fn new(shared: &'s Store, id: usize, guard: Guard<'s>) -> WorkerStore<'s> {
-        WorkerStore { shared, id, guard }
+        WorkerStore {
+            shared,
+            id,
+            counters: &shared.counters[id],
+            guard,
+        }
     }
 
     /// Shows that this worker may look at items.
@@ -240,7 +247,7 @@ impl<'s> WorkerStore<'s> {
 
     #[inline]
     pub(crate) fn counters(self) -> &'s Counters {
-        &self.shared.counters[self.id]
+        self.counters
     }
 
     /// An item has ceased to be. Its bytes, and its pieces', are dead.
