@@ -69,7 +69,7 @@ pub use op::{
 };
 pub use reply::Reply;
 pub use request::fast::PlainSet;
-pub use request::parser::{Awaited, Dialect, Parser};
+pub use request::parser::{Awaited, Dialect, Front, Parser};
 pub use request::step::{CloseReason, GetKey, Step};
 pub use span::Span;
 pub use token::Tokens;

@@ -30,7 +30,7 @@ pub struct PlainSet {
 
 /// The key of a `get` of one key, or of a `gets`, which is to be answered with
 /// the CAS.
-#[inline]
+#[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<GetKey> {
     let (start, cas) = match input.first_chunk()? {
         b"get " => (4, false),

@@ -4,7 +4,7 @@ use crate::binary::REQUEST_MAGIC;
 use crate::error_line::ErrorLine;
 use crate::limits::Limits;
 use crate::op::{Op, Store, StoreReply};
-use crate::request::fast::{self, PlainSet};
+use crate::request::fast;
 use crate::request::keys::{Keys, Lookup, space_len};
 use crate::request::line::{Line, Parsed, Refusal};
 use crate::request::step::{CloseReason, GetKey, Step};
@@ -185,23 +185,6 @@ impl Parser {
             return None;
         }
         fast::get(input)
-    }
-
-    /// What [`Parser::next`] would find and pass over, where the fast path sees that it is a plain set that
-    /// is there as a whole. Most such sets are found so, but not all. [`Limits::gather_max`] does not
-    /// matter: what is there need not be waited for.
-    #[inline]
-    pub fn next_set(&self, input: &[u8], limits: &Limits) -> Option<PlainSet> {
-        if !self.is_between_requests() || self.dialect != Dialect::Text {
-            return None;
-        }
-        if let Some((line_len, store)) = fast::set(input) {
-            let (key_len, flags) = (store.key.len as usize, store.client_flags);
-            let fits = limits.item_fits(key_len, flags, store.value_len);
-            return fits.then(|| fast::plain(&store, line_len, input))?;
-        }
-        let (line_len, store) = meta::fast_set(input, limits)?;
-        fast::plain(&store, line_len, input)
     }
 
     /// Parses one step from the front of `input`.
@@ -438,7 +421,10 @@ impl Default for Parser {
     }
 }
 
+pub use front::Front;
+
 mod binary;
+mod front;
 mod long_get;
 mod refused;
 #[cfg(test)]

@@ -22,11 +22,12 @@
 //! # Not here
 //! How entries are executed is in `run`, what becomes of a session behind its last one in `finish`.
 
-use coua_protocol::{GetKey, Limits, Op, Parser, PlainSet, Span, Step};
+use coua_protocol::{Front, GetKey, Limits, Op, Parser, PlainSet, Span, Step};
 use coua_store::{Ahead, Intent, KeyHash, Store};
 
 use super::input::SessionInput;
 use crate::closing::CloseCause;
+use crate::connections::ConnectionInfo;
 use crate::execute::{key_of, stored_key};
 use crate::outcome::Outcome;
 use crate::session::Session;
@@ -187,18 +188,65 @@ impl Batch {
         shared: &Shared,
     ) {
         let (store, limits) = (&*shared.store, &shared.settings.limits);
+        let first = self.entries.len();
+        // Below that many entries no bound can have been reached.
+        let unbounded = BATCH_LEN.min(first + share);
+        let mut at = input.start;
+        let front = front_of(&session.parser, shared);
+        if let Some(front) = front {
+            while at < input.end && self.entries.len() < unbounded {
+                let rest = &bytes[at..input.end];
+                at += if let Some(get) = front.next_get(rest) {
+                    self.push_get(get, store.key(get.key.of(rest)).hash, at);
+                    get.consumed as usize
+                } else if let Some(set) = front.next_set(rest, limits) {
+                    self.push_set(set, store.key(set.key.of(rest)).hash, at);
+                    set.consumed as usize
+                } else {
+                    break;
+                };
+            }
+        }
+        let mut pause = Pause::NeedsMore;
+        if front.is_none() || at < input.end {
+            let from = SessionInput { start: at, ..input };
+            (at, pause) = self.plan_others(session, from, bytes, first, share, shared);
+        }
+        self.sessions.push(SessionBatch {
+            input,
+            entries_end: self.entries.len(),
+            parsed_to: at,
+            pause,
+            is_exhausted: pause == Pause::NeedsMore && at == input.end,
+        });
+    }
+
+    /// Parses what [`Batch::plan`] has left of a session's input: all of it, or from the first request on
+    /// that the parser's fast path does not know. `first` is the session's first entry. Returns the end of
+    /// what it has parsed, and why it is the end.
+    ///
+    /// A function of its own, so that the loop over the commonest requests keeps its registers.
+    #[inline(never)]
+    fn plan_others(
+        &mut self,
+        session: &mut Session,
+        input: SessionInput,
+        bytes: &[u8],
+        first: usize,
+        share: usize,
+        shared: &Shared,
+    ) -> (usize, Pause) {
+        let (store, limits) = (&*shared.store, &shared.settings.limits);
         let logs = shared.verbosity() >= 2;
-        let connection = &session.connection;
-        let log = |rest: &[u8], consumed| {
+        let log = |connection: &ConnectionInfo, rest: &[u8], consumed| {
             if logs {
                 log_request(connection.descriptor, rest, consumed);
             }
         };
-        if !session.parser.is_between_requests() {
+        let mut front = front_of(&session.parser, shared);
+        if front.is_none() && !session.parser.is_between_requests() {
             self.resumed.push((self.sessions.len(), session.parser));
         }
-        let first = self.entries.len();
-        // Below that many entries no bound can have been reached.
         let unbounded = BATCH_LEN.min(first + share);
         // Keys that others of the same request follow.
         let mut inner_keys = 0;
@@ -216,32 +264,37 @@ impl Batch {
                 }
             }
             let rest = &bytes[at..input.end];
-            let parser = &mut session.parser;
-            if let Some(get) = parser.next_get(rest) {
+            if let Some(front) = front {
+                if let Some(get) = front.next_get(rest) {
+                    let hash = store.key(get.key.of(rest)).hash;
+                    self.push_get(get, hash, at);
+                    at += get.consumed as usize;
+                    continue;
+                }
+                if let Some(set) = front.next_set(rest, limits) {
+                    let hash = store.key(set.key.of(rest)).hash;
+                    self.push_set(set, hash, at);
+                    at += set.consumed as usize;
+                    continue;
+                }
+            } else if let Some(get) = session.parser.next_get(rest) {
                 is_within = !get.last;
                 inner_keys += usize::from(is_within);
                 let hash = store.key(get.key.of(rest)).hash;
-                log(rest, get.consumed);
+                log(&session.connection, rest, get.consumed);
                 self.push_get(get, hash, at);
                 at += get.consumed as usize;
+                front = front_of(&session.parser, shared);
                 continue;
             }
-            if matches!(rest[0], b's' | b'm')
-                && let Some(set) = parser.next_set(rest, limits)
-            {
-                is_within = false;
-                let hash = store.key(set.key.of(rest)).hash;
-                log(rest, set.consumed);
-                self.push_set(set, hash, at);
-                at += set.consumed as usize;
-                continue;
-            }
-            match parser.next(rest, &limits_for(rest, limits)) {
+            let step = next_step(&mut session.parser, rest, limits);
+            front = front_of(&session.parser, shared);
+            match step {
                 Step::Op { consumed, op } => {
                     is_within = !ends_request(&op);
                     inner_keys += usize::from(is_within);
-                    log(rest, consumed);
-                    let is_boundary = parser.is_between_requests();
+                    log(&session.connection, rest, consumed);
+                    let is_boundary = session.parser.is_between_requests();
                     self.push_operation(&op, consumed, is_boundary, at, rest, store);
                     at += consumed as usize;
                     if op.closes() {
@@ -261,13 +314,7 @@ impl Batch {
                 }
             }
         };
-        self.sessions.push(SessionBatch {
-            input,
-            entries_end: self.entries.len(),
-            parsed_to: at,
-            pause,
-            is_exhausted: pause == Pause::NeedsMore && at == input.end,
-        });
+        (at, pause)
     }
 
     /// Appends a key of a `get` whose spans count from `base`.
@@ -380,12 +427,27 @@ impl Entry {
     }
 }
 
+/// The parser's fast path, where it is open. Requests that are logged are all found in one way.
+#[inline(always)]
+fn front_of(parser: &Parser, shared: &Shared) -> Option<Front> {
+    match shared.verbosity() < 2 {
+        true => parser.front(),
+        false => None,
+    }
+}
+
+/// What the parser finds at the front of `rest`.
+#[inline(never)]
+fn next_step(parser: &mut Parser, rest: &[u8], limits: &Limits) -> Step {
+    parser.next(rest, &limits_for(rest, limits))
+}
+
 /// The parser and the bytes used after `entries` entries of an input that has been parsed once.
 fn replay(mut parser: Parser, input: &[u8], entries: usize, limits: &Limits) -> (Parser, usize) {
     let mut used = 0;
     let mut left = entries;
     while left > 0 {
-        match parser.next(&input[used..], &limits_for(&input[used..], limits)) {
+        match next_step(&mut parser, &input[used..], limits) {
             Step::Op { consumed, .. } => {
                 used += consumed as usize;
                 left -= 1;
@@ -441,53 +503,4 @@ fn log_request(descriptor: i32, input: &[u8], consumed: u32) {
     tracing::trace!("<{descriptor} {}", line.trim_ascii_end().escape_ascii());
 }
 #[cfg(test)]
-mod tests {
-    use coua_protocol::{Limits, Parser, Step};
-
-    use super::{limits_for, replay};
-
-    /// Whatever the number of requests that were executed, the parser goes on at the next.
-    #[test]
-    fn a_parser_that_is_taken_back_finds_the_same_requests_again() {
-        let limits = Limits {
-            gather_max: 64,
-            line_max: 4096,
-            item_size_max: 1024,
-            ..Limits::default()
-        };
-        let input = [
-            &b"get a b c\r\nset k 0 0 2\r\nhi\r\nset no 0 0 2000\r\n"[..],
-            &[b'z'; 2000],
-            b"\r\nmg k v\r\nset big 0 0 900\r\n",
-            &[b'v'; 500],
-        ]
-        .concat();
-        let all = requests(Parser::new(), &input, &limits);
-        // Three keys, a value, a refusal and its answer, a meta lookup, the beginning and a part of a
-        // large value.
-        assert_eq!(all.len(), 9, "{all:?}");
-        for executed in 0..=all.len() {
-            let (parser, used) = replay(Parser::new(), &input, executed, &limits);
-            assert_eq!(
-                requests(parser, &input[used..], &limits),
-                all[executed..],
-                "{executed}"
-            );
-        }
-    }
-
-    fn requests(mut parser: Parser, mut input: &[u8], limits: &Limits) -> Vec<String> {
-        let mut found = Vec::new();
-        while !input.is_empty() {
-            match parser.next(input, &limits_for(input, limits)) {
-                Step::Op { consumed, op } => {
-                    found.push(format!("{op:?}"));
-                    input = &input[consumed as usize..];
-                }
-                Step::Skip { consumed } => input = &input[consumed as usize..],
-                Step::More { .. } | Step::Close { .. } => break,
-            }
-        }
-        found
-    }
-}
+mod tests;

@@ -48,12 +48,21 @@ fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usiz
     let (mut front, mut end) = (0, 0);
     loop {
         let input = &bytes[front..end];
-        let plain = parser.next_set(input, limits);
+        let fast = parser.front();
+        let plain = fast.and_then(|fast| fast.next_set(input, limits));
+        let get = fast.and_then(|fast| fast.next_get(input));
         let step = parser.next(input, limits);
         if let Some(set) = plain
             && set.consumed <= limits.gather_max
         {
             is_same_set(&set, &step);
+        }
+        if let Some(get) = get {
+            let (key, cas, last) = (get.key, get.cas, get.last);
+            let op = Op::Get { key, cas, last };
+            let consumed = get.consumed;
+            assert_eq!(step, Step::Op { consumed, op });
+            assert!(parser.front().is_some());
         }
         let consumed = match step {
             Step::More { at_least } => {
@@ -201,7 +210,8 @@ fn moved_to_front(mut op: Op, input: &[u8]) -> Seen {
 #[test]
 fn plain_sets_take_the_fast_path() {
     let (parser, limits) = (Parser::of(Dialect::Text), Limits::default());
-    let is_plain = |text: &str| parser.next_set(text.as_bytes(), &limits).is_some();
+    let front = parser.front().expect("between two requests");
+    let is_plain = |text: &str| front.next_set(text.as_bytes(), &limits).is_some();
     for plain in [
         "set k 0 0 2\r\nhi\r\n",
         "set k 0 0 0\r\n\r\nget k\r\n",
@@ -232,9 +242,5 @@ fn plain_sets_take_the_fast_path() {
     }
     let large = format!("set k 0 0 1048577\r\n{}\r\n", "v".repeat(1_048_577));
     assert!(!is_plain(&large));
-    assert!(
-        Parser::new()
-            .next_set(b"set k 0 0 2\r\nhi\r\n", &limits)
-            .is_none()
-    );
+    assert!(Parser::new().front().is_none());
 }
