@@ -36,6 +36,7 @@ impl Worker {
 
     /// Looks after every session that is listed, as far as the input buffer and the batch have room.
     pub(super) fn receive(&mut self, now: Now) {
+        let mut bytes_read = 0;
         for _ in 0..self.ready.len() {
             if !self.input.has_room() || self.batch.is_full() {
                 break;
@@ -53,11 +54,14 @@ impl Worker {
             if session.is_blocked() && !self.finish_replies(id, now) {
                 continue;
             }
-            self.receive_from(id);
+            bytes_read += self.receive_from(id);
         }
+        let counters = self.shared.counters(self.index);
+        counters.bytes_read.add(bytes_read as u64);
     }
 
     /// Sends what has been waiting, if anything has. True where the session may go on.
+    #[inline(never)]
     fn finish_replies(&mut self, id: SessionId, now: Now) -> bool {
         let Some(session) = self.sessions.get(id) else {
             return false;
@@ -111,15 +115,18 @@ impl Worker {
     }
 
     /// Puts a session's leftover input and what the kernel holds into the input buffer, and parses it.
-    fn receive_from(&mut self, id: SessionId) {
+    /// Returns the bytes that the kernel held.
+    #[inline(always)]
+    fn receive_from(&mut self, id: SessionId) -> usize {
         let (Some(session), Some(room)) = (self.sessions.get(id), self.input.room()) else {
-            return;
+            return 0;
         };
         if session.leftover.is_none() && session.takes_value_directly() {
             self.uploads.push(id);
-            return;
+            return 0;
         }
         let mut len = 0;
+        let mut received = 0;
         if let Some(leftover) = session.take_leftover() {
             len = leftover.len as usize;
             room[..len].copy_from_slice(&self.pool.bytes(&leftover.block)[..len]);
@@ -131,10 +138,7 @@ impl Worker {
                     // Less than there was room for: the kernel holds no more, unless the end.
                     session.readable = count == SESSION_INPUT_LEN - len || session.ended;
                     len += count;
-                    self.shared
-                        .counters(self.index)
-                        .bytes_read
-                        .add(count as u64);
+                    received = count;
                 }
                 Received::Nothing => session.readable = false,
                 Received::Ended => {
@@ -153,5 +157,6 @@ impl Worker {
         } else if session.readable {
             list_session(session, id, &mut self.ready);
         }
+        received
     }
 }
