@@ -201,20 +201,14 @@ impl Run<'_, '_> {
                 break;
             }
             executed.is_fast = false;
-            // It may be one that asks for the counts, or begins them anew.
-            mem::take(&mut self.counted).add_to(self.executor.answers.counters);
-            let gives_up = executed.to == all.start && self.has_waited_long(session);
-            let input_end = part.input.end;
-            executed.outcome =
-                (self.executor).execute_entry(entry, self.requests, session, input_end, gives_up);
+            let is_first = executed.to == all.start;
+            executed.outcome = self.execute_other(entry, session, part.input.end, is_first);
             if executed.outcome != Outcome::Wait {
                 executed.to += 1;
-                self.executor.answers.counters.requests.add(1);
             }
             if executed.outcome != Outcome::Done {
                 break;
             }
-            self.has_fast_path = has_fast_path(self.executor.answers.shared);
             tries_fast = self.has_fast_path && !session.skips_keys;
         }
         if executed.to > all.start {
@@ -222,6 +216,31 @@ impl Run<'_, '_> {
             session.wait_no_more();
         }
         executed
+    }
+
+    /// Executes and counts an entry that the fast path does not take, the first of its session or not.
+    /// `input_end` is where the session's input ends. A function of its own, so that the loop around the fast
+    /// path keeps its registers.
+    #[inline(never)]
+    fn execute_other(
+        &mut self,
+        entry: &Entry,
+        session: &mut Session,
+        input_end: usize,
+        is_first: bool,
+    ) -> Outcome {
+        // It may be one that asks for the counts, or begins them anew.
+        mem::take(&mut self.counted).add_to(self.executor.answers.counters);
+        let gives_up = is_first && self.has_waited_long(session);
+        let outcome =
+            (self.executor).execute_entry(entry, self.requests, session, input_end, gives_up);
+        if outcome != Outcome::Wait {
+            self.executor.answers.counters.requests.add(1);
+        }
+        if outcome == Outcome::Done {
+            self.has_fast_path = has_fast_path(self.executor.answers.shared);
+        }
+        outcome
     }
 
     /// Sends a connection's replies behind its last entry, and gives what its part of the batch comes to;
@@ -282,7 +301,6 @@ impl Answers<'_> {
 
 impl Executor<'_, '_> {
     /// Executes an entry on the general path.
-    #[inline(never)]
     fn execute_entry(
         &mut self,
         entry: &Entry,
