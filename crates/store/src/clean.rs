@@ -23,12 +23,12 @@
 
 mod crawl;
 mod dead;
-pub(crate) mod flush;
+mod flush;
 mod job;
 mod moves;
 mod pace;
 mod pick;
-pub(crate) mod survey;
+mod survey;
 
 use crate::memory::Queue;
 use crate::segment::OpenSegment;

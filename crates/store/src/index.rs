@@ -32,14 +32,14 @@ pub(crate) use bucket::{Bucket, SLOTS};
 pub(crate) use directory::{Directory, Entry, SplitState, TableId};
 pub(crate) use displace::Room;
 pub(crate) use locked::{Inserted, Place, Unlinked};
-pub(crate) use split::Migration;
+pub(crate) use split::{MIGRATIONS_MAX, Migration};
 pub(crate) use takeover::{Contents, DamagedDirectory};
 pub(crate) use walk::{Cell, STRIDE};
 
-use crate::key::KeyHash;
+use crate::key::{KeyHash, Tag};
 use crate::memory::Slice;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
-use slot::{Slot, Tag};
+use slot::Slot;
 
 /// Buckets of a sub-table. Under loom four, so that a slot can move out of a key's own two.
 pub(crate) const TABLE_BUCKETS: u32 = if cfg!(loom) { 4 } else { 1024 };

@@ -8,7 +8,6 @@ use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
-use crate::worker_store::WorkerStore;
 
 /// An item that a burst has found. It stays readable, and as it was, until the burst ends, even
 /// where it is replaced or deleted meanwhile. [`Burst::pin`](crate::Burst::pin) keeps a value for
@@ -83,14 +82,14 @@ pub struct Item<'b> {
 impl<'b> Item<'b> {
     pub(crate) fn new(
         raw: RawItem<'b>,
-        local: WorkerStore<'b>,
+        (store, guard): (&'b Store, Guard<'b>),
         location: Location,
         cas: u64,
     ) -> Item<'b> {
         Item {
             raw,
-            store: local.shared,
-            guard: local.guard(),
+            store,
+            guard,
             location,
             cas,
         }

@@ -1,6 +1,5 @@
 //! Keys and their hashes.
 
-use crate::index::slot::Tag;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 
 /// A key with its hash, for one or more operations.
@@ -11,6 +10,10 @@ pub struct Key<'k> {
     /// Its hash in this store.
     pub hash: KeyHash,
 }
+
+/// The part of a key's hash that a slot keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(pub(crate) u16);
 
 /// The hash of a key in one store. It differs from store to store, since each has its own seed.
 ///

@@ -43,6 +43,7 @@ mod epoch;
 mod index;
 mod item;
 mod key;
+mod look_ahead;
 mod memory;
 mod observer;
 mod operations;
@@ -53,7 +54,6 @@ mod segment;
 mod store;
 mod sync;
 mod time;
-mod upload;
 mod worker;
 mod worker_store;
 
@@ -70,9 +70,10 @@ pub use {
     counters::Totals,
     item::{Chunks, Item},
     key::{Key, KeyHash},
+    look_ahead::Ahead,
     memory::{HugePages, Page},
     observer::{ItemView, Observer, RemovalReason},
-    operations::Pinned,
+    operations::{Pinned, Upload},
     request::{
         Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss,
         Mode, Put, Refused, Stored, Untouched,
@@ -83,6 +84,5 @@ pub use {
         WORKERS_MAX, Warm,
     },
     time::{Expiry, UnixSeconds},
-    upload::Upload,
-    worker::{Ahead, Burst, Intent, Worker},
+    worker::{Burst, Intent, Worker},
 };

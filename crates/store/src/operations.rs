@@ -12,22 +12,25 @@ mod meta;
 mod pin;
 mod put;
 mod touch;
+mod upload;
+mod uploading;
 mod writer;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use link::MIGRATIONS_MAX;
-pub(crate) use pin::OversizedPin;
 pub use pin::Pinned;
-pub(crate) use writer::{Body, KEY_MAX, Writer};
+pub use upload::Upload;
 
+use writer::Body;
+
+use crate::look_ahead::Ahead;
 use crate::request::{
     Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,
     Untouched,
 };
 use crate::time::{Expiry, UnixSeconds};
-use crate::worker::{Ahead, Burst};
+use crate::worker::Burst;
 use crate::{Item, Key};
 
 impl Burst<'_> {

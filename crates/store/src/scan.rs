@@ -75,7 +75,12 @@ impl Burst<'_> {
             let raw = local.item(location);
             if local.death(location, raw, self.now).is_none() {
                 let cas = local.cas_at(location, raw);
-                visit(&Item::new(raw, local, location, cas));
+                visit(&Item::new(
+                    raw,
+                    (local.shared, local.guard()),
+                    location,
+                    cas,
+                ));
             }
         }
     }

@@ -14,6 +14,7 @@
 
 mod append;
 pub(crate) mod dead_bytes;
+mod flush;
 pub(crate) mod item;
 pub(crate) mod layout;
 pub(crate) mod log;
@@ -21,5 +22,6 @@ mod open;
 pub(crate) mod queues;
 pub(crate) mod space;
 
+pub(crate) use flush::FlushState;
 pub(crate) use log::{Hold, Log, LogTables};
 pub(crate) use open::{OPEN_SEGMENTS, OpenRecord, OpenSegment};

@@ -1,7 +1,9 @@
 //! The store as all workers share it, and how it is set up.
 
 mod config;
+pub(crate) mod holds;
 mod layout;
+mod room;
 mod stats;
 mod takeover;
 
@@ -9,8 +11,6 @@ pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use stats::Stats;
 pub use takeover::{ColdReason, Start, Warm};
 
-use crate::clean::flush::FlushState;
-use crate::clean::survey::Reclaimable;
 use crate::counters::Counters;
 use crate::epoch::Epochs;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
@@ -20,14 +20,14 @@ use crate::memory::{
     Superblock, Unreadable, Use, boot_number,
 };
 use crate::observer::Observer;
-use crate::operations::OversizedPin;
 use crate::prefault::Prefault;
-use crate::segment::Log;
+use crate::segment::{FlushState, Log};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::time::UnixSeconds;
-use crate::worker::Worker;
 use crossbeam_utils::CachePadded;
+use holds::OversizedPin;
 use layout::{Arena, StoreLayout};
+use room::Reclaimable;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use takeover::Taken;
@@ -66,7 +66,8 @@ pub struct Store {
     /// Items that were there when this process began.
     items_taken_over: u64,
     start: Start,
-    taken: Mutex<Box<[bool]>>,
+    /// The numbers of workers that there are.
+    pub(crate) taken: Mutex<Box<[bool]>>,
     prefault: Option<Prefault>,
 }
 
@@ -292,24 +293,6 @@ impl Store {
     /// How the store began.
     pub fn start(&self) -> &Start {
         &self.start
-    }
-
-    /// The worker of number `id`, below [`Config::workers`].
-    ///
-    /// # Panics
-    /// Where `id` is too high, or that worker exists already.
-    pub fn worker(self: &Arc<Store>, id: usize) -> Worker {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(
-            !std::mem::replace(&mut taken[id], true),
-            "worker {id} exists already"
-        );
-        drop(taken);
-        Worker::new(Arc::clone(self), id)
-    }
-
-    pub(crate) fn give_worker_back(&self, id: usize) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)[id] = false;
     }
 
     /// A key with its hash in this store.

@@ -2,18 +2,18 @@
 
 use crate::clean::Cleaner;
 use crate::epoch::Presence;
-use crate::index::{Hint, Migration, TABLE_BUCKETS};
+use crate::index::{Hint, MIGRATIONS_MAX, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
+use crate::look_ahead::{Ahead, LookAheadStep};
 use crate::memory::Queue;
-use crate::operations::MIGRATIONS_MAX;
 use crate::request::{Access, Miss};
 use crate::segment::OpenSegment;
 use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Turn, WorkerStore};
 use coua_cpu::{prefetch, prefetch_for_write, prefetch_lines};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// Cache lines of an item that are worth fetching ahead. The processor follows by itself beyond.
 const PREFETCH_LINES: usize = 4;
@@ -54,6 +54,26 @@ pub enum Intent {
     Read,
     /// The key will be stored, changed or deleted.
     Write,
+}
+
+impl Store {
+    /// The worker of number `id`, below [`Config::workers`].
+    ///
+    /// # Panics
+    /// Where `id` is too high, or that worker exists already.
+    pub fn worker(self: &Arc<Store>, id: usize) -> Worker {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            !std::mem::replace(&mut taken[id], true),
+            "worker {id} exists already"
+        );
+        drop(taken);
+        Worker::new(Arc::clone(self), id)
+    }
+
+    fn give_worker_back(&self, id: usize) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)[id] = false;
+    }
 }
 
 impl Worker {
@@ -168,27 +188,6 @@ impl Drop for Worker {
         self.park();
         self.store.give_worker_back(self.id);
     }
-}
-
-/// What a look-ahead has seen.
-#[derive(Clone, Copy)]
-pub struct Ahead(pub(crate) LookAheadStep);
-
-#[derive(Clone, Copy)]
-pub(crate) enum LookAheadStep {
-    /// No item of the key's tag, or not looked.
-    Nothing,
-    /// The first bucket is on its way.
-    First(usize),
-    /// No item of the tag in the first bucket; the second is on its way.
-    Second(usize),
-    /// What is likely the key's item.
-    Seen(Hint),
-}
-
-impl Ahead {
-    /// Nothing was seen.
-    pub const NONE: Ahead = Ahead(LookAheadStep::Nothing);
 }
 
 /// A worker between two quiescent states. Items that it shows stay readable until it is dropped.

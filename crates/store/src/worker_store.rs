@@ -7,6 +7,7 @@ use crate::index::slot::{Location, Slot};
 use crate::index::{Place, Unlinked};
 use crate::item::Item;
 use crate::key::Key;
+use crate::look_ahead::{Ahead, LookAheadStep};
 use crate::memory::Purpose;
 use crate::observer::{ItemView, RemovalReason};
 use crate::request::{Access, Miss};
@@ -16,7 +17,6 @@ use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
-use crate::worker::{Ahead, LookAheadStep};
 
 /// See the module. Items that are found by it last as long as it does.
 #[derive(Clone, Copy)]
@@ -172,7 +172,12 @@ impl<'s> WorkerStore<'s> {
             place.warm();
             item.note_access(self.shared.access_time(now));
         }
-        Some(Item::new(item, self, place.slot.location(), cas))
+        Some(Item::new(
+            item,
+            (self.shared, self.guard),
+            place.slot.location(),
+            cas,
+        ))
     }
 
     /// The CAS of a found item, which a client is going to see: from now on it stays the same when

@@ -407,7 +407,7 @@ fn drive(
 /// Every store of some operations.
 #[test]
 fn at_every_step() {
-    let (kills, mended) = drive("steps", false, 40, 200, 120, 1);
+    let (kills, mended) = drive("steps", false, 40, 200, 140, 1);
     assert!(kills >= 1000 && mended > 0, "{kills} {mended}");
 }
 

@@ -5,19 +5,8 @@
 //! nor what is spread too thinly. So the cleaner adds up what it sees as it goes round all segments, and
 //! publishes the sum when it has come round. What has died since it set out is added when somebody asks.
 
-use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-/// What the workers' rounds have found.
-#[derive(Default)]
-pub(crate) struct Reclaimable {
-    /// Bytes that could be made use of when the last complete round looked.
-    found: AtomicUsize,
-    /// Bytes that had died by the time it began.
-    died_before: AtomicU64,
-}
 
 /// A worker's round over all segments.
 #[derive(Default)]
@@ -45,11 +34,7 @@ impl Survey {
         if self.looked_at < store.log.segment_count() {
             return;
         }
-        store.reclaimable.found.store(self.found, Ordering::Relaxed);
-        store
-            .reclaimable
-            .died_before
-            .store(self.died_before, Ordering::Relaxed);
+        store.reclaimable.note_round(self.found, self.died_before);
         let is_settled = self.found == 0;
         *self = Survey {
             settled: is_settled.then_some((now, self.died_before)),
@@ -62,29 +47,5 @@ impl Survey {
     pub(super) fn is_settled(&self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
         self.settled
             .is_some_and(|(when, died)| when == now && died == local.shared.died())
-    }
-}
-
-impl Store {
-    /// Bytes of items that have died so far, but for those that were moved.
-    fn died(&self) -> u64 {
-        self.counters
-            .iter()
-            .map(|counters| counters.bytes_dead.read())
-            .sum()
-    }
-
-    /// Whether there will be room for `len` more bytes of new items although nobody deletes any more. Only for a
-    /// store that evicts nothing.
-    pub(crate) fn will_have_room(&self, len: usize) -> bool {
-        let pages = self.log.pages();
-        let segment_len = self.log.segment_len();
-        let wanted = pages.reserve() + len.div_ceil(segment_len);
-        let available = pages.free_count() + self.log.coming_count();
-        let missing = wanted.saturating_sub(available) * segment_len;
-        let died_before = self.reclaimable.died_before.load(Ordering::Relaxed);
-        let died_since = self.died().saturating_sub(died_before);
-        let found = self.reclaimable.found.load(Ordering::Relaxed) as u64;
-        found + died_since >= missing as u64
     }
 }

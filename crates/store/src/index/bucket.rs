@@ -19,7 +19,8 @@
 //! `unfilled` marks a bucket of a sub-table under a split whose slots still stand in the same
 //! bucket of the parent; see [`super::split`].
 
-use super::slot::{Slot, Tag};
+use super::slot::Slot;
+use crate::key::Tag;
 use crate::memory::shared;
 use crate::sync::{AtomicU64, Ordering, relax};
 

@@ -16,8 +16,7 @@
 //! ```
 //! A sub-table is named by its offset in the arena in units of its own size.
 
-use super::slot::Tag;
-use crate::key::KeyHash;
+use crate::key::{KeyHash, Tag};
 use crate::memory::Slice;
 use crate::sync::{AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
 //! Writing to the index: one slot or a key's two buckets, held by their lock bits.
 
-use super::slot::{Slot, Tag};
+use super::slot::Slot;
 use super::{Bucket, BucketNumber, Entry, Index, SLOTS, TableId, alternate, first};
-use crate::key::KeyHash;
+use crate::key::{KeyHash, Tag};
 
 /// Where a lookup found a key.
 #[derive(Clone, Copy)]

@@ -29,7 +29,7 @@
 )]
 
 use super::bucket::Bucket;
-use super::slot::Tag;
+use crate::key::Tag;
 
 /// Bit `i` is set where slot `i` of `bucket` carries `tag`.
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]

@@ -14,6 +14,8 @@
 //! size    how many cache lines the item spans, up to 15
 //! ```
 
+use crate::key::Tag;
+
 const TAG_SHIFT: u32 = 48;
 const FREQUENCY_SHIFT: u32 = 46;
 const FREQUENCY_ONE: u64 = 1 << FREQUENCY_SHIFT;
@@ -56,10 +58,6 @@ impl Location {
         self.0 as usize * GRANULE
     }
 }
-
-/// The part of a key's hash that a slot keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(pub(crate) u16);
 
 /// A slot's value. See the module for its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

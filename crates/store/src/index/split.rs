@@ -32,6 +32,9 @@ use crate::key::KeyHash;
 use crate::sync::Ordering;
 use std::sync::TryLockError;
 
+/// Splits that a worker has under way at most.
+pub(crate) const MIGRATIONS_MAX: usize = 64;
+
 /// A split whose buckets are being filled. Whoever began it carries it on; see [`Index::migrate`].
 #[derive(Clone, Copy)]
 pub(crate) struct Migration {

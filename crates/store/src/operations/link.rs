@@ -2,7 +2,7 @@
 
 use super::writer::Writer;
 use crate::index::slot::Slot;
-use crate::index::{Inserted, Place, Room, TABLE_BUCKETS, Unlinked};
+use crate::index::{Inserted, MIGRATIONS_MAX, Place, Room, TABLE_BUCKETS, Unlinked};
 use crate::key::{Key, KeyHash};
 use crate::request::Refused;
 use crate::segment::item::RawItem;
@@ -14,9 +14,6 @@ const GROW_TRIES: u32 = 64;
 /// Buckets of a split that are filled before an insert that found no room tries again. Its tries are
 /// enough for as many splits as a tag has bits to spend.
 const GROW_BUCKETS: u32 = 128;
-
-/// Splits that a worker has under way at most.
-pub(crate) const MIGRATIONS_MAX: usize = 64;
 
 /// The index may take this part of memory for the sake of ghosts: one twentieth.
 const GHOST_SHARE: usize = 20;

@@ -122,7 +122,12 @@ impl<'p> Writer<'p> {
         let raw = self.local.item_of(new);
         let cas = self.local.cas_at(new.location(), raw);
         Ok(Some(MetaHit {
-            item: Item::new(raw, self.local, new.location(), cas),
+            item: Item::new(
+                raw,
+                (self.local.shared, self.local.guard()),
+                new.location(),
+                cas,
+            ),
             created: true,
             won: true,
             stale: false,

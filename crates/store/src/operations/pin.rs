@@ -3,9 +3,9 @@
 use crate::item::Item;
 use crate::segment::Hold;
 use crate::store::Store;
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::store::holds::Extent;
 use crate::worker::Burst;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// A value that stays readable after its burst, whatever happens to its item. It keeps its segments
 /// from being used again, so it should not be held for long.
@@ -19,71 +19,7 @@ pub struct Pinned {
     is_oversized: bool,
 }
 
-/// The one value at a time that is pinned although it alone takes more than all others may together.
-#[derive(Default)]
-pub(crate) struct OversizedPin {
-    readers: Mutex<usize>,
-    segments: AtomicUsize,
-}
-
-/// What a value takes.
-struct Extent {
-    segments: usize,
-    /// Of these, those that nobody holds yet.
-    free: usize,
-    /// It alone takes more than pins may.
-    is_oversized: bool,
-}
-
-impl OversizedPin {
-    /// Segments that it holds.
-    pub(crate) fn segments(&self) -> usize {
-        self.segments.load(Ordering::Relaxed)
-    }
-
-    fn readers(&self) -> MutexGuard<'_, usize> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes its place, or joins those who read the same, where that can be done.
-    fn enter(&self, extent: &Extent) -> bool {
-        let mut readers = self.readers();
-        let may_enter = extent.may_join(*readers);
-        if may_enter {
-            *readers += 1;
-            self.segments.store(extent.segments, Ordering::Relaxed);
-        }
-        may_enter
-    }
-
-    fn leave(&self) {
-        let mut readers = self.readers();
-        *readers -= 1;
-        if *readers == 0 {
-            self.segments.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Extent {
-    /// Whether it may be the oversized value that has so many readers.
-    fn may_join(&self, readers: usize) -> bool {
-        readers == 0 || self.free == 0
-    }
-}
-
 impl Store {
-    /// Segments that pins and uploads hold, but for those of a [`OversizedPin`].
-    pub(crate) fn held_count(&self) -> usize {
-        let held = self.log.held_count();
-        held.saturating_sub(self.oversized.segments())
-    }
-
-    /// Whether a value that is not oversized can be held beside the others.
-    fn has_room_for(&self, extent: &Extent) -> bool {
-        self.held_count() + extent.free <= self.held_max
-    }
-
     fn extent(&self, item: &Item<'_>) -> Extent {
         // Neighbouring pieces mostly lie in one segment.
         let mut last = None;

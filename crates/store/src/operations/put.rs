@@ -5,12 +5,12 @@ use super::writer::{Body, KEY_MAX, Writer};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::key::Key;
+use crate::look_ahead::Ahead;
 use crate::memory::Purpose;
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
-use crate::worker::Ahead;
 use coua_cpu::copy_short;
 
 /// The old item's place in the new one's value.

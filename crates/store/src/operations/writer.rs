@@ -1,5 +1,6 @@
 //! A worker about to write: the store, its open segments, and how new items come into them.
 
+use super::upload::Upload;
 use crate::index::Migration;
 use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
@@ -12,7 +13,6 @@ use crate::segment::space::Space;
 use crate::segment::{Hold, OpenSegment};
 use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
-use crate::upload::Upload;
 use crate::worker::Burst;
 use crate::worker_store::WorkerStore;
 

@@ -1,47 +1,15 @@
-//! Values that arrive in parts.
-//!
-//! A value that is stored whole gets its place, and its item's header, at once; a larger one gets
-//! pieces as its bytes arrive. Until the upload is finished no slot points to any of it, and it
-//! holds its segments, so that the cleaner leaves them alone. All unfinished uploads together hold
-//! at most an eighth of memory; one that is alone may hold as much as its item is large.
+//! Storing a value that arrives in parts.
 
+use super::upload::{Part, Upload};
+use super::writer::{Body, KEY_MAX, Writer};
 use crate::index::slot::{Location, Slot};
-use crate::key::{Key, KeyHash};
+use crate::key::Key;
+use crate::look_ahead::Ahead;
 use crate::memory::Queue;
-use crate::operations::{Body, KEY_MAX, Writer};
 use crate::request::{Mode, Put, Refused, Stored};
-use crate::segment::Hold;
-use crate::segment::layout::{Draft, PIECE_HEADER_LEN, mark, piece_len};
-use crate::segment::space::Space;
-use crate::store::Store;
-use crate::sync::Ordering;
-use crate::worker::{Ahead, Burst};
+use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
+use crate::worker::Burst;
 use std::sync::Arc;
-
-/// A value on its way in. Dropping it gives it up.
-pub struct Upload {
-    store: Arc<Store>,
-    put: Put,
-    key: Box<[u8]>,
-    hash: KeyHash,
-    value_len: usize,
-    filled: usize,
-    queue: Queue,
-    whole: Option<Part>,
-    pieces: Vec<Part>,
-    /// Bytes that it holds of all uploads' share.
-    held: usize,
-    /// What was written belongs to an item now.
-    adopted: std::cell::Cell<bool>,
-}
-
-/// A stretch of segment memory that the upload has for itself.
-struct Part {
-    hold: Hold,
-    total: usize,
-    data_at: usize,
-    data_len: usize,
-}
 
 impl Burst<'_> {
     /// Begins to store a value of `value_len` bytes that arrives in parts. The burst may end
@@ -156,122 +124,6 @@ impl Burst<'_> {
     }
 }
 
-impl Upload {
-    fn assert_is_to(&self, store: &Arc<Store>) {
-        assert!(
-            Arc::ptr_eq(store, &self.store),
-            "an upload to another store"
-        );
-    }
-
-    /// Bytes of the value, all of it.
-    pub fn value_len(&self) -> usize {
-        self.value_len
-    }
-
-    /// Bytes that are still to come.
-    pub fn remaining(&self) -> usize {
-        self.value_len - self.filled
-    }
-
-    /// The key.
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// The store operation.
-    pub fn put(&self) -> &Put {
-        &self.put
-    }
-
-    /// The first `n` bytes of the last [`Burst::upload_space`] are filled.
-    ///
-    /// # Panics
-    /// Where there was not so much space.
-    pub fn advance(&mut self, n: usize) {
-        assert!(
-            self.filled + n <= self.reserved(),
-            "more than there was space for"
-        );
-        self.filled += n;
-    }
-
-    fn draft(&self, access: u32) -> Draft<'_> {
-        let known = if self.put.return_cas {
-            mark::CAS_KNOWN
-        } else {
-            0
-        };
-        Draft {
-            key: self.key(),
-            key_is_binary: self.put.key_is_binary,
-            client_flags: self.put.client_flags,
-            cas: self.put.cas,
-            expiry: self.put.expiry.given(),
-            access: access | known,
-            value_len: self.value_len,
-            chunks: None,
-        }
-    }
-
-    /// Takes a part of what uploads may hold.
-    fn reserve(&mut self, bytes: usize) -> Result<(), Refused> {
-        let before = self.store.upload_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // A few bytes hold a whole segment.
-        let holds_too_many = self.store.held_count() >= 2 * self.store.held_max;
-        // One that is alone may be as large as an item may be.
-        let is_alone = before == self.held;
-        if !is_alone && (before + bytes > self.store.upload_bytes_max || holds_too_many) {
-            self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Refused::OutOfMemory);
-        }
-        self.held += bytes;
-        Ok(())
-    }
-
-    /// Undoes a part of [`Upload::reserve`].
-    fn give_back(&mut self, bytes: usize) {
-        self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.held -= bytes;
-    }
-
-    fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.whole.iter().chain(&self.pieces)
-    }
-
-    /// Bytes of the value that have a place.
-    fn reserved(&self) -> usize {
-        self.parts().map(|part| part.data_len).sum()
-    }
-
-    /// The place of the bytes that come next.
-    fn unfilled(&mut self) -> &mut [u8] {
-        let reserved = self.reserved();
-        let Some(part) = self.whole.as_ref().or(self.pieces.last()) else {
-            return &mut [];
-        };
-        let len = reserved - self.filled;
-        let start = part.data_at + part.data_len - len;
-        #[expect(unsafe_code, reason = "segment memory that the upload has for itself")]
-        // SAFETY: the part was appended for this upload alone, its segment is held, and no slot
-        // points to it before it is adopted, which takes the upload.
-        let space =
-            unsafe { Space::new(self.store.log.mapping(), part.hold.location(), part.total) };
-        space.detach(start, len)
-    }
-
-    /// Calls `f` with each slice of the value, in order.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&[u8])) {
-        let log = &self.store.log;
-        if let Some(part) = &self.whole {
-            f(log.held_item(&part.hold).value());
-        }
-        for part in &self.pieces {
-            f(log.held_item(&part.hold).piece_data());
-        }
-    }
-}
-
 impl Writer<'_> {
     /// An item of a complete upload's own bytes, where they are, to be published. Where that cannot
     /// be, of a copy.
@@ -326,20 +178,5 @@ impl Writer<'_> {
         // From here on the bytes are the item's: should it lose a race it is abandoned as an item.
         upload.adopted.set(true);
         Ok(new)
-    }
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        let log = &self.store.log;
-        for part in self.whole.take().into_iter().chain(self.pieces.drain(..)) {
-            if !self.adopted.get() {
-                log.note_dead_from_outside(part.hold.location(), part.total);
-            }
-            log.release(part.hold);
-        }
-        self.store
-            .upload_bytes
-            .fetch_sub(self.held, Ordering::Relaxed);
     }
 }

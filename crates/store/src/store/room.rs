@@ -1,0 +1,45 @@
+//! Whether a store without evictions will have room for more.
+
+use super::Store;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What the workers' rounds have found.
+#[derive(Default)]
+pub(crate) struct Reclaimable {
+    /// Bytes that could be made use of when the last complete round looked.
+    found: AtomicUsize,
+    /// Bytes that had died by the time it began.
+    died_before: AtomicU64,
+}
+
+impl Reclaimable {
+    /// A round has found so many bytes of use, and so many had died before it began.
+    pub(crate) fn note_round(&self, found: usize, died_before: u64) {
+        self.found.store(found, Ordering::Relaxed);
+        self.died_before.store(died_before, Ordering::Relaxed);
+    }
+}
+
+impl Store {
+    /// Bytes of items that have died so far, but for those that were moved.
+    pub(crate) fn died(&self) -> u64 {
+        self.counters
+            .iter()
+            .map(|counters| counters.bytes_dead.read())
+            .sum()
+    }
+
+    /// Whether there will be room for `len` more bytes of new items although nobody deletes any more. Only for a
+    /// store that evicts nothing.
+    pub(crate) fn will_have_room(&self, len: usize) -> bool {
+        let pages = self.log.pages();
+        let segment_len = self.log.segment_len();
+        let wanted = pages.reserve() + len.div_ceil(segment_len);
+        let available = pages.free_count() + self.log.coming_count();
+        let missing = wanted.saturating_sub(available) * segment_len;
+        let died_before = self.reclaimable.died_before.load(Ordering::Relaxed);
+        let died_since = self.died().saturating_sub(died_before);
+        let found = self.reclaimable.found.load(Ordering::Relaxed) as u64;
+        found + died_since >= missing as u64
+    }
+}
