@@ -222,6 +222,21 @@ fn only_one_process_has_a_file() {
 }
 
 #[test]
+fn a_file_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = TestFile::new("others");
+    drop(file.open());
+    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o620)).unwrap();
+    let refused = Store::new(file.config(), NOW).err().unwrap();
+    assert!(
+        refused.to_string().contains("others may write"),
+        "{refused}"
+    );
+    std::fs::set_permissions(&file.0, PermissionsExt::from_mode(0o600)).unwrap();
+    assert!(matches!(file.open().start(), Start::Warm(_)));
+}
+
+#[test]
 fn what_cannot_be_a_store_is_refused() {
     let config = Config {
         file: Some("/dev/shm".into()),

@@ -27,6 +27,9 @@ pub(crate) enum FileError {
     /// A directory, a device or the like.
     #[error("it is no ordinary file")]
     NotAFile,
+    /// Somebody else could write to it, and so to this process's memory.
+    #[error("others may write to it: it must be this user's, with access bits like 600")]
+    OfOthers,
     /// There is not so much space.
     #[error("its file system has room for {has} bytes, and {wants} are wanted")]
     NoSpace {
@@ -62,8 +65,13 @@ impl ArenaFile {
             .truncate(false)
             .mode(0o600)
             .open(path)?;
-        if !file.metadata()?.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(FileError::NotAFile);
+        }
+        let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !is_ours || metadata.mode() & 0o022 != 0 {
+            return Err(FileError::OfOthers);
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

@@ -108,12 +108,17 @@ impl Mapping {
         self.file.as_ref()
     }
 
+    /// Whether it is a view of a file that outlives the machine's run.
+    fn is_on_disk(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|file| file.kind() == FileKind::Other)
+    }
+
     /// Has all that was written so far, or only the first `len` bytes of the range, reach the disk that the
     /// file lies on, if it lies on one.
     pub(crate) fn sync(&self, len: usize) -> std::io::Result<()> {
         assert!(len <= self.len);
-        let is_on_disk = |file: &ArenaFile| file.kind() == FileKind::Other;
-        if self.file.as_ref().is_some_and(is_on_disk) {
+        if self.is_on_disk() {
             #[cfg(not(any(miri, loom)))]
             // SAFETY: the range is inside the mapping; writing it out changes no byte.
             unsafe {
@@ -195,14 +200,17 @@ impl Mapping {
     pub(crate) fn populate(&self, offset: usize, len: usize) -> std::io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         #[cfg(not(any(miri, loom)))]
-        // SAFETY: the range is inside the mapping; populating it changes no byte.
-        unsafe {
-            rustix::mm::madvise(
-                self.at(offset).as_ptr().cast(),
-                len,
-                rustix::mm::Advice::LinuxPopulateWrite,
-            )
-        }?;
+        {
+            use rustix::mm::{Advice, madvise};
+
+            // What is made ready to be written counts as written, and goes to the disk.
+            let advice = match self.is_on_disk() {
+                true => Advice::LinuxPopulateRead,
+                false => Advice::LinuxPopulateWrite,
+            };
+            // SAFETY: the range is inside the mapping; populating it changes no byte.
+            unsafe { madvise(self.at(offset).as_ptr().cast(), len, advice) }?;
+        }
         Ok(())
     }
 
