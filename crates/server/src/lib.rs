@@ -20,6 +20,7 @@ pub mod datagram;
 pub mod dump;
 pub mod execute;
 pub mod flags;
+pub mod hand_over;
 pub mod log;
 pub mod outcome;
 pub mod output;

@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, channel};
 
 use coua::allocator;
 use coua::flags::{self, Invocation, Settings};
+use coua::hand_over::Successor;
 use coua::log;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
 use coua::server::{Server, Sockets};
 use coua::shared::Shared;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
@@ -74,7 +75,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         }
     }
     // Signals that come while the server starts are waiting when it has started.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(|source| {
+    let signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP]).map_err(|source| {
         ProcessError::System {
             action: "watch for signals",
             source,
@@ -86,9 +87,13 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::drop_root(&settings)?;
     sockets.open_unix(&settings)?;
     sockets.trace(&settings)?;
+    let successor = Arc::new(Successor::find().map_err(|source| ProcessError::System {
+        action: "find the program",
+        source,
+    })?);
     // Whoever is told that the server listens finds it complete.
     let (tell_signals, started) = channel();
-    stop_at_signal(signals, started)?;
+    stop_at_signal(signals, started, Arc::clone(&successor))?;
     let server = Server::start(settings, sockets)?;
     if let Some(shortage) = shortage {
         tracing::warn!("{shortage}");
@@ -109,6 +114,16 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         tracing::info!("{}: left for the next process", path.display());
         shared.store.leave();
     }
+    if shared.is_handing_over() {
+        // The number in the file stays right.
+        std::mem::forget(pid_file);
+        let source = successor.take_place(&shared.listening.kept);
+        return Err(ProcessError::System {
+            action: "execute the program anew",
+            source,
+        }
+        .into());
+    }
     drop(pid_file);
     tracing::info!("stopped");
     Ok(())
@@ -118,6 +133,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
 fn stop_at_signal(
     mut signals: Signals,
     started: Receiver<Arc<Shared>>,
+    successor: Arc<Successor>,
 ) -> Result<(), ProcessError> {
     std::thread::Builder::new()
         .name("coua-signals".to_owned())
@@ -125,13 +141,15 @@ fn stop_at_signal(
             // None is where the server cannot start.
             let Ok(shared) = started.recv() else { return };
             for signal in signals.forever() {
-                if signal == SIGHUP {
-                    tracing::info!(
+                match signal {
+                    SIGHUP => tracing::info!(
                         "signal {signal}: ignored, there is no configuration file to read again"
-                    );
-                } else {
-                    tracing::info!("signal {signal}: stopping");
-                    shared.stop();
+                    ),
+                    SIGUSR2 => hand_over(&shared, &successor),
+                    _ => {
+                        tracing::info!("signal {signal}: stopping");
+                        shared.stop();
+                    }
                 }
             }
         })
@@ -140,6 +158,23 @@ fn stop_at_signal(
             action: "start a thread",
             source,
         })
+}
+
+/// Stops the server for the program that takes its place, if that can be.
+fn hand_over(shared: &Shared, successor: &Successor) {
+    if !shared.settings.can_hand_over() {
+        tracing::warn!(
+            "SIGUSR2: ignored; a new program can take this one's place only with -e and without --net"
+        );
+        return;
+    }
+    match successor.check() {
+        Ok(()) => {
+            tracing::info!("SIGUSR2: handing over to a new program");
+            shared.stop_for_successor();
+        }
+        Err(error) => tracing::error!("SIGUSR2: the new program does not start: {error}"),
+    }
 }
 
 fn print(text: &str) -> ExitCode {

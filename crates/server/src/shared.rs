@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coua_store::Store;
-use coua_transport::Waker;
 use coua_transport::userspace::StackDriverCounters;
+use coua_transport::{Listener, Waker};
 
 use crate::clock::Clock;
 use crate::connections::Registry;
@@ -51,6 +51,7 @@ pub struct Shared {
     /// Connections that are on their way to each worker.
     handed: Box<[Mutex<Vec<OwnedFd>>]>,
     stopping: AtomicBool,
+    handing_over: AtomicBool,
     verbosity: AtomicU8,
 }
 
@@ -61,6 +62,8 @@ pub struct Listening {
     pub sockets: Vec<ListeningSocket>,
     /// Of TCP, with the ports that the kernel chose where it was to choose.
     pub addresses: Vec<SocketAddr>,
+    /// The sockets of TCP once more, for the program that takes this one's place.
+    pub kept: Vec<Listener>,
     /// Of UDP, likewise.
     pub udp_addresses: Vec<SocketAddr>,
     /// By what numbers the kernel lists the sockets of UDP.
@@ -109,6 +112,7 @@ impl Shared {
             wakers,
             handed: (0..workers).map(|_| Mutex::default()).collect(),
             stopping: AtomicBool::new(false),
+            handing_over: AtomicBool::new(false),
             verbosity: AtomicU8::new(settings.verbosity),
             settings,
         }
@@ -188,6 +192,17 @@ impl Shared {
         for waker in &self.wakers {
             waker.wake();
         }
+    }
+
+    /// As [`Shared::stop`], for another program that takes this one's place.
+    pub fn stop_for_successor(&self) {
+        self.handing_over.store(true, Relaxed);
+        self.stop();
+    }
+
+    /// Whether another program is to take this one's place.
+    pub fn is_handing_over(&self) -> bool {
+        self.handing_over.load(Relaxed)
     }
 
     /// Whether the server is to end.

@@ -117,6 +117,33 @@ impl Listener {
         })
     }
 
+    /// A socket of TCP that listens already.
+    ///
+    /// # Errors
+    /// Where it is no such socket.
+    pub fn adopt(fd: OwnedFd) -> io::Result<Listener> {
+        kernel::listener::adopt(&fd)?;
+        Ok(Listener {
+            socket: Socket::Kernel(fd),
+            is_tcp: true,
+        })
+    }
+
+    /// Has the socket outlive this program, should the process execute another. Gives its number there.
+    ///
+    /// # Errors
+    /// Where it is none of the kernel's.
+    pub fn keep_open(&self) -> io::Result<i32> {
+        match &self.socket {
+            Socket::Kernel(fd) => {
+                rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+                Ok(fd.as_raw_fd())
+            }
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Whether it listens on TCP rather than on a unix socket.
     pub fn is_tcp(&self) -> bool {
         self.is_tcp

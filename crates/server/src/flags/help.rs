@@ -60,6 +60,11 @@ const SIGNALS: &[(&str, &str)] = &[
          with the items; it does after any other end, too, until the machine restarts.",
     ),
     (
+        "SIGUSR2",
+        "With -e: execute the program anew, after an upgrade say, with the same flags, sockets and \
+         items. Connections end once; new ones wait until it serves.",
+    ),
+    (
         "SIGHUP",
         "Nothing: coua has no configuration file to read again.",
     ),

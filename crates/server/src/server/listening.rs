@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::{StartError, userspace};
 use crate::flags::{Listen, Settings};
+use crate::hand_over::Inherited;
 use crate::shared::{Listening, ListeningSocket};
 use crate::worker::WorkerSockets;
 
@@ -37,8 +38,18 @@ impl Sockets {
         let options = TcpOptions {
             backlog: settings.backlog,
         };
+        let mut inherited = Inherited::take();
         listen_each(&settings.listen, |address| {
-            let listeners = Listener::tcp(address, settings.workers, options)?;
+            let mut listeners = inherited.listening_on(address);
+            if listeners.is_empty() {
+                listeners = Listener::tcp(address, settings.workers, options)?;
+            }
+            if settings.can_hand_over() {
+                let kept = listeners
+                    .iter()
+                    .filter_map(|listener| listener.share().ok());
+                sockets.listening.kept.extend(kept);
+            }
             sockets.add(listeners, address);
             Ok(())
         })?;
@@ -159,8 +170,9 @@ impl Sockets {
     }
 
     fn give(&mut self, listeners: Vec<Listener>) {
-        for (worker, listener) in self.by_worker.iter_mut().zip(listeners) {
-            worker.listeners.push(listener);
+        let workers = self.by_worker.len();
+        for (number, listener) in listeners.into_iter().enumerate() {
+            self.by_worker[number % workers].listeners.push(listener);
         }
     }
 }

@@ -36,6 +36,17 @@ pub(crate) fn tcp(address: SocketAddr, count: usize, backlog: i32) -> io::Result
     Ok(all)
 }
 
+/// Makes sure that a descriptor is a socket of TCP that listens, and sets it up as [`tcp`] does.
+pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
+    address::bound(fd)?;
+    if !sockopt::socket_acceptconn(fd)? || sockopt::socket_type(fd)? != SocketType::STREAM {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(fd, true)?;
+    Ok(())
+}
+
 /// Takes a waiting connection.
 pub(crate) fn accept(listener: &OwnedFd, is_tcp: bool) -> Accepted<OwnedFd> {
     loop {
