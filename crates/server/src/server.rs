@@ -26,7 +26,7 @@ use listening::{remedy, write_port_file};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The memory.
-    #[error("-m: {0}; give another size, or fewer threads (-t)")]
+    #[error("{}", store_refusal(.0))]
     Store(#[from] StoreError),
     /// The network.
     #[error("{0}: {hint}", hint = remedy(.0))]
@@ -185,6 +185,16 @@ impl Server {
             // Gone already is as good.
             let _ = std::fs::remove_file(&socket.path);
         }
+    }
+}
+
+/// Names the flag to change.
+fn store_refusal(error: &StoreError) -> String {
+    match error {
+        StoreError::File { .. } => {
+            format!("-e: {error}; name another file, or give another size (-m)")
+        }
+        _ => format!("-m: {error}; give another size, or fewer threads (-t)"),
     }
 }
 
