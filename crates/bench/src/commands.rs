@@ -19,6 +19,7 @@ pub(crate) mod net_load;
 pub(crate) mod page;
 mod programs;
 mod rates;
+pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod site;

@@ -34,7 +34,8 @@ use report::{ConditionsHeld, WrongFlags};
 use commands::{
     agent, compare, diff, echo as echo_command, figure, fill, first_screen, gaps,
     guard as guard_command, hits as hits_command, memaslap, memory, net, net_echo, net_load, page,
-    run, server, site as site_command, soak as soak_command, stack, store, verify, workers, xdp,
+    restart, run, server, site as site_command, soak as soak_command, stack, store, verify,
+    workers, xdp,
 };
 
 /// Puts load on memcached-compatible caches, checks every reply, and compares them
@@ -76,6 +77,7 @@ enum Command {
     Memaslap(memaslap::Flags),
     Memory(memory::Flags),
     Hits(hits_command::Flags),
+    Restart(restart::Flags),
     Net(net::Flags),
     NetLoad(net_load::Flags),
     NetEcho(net_echo::Flags),
@@ -126,6 +128,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Memaslap(flags) => memaslap::run(&flags),
         Command::Memory(flags) => memory::run(&flags),
         Command::Hits(flags) => hits_command::run(&flags),
+        Command::Restart(flags) => restart::run(&flags),
         Command::Net(flags) => net::run(&flags),
         Command::NetLoad(flags) => net_load::run(&flags),
         Command::NetEcho(flags) => net_echo::run(&flags),
