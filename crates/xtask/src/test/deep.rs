@@ -42,6 +42,16 @@ pub(crate) fn killed(_: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// A server is killed a hundred times while clients write.
+pub(crate) fn restarts(_: &Context) -> Result<Outcome> {
+    let mut command = cargo();
+    command
+        .args(["test", "-p", "coua", "--test", "restart", "kills"])
+        .env("COUA_RESTARTS", "100");
+    run_within(minutes(15), &command)?;
+    Ok(Outcome::Passed)
+}
+
 /// AddressSanitizer and LeakSanitizer over the crates that hold the unsafe code.
 pub(crate) fn address_sanitizer(_: &Context) -> Result<Outcome> {
     let Some(host) = sanitizer_target() else {

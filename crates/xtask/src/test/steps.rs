@@ -35,6 +35,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("fuzz", deep::fuzz),
     quick("aarch64", aarch64::aarch64),
     long("stress", deep::stress),
+    long("restarts", deep::restarts),
     long("miri", deep::miri),
     long("thread-sanitizer", deep::thread_sanitizer),
     long("lab", lab::lab),
