@@ -22,16 +22,19 @@
 //! # Not here
 //! How entries are executed is in `run`, what becomes of a session behind its last one in `finish`.
 
-use coua_protocol::{Front, GetKey, Limits, Op, Parser, PlainSet, Span, Step};
+use coua_protocol::{Front, GetKey, Limits, Op, Parser, PlainSet, Step};
 use coua_store::{Ahead, Intent, KeyHash, Store};
 
 use super::input::SessionInput;
 use crate::closing::CloseCause;
 use crate::connections::ConnectionInfo;
 use crate::execute::{key_of, stored_key};
-use crate::outcome::Outcome;
 use crate::session::Session;
 use crate::shared::Shared;
+
+mod entry;
+
+pub(super) use entry::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
 
 /// Entries from which on no further request is parsed: others shall have their turn soon.
 const BATCH_LEN: usize = 1024;
@@ -53,87 +56,6 @@ pub(super) struct Batch {
     resumed: Vec<(usize, Parser)>,
     /// Sessions that do not simply wait for more input when their entries have been executed.
     pub(super) unfinished: Vec<Unfinished>,
-}
-
-/// A request, or one key of it.
-#[derive(Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) what: What,
-    /// What is going to be done to its key.
-    pub(super) intent: Intent,
-    /// It has a key; else what is looked ahead for is of no use.
-    has_key: bool,
-    /// The parser stands between two requests behind it.
-    is_boundary: bool,
-    /// Behind its last byte in the input buffer.
-    end: u32,
-    /// Its key's hash.
-    pub(super) hash: KeyHash,
-    /// What looking ahead has found.
-    pub(super) ahead: Ahead,
-}
-
-/// What is asked. Gets and plain sets are by far the most, so they have forms of their own.
-#[derive(Clone, Copy)]
-pub(super) enum What {
-    /// As [`Op::Get`].
-    Get {
-        /// The key.
-        key: Span,
-        /// Answer with the CAS.
-        cas: bool,
-        /// `END` follows.
-        last: bool,
-    },
-    /// The plain set of this number.
-    Set(u16),
-    /// The operation of this number.
-    Other(u16),
-}
-
-/// An operation that is neither a get nor a plain set.
-pub(super) struct Operation {
-    /// Where in the input buffer the bytes begin that its spans count from.
-    pub(super) base: usize,
-    pub(super) op: Op,
-}
-
-/// A session's part of the batch.
-pub(super) struct SessionBatch {
-    pub(super) input: SessionInput,
-    /// Behind its last entry.
-    pub(super) entries_end: usize,
-    /// Behind the last byte that has been parsed.
-    pub(super) parsed_to: usize,
-    pub(super) pause: Pause,
-    /// All of the input has been parsed, and it ends with a whole request.
-    pub(super) is_exhausted: bool,
-}
-
-/// Why parsing paused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pause {
-    /// What is left is no whole request.
-    NeedsMore,
-    /// All has been parsed, and what comes next belongs to something that is refused.
-    Skips,
-    /// Others have their turn.
-    Yields,
-    /// The connection closes behind what has been parsed.
-    Closes,
-}
-
-/// A session whose part of the batch leaves something to be seen to.
-#[derive(Clone, Copy)]
-pub(super) struct Unfinished {
-    /// Its number in [`Batch::sessions`].
-    pub(super) number: usize,
-    /// Its first entry.
-    pub(super) first: usize,
-    /// Behind the last entry that has been executed.
-    pub(super) executed_to: usize,
-    /// What the last one came to.
-    pub(super) outcome: Outcome,
 }
 
 /// Requests that each of `sessions` may have in a batch: one alone may fill it, many get what `-R`
@@ -417,13 +339,6 @@ impl Batch {
         };
         let (parser, used) = replay(parser, &bytes[from..input.end], left, limits);
         (parser, from + used)
-    }
-}
-
-impl Entry {
-    /// Its key's hash, where it has a key.
-    pub(super) fn key_hash(&self) -> Option<KeyHash> {
-        self.has_key.then_some(self.hash)
     }
 }
 
