@@ -1,9 +1,9 @@
-//! Memory for what waits: bytes sent and not acknowledged, bytes received and not read.
+//! Memory for bytes that wait: to be acknowledged, or to be read.
 //!
-//! A [`Buffer`] holds a piece of a connection's stream of bytes, at most one segment's payload, with
-//! what must be known of it. Buffers are of a few sizes, and chained into lists by their number.
-//! Memory is taken from the system in chunks, up to a budget, and never given back: a buffer that
-//! is freed is the next to be used.
+//! A [`Buffer`] describes a piece of a connection's byte stream, at most one segment's payload, and
+//! is stored before its bytes. Buffers have a few fixed sizes and are linked into lists by their
+//! ids. Memory is taken from the system in chunks, up to a budget, and never given back: a buffer
+//! that is freed is the next to be reused.
 
 mod buffer;
 mod class;
@@ -15,10 +15,11 @@ use crate::seq::SeqNumber;
 pub(crate) use buffer::{Buffer, BufferId, Marks};
 use class::{Class, nodes};
 
-/// Bytes of a chunk at most. A chunk of pieces takes exactly so many.
+/// The most bytes of a chunk. A chunk of pieces takes exactly this many.
 const CHUNK_LEN: usize = 64 << 10;
 
-/// Bytes of the buffers' payloads. With what is known of them they take 128, 512, 2048 and 9216.
+/// Bytes of payload in a buffer of each size. With the [`Buffer`] itself they take 128, 512, 2048
+/// and 9216 bytes.
 const LENS: [usize; 4] = [104, 488, 2024, 9192];
 
 /// The class of a piece's size.
@@ -37,19 +38,19 @@ pub(crate) struct Buffers {
     jumbo: Jumbo,
     /// Bytes that may still be taken from the system.
     budget: usize,
-    /// Chunks that are kept for buffers of a piece's size: those that have become buffers of one
-    /// size are not of use for another.
+    /// Chunks that are kept for pieces: a chunk that has been divided into buffers of one size
+    /// cannot be used for another.
     piece_chunks_min: usize,
-    /// Pieces that only what is received may use: who cannot receive does not hear that what it
-    /// sent has arrived, and would never be able to again.
+    /// Pieces that are kept for receiving: a connection that cannot receive gets no
+    /// acknowledgments, so it could never free what it has sent.
     receive_min: usize,
-    /// Pieces for which memory is kept.
+    /// Pieces that are reserved at the moment: see [`Buffers::reserve`].
     reserved: usize,
     /// Buffers in use.
     in_use: usize,
 }
 
-/// Does the same with the class that a number belongs to.
+/// Evaluates an expression with the class that an id belongs to.
 macro_rules! of_class {
     ($self:ident, $id:expr, $class:ident => $does:expr) => {
         match $id.class() {
@@ -94,7 +95,7 @@ macro_rules! of_class {
 }
 
 impl Buffers {
-    /// Buffers of `budget` bytes in all at most, and of [`Buffers::BUDGET_MIN`] at least.
+    /// Buffers of at most `budget` bytes in all, or [`Buffers::BUDGET_MIN`] if that is more.
     pub(crate) fn new(budget: usize) -> Buffers {
         let budget = budget.max(Self::BUDGET_MIN);
         let chunks = budget / CHUNK_LEN;
@@ -124,18 +125,18 @@ impl Buffers {
             + self.jumbo.memory_in_use()
     }
 
-    /// With less there is not one chunk for each size.
+    /// The smallest budget: with less there might not be a chunk for each size.
     pub(crate) const BUDGET_MIN: usize = 8 * CHUNK_LEN;
 
-    /// Bytes of a piece, of which [`Buffers::has_pieces`] tells how many can be stored.
+    /// Bytes of payload in a piece, the unit of [`Buffers::has_pieces`].
     pub(crate) const PIECE_LEN: usize = LENS[PIECE];
 
-    /// Bytes that can be stored, about.
+    /// Roughly how many bytes can be stored.
     pub(crate) fn room(&self) -> usize {
         self.pieces().saturating_sub(self.reserved) * (Self::PIECE_LEN / 2)
     }
 
-    /// As [`Buffers::room`], of what is sent.
+    /// Like [`Buffers::room`], for what is sent.
     pub(crate) fn room_to_send(&self) -> usize {
         let kept = self.reserved + self.receive_min;
         self.pieces().saturating_sub(kept) * (Self::PIECE_LEN / 2)
@@ -147,44 +148,44 @@ impl Buffers {
         3 * self.receive_min * (Self::PIECE_LEN / 2)
     }
 
-    /// While there is less of [`Buffers::room_to_send`], it may soon be gone: a quarter.
+    /// A quarter: with less [`Buffers::room_to_send`] than this, memory may soon be short.
     pub(crate) fn tight_room(&self) -> usize {
         self.room_to_send_max() / 4
     }
 
-    /// While there is less of [`Buffers::room_to_send`], only connections that hold nothing get some: an
-    /// eighth.
+    /// An eighth: with less [`Buffers::room_to_send`] than this, only connections that hold nothing
+    /// get some.
     pub(crate) fn room_for_first(&self) -> usize {
         self.room_to_send_max() / 8
     }
 
-    /// Bytes of memory that a buffer takes, whatever is in it.
+    /// Bytes of memory that a buffer takes, however many it holds.
     pub(crate) fn size_of(id: BufferId) -> usize {
         LENS[id.class() as usize] + size_of::<Buffer>()
     }
 
-    /// Whether so many pieces can be stored beside those for which there is a reserve.
+    /// Whether `count` pieces can be stored in addition to the reserved ones.
     pub(crate) fn has_pieces(&self, count: usize) -> bool {
         self.pieces() >= self.reserved + count
     }
 
-    /// Keeps memory for so many pieces, until [`Buffers::end_reserve`].
+    /// Reserves memory for `count` pieces, until [`Buffers::end_reserve`].
     pub(crate) fn reserve(&mut self, count: usize) {
         self.reserved += count;
     }
 
-    /// All that was to be stored out of the reserve has been.
+    /// Ends all reservations: what was to be stored from them has been stored.
     pub(crate) fn end_reserve(&mut self) {
         self.reserved = 0;
     }
 
-    /// Buffers of a piece's size that there are, or can be.
+    /// Free pieces, including those for which the budget still has chunks.
     fn pieces(&self) -> usize {
         self.large.free_count() + self.budget / CHUNK_LEN * Large::NODES
     }
 
-    /// A buffer with the first of `bytes` to be sent, as many as go into one and `max` at most;
-    /// `None` where there is no memory beside what is kept for receiving.
+    /// A buffer with the first of `bytes` to be sent, as many as fit and at most `max`; `None` if
+    /// there is no memory beyond what is kept for receiving.
     #[inline]
     pub(crate) fn store(&mut self, seq: SeqNumber, bytes: &[u8], max: usize) -> Option<BufferId> {
         let len = bytes.len().min(max);
@@ -193,7 +194,8 @@ impl Buffers {
         Some(id)
     }
 
-    /// As [`Buffers::store`], where a buffer of the smallest size lies ready and takes all.
+    /// Like [`Buffers::store`], but only if all bytes fit into a buffer of the smallest size and
+    /// one is free.
     #[inline]
     pub(crate) fn store_tiny(
         &mut self,
@@ -212,28 +214,28 @@ impl Buffers {
         Some((id, &mut node.buffer))
     }
 
-    /// As [`Buffers::store`], also of what is kept for receiving, beside the reserve.
+    /// Like [`Buffers::store`], but it may also use what is kept for receiving, except the reserve.
     pub(crate) fn store_received(&mut self, seq: SeqNumber, bytes: &[u8]) -> Option<BufferId> {
         let id = self.take(bytes.len(), self.reserved)?;
         self.fill(id, seq, bytes);
         Some(id)
     }
 
-    /// As [`Buffers::store`], of half of what is kept for receiving: what lies beyond gaps must not
-    /// keep what closes them from being received.
+    /// Like [`Buffers::store`], but it may use half of what is kept for receiving: bytes beyond
+    /// gaps must leave room for the bytes that close the gaps.
     pub(crate) fn store_beyond_gap(&mut self, seq: SeqNumber, bytes: &[u8]) -> Option<BufferId> {
         let id = self.take(bytes.len(), self.reserved + self.receive_min / 2)?;
         self.fill(id, seq, bytes);
         Some(id)
     }
 
-    /// As [`Buffers::store`], out of the reserve.
+    /// Like [`Buffers::store`], from the reserve.
     ///
     /// # Panics
-    /// Where nothing was reserved and there is no memory.
+    /// If nothing was reserved and there is no memory.
     pub(crate) fn store_reserved(&mut self, seq: SeqNumber, bytes: &[u8]) -> BufferId {
-        // A buffer of another size may cost a whole chunk, which is what others have reserved; one
-        // of a piece's size is part of the reserve.
+        // A buffer of another size may take a whole chunk, which may be reserved for others; a
+        // piece is part of the reserve.
         let taken = self.take(bytes.len(), self.reserved);
         let id = taken.or_else(|| self.take_of(PIECE, 0));
         let id = id.expect("what was reserved");
@@ -250,8 +252,8 @@ impl Buffers {
         buffer.len = u16::try_from(len).expect("below 9192");
     }
 
-    /// A buffer for `len` bytes, or for less where there is none so long, that leaves so many
-    /// pieces to be stored.
+    /// A buffer for `len` bytes, or a shorter one if there is none that long. At least `leaves`
+    /// pieces remain.
     #[inline]
     fn take(&mut self, len: usize, leaves: usize) -> Option<BufferId> {
         let fitting = LENS.iter().position(|&size| len <= size).unwrap_or(3);
@@ -263,11 +265,12 @@ impl Buffers {
     fn take_of(&mut self, class: usize, leaves: usize) -> Option<BufferId> {
         let pieces = self.pieces();
         let chunks = self.large.chunks() + self.budget / CHUNK_LEN;
-        // What is kept for receiving stays in pieces: buffers of another size would be anybody's.
+        // What is kept for receiving stays in pieces: buffers of other sizes may be used for
+        // anything.
         let kept = leaves.max(self.reserved + self.receive_min);
         let may_grow =
             class == PIECE || chunks > self.piece_chunks_min && pieces >= kept + Large::NODES;
-        // What is taken from the system is no room for pieces any more.
+        // Without a budget, only a free buffer is taken and no chunk is added.
         let budget = match may_grow {
             true => &mut self.budget,
             false => &mut 0,
@@ -283,7 +286,7 @@ impl Buffers {
         taken
     }
 
-    /// A buffer of another size, a larger one rather than a smaller.
+    /// A buffer of another size, preferably a larger one.
     #[cold]
     fn take_other(&mut self, fitting: usize, leaves: usize) -> Option<BufferId> {
         let larger = fitting + 1..LENS.len();
@@ -293,8 +296,8 @@ impl Buffers {
             .find_map(|class| self.take_of(class, leaves))
     }
 
-    /// Appends the first of `bytes` to a buffer, as many as go into it and no more than `max` in
-    /// all, and says how many.
+    /// Appends the first of `bytes` to a buffer, as many as fit while it holds no more than `max`
+    /// in all, and returns how many.
     pub(crate) fn append(&mut self, id: BufferId, bytes: &[u8], max: usize) -> usize {
         let (buffer, room) = self.parts_mut(id);
         let len = usize::from(buffer.len);
@@ -308,8 +311,8 @@ impl Buffers {
         count
     }
 
-    /// Appends the bytes of a buffer to another, where they are few and it has room for all of them.
-    /// False where not; nothing has changed then.
+    /// Appends the bytes of a buffer to another, if they are few and the other has room for all of
+    /// them. False if not; nothing has changed then.
     pub(crate) fn merge(&mut self, into: BufferId, from: BufferId) -> bool {
         let bytes = self.bytes(from);
         let (mut copy, len) = ([0; LENS[1]], bytes.len());
@@ -323,18 +326,18 @@ impl Buffers {
         fits && self.append(into, &copy[..len], usize::MAX) == len
     }
 
-    /// Cuts a buffer behind `len` bytes, and gives the last of those that follow it now: one, or
-    /// several where there is none of the size. `None` where there is no memory; nothing has changed
-    /// then.
+    /// Cuts a buffer after `len` bytes. The rest goes into one new buffer, or into several if there
+    /// is none large enough; the last of them is returned. `None` if there is no memory; nothing
+    /// has changed then.
     pub(crate) fn split(&mut self, id: BufferId, len: u32) -> Option<BufferId> {
         let mut bytes = [0; LENS[3]];
         let rest = &self.bytes(id)[len as usize..];
         let mut left = rest.len();
         bytes[..left].copy_from_slice(rest);
         let whole = self[id];
-        // Not what opening connections and receiving needs, but more than sending something new may.
+        // This may use part of what is kept for receiving, which sending new bytes may not.
         let leaves = self.reserved + self.receive_min / 2;
-        // From the end on, so that each knows the next.
+        // From the end backwards, so that each buffer can refer to the next.
         let (mut next, mut last) = (whole.next, None);
         while left > 0 {
             let Some(piece) = self.take(left, leaves) else {
@@ -367,7 +370,7 @@ impl Buffers {
         last
     }
 
-    /// Frees a list up to a buffer that stays.
+    /// Frees a list up to the buffer `stop`, which stays.
     fn free_until(&mut self, mut id: BufferId, stop: BufferId) {
         while id != stop {
             id = self.free(id);
@@ -383,7 +386,7 @@ impl Buffers {
         })
     }
 
-    /// Frees a buffer and gives the next in its list.
+    /// Frees a buffer and returns the next in its list.
     #[inline]
     pub(crate) fn free(&mut self, id: BufferId) -> BufferId {
         self.in_use -= 1;

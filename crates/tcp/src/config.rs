@@ -1,4 +1,4 @@
-//! What a stack is told when it is made.
+//! The settings of a stack.
 
 use std::time::Duration;
 
@@ -15,65 +15,67 @@ pub enum Algorithm {
     NewReno,
 }
 
-/// The settings of a stack. [`Config::new`] gives those that are usual.
+/// The settings of a stack. [`Config::new`] sets the defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its addresses, each with the network in which its neighbours are.
+    /// Its addresses, each with the network of its neighbours.
     pub addresses: Vec<Network>,
-    /// Through whom others are reached: at most one of IPv4 and one of IPv6 are used.
+    /// The gateways to other networks; the first of IPv4 and the first of IPv6 are used.
     pub gateways: Vec<Address>,
     /// The VLAN in which it opens connections; 0 for none. Replies go where the request came from.
     pub vlan: u16,
-    /// It reports to switches and routers in which groups it is asked for its IPv6 addresses (MLD,
-    /// RFC 3810): a switch that snoops on that may else keep the questions from it. Not where the
-    /// kernel has the same addresses, and reports them.
+    /// Whether it reports the solicited-node groups of its IPv6 addresses to switches and routers
+    /// (MLD, RFC 3810): without reports, a switch with MLD snooping may withhold neighbour
+    /// solicitations. Off if the kernel has the same addresses and reports them.
     pub multicast_reports: bool,
-    /// Who may send to it; empty for everybody.
+    /// The networks whose hosts may send to it; empty for all.
     pub allow: Vec<Network>,
-    /// Connections at most, half-open ones and those in TIME-WAIT included.
+    /// The most connections, including half-open ones and those in TIME-WAIT.
     pub connections_max: usize,
-    /// Connections that are opened from outside and not yet established, at most. Further ones get
-    /// SYN cookies (RFC 4987).
+    /// The most connections that peers have opened and that are not yet established. Further ones
+    /// get SYN cookies (RFC 4987).
     pub half_open_max: usize,
-    /// Bytes for what waits to be acknowledged or read, over all connections.
+    /// The most bytes of memory for data that waits to be acknowledged or read, over all
+    /// connections.
     pub memory_max: usize,
-    /// Bytes that a connection may have received and not read.
+    /// The most bytes that a connection may have received and not read.
     pub receive_len_max: u32,
-    /// Bytes that a connection may have accepted and not got acknowledged.
+    /// The most bytes that a connection may have taken from its user and not had acknowledged.
     pub send_len_max: u32,
     /// How the congestion window grows and shrinks.
     pub algorithm: Algorithm,
-    /// Timestamps are used with peers that have them (RFC 7323). Without them a window that is used
-    /// up several times in a second may let old segments in.
+    /// Whether to use timestamps with peers that support them (RFC 7323). Without them, old
+    /// segments may be accepted on fast connections, whose sequence numbers wrap around quickly.
     pub timestamps: bool,
-    /// SACK is used with peers that have it (RFC 2018).
+    /// Whether to use SACK with peers that support it (RFC 2018).
     pub sack: bool,
-    /// ECN is used with peers that have it (RFC 3168): queues mark packets instead of dropping them.
+    /// Whether to use ECN with peers that support it (RFC 3168): queues mark packets instead of
+    /// dropping them.
     pub ecn: bool,
-    /// The shortest retransmission timeout. RFC 6298 wants a second; 200 ms are usual where the
-    /// other side acknowledges within 40.
+    /// The shortest retransmission timeout. RFC 6298 asks for one second; 200 ms are common if the
+    /// peer delays acknowledgments by at most 40 ms.
     pub rto_min: Duration,
-    /// How long an acknowledgment may wait for data to ride on, at most 500 ms (RFC 9293, section
-    /// 3.8.6.3).
+    /// How long an acknowledgment may be delayed so that it can be piggybacked on data, at most 500
+    /// ms (RFC 9293, section 3.8.6.3).
     pub ack_delay: Duration,
-    /// How long data may stay unacknowledged until the connection is given up (RFC 5482; at least
-    /// 100 s are wanted by RFC 9293, section 3.8.3).
+    /// How long data may stay unacknowledged before the connection is given up (RFC 5482; RFC 9293,
+    /// section 3.8.3, asks for at least 100 s).
     pub user_timeout: Duration,
-    /// After how long a silence the peer is asked whether it is still there; never where none.
+    /// After how long a silence a keep-alive probe is sent; `None` for never.
     pub keep_alive: Option<Duration>,
-    /// How long the end of a connection is remembered (2 MSL).
+    /// How long a connection stays in TIME-WAIT (2 MSL).
     pub time_wait: Duration,
-    /// The ports of connections that it opens itself.
+    /// The local ports of connections that it opens, the first and the last.
     pub ephemeral_ports: (u16, u16),
-    /// Checksums of what comes are not looked at, and what goes has none: only where the link
-    /// cannot err.
+    /// Checksums are neither verified nor sent: only for links that cannot corrupt frames.
     pub trusts_link: bool,
-    /// From a source that nobody can guess.
+    /// Random bytes that nobody can guess.
     pub secret: [u8; 32],
 }
 
 impl Config {
-    /// A stack with these addresses, and a secret from a source that nobody can guess.
+    /// The default settings of a stack with these addresses, and with a secret that nobody can
+    /// guess.
     pub fn new(addresses: Vec<Network>, secret: [u8; 32]) -> Config {
         Config {
             addresses,
@@ -101,12 +103,13 @@ impl Config {
         }
     }
 
-    /// The address of ours with this number of bits, if it is one.
+    /// Whether the address is one of ours.
     pub(crate) fn is_own(&self, address: Address) -> bool {
         self.addresses.iter().any(|own| own.address() == address)
     }
 
-    /// Whether packets from there are taken: from a station, not from ourselves, and allowed.
+    /// Whether packets from an address are accepted: that of a single station, not our own, and
+    /// allowed.
     #[inline]
     pub(crate) fn takes_from(&self, source: Address) -> bool {
         source.is_station()
@@ -118,7 +121,7 @@ impl Config {
                 .any(|own| own.broadcast() == Some(source))
     }
 
-    /// Who takes packets to `destination`: itself, or a gateway. `None` where nobody does.
+    /// The next hop to `destination`: the host itself, or a gateway. `None` if there is neither.
     pub(crate) fn next_hop(&self, destination: Address) -> Option<Address> {
         if self.addresses.iter().any(|own| own.contains(destination)) || destination.is_link_local()
         {
@@ -128,7 +131,7 @@ impl Config {
         self.gateways.iter().find(is_same_kind).copied()
     }
 
-    /// The address of ours from which to reach `destination`.
+    /// Our address to use as the source of packets to `destination`.
     pub(crate) fn source_for(&self, destination: Address) -> Option<Address> {
         let near = self.addresses.iter().find(|own| own.contains(destination));
         let kin = || {

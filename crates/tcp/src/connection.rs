@@ -1,24 +1,24 @@
-//! One TCP connection: RFC 9293's transmission control block and what happens to it.
+//! One TCP connection: RFC 9293's transmission control block and the events that change it.
 //!
 //! ```text
-//! arrives      a segment has come (RFC 9293, section 3.10.7)
-//!   ├─ checks        whether it counts, before anything changes (RFC 5961, 7323)
-//!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
+//! arrives      a segment has arrived (RFC 9293, section 3.10.7)
+//!   ├─ checks        whether it is acceptable, before anything changes (RFC 5961, 7323)
+//!   ├─ acknowledge   what it acknowledges, and what that says about losses (RFC 2018, 6298, 8985)
 //!   │   └─ scoreboard    what has arrived beyond gaps
 //!   └─ receive       what it carries, in order or not
-//! timers       time has passed
-//! emit         whatever is due is written into frames
+//! timers       a timer has expired
+//! emit         writes what is due into frames
 //! ```
-//! Neither a segment nor a timer sends anything: they change the state, and `emit`, once a turn,
-//! sends what the state asks for. So an acknowledgment rides on a reply, replies share segments,
-//! and what finds no room in the card's queue is simply still due.
+//! Segments and timers send nothing by themselves. They change the state, and once a turn `emit`
+//! sends what the state requires. So acknowledgments are piggybacked on replies, replies share
+//! segments, and what the card's queue has no room for simply stays due.
 //!
 //! # Invariants
-//! - `send.una ≤ send.nxt ≤ send.end`, on the circle; the list of buffers from `send.head` covers
-//!   `una..end` without gaps, those before `send.unsent` have been sent.
-//! - `recovery.pipe` is the sum over buffers in flight (RFC 6675).
-//! - `receive.nxt ≤ receive.edge`: a right edge once offered is never withdrawn.
-//! - Everything before `receive.nxt` lies in a buffer, in a frame of this burst, or was read.
+//! - `send.una ≤ send.nxt ≤ send.end`, modulo 2^32. The list of buffers from `send.head` covers
+//!   `una..end` without gaps; those before `send.unsent` have been sent.
+//! - `recovery.pipe` is the sum of the lengths of the buffers in flight (RFC 6675).
+//! - `receive.nxt ≤ receive.edge`: the right edge of the window never moves back.
+//! - Everything before `receive.nxt` is in a buffer, is in a frame of this burst, or was read.
 
 mod acknowledge;
 mod arrives;
@@ -62,47 +62,47 @@ pub(crate) use shared::Shared;
 pub(crate) use template::Skeletons;
 use template::Template;
 
-/// The states of RFC 9293, section 3.3.2. LISTEN is not a connection's but the stack's.
+/// The states of RFC 9293, section 3.3.2. LISTEN is a state of the stack, not of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has been asked for, and the peer has not answered.
+    /// We have sent a SYN, and the peer has not answered.
     SynSent,
-    /// The peer has asked for it, and has not acknowledged our answer.
+    /// The peer has sent a SYN, and has not acknowledged ours.
     SynReceived,
     /// Both sides may send.
     Established,
-    /// We have sent everything, which the peer has not acknowledged.
+    /// We have sent a FIN, which the peer has not acknowledged.
     FinWait1,
-    /// We have sent everything, and the peer has it.
+    /// We have sent a FIN, and the peer has acknowledged it.
     FinWait2,
-    /// The peer has sent everything.
+    /// The peer has sent a FIN.
     CloseWait,
-    /// Both have sent everything, and the peer has not acknowledged that.
+    /// Both have sent a FIN, and the peer has not acknowledged ours.
     Closing,
-    /// As that, and the peer was first.
+    /// The same, but the peer's FIN came first.
     LastAck,
-    /// It is over; what may still be on its way is waited for.
+    /// It is over; segments may still be in flight, so the four-tuple is not reused yet.
     TimeWait,
     /// It is over.
     Closed,
 }
 
-/// Why a connection ended other than by both sides' wish.
+/// Why a connection ended, if not by an orderly close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The peer has reset it, or has refused it.
+    /// The peer has reset or refused it.
     Reset,
     /// The peer does not answer.
     TimedOut,
-    /// It was given up here.
+    /// It was aborted on this side.
     Aborted,
-    /// The answer to its opening came to another worker's queue: from another port it may come
-    /// to this one's.
+    /// The answer to its SYN arrived on another worker's queue. From another local port it may
+    /// arrive on this worker's.
     Misdirected,
 }
 
-/// One connection. Its fields stand in this order, and it begins with a line of the cache: all that
-/// the usual exchange needs is in the first four.
+/// One connection. Its fields are laid out in this order from the start of a cache line: the fast
+/// path needs only the first four lines.
 #[repr(C, align(64))]
 pub(crate) struct Connection {
     pub(crate) tuple: FourTuple,
@@ -111,18 +111,18 @@ pub(crate) struct Connection {
     pub(crate) path: Path,
     pub(crate) flags: ConnectionFlags,
     pub(crate) send: Sending,
-    /// Tells one use of the same place from the next.
+    /// Distinguishes one connection in a place from the next.
     pub(crate) generation: u32,
-    /// What is added to our clock in its timestamps.
+    /// The offset of its timestamps from our clock.
     ts_offset: u32,
     pub(crate) receive: Receiving,
-    /// What is kept of the headers of its data segments; none where it is to be made.
+    /// Precomputed sums for the headers of its data segments; `NONE` until they are needed.
     template: Template,
     pub(crate) state: State,
     pub(crate) failure: Option<Failure>,
     pub(crate) timers: Timers,
     pub(crate) rtt: Rtt,
-    /// Of which the window comes first.
+    /// The window is its first field.
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
     pub(crate) out_of_order: OutOfOrder,
@@ -135,19 +135,20 @@ pub(crate) const fn headers_len(is_v4: bool) -> u16 {
     if is_v4 { 40 } else { 60 }
 }
 
-/// Bytes of payload that a peer takes that does not say (RFC 9293, section 3.7.1).
+/// The MSS of a peer that sends no MSS option (RFC 9293, section 3.7.1).
 pub(crate) const fn default_mss(is_v4: bool) -> u16 {
     if is_v4 { 536 } else { 1220 }
 }
 
-/// The shortest MSS that a peer may ask for. Every host takes packets of 576 bytes (RFC 791; RFC 1122,
-/// section 3.3.2), and whoever asks for shorter segments has us spend a buffer and a frame on a few
-/// bytes each. For IPv6 it is no longer: every path passes 1280 bytes there (RFC 8200, section 5), but
-/// behind a translator the peer may be a host of IPv4 that means what it asks for.
+/// The smallest MSS that a peer may ask for. Every host takes packets of 576 bytes (RFC 791; RFC
+/// 1122, section 3.3.2), and a peer that asks for shorter segments makes us spend a buffer and a
+/// frame on a few bytes each. For IPv6 it is the same, although every path carries 1280 bytes there
+/// (RFC 8200, section 5): behind a translator the peer may be an IPv4 host that really needs what
+/// it asks for.
 pub(crate) const MSS_MIN: u16 = 536;
 
 impl Connection {
-    /// Tag while the user has set none.
+    /// The tag while the user has set none.
     pub(crate) const NO_TAG: u64 = u64::MAX;
 
     /// Bytes of payload of a full segment.
@@ -156,13 +157,13 @@ impl Connection {
         self.send.mss
     }
 
-    /// Computes them anew, as something has changed on which they depend: what the peer takes and the
-    /// path lets pass, less the timestamps (RFC 6691).
+    /// Recomputes the MSS after a change: the smaller of what the peer takes and what the path
+    /// carries, minus the timestamps option (RFC 6691).
     fn settle_mss(&mut self) {
         self.send.mss = self.mss_within(self.path.mtu);
     }
 
-    /// The payload of a full segment in packets of so many bytes.
+    /// The payload of a full segment in packets of `mtu` bytes.
     fn mss_within(&self, mtu: u16) -> u16 {
         let path = mtu - headers_len(self.tuple.remote.is_v4());
         let options = match self.flags.has(ConnectionFlags::TIMESTAMPS) {
@@ -172,16 +173,16 @@ impl Connection {
         self.send.peer_mss.min(path) - options
     }
 
-    /// Lines of the cache that the usual exchange needs.
+    /// Cache lines that the fast path needs.
     const HOT_LINES: usize = 4;
 
-    /// Has memory fetch those lines.
+    /// Prefetches those lines.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_lines(std::ptr::from_ref(self).cast(), Self::HOT_LINES);
     }
 
-    /// Notes where the peer is: whoever sends what counts is there.
+    /// Notes the link address of the peer, from which an acceptable segment came.
     #[inline]
     pub(crate) fn note_path(&mut self, mac: Mac, vlan: u16) {
         if self.path.mac != Some(mac) || self.path.vlan != vlan {
@@ -198,14 +199,14 @@ impl Connection {
         )
     }
 
-    /// Whether there is something to read, or will never be.
+    /// Whether there is something to read, or the stream has ended.
     pub(crate) fn is_readable(&self) -> bool {
         self.receive.unread > 0
             || self.flags.has(ConnectionFlags::PEER_ENDED)
             || self.state == State::Closed
     }
 
-    /// Bytes that the user may give to be sent.
+    /// Bytes that the connection takes from the user now.
     #[inline]
     pub(crate) fn send_room(&self, shared: &Shared) -> u32 {
         let queued = self.send.end.since(self.send.una);
@@ -219,18 +220,18 @@ impl Connection {
         }
     }
 
-    /// Bytes that it may hold to be sent, where it holds `queued` already.
+    /// Bytes that it may hold to be sent, if it holds `queued` already.
     #[inline]
     fn send_share(&self, shared: &Shared, queued: u32) -> u32 {
         let room = shared.buffers.room_to_send();
         if queued > 0 && room < shared.buffers.room_for_first() {
             return 0;
         }
-        // Of what is left, so that the first do not take all.
+        // A share of what is left, so that the first connections do not take everything.
         let share = u32::try_from(room / 8).unwrap_or(u32::MAX);
         let mut share = share.max(2 * u32::from(self.mss()));
         if room < shared.buffers.tight_room() {
-            // What the peer does not take could not be sent anyway.
+            // More than the peer's window could not be sent anyway.
             share = share.min(self.send.window_max.max(WINDOW_LEAST).saturating_mul(2));
         }
         shared.config.send_len_max.min(share)
@@ -249,7 +250,7 @@ impl Connection {
             && given > 0
             && let Some((id, _)) = buffers.store_tiny(send.end, rest)
         {
-            // The usual reply: a short one, with nothing on its way.
+            // The common case: a short reply, with nothing in flight.
             (send.head, send.tail, send.unsent, send.pieces) = (id, id, id, 1);
             send.end += u32::try_from(given).expect("below the room");
             return given;
@@ -271,7 +272,7 @@ impl Connection {
         given - rest.len()
     }
 
-    /// Appends a SYN or FIN. False where there is no memory.
+    /// Appends a SYN or FIN. False if there is no memory.
     fn enqueue_mark(&mut self, shared: &mut Shared, mark: Marks) -> bool {
         let send = &mut self.send;
         let Some(id) = shared.buffers.store_received(send.end, &[]) else {
@@ -283,7 +284,7 @@ impl Connection {
         true
     }
 
-    /// The user has sent everything. False where there is no memory to note that.
+    /// The user sends no more: appends a FIN. False if there is no memory for it.
     pub(crate) fn end(&mut self, shared: &mut Shared) -> bool {
         if self.flags.has(ConnectionFlags::ENDED) {
             return true;
@@ -291,7 +292,7 @@ impl Connection {
         let next = match self.state {
             State::Established => State::FinWait1,
             State::CloseWait => State::LastAck,
-            // The FIN goes when the handshake is done.
+            // The FIN is sent when the handshake is done.
             State::SynReceived => State::SynReceived,
             _ => return true,
         };
@@ -304,7 +305,7 @@ impl Connection {
         true
     }
 
-    /// Ends it at once; the peer is told where it knows of it.
+    /// Ends the connection at once. The peer gets a reset if it knows of the connection.
     pub(crate) fn abort(&mut self, shared: &mut Shared, failure: Failure) {
         let is_known = !matches!(self.state, State::SynSent | State::Closed | State::TimeWait);
         if is_known && failure != Failure::Reset {
@@ -313,7 +314,7 @@ impl Connection {
         self.fail(shared, failure);
     }
 
-    /// It is over without anything to be sent.
+    /// Closes the connection; nothing more of it is sent.
     fn fail(&mut self, shared: &mut Shared, failure: Failure) {
         self.leave_fast_path();
         self.state = State::Closed;
@@ -334,13 +335,13 @@ impl Connection {
         self.timers.waiting = Waiting::None;
     }
 
-    /// Gives all memory back.
+    /// Frees all its memory.
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         self.forget_unsent(shared);
         self.forget_unread(shared);
     }
 
-    /// Nobody will read what was received.
+    /// Frees what was received and will not be read.
     pub(crate) fn forget_unread(&mut self, shared: &mut Shared) {
         shared.buffers.free_all(self.receive.stash);
         (self.receive.stash, self.receive.stash_tail) = (BufferId::NONE, BufferId::NONE);

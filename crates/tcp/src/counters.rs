@@ -22,82 +22,85 @@ counters! {
     frames_received,
     /// Frames that left.
     frames_sent,
-    /// TCP segments that came and were right.
+    /// TCP segments that came with a valid checksum and header.
     segments_received,
     /// TCP segments that left.
     segments_sent,
-    /// Of these, those that carried bytes that had been sent before.
+    /// Of these, retransmissions.
     segments_retransmitted,
-    /// UDP datagrams that came for a port that is listened at.
+    /// UDP datagrams that came for a port on which datagrams are received.
     datagrams_received,
     /// UDP datagrams that left.
     datagrams_sent,
-    /// Frames that are shorter than their headers say.
+    /// Frames dropped because they are shorter than their headers say.
     dropped_length,
     /// Frames with a wrong checksum.
     dropped_checksum,
     /// Fragments of packets.
     dropped_fragment,
-    /// Frames with a field that is wrong.
+    /// Frames with an invalid field.
     dropped_field,
     /// Frames for others.
     dropped_not_ours,
-    /// Packets from addresses that are not allowed, or from which none can come.
+    /// Packets from addresses that are not allowed, or are no valid source.
     dropped_source,
-    /// Packets of protocols that are not spoken.
+    /// Packets of unsupported protocols.
     dropped_protocol,
-    /// Datagrams for a port at which nobody listens.
+    /// Datagrams for a port on which none are received.
     dropped_port,
-    /// Segments that no connection is there for.
+    /// Segments for which there is no connection.
     dropped_no_connection,
     /// Of these, those that were passed on to another stack of the same card.
     segments_passed_on,
-    /// Segments outside of the window, or old ones by their timestamp (RFC 7323, section 5).
+    /// Segments outside the window, or old by their timestamp (RFC 7323, section 5).
     dropped_window,
-    /// Segments with an acknowledgment of what was never sent, or that is too old.
+    /// Segments with an acknowledgment of bytes that were never sent, or one that is too old.
     dropped_acknowledgment,
-    /// Bytes received beyond a gap for which there was no memory or place.
+    /// Received bytes for which there was no memory, or beyond a gap no place.
     dropped_memory,
-    /// Buffers of bytes beyond gaps that were thrown away again, as memory was short (RFC 2018, section 8).
+    /// Buffers of bytes beyond gaps that were discarded because memory was short (RFC 2018, section
+    /// 8).
     pruned,
-    /// What was to be sent but found no room in the card's queue, and was not kept.
+    /// Packets outside of connections that were dropped because a queue was full or a limit was
+    /// reached.
     dropped_no_slot,
     /// Connections that others opened.
     accepted,
     /// Connections that were opened here.
     connected,
-    /// SYNs that were answered without being remembered (RFC 4987, section 3.6).
+    /// SYNs that were answered with a cookie (RFC 4987, section 3.6).
     cookies_sent,
     /// Connections that began with a cookie that came back.
     cookies_accepted,
-    /// Openings that were refused since there was no room.
+    /// Connection attempts that were refused because there was no room.
     refused_full,
     /// Connections that the peer reset.
     reset_by_peer,
-    /// Connections given up for want of any answer.
+    /// Connections given up because the peer did not answer.
     timed_out,
-    /// Connections given up as memory was short, whose peers took what they had asked for too slowly.
+    /// Connections ended while memory was short because their peers received replies too slowly.
     shed,
-    /// Connections without a user that were forgotten early, as new ones needed their place.
+    /// Connections without a user that were removed early because new ones needed their place.
     evicted,
     /// Resets sent.
     resets_sent,
-    /// Challenges sent (RFC 5961).
+    /// Challenge ACKs sent (RFC 5961).
     challenges_sent,
     /// Retransmission timeouts (RFC 6298).
     timeouts,
-    /// Of these, those that turned out to have been too early: what they waited for had arrived, and
-    /// the congestion window was restored (RFC 3522, RFC 4015).
+    /// Of these, spurious ones: the data had arrived, and the congestion window was restored (RFC
+    /// 3522, RFC 4015).
     timeouts_undone,
     /// Tail loss probes (RFC 8985, section 7).
     tail_probes,
-    /// Times that a loss was found by acknowledgments.
+    /// Times that acknowledgments showed a loss.
     recoveries,
-    /// Packets that came with a queue's mark of congestion (RFC 3168).
+    /// Packets that came with a CE mark (RFC 3168).
     ecn_marks_received,
-    /// Times that the window was reduced since the peer told of such marks.
+    /// Times that the window was reduced because the peer reported such marks.
     ecn_reductions,
-    /// Buffers looked at to find what has arrived beyond gaps, what is lost, and what goes again.
+    /// Buffers examined to find what was acknowledged by SACK, what is lost, and what to
+    /// retransmit.
     queue_steps,
     /// Zero-window probes.
     window_probes,
@@ -105,8 +108,8 @@ counters! {
     keep_alives,
     /// ICMP messages that came and were understood.
     icmp_received,
-    /// Paths that turned out to take shorter packets only.
+    /// Paths that turned out to carry shorter packets only.
     mtu_lowered,
-    /// Paths on which a longer packet was tried again, and arrived (RFC 4821).
+    /// Paths on which a longer packet was probed and arrived (RFC 4821).
     mtu_raised,
 }

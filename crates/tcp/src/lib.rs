@@ -1,7 +1,7 @@
 //! TCP/IP in user space: frames in, frames out, without I/O and without a clock.
 //!
-//! A [`Stack`](stack::Stack) is all connections of one worker on one queue of a network card, the
-//! [`Nic`](nic::Nic). Its contract is at [`stack`].
+//! A [`Stack`](stack::Stack) holds all connections of one worker, on one queue of a network card,
+//! the [`Nic`](nic::Nic). [`stack`] states its contract.
 //!
 //! ```text
 //! nic          the seam to the card
@@ -10,10 +10,10 @@
 //! connection   one TCP connection
 //!   ├─ congestion, rtt   how much may be on its way, and how long that takes
 //!   └─ buffers           bytes that wait
-//! table, wheel, neighbours, secrets, limits   finding, timing, asking, hiding, answering attacks
+//! table, wheel, neighbours, secrets, limits   lookup, timers, MAC addresses, keyed hashes, limits
 //! ```
 //!
-//! Two stacks on a simulated cable, of which one asks and the other answers:
+//! Two stacks on a simulated cable: one sends a request and the other answers it:
 //!
 //! ```
 //! use coua_tcp::config::Config;
@@ -64,11 +64,11 @@
 //! ```
 //!
 //! # Concurrency
-//! Nothing is shared: each worker has its own stack. What one learns and others must know leaves as
-//! a [`Notice`](stack::Notice).
+//! Nothing is shared: each worker has its own stack. What one stack learns and the others must
+//! know, it passes on as a [`Notice`](stack::Notice).
 //!
 //! # Not here
-//! Drivers, clocks, sleeping: `coua-transport`. Putting fragments together, IP forwarding, TCP's
+//! Drivers, clocks, sleeping: `coua-transport`. Reassembly of IP fragments, IP forwarding, TCP's
 //! urgent data.
 
 mod buffers;

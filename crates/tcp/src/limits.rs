@@ -1,11 +1,11 @@
-//! How much a stack answers to what may be an attack: challenges (RFC 5961, section 7), resets and
-//! echoes.
+//! How often a stack answers what may be an attack: with challenge ACKs (RFC 5961, section 7),
+//! resets and echo replies.
 //!
-//! Whoever can count the answers of one kind must not learn from them of another's: a shared number
-//! tells anybody whether a guess at somebody else's connection was right (CVE-2016-5696). So each
-//! kind has a budget of its own, which is drawn anew for each second, and is that of a part of the
-//! senders only: one that uses it up silences few others. Who shares a budget with whom changes each
-//! second too.
+//! An attacker who counts the answers to itself must learn nothing about the answers to others: a
+//! shared limit tells it whether a guess at somebody else's connection was right (CVE-2016-5696).
+//! So each kind of answer has budgets of its own, drawn anew each second, and each budget serves
+//! only a part of the senders: a sender that uses one up affects few others. Which senders share a
+//! budget changes each second too.
 
 use crate::secrets::Secrets;
 use crate::time::Instant;
@@ -14,7 +14,7 @@ use crate::wire::Address;
 /// Parts into which senders are divided.
 const PARTS: usize = 16;
 
-/// Answers to a part in a second: the least, and by how many it varies.
+/// Answers to one part in a second: the minimum, and the number of different values.
 const BUDGET_MIN: u64 = 128;
 const BUDGET_SPAN: u64 = 257;
 
@@ -31,18 +31,18 @@ pub(crate) enum Answer {
     Pass,
 }
 
-/// The others' budgets times this are those for passing on: a connection may go on for long with all of
-/// its segments passed on.
+/// Budgets for passing on are this many times as large: all segments of a connection may be passed
+/// on for a long time.
 const PASS_TIMES: u16 = 32;
 
-/// What is left of this second's budgets.
+/// What is left of the budgets of this second.
 pub(crate) struct Limits {
     left: [[u16; PARTS]; KINDS],
     second: Option<u64>,
 }
 
 impl Limits {
-    /// With all budgets whole.
+    /// Limits whose budgets are drawn at the first use.
     pub(crate) const fn new() -> Limits {
         Limits {
             left: [[0; PARTS]; KINDS],
@@ -50,7 +50,7 @@ impl Limits {
         }
     }
 
-    /// Whether another answer of a kind may be sent to `remote`. It is counted.
+    /// Whether another answer of this kind may be sent to `remote`. If so, it is counted.
     pub(crate) fn may(
         &mut self,
         secrets: &Secrets,
@@ -73,7 +73,8 @@ impl Limits {
     /// Draws the budgets of a second.
     fn draw(&mut self, secrets: &Secrets, second: u64) {
         for (number, budget) in (0..).zip(self.left.as_flattened_mut()) {
-            // No address has so many bits set, so this is not a sender's part.
+            // No sender has an address with so many leading ones, so these numbers are not those
+            // that assign senders to parts.
             let drawn = secrets.drawn(second, u128::MAX - number) % BUDGET_SPAN;
             *budget = u16::try_from(BUDGET_MIN + drawn).expect("a few hundred");
         }

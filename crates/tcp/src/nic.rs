@@ -1,7 +1,7 @@
 //! The seam to a network card.
 //!
-//! A [`Nic`] is one receive queue and one transmit queue that one stack owns. Frames are looked at
-//! where the card has put them, and written where it takes them from:
+//! A [`Nic`] is one receive queue and one transmit queue, owned by one stack. Frames are read where
+//! the card has put them, and written where the card takes them from:
 //!
 //! ```text
 //! receive → frame(0), frame(1), …  → release
@@ -11,7 +11,7 @@
 //! Frames begin with the Ethernet header and end before the frame check sequence. VLAN tags are in
 //! the frame: a card that strips them must be told not to.
 
-/// Frames that one [`Nic::receive`] brings at most.
+/// The most frames that one [`Nic::receive`] offers.
 pub const BURST_LEN: usize = 64;
 
 /// Bytes of Ethernet header before the IP packet, with one VLAN tag.
@@ -25,7 +25,7 @@ impl Mac {
     /// All stations.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Whether several stations listen to it; no station has it as its own.
+    /// Whether it is a multicast or broadcast address; no station has one as its own.
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
@@ -38,27 +38,27 @@ impl std::fmt::Display for Mac {
     }
 }
 
-/// What a card is and what it sees to; constant while it is used.
+/// What a card is and does itself; constant while it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Its own address.
     pub mac: Mac,
     /// Bytes of the longest IP packet, at least 1280 (RFC 8200).
     pub mtu: u16,
-    /// It fills in the checksums of TCP and UDP, and of IPv4, in frames that ask for it.
+    /// It fills in the checksums of TCP, UDP and IPv4 in frames that ask for it.
     pub fills_checksums: bool,
-    /// Bytes of TCP payload that it cuts into segments itself, in frames that ask for it; 0 where
-    /// it does not. Frames that ask for it may be longer than `mtu`.
+    /// The most bytes of TCP payload in one frame that it cuts into segments itself, in frames that
+    /// ask for it; 0 if it cannot. Such frames may be longer than `mtu`.
     pub segmentation_len_max: u32,
 }
 
-/// A frame that has come.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'n> {
-    /// The frame from its Ethernet header on. Its length is that of the wire, padding included.
+    /// The frame from its Ethernet header on. Its length is that on the wire, padding included.
     pub bytes: &'n [u8],
-    /// The card, or the kernel on the same machine, vouches for the checksums of IPv4 header and
-    /// of TCP or UDP.
+    /// The card, or the kernel on the same machine, vouches for the checksums of the IPv4 header
+    /// and of TCP or UDP.
     pub is_verified: bool,
 }
 
@@ -67,11 +67,11 @@ pub struct Frame<'n> {
 pub enum Offload {
     /// The frame is complete.
     None,
-    /// The checksums are to be filled in. That of IPv4 is zero; that of TCP or UDP holds the sum of
-    /// the pseudo header, not inverted.
+    /// The card fills in the checksums. The field of IPv4 is zero; that of TCP or UDP holds the sum
+    /// of the pseudo header, not inverted.
     Checksum(Layout),
-    /// As `Checksum`, but without the length in the pseudo header's sum, and the payload is to be
-    /// cut into segments of so many bytes.
+    /// Like `Checksum`, but the pseudo header's sum lacks the length, and the card cuts the payload
+    /// into segments of this many bytes.
     Segment(Layout, u16),
 }
 
@@ -93,36 +93,36 @@ pub struct Layout {
 /// One receive queue and one transmit queue of a network card.
 ///
 /// # Contract
-/// - `frame(i)` is valid for `i` below what the last `receive` returned, until `release`. `receive`
-///   releases by itself what has not been released.
-/// - At most one slot is open: `slot` gives the same room again where nothing was committed.
-/// - A frame leaves at `flush`, at the latest; before that it may.
-/// - Where the card takes no more frames `slot` gives `None`, until a later `flush` or `receive`
-///   has made room. Nothing waits, nothing blocks.
+/// - `frame(i)` is valid for `i` below the number that the last `receive` returned, until
+///   `release`. `receive` releases frames that have not been released.
+/// - At most one slot is open: `slot` returns the same room again if nothing was committed.
+/// - A frame leaves at `flush` at the latest; it may leave earlier.
+/// - If the card takes no more frames, `slot` returns `None` until a later `flush` or `receive` has
+///   made room. Nothing waits, nothing blocks.
 pub trait Nic {
-    /// What it is and can do.
+    /// What the card is and can do.
     fn features(&self) -> Features;
 
-    /// Takes over frames that have come, at most [`BURST_LEN`], and says how many.
+    /// Takes over received frames, at most [`BURST_LEN`], and returns how many.
     fn receive(&mut self) -> usize;
 
     /// One of the frames of the last `receive`.
     ///
     /// # Panics
-    /// Where `at` is not below their number.
+    /// If `at` is not below their number.
     fn frame(&self, at: usize) -> Frame<'_>;
 
-    /// Gives all frames of the last `receive` back.
+    /// Gives all frames of the last `receive` back to the card.
     fn release(&mut self);
 
-    /// Room for a frame to send, of at least [`LINK_HEADER_LEN`] and the MTU, and of what
-    /// [`Features::segmentation_len_max`] says with its headers; `None` where there is none now.
+    /// Room for a frame to send: at least [`LINK_HEADER_LEN`] plus the MTU, and at least
+    /// [`Features::segmentation_len_max`] plus its headers. `None` if there is none now.
     fn slot(&mut self) -> Option<&mut [u8]>;
 
-    /// Has the first `len` bytes of the open slot sent.
+    /// Queues the first `len` bytes of the open slot to be sent.
     ///
     /// # Panics
-    /// Where no slot is open, or `len` is more than its length.
+    /// If no slot is open, or `len` is more than its length.
     fn commit(&mut self, len: usize, offload: Offload);
 
     /// Hands everything committed to the card, and rings its doorbell: a store or a system call that

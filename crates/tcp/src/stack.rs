@@ -3,20 +3,22 @@
 //! # Contract
 //! A turn has three parts, in this order:
 //!
-//! 1. [`Stack::begin`] tells the time, sees to what is due, takes the frames that have come and
-//!    puts each where it belongs.
-//! 2. The user takes what is there ([`Stack::next_accepted`], [`Stack::next_ready`],
+//! 1. [`Stack::begin`] sets the time, runs the timers that are due, receives a burst of frames and
+//!    delivers each one.
+//! 2. The user takes what has arrived ([`Stack::next_accepted`], [`Stack::next_ready`],
 //!    [`Stack::next_datagram`]), reads ([`Stack::receive`]), writes ([`Stack::send`]) and closes.
-//!    Bytes are read out of the very frames in which they came.
-//! 3. [`Stack::end`] keeps what was not read, sends all that is due and gives the frames back.
+//!    Bytes are read directly from the frames in which they arrived.
+//! 3. [`Stack::end`] copies what was not read, sends everything that is due and gives the frames
+//!    back.
 //!
-//! [`Stack::deadline`] then says when the next turn is needed at the latest, if nothing comes.
+//! [`Stack::deadline`] then says when the next turn is needed at the latest, if no frame arrives.
 //!
-//! News of a connection is told once: [`Stack::next_ready`] names a connection when it has become
-//! readable, writable or closed, not for as long as it is so.
+//! Readiness is reported once: [`Stack::next_ready`] names a connection when it becomes readable,
+//! writable or closed, not for as long as it stays so.
 //!
 //! # Invariants
-//! - A connection that is not `Closed` is in the table; one with something due is listed.
+//! - A connection that is not `Closed` is in the table. One with something due is in `to_emit` or
+//!   in `waiting_for_mac`.
 //! - Between turns no connection refers to a frame.
 //! - The wheel fires for each connection at its deadline or before.
 
@@ -61,7 +63,7 @@ use outgoing::{Control, Echo, Reply};
 use pressure::Pressure;
 use strays::Strays;
 
-/// Names a connection. It is never that of another one that later takes the place.
+/// Names a connection. A later connection in the same place has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     index: u32,
@@ -84,19 +86,21 @@ impl ConnectionId {
     }
 }
 
-/// What one worker's stack learns and the others must know too, since the card brings it to one.
+/// What one worker's stack learns and the others must know too, because the card delivers the
+/// packet to one queue only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A neighbour has told its MAC address.
+    /// A neighbour has announced its MAC address.
     Neighbour(Address, Mac, Overrides),
-    /// A router or host has told of a packet that did not arrive.
+    /// A router or host has reported a packet that did not arrive.
     Unreachable(icmp::Reason, icmp::Quoted),
 }
 
-/// Notices that wait to be taken at most; further ones are dropped, as a network may.
+/// The most notices that may wait to be taken; further ones are dropped, as a network may drop
+/// packets.
 const NOTICES_MAX: usize = 256;
 
-/// Timers that have fired and are looked at together.
+/// Timers that have fired and are handled together.
 const EXPIRED_TOGETHER: usize = 16;
 
 /// All connections of a worker.
@@ -108,28 +112,28 @@ pub struct Stack {
     wheel: Wheel,
     neighbours: Neighbours,
     listener: Listener,
-    /// Ports at which connections are taken.
+    /// Ports on which connections are accepted.
     listens_at: Vec<u16>,
-    /// Ports at which datagrams are taken.
+    /// Ports on which datagrams are received.
     datagrams_at: Vec<u16>,
     accepted: VecDeque<ConnectionId>,
     half_open: usize,
-    /// The next port to try for a connection of ours.
+    /// Counts the local ports tried for outgoing connections (RFC 6056).
     port_counter: u64,
-    /// Cookies that were sent may come back until then.
+    /// Until when a SYN cookie that was sent may come back.
     cookies_until: Instant,
     /// Connections with something to send.
     to_emit: Vec<u32>,
-    /// Those that wait for a neighbour's MAC address.
+    /// Connections that wait for a neighbour's MAC address.
     waiting_for_mac: Vec<u32>,
     ask_again_at: Instant,
-    /// Those that could not take what the user gave, since memory was short, the first before the
-    /// others.
+    /// Connections that could not take all the user gave because memory was short, in the order in
+    /// which they began to wait.
     waiting_for_memory: VecDeque<u32>,
     pressure: Pressure,
-    /// Those with news for the user.
+    /// Connections whose readiness has changed since the user was told.
     ready: VecDeque<u32>,
-    /// Those with bytes in frames of this burst.
+    /// Connections with unread bytes in frames of this burst.
     fresh: Vec<u32>,
     datagrams: VecDeque<Datagram>,
     replies: Vec<Reply>,
@@ -141,8 +145,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// A stack on a card. It takes all memory that it needs for its tables; that for bytes that
-    /// wait grows up to what the settings allow.
+    /// Makes a stack on a card. It allocates its tables at once; memory for buffered bytes grows up
+    /// to `config.memory_max`.
     pub fn new(config: Config, features: Features, now: Instant) -> Stack {
         let secrets = Secrets::new(&config.secret);
         let capacity = config.connections_max;
@@ -190,8 +194,8 @@ impl Stack {
         }
     }
 
-    /// The memory of its largest tables, which are gone through at random: whoever can may ask the
-    /// system for huge pages there, before there are connections.
+    /// The memory of its largest tables. They are accessed at random, so the caller may ask the
+    /// system for huge pages there before the first connection.
     pub fn tables(&self) -> [*const [u8]; 3] {
         let connections = std::ptr::slice_from_raw_parts(
             self.connections.as_ptr().cast::<u8>(),
@@ -200,19 +204,19 @@ impl Stack {
         [connections, self.table.memory(), self.wheel.memory()]
     }
 
-    /// Takes connections at a port from now on.
+    /// Accepts connections on a port from now on.
     pub fn listen(&mut self, port: u16) {
         if !self.listens_at.contains(&port) {
             self.listens_at.push(port);
         }
     }
 
-    /// Takes no more connections at a port.
+    /// Accepts no more connections on a port.
     pub fn stop_listening(&mut self, port: u16) {
         self.listens_at.retain(|listens| *listens != port);
     }
 
-    /// Takes datagrams at a port from now on.
+    /// Receives datagrams on a port from now on.
     pub fn listen_for_datagrams(&mut self, port: u16) {
         if !self.datagrams_at.contains(&port) {
             self.datagrams_at.push(port);
@@ -239,12 +243,12 @@ impl Stack {
         self.emit_replies(nic);
         nic.release();
         self.emit_connections(nic);
-        // Connections have found out whom they must ask for.
+        // Sending has shown which MAC addresses are missing.
         self.emit_questions(nic);
         nic.flush();
     }
 
-    /// Copies what nobody has read out of the frames.
+    /// Copies unread bytes from the frames into buffers.
     fn keep_all_fresh(&mut self, nic: &impl Nic) {
         while let Some(index) = self.fresh.pop() {
             self.connections[index as usize].keep_fresh(&mut self.shared, nic);
@@ -252,7 +256,8 @@ impl Stack {
         self.shared.fresh.clear();
     }
 
-    /// When the next turn is needed at the latest; `None` where only frames bring one about.
+    /// When the next turn is needed at the latest; `None` if only an arriving frame makes one
+    /// necessary.
     pub fn deadline(&self) -> Option<Instant> {
         if !self.to_emit.is_empty() || !self.ready.is_empty() || !self.accepted.is_empty() {
             return Some(self.shared.now);
@@ -271,17 +276,17 @@ impl Stack {
         &self.shared.counters
     }
 
-    /// Buffers in use, for what waits to be acknowledged or read.
+    /// Buffers in use, for bytes that wait to be acknowledged or read.
     pub fn buffers_in_use(&self) -> usize {
         self.shared.buffers.in_use()
     }
 
-    /// Bytes of memory of these buffers.
+    /// Bytes of memory that these buffers take.
     pub fn memory_in_use(&self) -> usize {
         self.shared.buffers.memory_in_use()
     }
 
-    /// Something that other workers' stacks must know too.
+    /// The next thing that the other workers' stacks must know too.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
@@ -315,7 +320,8 @@ impl Stack {
                 due[count] = index;
                 count += 1;
             }
-            // With many connections their timers lie in none of the caches: memory fetches them together.
+            // With many connections their timers are not in the processor's caches: prefetching
+            // makes the cache misses overlap.
             for &index in &due[..count] {
                 prefetch(&self.connections[index as usize].timers);
             }
@@ -328,7 +334,8 @@ impl Stack {
         }
     }
 
-    /// A connection's timer has fired: often one of what has been acknowledged since.
+    /// Handles a connection's timer that has fired. Often it was set for data that has been
+    /// acknowledged since, and is only set again.
     fn expire_one(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.timers.set_to = Instant::NEVER;
@@ -341,7 +348,7 @@ impl Stack {
         }
     }
 
-    /// Sets the wheel for a connection, where it is not set early enough.
+    /// Sets the wheel for a connection, unless it is already set early enough.
     #[inline]
     fn set_timer(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
@@ -370,7 +377,7 @@ impl Stack {
         }
     }
 
-    /// Sees to what a change of state means for the stack.
+    /// Does what a connection's change of state requires of the stack.
     fn after_change(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         if connection.flags.has(ConnectionFlags::HALF_OPEN)
@@ -380,7 +387,7 @@ impl Stack {
             self.half_open -= 1;
         }
         if connection.state == State::Closed {
-            // No segment finds it any more, also where the user has not closed it yet.
+            // No segment finds it any more, even if the user has not closed it yet.
             self.unlink(index);
             self.list_ready(index);
         }

@@ -1,12 +1,12 @@
-//! What is known of one buffer, and the number by which it is called.
+//! What is known of one buffer, and its id.
 
 use crate::seq::SeqNumber;
 use crate::time::Instant;
 
-/// Bits of a number that tell the place among buffers of one size.
+/// Bits of an id that give the place among buffers of one size.
 pub(super) const PLACE_BITS: u32 = 28;
 
-/// The number of a buffer, or of none.
+/// The id of a buffer, or [`BufferId::NONE`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BufferId(pub(super) u32);
 
@@ -14,7 +14,7 @@ impl BufferId {
     /// No buffer.
     pub(crate) const NONE: BufferId = BufferId(u32::MAX);
 
-    /// Whether it is that of no buffer.
+    /// Whether it is [`BufferId::NONE`].
     #[inline]
     pub(crate) const fn is_none(self) -> bool {
         self.0 == u32::MAX
@@ -38,15 +38,15 @@ pub(crate) struct Marks(u8);
 impl Marks {
     /// It has been sent.
     pub(crate) const SENT: Marks = Marks(1);
-    /// The peer has said that it has it, out of order.
+    /// The peer has acknowledged it by SACK.
     pub(crate) const SACKED: Marks = Marks(2);
     /// It is thought lost and has not been sent again since.
     pub(crate) const LOST: Marks = Marks(4);
     /// It has been sent more than once.
     pub(crate) const RETRANSMITTED: Marks = Marks(8);
-    /// A SYN stands before its first byte.
+    /// A SYN comes before its first byte.
     pub(crate) const SYN: Marks = Marks(16);
-    /// A FIN stands behind its last byte.
+    /// A FIN comes after its last byte.
     pub(crate) const FIN: Marks = Marks(32);
 
     /// Whether any of these is set.
@@ -61,7 +61,7 @@ impl Marks {
         self.0 |= marks.0;
     }
 
-    /// Takes these back.
+    /// Clears these.
     #[inline]
     pub(crate) fn clear(&mut self, marks: Marks) {
         self.0 &= !marks.0;
@@ -73,11 +73,11 @@ impl Marks {
 pub(crate) struct Buffer {
     /// The next in its list.
     pub(crate) next: BufferId,
-    /// The number of its first byte.
+    /// The sequence number of its first byte.
     pub(crate) seq: SeqNumber,
-    /// When it was sent last.
+    /// When it was last sent.
     pub(crate) sent_at: Instant,
-    /// Where its bytes begin.
+    /// Where its bytes begin in its memory.
     pub(super) start: u16,
     /// How many there are.
     pub(super) len: u16,
@@ -100,19 +100,19 @@ impl Buffer {
         u32::from(self.len)
     }
 
-    /// Numbers of the sequence that it takes: its bytes, and one each for SYN and FIN.
+    /// Sequence numbers that it takes: one for each byte, and one each for SYN and FIN.
     #[inline]
     pub(crate) fn seq_len(&self) -> u32 {
         self.len() + u32::from(self.marks.has(Marks::SYN)) + u32::from(self.marks.has(Marks::FIN))
     }
 
-    /// The number behind its last.
+    /// The sequence number after its last.
     #[inline]
     pub(crate) fn end(&self) -> SeqNumber {
         self.seq + self.seq_len()
     }
 
-    /// Whether it is on its way, as far as is known (RFC 6675, section 2, "pipe").
+    /// Whether it is in flight, as far as is known (RFC 6675, section 2, "pipe").
     #[inline]
     pub(crate) fn is_in_flight(&self) -> bool {
         self.marks.has(Marks::SENT)
@@ -120,7 +120,7 @@ impl Buffer {
             && !self.marks.has(Marks::LOST)
     }
 
-    /// Takes bytes away from its front.
+    /// Removes bytes from its front.
     pub(crate) fn trim_front(&mut self, count: u32) {
         let count = u16::try_from(count).map_or(self.len, |count| count.min(self.len));
         self.seq += u32::from(count);
@@ -128,7 +128,7 @@ impl Buffer {
         self.len -= count;
     }
 
-    /// Takes bytes away from its end.
+    /// Removes all but the first `len` bytes.
     pub(super) fn truncate(&mut self, len: u32) {
         self.len = u16::try_from(len).map_or(self.len, |len| len.min(self.len));
     }

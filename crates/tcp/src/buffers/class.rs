@@ -3,7 +3,8 @@
 use super::CHUNK_LEN;
 use super::buffer::{Buffer, BufferId, PLACE_BITS};
 
-/// Begins with a line of the cache, in which lie what is known and the first bytes.
+/// A buffer and its bytes. It begins on a cache line, which holds the [`Buffer`] and the first
+/// bytes.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Node<const LEN: usize> {
@@ -11,8 +12,8 @@ pub(super) struct Node<const LEN: usize> {
     pub(super) bytes: [u8; LEN],
 }
 
-/// How many buffers of `len` bytes go into a chunk: a power of two, so that finding one takes no
-/// division, and no more than fit, so that no chunk takes more of the budget than it is counted as.
+/// How many buffers of `len` bytes a chunk holds: a power of two, so that finding one takes no
+/// division, and no more than fit into [`CHUNK_LEN`], so that the budget is kept.
 pub(super) const fn nodes(len: usize) -> usize {
     1 << (CHUNK_LEN / (size_of::<Buffer>() + len)).ilog2()
 }
@@ -48,7 +49,7 @@ impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
         self.chunks.len()
     }
 
-    /// Buffers that lie ready.
+    /// Free buffers.
     pub(super) fn free_count(&self) -> usize {
         self.free_count
     }
@@ -58,19 +59,19 @@ impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
         (self.chunks.len() * NODES - self.free_count) * size_of::<Node<LEN>>()
     }
 
-    /// What stands at a place.
+    /// The node at a place.
     #[inline(always)]
     pub(super) fn node(&self, place: usize) -> &Node<LEN> {
         &self.chunks[place / NODES][place % NODES]
     }
 
-    /// As [`Class::node`], to be changed.
+    /// Like [`Class::node`], to change it.
     #[inline(always)]
     pub(super) fn node_mut(&mut self, place: usize) -> &mut Node<LEN> {
         &mut self.chunks[place / NODES][place % NODES]
     }
 
-    /// Adds a chunk, if the budget has it.
+    /// Adds a chunk, if the budget allows it.
     #[cold]
     fn grow(&mut self, class: u32, budget: &mut usize) -> bool {
         let first = self.chunks.len() * NODES;
@@ -92,7 +93,7 @@ impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
         true
     }
 
-    /// A buffer with nothing in it, if there is one or the budget has a chunk.
+    /// An empty buffer, if one is free or the budget allows another chunk.
     #[inline]
     pub(super) fn take(&mut self, class: u32, budget: &mut usize) -> Option<BufferId> {
         if self.free.is_none() && !self.grow(class, budget) {
@@ -107,7 +108,7 @@ impl<const LEN: usize, const NODES: usize> Class<LEN, NODES> {
         Some(id)
     }
 
-    /// Takes a buffer back, and says which was the next in its list.
+    /// Takes a buffer back, and returns the next one in its list.
     #[inline]
     pub(super) fn give(&mut self, id: BufferId) -> BufferId {
         let free = self.free;

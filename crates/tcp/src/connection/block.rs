@@ -6,10 +6,11 @@ use crate::seq::SeqNumber;
 use crate::time::Instant;
 use crate::wire::ip::ECT_0;
 
-/// What is to be seen to, and what was agreed on.
+/// What is due, and what was negotiated.
 ///
-/// In two parts, so that what changes with each segment stands in a byte of its own: whoever reads
-/// more bytes than were written a moment ago waits until these have left the processor's store buffer.
+/// In two parts, so that the flags that change with each segment have a byte of their own: a load
+/// that is wider than a recent store cannot be forwarded from the processor's store buffer and
+/// stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct ConnectionFlags {
     moving: u8,
@@ -17,24 +18,25 @@ pub(crate) struct ConnectionFlags {
 }
 
 impl ConnectionFlags {
-    /// The stack lists it among those with something to send.
+    /// The stack's list of connections with something to send names it.
     pub(crate) const LISTED_TO_EMIT: ConnectionFlags = ConnectionFlags::moving(0);
-    /// The stack lists it among those with news for the user.
+    /// The stack's list of ready connections names it.
     pub(crate) const LISTED_READY: ConnectionFlags = ConnectionFlags::moving(1);
-    /// An acknowledgment must leave in this turn.
+    /// An acknowledgment must be sent in this turn.
     pub(crate) const ACK_NOW: ConnectionFlags = ConnectionFlags::moving(2);
-    /// An acknowledgment may wait for a moment.
+    /// An acknowledgment is due but may be delayed.
     pub(crate) const ACK_LATER: ConnectionFlags = ConnectionFlags::moving(3);
-    /// The stack lists its place among those that wait for memory, also where another connection had
-    /// the place then.
+    /// The stack's list of those that wait for memory names its place, perhaps on behalf of an
+    /// earlier connection in the place.
     pub(crate) const WAITS_FOR_MEMORY: ConnectionFlags = ConnectionFlags::moving(4);
 
-    /// A packet has come that a queue had marked, and the peer has not said that it has heeded that.
+    /// A packet with a CE mark has arrived, and the peer has not confirmed by CWR that it has
+    /// reduced its window.
     pub(crate) const ECN_ECHO: ConnectionFlags = ConnectionFlags::moving(5);
 
-    /// The peer's FIN has come, and all before it.
+    /// The peer's FIN and everything before it have arrived.
     pub(crate) const PEER_ENDED: ConnectionFlags = ConnectionFlags::lasting(0);
-    /// The user does not know of it (yet), or is done with it; nobody will read.
+    /// It has no user (yet, or any more); nobody will read.
     pub(crate) const ORPHAN: ConnectionFlags = ConnectionFlags::lasting(1);
     /// Both sides send timestamps.
     pub(crate) const TIMESTAMPS: ConnectionFlags = ConnectionFlags::lasting(2);
@@ -42,31 +44,32 @@ impl ConnectionFlags {
     pub(crate) const SACK: ConnectionFlags = ConnectionFlags::lasting(3);
     /// The user waits for room to send.
     pub(crate) const WANTS_ROOM: ConnectionFlags = ConnectionFlags::lasting(4);
-    /// The other side opened it.
+    /// The peer opened it.
     pub(crate) const PASSIVE: ConnectionFlags = ConnectionFlags::lasting(5);
-    /// Our FIN is in the list of what is to be sent.
+    /// Our FIN has been appended to the list of buffers.
     pub(crate) const ENDED: ConnectionFlags = ConnectionFlags::lasting(6);
-    /// The least must be sent whatever the congestion window says.
+    /// One segment must be sent whatever the congestion window says.
     pub(crate) const MUST_SEND: ConnectionFlags = ConnectionFlags::lasting(7);
-    /// A segment without bytes, older than the window, makes the peer answer.
+    /// A probe is due: an empty segment with an old sequence number, which the peer must answer.
     pub(crate) const PROBE: ConnectionFlags = ConnectionFlags::lasting(8);
-    /// It ended with a reset that the peer must be told of.
+    /// It was aborted, and a reset must be sent to the peer.
     pub(crate) const RESET_DUE: ConnectionFlags = ConnectionFlags::lasting(9);
-    /// It counts among those that are opened from outside and not established.
+    /// It was opened by the peer, is not established, and counts in `half_open`.
     pub(crate) const HALF_OPEN: ConnectionFlags = ConnectionFlags::lasting(10);
-    /// It is in the table no more.
+    /// It is no longer in the table.
     pub(crate) const UNLINKED: ConnectionFlags = ConnectionFlags::lasting(11);
-    /// There is no connection in this place: lists may still name it.
+    /// There is no connection in this place, though lists may still name it.
     pub(crate) const VACANT: ConnectionFlags = ConnectionFlags::lasting(12);
     /// Only in-order segments come and go: see [`fast_path`](super::fast_path).
     pub(crate) const PREDICTED: ConnectionFlags = ConnectionFlags::lasting(13);
 
-    /// The window was reduced, and the peer is to be told so with the next new data (RFC 3168).
+    /// The window was reduced, and the next new data must carry CWR (RFC 3168).
     pub(crate) const CWR_DUE: ConnectionFlags = ConnectionFlags::lasting(14);
-    /// Both sides have ECN (RFC 3168).
+    /// ECN was negotiated (RFC 3168).
     pub(crate) const ECN: ConnectionFlags = ConnectionFlags::lasting(15);
 
-    /// The mark that allows queues to mark new data: [`ECT_0`] where both sides have ECN, else 0.
+    /// The codepoint for new data that lets queues mark it: [`ECT_0`] if ECN was negotiated, else
+    /// 0.
     #[inline]
     pub(super) const fn ect(self) -> u8 {
         (self.lasting >> 14) as u8 & ECT_0
@@ -82,13 +85,13 @@ impl ConnectionFlags {
         ConnectionFlags { moving, lasting }
     }
 
-    /// Whether any of these is there.
+    /// Whether any of these is set.
     #[inline]
     pub(crate) const fn has(self, flags: ConnectionFlags) -> bool {
         self.moving & flags.moving != 0 || self.lasting & flags.lasting != 0
     }
 
-    /// Whether of `these` all are there that are in `those`, and no others.
+    /// Whether exactly `those` of `these` are set.
     #[inline]
     pub(crate) const fn are(self, these: ConnectionFlags, those: ConnectionFlags) -> bool {
         self.moving & these.moving == those.moving && self.lasting & these.lasting == those.lasting
@@ -103,14 +106,14 @@ impl ConnectionFlags {
         }
     }
 
-    /// Puts these there.
+    /// Sets these.
     #[inline]
     pub(crate) fn set(&mut self, flags: ConnectionFlags) {
         self.moving |= flags.moving;
         self.lasting |= flags.lasting;
     }
 
-    /// Takes these away.
+    /// Clears these.
     #[inline]
     pub(crate) fn clear(&mut self, flags: ConnectionFlags) {
         self.moving &= !flags.moving;
@@ -121,23 +124,23 @@ impl ConnectionFlags {
 /// Where frames to the peer go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// The next station; none where it is to be asked for.
+    /// The MAC address of the next hop; `None` while it is not known.
     pub(crate) mac: Option<Mac>,
     pub(crate) vlan: u16,
-    /// Bytes of the longest packet that passes, as far as is known.
+    /// Bytes of the longest packet that the path carries, as far as is known.
     pub(crate) mtu: u16,
 }
 
 /// The sending side (RFC 9293, section 3.3.1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
-    /// The oldest that is not acknowledged.
+    /// The first sequence number that is not acknowledged (SND.UNA).
     pub(crate) una: SeqNumber,
-    /// The next to be sent.
+    /// The next sequence number to be sent (SND.NXT).
     pub(crate) nxt: SeqNumber,
-    /// Behind the last that the user has given.
+    /// The sequence number after the last byte that the user has given.
     pub(crate) end: SeqNumber,
-    /// Bytes from `una` on that the peer takes.
+    /// Bytes from `una` on that the peer accepts (SND.WND).
     pub(crate) window: u32,
     /// The largest window that the peer has offered.
     pub(crate) window_max: u32,
@@ -145,18 +148,18 @@ pub(crate) struct Sending {
     pub(super) wl1: SeqNumber,
     /// Its acknowledgment number (SND.WL2).
     pub(super) wl2: SeqNumber,
-    /// All that is not acknowledged, in order.
+    /// The first buffer of all that is not acknowledged, in order.
     pub(crate) head: BufferId,
     pub(super) tail: BufferId,
     /// The first of these that has not been sent.
     pub(crate) unsent: BufferId,
-    /// Bytes of payload that the peer takes in a segment.
+    /// The MSS that the peer has announced.
     pub(super) peer_mss: u16,
     /// Bytes of payload of a full segment.
     pub(super) mss: u16,
-    /// Buffers of all that is not acknowledged.
+    /// The number of buffers that are not acknowledged.
     pub(super) pieces: u16,
-    /// Bits by which the peer's windows are shifted (RFC 7323).
+    /// The shift of the peer's windows, in bits (RFC 7323).
     pub(super) shift: u8,
     /// When anything was last sent.
     pub(crate) last_at: Instant,
@@ -165,75 +168,76 @@ pub(crate) struct Sending {
 /// The receiving side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiving {
-    /// The next to be received.
+    /// The next sequence number expected (RCV.NXT).
     pub(crate) nxt: SeqNumber,
-    /// Behind the last that was offered to be taken.
+    /// The right edge of the window that was offered.
     pub(crate) edge: SeqNumber,
-    /// The first buffer of what was received in order and not read.
+    /// The first buffer of bytes received in order and not read.
     pub(super) stash: BufferId,
     /// The last one.
     pub(super) stash_tail: BufferId,
-    /// The first frame of this burst with what follows the buffers.
+    /// The first entry of [`Shared::fresh`](super::Shared) with the bytes that follow the buffers.
     pub(super) fresh: u16,
     /// The last one.
     pub(super) fresh_tail: u16,
-    /// Bytes in these buffers and frames.
+    /// Bytes in these buffers and frames together.
     pub(crate) unread: u32,
     /// Bytes since the last acknowledgment.
     pub(super) unacknowledged: u32,
     /// The acknowledgment sent last.
     pub(super) acked: SeqNumber,
-    /// Bits by which our windows are shifted (RFC 7323).
+    /// The shift of our windows, in bits (RFC 7323).
     pub(super) shift: u8,
     /// The peer's timestamp to echo (RFC 7323, section 4.3), in the peer's ticks.
     pub(super) ts_recent: u32,
     /// When it came.
     pub(super) ts_recent_at: Instant,
-    /// When anything last came.
+    /// When a segment last arrived.
     pub(crate) last_at: Instant,
-    /// The segment under way is the peer's: it is within the window, with the right numbers.
+    /// The segment that is being processed comes from the peer: its numbers fit the window.
     pub(crate) is_vouched: bool,
 }
 
 /// What is known of losses (RFC 8985, RFC 6675).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
-    /// Bytes on their way.
+    /// Bytes in flight (RFC 6675's pipe).
     pub(crate) pipe: u32,
-    /// Bytes that the peer has beyond gaps.
+    /// Bytes that the peer has acknowledged by SACK.
     pub(super) sacked: u32,
     /// Buffers that hold those bytes.
     pub(super) sacked_segments: u8,
-    /// Bytes that are thought lost and were not sent again.
+    /// Bytes that are thought lost and were not retransmitted.
     pub(crate) lost: u32,
-    /// What is going on, until `until` is acknowledged.
+    /// The phase of loss recovery, and the sequence number whose acknowledgment ends it.
     pub(super) phase: Phase,
     pub(super) until: SeqNumber,
-    /// Since when nothing was acknowledged although something was to be; never where nothing is.
+    /// Since when nothing was acknowledged although something is in flight; `NEVER` if nothing is.
     pub(super) stuck_since: Instant,
-    /// When the segment was sent that was sent last of all that are acknowledged (RACK.xmit_ts).
+    /// When the most recently sent of all acknowledged segments was sent (RACK.xmit_ts).
     pub(super) rack_sent_at: Instant,
     /// The end of that segment (RACK.end_seq).
     pub(super) rack_end: SeqNumber,
     /// Microseconds from sending it to its acknowledgment (RACK.rtt).
     pub(super) rack_rtt: u32,
-    /// The highest that is acknowledged in any way.
+    /// The highest sequence number acknowledged, by ACK or SACK.
     pub(super) fack: SeqNumber,
-    /// Segments come out of order without having been lost.
+    /// Reordering has been observed: segments arrived late without having been lost.
     pub(super) reorders: bool,
-    /// Quarters of the shortest round-trip time that such a segment is waited for.
+    /// The reordering window, in quarters of the shortest round-trip time.
     pub(super) reorder_quarters: u8,
-    /// Recoveries for which that stays so.
+    /// Recoveries for which that window is kept.
     pub(super) reorder_persists: u8,
-    /// DSACKs count once a round trip: there was one, and until this is acknowledged none counts.
+    /// A DSACK counts once a round trip: after one, none counts until `dsack_round` is
+    /// acknowledged.
     pub(super) has_dsack: bool,
     pub(super) dsack_round: SeqNumber,
-    /// A tail loss probe is under way: what stood behind it, and whether it was sent before.
+    /// A tail loss probe in flight: TLP.end_seq, and whether it is a retransmission.
     pub(super) probe: Option<(SeqNumber, bool)>,
-    /// Acknowledgments in a row that say nothing new, without SACK (RFC 5681).
+    /// Duplicate acknowledgments in a row, without SACK (RFC 5681).
     pub(super) duplicates: u8,
-    /// The last block that was told: where it begins, and its last buffer, or none. All buffers
-    /// from the one to the other are marked.
+    /// The SACK block that was reported last: where it begins, and its last buffer, or none. All
+    /// buffers between are marked.
     pub(super) sacked_from: SeqNumber,
     pub(super) sacked_last: BufferId,
 }
@@ -242,7 +246,7 @@ pub(crate) struct Recovery {
 pub(super) enum Phase {
     /// Nothing is missing.
     Open,
-    /// Acknowledgments say that something is.
+    /// Acknowledgments show a loss.
     Recovery,
     /// The retransmission timer expired.
     Loss,
@@ -255,36 +259,37 @@ pub(super) enum Waiting {
     None,
     /// An acknowledgment (RFC 6298).
     Acknowledgment,
-    /// One that should have come soon (RFC 8985, section 7).
+    /// The tail loss probe (RFC 8985, section 7).
     Tail,
-    /// What may have been overtaken (RFC 8985, section 6.2).
+    /// The end of the reordering window (RFC 8985, section 6.2).
     Reordered,
-    /// The peer's window (RFC 9293, section 3.8.6.1).
+    /// The peer's window to open (RFC 9293, section 3.8.6.1).
     Window,
 }
 
-/// Milliseconds between two answers to segments that do not count (Linux takes as many).
+/// The least milliseconds between two answers to unacceptable segments (the same as in Linux).
 pub(super) const ANSWER_EVERY_MS: u32 = 500;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
-    /// When the timer for sending expires, and for what.
+    /// When the timer for sending expires, and what it waits for.
     pub(super) send_at: Instant,
     pub(super) waiting: Waiting,
-    /// When a delayed acknowledgment leaves.
+    /// When a delayed acknowledgment is sent.
     pub(super) ack_at: Instant,
     /// When the state itself ends (SYN-RECEIVED, FIN-WAIT-2 without a user, TIME-WAIT), or the
     /// peer is asked whether it is still there.
     pub(crate) state_at: Instant,
     /// Keep-alive probes without an answer.
     pub(super) probes: u8,
-    /// When a segment that did not count was last answered, in milliseconds of a clock that goes round.
+    /// When an unacceptable segment was last answered, on the millisecond clock, which wraps
+    /// around.
     pub(super) answered_ms: u32,
-    /// What the wheel is set to.
+    /// The time that the wheel is set to.
     pub(crate) set_to: Instant,
 }
 
-/// Bytes of a burst that lie in a frame of it.
+/// Unread bytes that still lie in a frame of the burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub(super) frame: u16,
@@ -311,7 +316,7 @@ impl Sending {
         self.pieces += 1;
     }
 
-    /// Cuts a buffer behind `len` bytes. False where there is no memory for the rest; nothing has
+    /// Cuts a buffer after `len` bytes. False if there is no memory for the rest; nothing has
     /// changed then.
     pub(super) fn cut(&mut self, buffers: &mut Buffers, id: BufferId, len: u32) -> bool {
         let Some(last) = buffers.split(id, len) else {
@@ -330,7 +335,7 @@ impl Sending {
 }
 
 impl Recovery {
-    /// Changes a buffer, and the sums with it.
+    /// Changes a buffer, and updates the sums.
     #[inline]
     pub(super) fn change(&mut self, buffer: &mut Buffer, change: impl FnOnce(&mut Buffer)) {
         self.forget(buffer);
@@ -338,7 +343,7 @@ impl Recovery {
         self.remember(buffer);
     }
 
-    /// Takes a buffer out of the sums.
+    /// Subtracts a buffer from the sums.
     #[inline]
     pub(super) fn forget(&mut self, buffer: &Buffer) {
         let len = buffer.seq_len();
@@ -352,7 +357,7 @@ impl Recovery {
         }
     }
 
-    /// Adds it as it is now.
+    /// Adds a buffer, as it is now, to the sums.
     #[inline]
     fn remember(&mut self, buffer: &Buffer) {
         let len = buffer.seq_len();

@@ -1,4 +1,4 @@
-//! ARP, ICMP and ICMPv6: neighbours, echoes, and packets that did not arrive.
+//! ARP, ICMP and ICMPv6: neighbours, echo requests, and reports of packets that did not arrive.
 
 use super::frames::Packet;
 use super::link::LinkAddress;
@@ -14,12 +14,12 @@ use crate::wire::icmp::{Message, Quoted, Reason};
 use crate::wire::ip::Protocol;
 use crate::wire::{Address, Malformed, arp};
 
-/// The shortest MTU that is believed: lower ones would have us send headers and nothing else. IPv6
-/// has no lower one (RFC 8200); for IPv4 it is what all usual stacks take.
+/// The smallest MTU that is believed: with a smaller one, headers would take most of each packet.
+/// For IPv6 it is the minimum of RFC 8200; for IPv4 it is the smallest that common stacks accept.
 const MTU_MIN_V4: u16 = 552;
 const MTU_MIN_V6: u16 = 1280;
 
-/// What to try next where a router does not say (RFC 1191, section 7).
+/// MTUs to try if a router does not report one (RFC 1191, section 7).
 const PLATEAUS: [u16; 7] = [8166, 4352, 2002, 1492, 1006, 576, 552];
 
 impl Stack {
@@ -46,17 +46,18 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes in a neighbour's MAC address, and goes on with what waited for it.
+    /// Notes a neighbour's MAC address here and tells the other workers.
     pub(super) fn learn_neighbour(&mut self, address: Address, mac: Mac, overrides: Overrides) {
         if mac.is_group() {
             return;
         }
-        // Another worker may have asked, whatever is known here.
+        // Another worker may have asked for it, even if it is already known here.
         self.notify(Notice::Neighbour(address, mac, overrides));
         self.note_neighbour(address, mac, overrides);
     }
 
-    /// Takes in what a neighbour has said, here or to another worker.
+    /// Notes a MAC address that a neighbour has announced, here or to another worker, and resumes
+    /// the connections that waited for it.
     pub(super) fn note_neighbour(&mut self, address: Address, mac: Mac, overrides: Overrides) {
         let now = self.shared.now;
         if self.neighbours.learn(address, mac, overrides, now) {
@@ -124,7 +125,7 @@ impl Stack {
                 let shared = &self.shared;
                 self.listener.asked(&query, &shared.secrets, shared.now);
             }
-            // It may be about a connection of another worker.
+            // It may concern a connection of another worker.
             Message::Unreachable(reason, quoted) if !self.take_unreachable(reason, &quoted) => {
                 self.notify(Notice::Unreachable(reason, quoted));
             }
@@ -153,14 +154,15 @@ impl Stack {
             local,
             remote: packet.header.source,
             frame: packet.frame,
-            // Behind type, code and checksum.
+            // After type, code and checksum.
             start: packet.start + 4,
             len,
         });
     }
 
-    /// A packet of ours did not arrive, it is said. True where it is one of a connection here, with
-    /// a number that is on its way: anybody else makes it up (RFC 5927).
+    /// Handles a report that one of our packets did not arrive. True if the packet belongs to a
+    /// connection of this stack. The report counts only if the quoted sequence number is in flight,
+    /// since an attacker would have to guess it (RFC 5927).
     pub(super) fn take_unreachable(&mut self, reason: Reason, quoted: &Quoted) -> bool {
         let tuple = FourTuple {
             local: quoted.source,
@@ -199,7 +201,8 @@ impl Stack {
                 self.list_to_emit(index);
                 self.after_change(index);
             }
-            // It may pass; the retransmission timer sees to it (RFC 1122, section 4.2.3.9).
+            // The condition may be temporary, so the retransmission timer handles it (RFC 1122,
+            // section 4.2.3.9).
             Reason::Refused | Reason::Elsewhere => {}
         }
         true

@@ -1,8 +1,8 @@
-//! A burst of frames, of which nearly all are in-order segments of open connections.
+//! Takes a burst of frames, nearly all of which are in-order segments of open connections.
 //!
-//! With a hundred thousand connections most of the time goes into waiting for memory. So a frame is
-//! looked at some frames before it is taken in, and what it needs is asked for step by step: the line
-//! of the table, then the connection, then the buffer that it acknowledges.
+//! With a hundred thousand connections, most of the time is spent waiting for memory. So each frame
+//! is examined some frames before it is processed, and what it needs is prefetched step by step:
+//! the cache line of the table, then the connection, then the buffer that it acknowledges.
 
 use coua_cpu::prefetch;
 
@@ -12,23 +12,23 @@ use crate::nic::{BURST_LEN, Frame, Nic};
 use crate::table::Hash;
 use crate::wire::predicted::PredictedHeader;
 
-/// Connections that stay in the caches anyway: for so few nothing is fetched ahead.
+/// Up to this many connections stay in the caches anyway, and nothing is prefetched.
 const FEW: usize = 256;
 
-/// Frames by which each step of fetching is ahead of the next.
+/// How many frames each prefetching step is ahead of the next.
 const AHEAD: usize = 6;
 
-/// What a frame looks like.
+/// What is known of a frame before it is processed.
 #[derive(Clone, Copy)]
 struct FrameHint {
     predicted: PredictedHeader,
     hash: Hash,
-    /// The connection that it is probably for.
+    /// The place of the connection that it is probably for.
     guess: Option<u32>,
 }
 
 impl Stack {
-    /// Takes the frames of a burst in, in their order.
+    /// Processes the frames of a burst in their order.
     pub(super) fn take_burst(&mut self, nic: &impl Nic, count: usize) {
         if self.connections.len() <= FEW {
             for number in 0..count {
@@ -63,7 +63,7 @@ impl Stack {
         }
     }
 
-    /// Takes in a frame that was looked at.
+    /// Processes a frame that has been examined.
     #[inline]
     fn take_seen(&mut self, nic: &impl Nic, number: usize, hint: Option<&FrameHint>) {
         let is_taken = hint.is_some_and(|hint| self.try_take_fast(number, hint));
@@ -84,7 +84,7 @@ impl Stack {
         })
     }
 
-    /// Has memory fetch what every segment needs of its connection, which is named.
+    /// Prefetches the connection that a segment is probably for, and returns its place.
     #[inline]
     fn prefetch_connection(&self, hash: Hash) -> Option<u32> {
         let guess = self.table.guess(hash)?;
@@ -92,7 +92,7 @@ impl Stack {
         Some(guess)
     }
 
-    /// Has memory fetch the buffer that a segment probably acknowledges.
+    /// Prefetches the buffer that a segment probably acknowledges.
     #[inline]
     fn prefetch_buffer(&self, guess: Option<u32>) {
         if let Some(connection) = guess.and_then(|guess| self.connections.get(guess as usize))
@@ -102,11 +102,12 @@ impl Stack {
         }
     }
 
-    /// Takes a segment on the fast path in. False where it is not one; nothing has changed then.
+    /// Processes a segment on the fast path. False if it does not qualify; nothing has changed
+    /// then.
     #[inline]
     fn try_take_fast(&mut self, number: usize, hint: &FrameHint) -> bool {
         let predicted = &hint.predicted;
-        // A frame before it may have changed what was guessed.
+        // An earlier frame of the burst may have made the guess wrong.
         let Some(index) = self.find(&predicted.tuple, hint.hash) else {
             return false;
         };

@@ -1,4 +1,4 @@
-//! Where a frame belongs.
+//! Demultiplexing: which protocol and connection a received frame is for.
 
 use super::link::LinkAddress;
 use super::opening::Incoming;
@@ -19,28 +19,29 @@ use crate::wire::{Address, Malformed, udp};
 pub(super) struct Packet<'f> {
     pub(super) link: LinkAddress,
     pub(super) header: ip::Header,
-    /// Behind the headers of IP.
+    /// What follows the IP headers.
     pub(super) payload: &'f [u8],
-    /// Where in the frame that begins.
+    /// Where in the frame the payload begins.
     pub(super) start: usize,
     /// The frame's number in its burst.
     pub(super) frame: usize,
-    /// Its checksums are known to be right.
+    /// Whether its checksums are known to be right.
     pub(super) is_verified: bool,
 }
 
-/// What of a connection a segment may change that the stack or its user is to know of.
+/// The state of a connection before a segment: what a segment may change and the stack or its user
+/// must learn of.
 pub(super) struct Before {
     has_fresh: bool,
     unread: u32,
     has_ended: bool,
     state: State,
-    /// Room to send; none where nobody waits for it.
+    /// Room to send; `None` if the user does not wait for it.
     room: Option<u32>,
 }
 
 impl Before {
-    /// As it is.
+    /// Notes the present state.
     #[inline]
     pub(super) fn of(connection: &Connection, shared: &Shared) -> Before {
         let wants_room = connection.flags.has(ConnectionFlags::WANTS_ROOM);
@@ -55,7 +56,7 @@ impl Before {
 }
 
 impl Stack {
-    /// Puts a frame of the burst where it belongs, and counts it where it belongs nowhere.
+    /// Delivers a frame of the burst, or counts why it is dropped.
     pub(super) fn take_frame(&mut self, nic: &impl Nic, number: usize) {
         self.shared.counters.frames_received += 1;
         let Frame { bytes, is_verified } = nic.frame(number);
@@ -112,7 +113,7 @@ impl Stack {
             frame,
             is_verified,
         };
-        // What is sent to many is no connection's (RFC 1122, section 4.2.3.10).
+        // Broadcast and multicast segments are ignored (RFC 1122, section 4.2.3.10).
         if header.protocol == Protocol::TCP && !is_group {
             return self.take_segment(nic, &packet);
         }
@@ -130,7 +131,7 @@ impl Stack {
         }
     }
 
-    /// Whether source and destination are such that the packet is looked at.
+    /// Whether source and destination are such that the packet is processed.
     fn is_for_us(&mut self, packet: &Packet<'_>, is_group: bool) -> bool {
         let ip::Header {
             source,
@@ -147,7 +148,7 @@ impl Stack {
                 .iter()
                 .any(|own| own.address().solicited_node() == destination);
         let kind = packet.payload.first();
-        // A router asks who listens to what (RFC 3810); it may be one that may not connect.
+        // A router's MLD query (RFC 3810) counts even if the router may not connect.
         let is_query = is_group
             && is_near
             && packet.header.hop_limit == 1
@@ -160,8 +161,8 @@ impl Stack {
             self.shared.counters.dropped_not_ours += 1;
             return false;
         }
-        // Who looks whether an address is free has none (RFC 4862, section 5.4.2).
-        // Whoever is not allowed to connect is a neighbour all the same, such as the gateway.
+        // Duplicate address detection comes from the unspecified address (RFC 4862, section 5.4.2).
+        // A host that may not connect, such as the gateway, is a neighbour all the same.
         let is_neighbours = is_near
             && packet.header.hop_limit == 255
             && matches!(kind, Some(135 | 136))
@@ -195,7 +196,7 @@ impl Stack {
         };
         let hash = self.table.hash(&tuple);
         match self.find(&tuple, hash) {
-            // Its addresses were looked at when the connection began.
+            // Its addresses were checked when the connection began.
             Some(index) if self.is_misdirected(index, &header) => {
                 self.reset(&tuple, packet.link, &header, payload.bytes.len());
             }
@@ -216,7 +217,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Notes what a segment has brought. True where the user is to hear of it.
+    /// Notes what a segment has changed. True if the user is to be told.
     #[inline(always)]
     pub(super) fn note_news(&mut self, index: u32, before: &Before) -> bool {
         let connection = &mut self.connections[index as usize];
@@ -246,7 +247,8 @@ impl Stack {
         let connection = &mut self.connections[index as usize];
         let before = Before::of(connection, &self.shared);
         let arrived = connection.arrives(&mut self.shared, nic, header, payload);
-        // Whoever sent what fits into the window is where the peer is.
+        // The sender of a segment that fits into the window is the peer, so its link address is the
+        // peer's.
         if connection.receive.is_vouched {
             connection.note_path(packet.link.mac, packet.link.vlan);
         }
@@ -256,8 +258,8 @@ impl Stack {
             Arrived::Opened => self.opened(index),
             Arrived::Refused => {
                 let tuple = self.connections[index as usize].tuple;
-                // A SYN that was sent twice may have come to two queues, of which the other one's
-                // answer was believed.
+                // A retransmitted SYN may have arrived on another queue than the first, and the
+                // peer may have accepted the other queue's SYN-ACK.
                 if !self.pass_on(nic.frame(packet.frame).bytes, tuple.remote) {
                     self.reset(&tuple, packet.link, header, payload.bytes.len());
                 }
@@ -299,8 +301,8 @@ impl Stack {
         }
     }
 
-    /// Takes in a datagram whose fields are where they usually are. False where the frame is something
-    /// else, or nobody takes datagrams there; nothing has changed then.
+    /// Takes a datagram whose fields are at the predicted offsets. False if the frame is something
+    /// else, or no datagrams are received on its port; nothing has changed then.
     #[inline]
     fn take_usual_datagram(&mut self, bytes: &[u8], number: usize, is_verified: bool) -> bool {
         let (own, config) = (self.shared.features.mac, &self.shared.config);
@@ -333,7 +335,7 @@ impl Stack {
     fn take_datagram(&mut self, packet: &Packet<'_>) -> Result<(), Malformed> {
         let header = udp::Header::read(packet.payload)?;
         let bytes = &packet.payload[..udp::HEADER_LEN + header.payload_len];
-        // IPv6 wants a checksum (RFC 8200, section 8.1), IPv4 allows to leave it out.
+        // IPv6 requires a checksum (RFC 8200, section 8.1); with IPv4 it may be left out.
         let is_sealed = header.checksum != 0 || !packet.header.source.is_v4();
         let sum = Sum::pseudo_header(
             packet.header.source,
@@ -366,7 +368,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Sends a reset, unless it is one that came (RFC 9293, section 3.10.7.1).
+    /// Sends a reset, unless the segment that arrived is one itself (RFC 9293, section 3.10.7.1).
     pub(super) fn reset(
         &mut self,
         tuple: &FourTuple,

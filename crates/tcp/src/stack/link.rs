@@ -1,8 +1,8 @@
-//! The way of a frame on its link.
+//! The address of a frame's sender on its link.
 
 use crate::nic::Mac;
 
-/// From where a frame came.
+/// Where a frame came from, and where replies to it go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkAddress {
     pub(super) mac: Mac,

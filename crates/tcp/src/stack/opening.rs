@@ -1,4 +1,4 @@
-//! How connections begin: from outside, by a cookie, and from here.
+//! How connections begin: by a peer's SYN, by a SYN cookie, or by [`Stack::connect`].
 
 use std::net::SocketAddr;
 
@@ -16,13 +16,13 @@ use crate::wire::Address;
 use crate::wire::four_tuple::FourTuple;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 
-/// For how long after the last cookie was sent one may come back, in microseconds.
+/// How long after the last cookie was sent one may still come back, in microseconds.
 const COOKIES_FOR: u64 = 130_000_000;
 
-/// Ports that are tried for a connection of ours; with more in use something is wrong.
+/// The most local ports tried for an outgoing connection.
 const PORTS_TRIED: u64 = 4096;
 
-/// A segment that no connection is there for.
+/// A segment for which there is no connection.
 pub(super) struct Incoming<'f> {
     pub(super) tuple: FourTuple,
     pub(super) hash: Hash,
@@ -33,11 +33,11 @@ pub(super) struct Incoming<'f> {
     pub(super) frame: &'f [u8],
 }
 
-/// What an acknowledgment has come to that may bring a cookie back.
+/// The outcome of an acknowledgment that may carry a SYN cookie.
 enum Resumed {
     /// A connection has begun.
     Yes,
-    /// It is no cookie, or too old.
+    /// It carries no cookie, or one that is too old.
     NoCookie,
     /// All places are in use.
     NoRoom,
@@ -46,11 +46,12 @@ enum Resumed {
 /// Why a connection cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// No address of ours reaches the other's network, and there is no gateway.
+    /// None of our addresses is in the remote address's network, and there is no gateway.
     NoRoute,
-    /// There are as many connections as there may be, or memory is short.
+    /// The limit of connections is reached, or memory is short.
     Full,
-    /// All ports that were tried are in use for connections to the same place.
+    /// All ports that were tried are in use for connections to the same remote address and port, or
+    /// may not be used.
     NoPort,
 }
 
@@ -67,13 +68,13 @@ impl std::fmt::Display for ConnectError {
 impl std::error::Error for ConnectError {}
 
 impl Stack {
-    /// Opens a connection; [`Stack::next_ready`] tells when it is there or has failed.
+    /// Opens a connection; [`Stack::next_ready`] reports when it is established or has failed.
     ///
-    /// `may_use` says which local ports may be taken: those whose segments come back to this
-    /// worker's queue, where there are several.
+    /// `may_use` says which local ports may be used: with several queues, those for which the
+    /// peer's segments come to this worker's queue.
     ///
     /// # Errors
-    /// [`ConnectError`]: no way there, no room, or no port that may be used.
+    /// [`ConnectError`]: no route, no room, or no port that may be used.
     pub fn connect(
         &mut self,
         to: SocketAddr,
@@ -93,7 +94,7 @@ impl Stack {
         let count = u64::from(last.saturating_sub(first)) + 1;
         let offset = self.shared.secrets.port_offset(&tuple);
         let hash = (0..count.min(PORTS_TRIED)).find_map(|_| {
-            // RFC 6056, section 3.3.3: nobody outside can tell the next port.
+            // RFC 6056, section 3.3.3: an outsider cannot predict the next port.
             let step = offset.wrapping_add(self.port_counter) % count;
             self.port_counter = self.port_counter.wrapping_add(1);
             tuple.local_port = first + u16::try_from(step).expect("below the count");
@@ -118,7 +119,8 @@ impl Stack {
         Ok(self.id_of(index))
     }
 
-    /// A segment for which there is no connection (RFC 9293, section 3.10.7.1 and 3.10.7.2).
+    /// Handles a segment for which there is no connection (RFC 9293, sections 3.10.7.1 and
+    /// 3.10.7.2).
     pub(super) fn take_incoming(&mut self, nic: &impl Nic, incoming: &Incoming<'_>) {
         let header = &incoming.header;
         let listens = self.listens_at.contains(&incoming.tuple.local_port);
@@ -135,8 +137,8 @@ impl Stack {
         {
             match self.resume_from_cookie(nic, incoming) {
                 Resumed::Yes => self.shared.counters.cookies_accepted += 1,
-                // A later segment may have overtaken the one that proves the cookie, so that a
-                // reset would end what is just beginning.
+                // A later segment may have overtaken the one that carries the cookie. A reset would
+                // end a connection that is just being opened.
                 Resumed::NoCookie => {
                     self.shared.counters.dropped_no_connection += 1;
                     self.pass_on(incoming.frame, incoming.tuple.remote);
@@ -162,7 +164,8 @@ impl Stack {
     fn take_syn(&mut self, incoming: &Incoming<'_>) {
         let header = &incoming.header;
         let offer = offer(header, incoming.tuple.remote.is_v4());
-        // Whoever proves an address must find room beside those that have not.
+        // Half-open connections take at most half the places, so that a peer that proves its
+        // address with a cookie finds room.
         let config = &self.shared.config;
         let half_open_max = config.half_open_max.min(config.connections_max.div_ceil(2));
         if self.half_open >= half_open_max || !self.make_room() {
@@ -189,7 +192,7 @@ impl Stack {
         Connection::new(incoming.tuple, incoming.hash, path, &self.shared)
     }
 
-    /// Answers a SYN without remembering it.
+    /// Answers a SYN with a cookie and keeps no state for it.
     fn send_cookie(&mut self, incoming: &Incoming<'_>, offer: Offer) {
         let now = self.shared.now;
         let (tuple, header) = (&incoming.tuple, &incoming.header);
@@ -211,7 +214,7 @@ impl Stack {
                 value: told.wrapping_add(offset),
                 echo: value,
             });
-            // Without timestamps nothing brings these back.
+            // The client's timestamp echo returns these; without timestamps they would be lost.
             options.window_scale = offer.window_scale.map(|_| own_shift(&self.shared.config));
             options.sack_permitted = offer.sack;
         }
@@ -247,7 +250,7 @@ impl Stack {
             window_scale: None,
             sack: false,
             timestamp: None,
-            // Nothing brings it back.
+            // The cookie does not carry it.
             ecn: false,
         };
         if let Some(timestamps) = header.options.timestamps {
@@ -266,7 +269,7 @@ impl Stack {
         Resumed::Yes
     }
 
-    /// Hands the segment to the connection that has been made for it.
+    /// Delivers the segment to the connection that was just made for it.
     fn arrive(&mut self, nic: &impl Nic, index: u32, incoming: &Incoming<'_>) {
         let connection = &mut self.connections[index as usize];
         let arrived = connection.arrives(&mut self.shared, nic, &incoming.header, incoming.payload);
@@ -280,8 +283,9 @@ impl Stack {
         self.list_to_emit(index);
     }
 
-    /// Whether an answer to an opening has come to another stack's queue, as all that follows would. The
-    /// opening has failed then: from another port it may come here.
+    /// Whether the answer to an outgoing SYN arrived on another stack's queue, as all later
+    /// segments would. The attempt fails then; from another local port the answer may arrive on
+    /// this queue.
     pub(super) fn is_misdirected(&mut self, index: u32, header: &Header) -> bool {
         let connection = &mut self.connections[index as usize];
         let is_misdirected = self.strays.is_stray()
@@ -295,7 +299,7 @@ impl Stack {
         is_misdirected
     }
 
-    /// A handshake is done.
+    /// Reports a connection whose handshake is done.
     pub(super) fn opened(&mut self, index: u32) {
         let id = self.id_of(index);
         let connection = &self.connections[index as usize];
@@ -311,7 +315,7 @@ impl Stack {
         }
     }
 
-    /// A connection in TIME-WAIT makes room for its successor.
+    /// Ends a connection in TIME-WAIT in favour of its successor.
     pub(super) fn supersede(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.state = State::Closed;

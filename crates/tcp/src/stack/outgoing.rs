@@ -1,4 +1,5 @@
-//! What leaves: answers without a connection first, then all connections with something due.
+//! Sending: segments and packets that belong to no connection first, then all connections with
+//! something to send.
 
 use super::Stack;
 use super::link::LinkAddress;
@@ -13,14 +14,14 @@ use crate::wire::mld::{Record, Report};
 use crate::wire::tcp::{Flags, Header};
 use crate::wire::{Address, arp, udp};
 
-/// Answers without a connection that a turn sends at most, of each kind.
+/// The most replies that belong to no connection in one turn, of each kind.
 pub(super) const REPLIES_MAX: usize = 128;
 
-/// Echoes that a turn answers at most, and the bytes of each.
+/// The most echo requests that a turn answers, and the most bytes of each.
 pub(super) const ECHOES_MAX: usize = 8;
 pub(super) const ECHO_LEN_MAX: usize = 9216;
 
-/// A segment without a connection.
+/// A segment that belongs to no connection.
 pub(super) struct Reply {
     pub(super) link: LinkAddress,
     pub(super) local: Address,
@@ -28,19 +29,20 @@ pub(super) struct Reply {
     pub(super) header: Header,
 }
 
-/// An answer to a neighbour, or a question.
+/// A packet of neighbour discovery or of MLD.
 pub(super) enum Control {
     /// An ARP packet.
     Arp(LinkAddress, arp::Packet),
-    /// A neighbour advertisement of one of our addresses; to all where nobody in particular asked.
+    /// A neighbour advertisement of one of our addresses, to the address that solicited it; to all
+    /// nodes if there is none.
     Advertise(LinkAddress, Address, Option<Address>),
     /// A neighbour solicitation.
     Solicit(Address, Address),
-    /// Reports of the groups that are listened to: of the second version of MLD, or of the first.
+    /// Reports of the groups that are listened to: of MLDv2 with a record type, else of MLDv1.
     Report(Option<Record>),
 }
 
-/// An echo that lies in a frame of the burst.
+/// An echo request whose payload lies in a frame of the burst.
 pub(super) struct Echo {
     pub(super) link: LinkAddress,
     pub(super) local: Address,
@@ -51,7 +53,7 @@ pub(super) struct Echo {
 }
 
 impl Stack {
-    /// Has a segment sent that belongs to no connection.
+    /// Queues a segment that belongs to no connection.
     pub(super) fn reply(&mut self, reply: Reply) {
         if self.replies.len() < REPLIES_MAX {
             self.replies.push(reply);
@@ -60,7 +62,7 @@ impl Stack {
         }
     }
 
-    /// Has an answer to a neighbour sent.
+    /// Queues a packet of neighbour discovery or of MLD.
     pub(super) fn control(&mut self, control: Control) {
         if self.controls.len() < REPLIES_MAX {
             self.controls.push(control);
@@ -95,7 +97,8 @@ impl Stack {
         });
     }
 
-    /// Sends what belongs to no connection. What finds no room is lost, as a network may lose it.
+    /// Sends what belongs to no connection. What the card has no room for is dropped, as a network
+    /// may drop it.
     pub(super) fn emit_replies(&mut self, nic: &mut impl Nic) {
         while let Some(control) = self.controls.pop() {
             self.emit_control(nic, &control);
@@ -129,7 +132,7 @@ impl Stack {
         }
     }
 
-    /// Has the groups reported that are listened to, where that is due.
+    /// Queues a report of the groups that are listened to, if one is due.
     #[inline]
     pub(super) fn report_groups(&mut self) {
         let shared = &self.shared;
@@ -138,7 +141,7 @@ impl Stack {
         }
     }
 
-    /// Asks for the neighbours that have turned out to be needed.
+    /// Asks for the MAC addresses that turned out to be missing.
     pub(super) fn emit_questions(&mut self, nic: &mut impl Nic) {
         while let Some(address) = self.neighbours.next_question() {
             self.ask_for(address);
@@ -148,8 +151,8 @@ impl Stack {
         }
     }
 
-    /// Writes a packet into a frame. `header_len` is that of TCP, whose checksum is filled in; 0 where
-    /// there is none of its.
+    /// Writes a packet into a frame. `header_len` is the length of the TCP header, whose checksum
+    /// is filled in; 0 if the packet is not TCP.
     pub(super) fn emit_packet(
         &mut self,
         nic: &mut impl Nic,
@@ -173,7 +176,7 @@ impl Stack {
             return false;
         };
         ethernet.write(frame);
-        // Of packets that are not TCP's the card does not see to the checksums.
+        // The card fills in no checksum of a packet that is not TCP.
         let fills = self.shared.features.fills_checksums && header_len > 0;
         packet.write(&mut frame[network_at..], fills);
         write(&mut frame[transport_at..end]);
@@ -195,7 +198,7 @@ impl Stack {
         true
     }
 
-    /// Writes a datagram into a frame. `pieces` follow one another.
+    /// Writes a datagram into a frame. Its payload is `pieces`, one after another.
     #[inline]
     pub(super) fn emit_datagram(
         &mut self,
@@ -266,7 +269,7 @@ impl Stack {
         }
     }
 
-    /// Where frames to a group of IPv6 go (RFC 2464, section 7).
+    /// The link address of an IPv6 multicast group (RFC 2464, section 7).
     fn link_to_group(&self, group: Address) -> LinkAddress {
         let [.., a, b, c, d] = group.octets();
         LinkAddress {
@@ -275,7 +278,7 @@ impl Stack {
         }
     }
 
-    /// Reports all groups in one packet, or each in one where the querier wants that.
+    /// Reports all groups in one packet (MLDv2), or each in a packet of its own (MLDv1).
     fn emit_reports(&mut self, nic: &mut impl Nic, record: Option<Record>) {
         let groups = self.listener.groups().to_vec();
         let together = if record.is_some() { groups.len() } else { 1 };
@@ -297,7 +300,7 @@ impl Stack {
     ) {
         let own_mac = self.shared.features.mac;
         let packet = ip::Header {
-            // So that who gets it knows that no router has passed it on.
+            // The receiver can tell from this that no router has forwarded it.
             hop_limit: 255,
             ..ip::Header::new(from, to, Protocol::ICMPV6, icmp::NEIGHBOUR_LEN)
         };
@@ -306,8 +309,8 @@ impl Stack {
         });
     }
 
-    /// Sends what is due of all connections that are listed. Those for which the card has no room
-    /// stay listed.
+    /// Sends what is due for all connections in `to_emit`. Those for which the card has no room
+    /// stay there.
     pub(super) fn emit_connections(&mut self, nic: &mut impl Nic) {
         let mut done = 0;
         while let Some(&index) = self.to_emit.get(done) {
@@ -319,13 +322,13 @@ impl Stack {
         self.to_emit.drain(..done);
     }
 
-    /// False where the card takes no more.
+    /// False if the card takes no more frames.
     fn emit_connection(&mut self, nic: &mut impl Nic, index: u32) -> bool {
         if !self.connections[index as usize]
             .flags
             .has(ConnectionFlags::LISTED_TO_EMIT)
         {
-            // It is gone.
+            // The connection is gone.
             return true;
         }
         let connection = &mut self.connections[index as usize];
@@ -352,7 +355,8 @@ impl Stack {
         true
     }
 
-    /// Looks the next station up. False where it is not known yet; it is asked for.
+    /// Looks up the MAC address of the next hop. False if it is not known yet; it is asked for
+    /// then.
     fn find_mac(&mut self, index: u32) -> bool {
         let connection = &mut self.connections[index as usize];
         let now = self.shared.now;

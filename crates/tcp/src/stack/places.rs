@@ -1,8 +1,8 @@
-//! The places of connections: each connection has one, and a name that no later one has. The table leads
-//! from a four-tuple to the place.
+//! The places of connections. Each connection has a place, and an id that no later connection has.
+//! The table maps a four-tuple to the place.
 //!
 //! # Invariants
-//! - A vacant place is in `free`, and no entry of the table names it.
+//! - A vacant place is in `free`, and no entry of the table refers to it.
 //! - A place's generation grows with each use.
 
 use super::{ConnectionId, Stack};
@@ -11,12 +11,12 @@ use crate::table::Hash;
 use crate::wire::four_tuple::FourTuple;
 
 impl Stack {
-    /// Connections that there are, half-open ones and those in TIME-WAIT included.
+    /// The number of connections, including half-open ones and those in TIME-WAIT.
     pub fn connections(&self) -> usize {
         self.connections.len() - self.free.len()
     }
 
-    /// The place of a connection that is still there.
+    /// The place of a connection that still exists and has a user.
     pub(super) fn index_of(&self, id: ConnectionId) -> Option<usize> {
         let index = id.index as usize;
         let connection = self.connections.get(index)?;
@@ -61,7 +61,7 @@ impl Stack {
         index
     }
 
-    /// Takes a connection out of the table: no segment finds it any more.
+    /// Removes a connection from the table: no segment finds it any more.
     pub(super) fn unlink(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         if !connection.flags.has(ConnectionFlags::UNLINKED) {
@@ -70,7 +70,7 @@ impl Stack {
         }
     }
 
-    /// Forgets a connection; its place is free.
+    /// Removes a connection and frees its place.
     pub(super) fn remove(&mut self, index: u32) {
         self.unlink(index);
         self.wheel.cancel(index);
@@ -79,7 +79,7 @@ impl Stack {
         connection.release(&mut self.shared);
         connection.generation = connection.generation.wrapping_add(1);
         connection.state = State::Closed;
-        // The place stays in the list of those that wait for memory, where it is in it.
+        // If the place is listed as waiting for memory, it stays listed.
         let waits = connection.flags.has(ConnectionFlags::WAITS_FOR_MEMORY);
         connection.flags = ConnectionFlags::default();
         if waits {
@@ -90,7 +90,7 @@ impl Stack {
         self.free.push(index);
     }
 
-    /// Whether another connection finds a place.
+    /// Whether there is a place for another connection.
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.connections.len() < self.shared.config.connections_max
     }

@@ -1,8 +1,8 @@
-//! What goes where there is not enough for all: one policy for memory and for the table of
+//! What is given up when there is not enough for all: one policy for memory and for the table of
 //! connections.
 //!
-//! A peer decides how long a connection holds what it has been given, so whoever holds must not be
-//! able to keep others out. What can be had again, or that nobody uses, goes first:
+//! A peer decides how long a connection holds its memory and its place, so holders must not be able
+//! to keep others out. What can be had again, or is no longer used, is given up first:
 //!
 //! ```text
 //! memory is short                          the table is full
@@ -12,26 +12,28 @@
 //!    those that hold most for their rate      that has proven its address
 //!    first                                 3  nobody: the peer is told
 //! ```
-//! While less than a quarter of memory for sending is free, connections are watched, so that it is known
-//! who is slow when it is short. The last eighth is for connections that hold nothing: memory is short as
-//! soon as others get none. Then a connection is ended if it has been watched for long enough, and would take
-//! longer to drain what it holds than a bound allows:
+//! While less than a quarter of the memory for sending is free, connections are watched, so that
+//! the slow ones are known when memory is short. The last eighth is reserved for connections that
+//! hold nothing; memory is short as soon as only this part is left. Then a connection is ended if
+//! it has been watched for long enough and would take longer than a bound to drain what it holds:
 //!
-//! | | watched for | until so much is free |
+//! | | watched for | ended until this much is free |
 //! |---|---|---|
-//! | nobody who holds nothing waits for long | 5 s | an eighth and a sixteenth |
-//! | somebody does: haste | four of its round trips, from 0.5 s to 2 s | a quarter |
+//! | no connection that holds nothing waits for long | 5 s | an eighth plus a sixteenth |
+//! | one does: haste | four of its round trips, from 0.5 s to 2 s | a quarter |
 //!
-//! The bound is 40 s at first. While memory stays short and nobody is slower, it goes down to 5 s.
+//! The bound is 40 s at first. While memory stays short and no connection exceeds the bound, it is
+//! halved step by step, down to 5 s.
 //!
-//! TIME-WAIT protects a new connection of the same four-tuple from what is left of the old one. An
-//! early end leaves that to timestamps (RFC 7323, section 5) and to numbers that grow with time (RFC
-//! 6528), as RFC 6191 does. That a peer may send its FIN once more and get a reset harms nobody: all
-//! that was sent has arrived.
+//! TIME-WAIT protects a new connection of the same four-tuple from old segments of the previous
+//! one. If TIME-WAIT ends early, timestamps (RFC 7323, section 5) and initial sequence numbers that
+//! grow with time (RFC 6528) do that, as in RFC 6191. The peer may retransmit its FIN and get a
+//! reset, which does no harm: all data has arrived.
 //!
 //! # Invariants
-//! - `time_waits` and `orphans` name all connections that may be ended for others. They may name some
-//!   that are gone or have gone on since, and are at most twice as long as there may be connections.
+//! - `time_waits` and `orphans` name all connections that may be ended for others. They may also
+//!   name some that are gone or have changed state since. Each is at most twice as long as the
+//!   limit of connections.
 
 use std::collections::VecDeque;
 
@@ -43,91 +45,95 @@ use crate::seq::SeqNumber;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
-/// Connections that a turn looks at while memory is short or may soon be.
+/// The most connections that a turn examines while memory is short or may soon be.
 const LOOKS: usize = 128;
 
-/// Microseconds in which no connection is looked at twice: looking at all of them in each turn would
-/// take as long as serving them.
+/// The shortest time for one round of all connections, in microseconds: examining all of them in
+/// each turn would take as long as serving them.
 const ROUND_US: u64 = 50_000;
 
-/// The bound at first, in microseconds: who would take longer to drain what it holds is ended while
-/// memory is short.
+/// The bound at first, in microseconds: while memory is short, a connection that would take longer
+/// to drain what it holds is ended.
 const DRAIN_US_FIRST: u64 = 40_000_000;
 
-/// The bound at last, in microseconds.
+/// The smallest bound, in microseconds.
 const DRAIN_US_LEAST: u64 = 5_000_000;
 
-/// For how long a connection is watched before it may be ended, in microseconds.
+/// How long a connection is watched before it may be ended, in microseconds.
 const PATIENCE_US: u64 = 5_000_000;
 
-/// The least and the most of it in haste, in microseconds. In half a second a lost segment is found and
-/// sent again. The most is for peers that pretend to be far away.
+/// The shortest and the longest time of watching in haste, in microseconds. In half a second a lost
+/// segment is detected and retransmitted. The maximum is for peers that fake a long round-trip
+/// time.
 const HASTE_US_MIN: u64 = 500_000;
 const HASTE_US_MAX: u64 = 2_000_000;
 
-/// For how long a connection that holds nothing may wait for memory until there is haste, in
+/// How long a connection that holds nothing may wait for memory before there is haste, in
 /// microseconds.
 const WAIT_US_MAX: u64 = 100_000;
 
-/// For how long bytes beyond gaps may lie while memory is short, in microseconds: they come again.
+/// How long bytes beyond gaps are kept while memory is short, in microseconds. The peer sends them
+/// again.
 const GAP_PATIENCE_US: u64 = 1_000_000;
 
-/// Without haste, connections are ended until this part is free beside the last eighth.
+/// Without haste, connections are ended until one part in this many is free in addition to the last
+/// eighth.
 const RELIEF_PART: usize = 16;
 
-/// What the stack remembers to decide who goes.
+/// What the stack remembers to decide which connection to end.
 pub(super) struct Pressure {
-    /// Connections in TIME-WAIT without a user, the oldest first.
+    /// Connections in TIME-WAIT that have no user, the oldest first.
     time_waits: VecDeque<ConnectionId>,
-    /// Other connections without a user, the first that was closed first.
+    /// Other connections that have no user, in the order in which they were closed.
     orphans: VecDeque<ConnectionId>,
-    /// The place that was looked at last.
+    /// The place that was examined last, as in the clock algorithm.
     hand: usize,
     /// When the hand last passed the first place.
     round_at: Instant,
-    /// Memory for sending is short, and there is not enough again yet.
+    /// Memory for sending has been short, and enough is not free again yet.
     is_short: bool,
-    /// Meanwhile somebody who holds nothing has waited for too long.
+    /// Meanwhile a connection that holds nothing has waited for too long.
     is_hasty: bool,
     /// The bound, in microseconds.
     drain_us_max: u64,
-    /// When the bound was last changed, or somebody was last ended.
+    /// When the bound was last changed, or a connection was last ended.
     settled_at: Instant,
-    /// Of each connection, how it stood when it was looked at first.
+    /// For each place, the state of its connection when the current observation began.
     marks: Vec<Mark>,
 }
 
-/// How a connection stood.
+/// The state of a connection when it was observed. Its parts belong together in pairs: a sequence
+/// number and the time at which it was noted.
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    /// Of which use of its place; none where it has not been looked at.
+    /// The generation of the connection; `None` if it has not been examined.
     generation: Option<u32>,
-    /// The oldest that was not acknowledged,
+    /// Its `send.una` then,
     una: SeqNumber,
-    /// behind the last,
+    /// its `send.end` then,
     end: SeqNumber,
-    /// and when, in milliseconds of the stack's clock.
+    /// and when that was, in milliseconds of the stack's clock.
     at_ms: u32,
-    /// Behind all that lay beyond gaps,
+    /// The end of the window when a gap was seen,
     gap_edge: SeqNumber,
     /// and when.
     gap_at_ms: u32,
-    /// Behind all that it had been given when it first got no memory although it held nothing,
+    /// Its `send.end` when it first got no memory although it held nothing,
     refused_at: Option<SeqNumber>,
     /// and when.
     refused_at_ms: u32,
 }
 
-/// A connection that would not drain in time what it holds.
+/// A connection that would not drain what it holds in time.
 #[derive(Clone, Copy)]
 struct Slow {
     index: u32,
-    /// Microseconds that it would take to drain what it holds.
+    /// Microseconds it would take to drain all the memory it holds.
     drain_us: u64,
 }
 
 impl Pressure {
-    /// For so many connections at most.
+    /// For at most `capacity` connections.
     pub(super) fn new(capacity: usize) -> Pressure {
         Pressure {
             time_waits: VecDeque::with_capacity(capacity),
@@ -144,8 +150,8 @@ impl Pressure {
 }
 
 impl Stack {
-    /// A connection has no user, and its peer is still to hear or to say something; or it has come
-    /// to TIME-WAIT since.
+    /// Notes a connection that has lost its user and is not closed yet, or one without a user that
+    /// has entered TIME-WAIT.
     pub(super) fn note_orphan(&mut self, index: u32) {
         let id = self.id_of(index);
         let is_over = self.connections[index as usize].state == State::TimeWait;
@@ -164,13 +170,13 @@ impl Stack {
         list.push_back(id);
     }
 
-    /// Makes room for a connection whose peer may be anybody. False where there is none.
+    /// Makes room for a connection whose peer has proven nothing. False if there is none.
     pub(super) fn make_room(&mut self) -> bool {
         self.has_room() || self.end_time_wait()
     }
 
-    /// Makes room for a connection whose peer has shown that it gets what is sent to it. False where
-    /// all are in use.
+    /// Makes room for a connection whose peer has proven its address. False if all places are in
+    /// use.
     pub(super) fn make_room_for_proven(&mut self) -> bool {
         self.make_room() || self.end_orphan()
     }
@@ -198,7 +204,7 @@ impl Stack {
         false
     }
 
-    /// Tells the peer of a connection that is about to be forgotten.
+    /// Sends a reset for a connection that is about to be removed.
     fn reset_at_once(&mut self, index: u32) {
         let connection = &self.connections[index as usize];
         let Some(mac) = connection.path.mac else {
@@ -222,8 +228,8 @@ impl Stack {
         });
     }
 
-    /// Where memory for sending is short, takes back what may go, until there is enough again.
-    /// Connections are watched before that.
+    /// If memory for sending is short, takes back what may be given up until there is enough again.
+    /// Connections are watched even before that.
     pub(super) fn relieve(&mut self) {
         let room = self.shared.buffers.room_to_send();
         let most = self.shared.buffers.room_to_send_max();
@@ -261,8 +267,7 @@ impl Stack {
         }
     }
 
-    /// Settles the bound: it is halved where nobody was ended for twice as long as connections are
-    /// watched.
+    /// Adjusts the bound: it is halved if no connection was ended for twice the time of watching.
     fn settle_bound(&mut self) {
         let now = self.shared.now;
         let pressure = &mut self.pressure;
@@ -278,7 +283,7 @@ impl Stack {
         }
     }
 
-    /// The place that is looked at next; `None` where all have been looked at a moment ago.
+    /// The next place to examine; `None` if all have been examined a moment ago.
     fn next_place(&mut self) -> Option<usize> {
         let (places, now) = (self.connections.len(), self.shared.now);
         let pressure = &mut self.pressure;
@@ -294,7 +299,7 @@ impl Stack {
         Some(next)
     }
 
-    /// A connection that holds nothing has got no memory.
+    /// Notes that a connection that holds nothing got no memory.
     pub(super) fn note_refused(&mut self, index: u32) {
         let now_ms = self.shared.now.wrapping_millis();
         let place = index as usize;
@@ -309,7 +314,7 @@ impl Stack {
         }
     }
 
-    /// Whether somebody who holds nothing has waited for memory for too long.
+    /// Whether a connection that holds nothing has waited for memory for too long.
     fn somebody_starves(&mut self) -> bool {
         self.forget_who_left();
         let now_ms = self.shared.now.wrapping_millis();
@@ -325,12 +330,12 @@ impl Stack {
         self.waiting_for_memory.iter().take(LOOKS).any(starves)
     }
 
-    /// Begins a mark anew where it is of another connection that had the place.
+    /// Starts a new mark if the present one is of an earlier connection in the place.
     fn renew_mark(&mut self, place: usize) {
         let connection = &self.connections[place];
         let mark = &mut self.pressure.marks[place];
         if connection.state == State::Closed {
-            // Who comes to the place next has the same generation as nobody.
+            // A vacant place has the same generation as the next connection in it.
             *mark = Mark::default();
         } else if mark.generation != Some(connection.generation) {
             *mark = Mark {
@@ -342,7 +347,7 @@ impl Stack {
         }
     }
 
-    /// Throws away what a connection holds beyond gaps, where these have not been closed in time.
+    /// Discards what a connection holds beyond gaps, if these have not been closed in time.
     fn judge_gaps(&mut self, place: usize) {
         let now_ms = self.shared.now.wrapping_millis();
         let connection = &mut self.connections[place];
@@ -351,14 +356,15 @@ impl Stack {
         if !connection.has_gaps() {
             mark.gap_edge = nxt;
         } else if nxt >= mark.gap_edge || mark.gap_edge > connection.receive.edge {
-            // Closed, or so long ago that the numbers have gone round.
+            // The gap has closed, or the mark is so old that the sequence numbers have wrapped
+            // around.
             (mark.gap_edge, mark.gap_at_ms) = (connection.receive.edge, now_ms);
         } else if self.pressure.is_short && passed_us(now_ms, mark.gap_at_ms) >= GAP_PATIENCE_US {
             connection.prune(&mut self.shared);
         }
     }
 
-    /// Whether a connection would not drain in time what it holds.
+    /// The connection, if it would not drain what it holds in time.
     fn judge(&mut self, place: usize) -> Option<Slow> {
         let now_ms = self.shared.now.wrapping_millis();
         let connection = &self.connections[place];
@@ -369,7 +375,7 @@ impl Stack {
             return None;
         }
         if una >= mark.end || mark.end > end {
-            // Drained, or so long ago that the numbers have gone round.
+            // It has drained, or the mark is so old that the sequence numbers have wrapped around.
             (mark.una, mark.end, mark.at_ms) = (una, end, now_ms);
             return None;
         }
@@ -393,7 +399,7 @@ impl Stack {
         })
     }
 
-    /// Ends a connection that holds memory others need.
+    /// Ends a connection that holds memory which others need.
     fn shed(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.abort(&mut self.shared, Failure::Aborted);
@@ -404,7 +410,8 @@ impl Stack {
     }
 }
 
-/// Whether a name is that of a connection without a user, in TIME-WAIT or before it.
+/// Whether an id names a connection without a user, in TIME-WAIT or (if not `is_over`) in another
+/// state.
 fn is_orphan(connections: &[Connection], id: ConnectionId, is_over: bool) -> bool {
     connections
         .get(id.index as usize)
@@ -417,7 +424,7 @@ fn is_orphan(connections: &[Connection], id: ConnectionId, is_over: bool) -> boo
         })
 }
 
-/// Microseconds between two times on the clock that goes round.
+/// Microseconds between two times of the millisecond clock, which wraps around.
 fn passed_us(now_ms: u32, then_ms: u32) -> u64 {
     u64::from(now_ms.wrapping_sub(then_ms)) * 1000
 }

@@ -1,14 +1,15 @@
-//! Segments that have come to the wrong stack of several that share a card.
+//! Segments that arrived at the wrong one of several stacks that share a card.
 //!
-//! A sender may change the queue to which a connection's segments come. Linux draws a connection's hash
-//! anew when its retransmission timer expires, and on some cards the queue goes by the sender's hash. So
-//! a stack does not reset what it does not know: it passes the segment on to the next stack, until one
-//! has the connection. The last one that has not resets it.
+//! The sender may change the queue on which a connection's segments arrive: Linux draws a new hash
+//! for a connection when its retransmission timer expires, and some cards choose the queue by the
+//! sender's hash. So a stack does not answer a segment of an unknown connection with a reset at
+//! once. It passes the segment on to the next stack, until one has the connection. If none has, the
+//! last stack sends the reset.
 //!
 //! # Invariants
-//! - A segment is passed on once at most by each stack: `hops` goes down with each.
-//! - Of what a card brings, no more is passed on than the limits allow. What has been passed on once
-//!   counts no more.
+//! - Each stack passes a segment on at most once: `hops` goes down each time.
+//! - The limits bound how many segments from a card are passed on. A segment that was passed on
+//!   before is not counted again.
 
 use std::collections::VecDeque;
 
@@ -18,28 +19,29 @@ use crate::nic::{Features, Frame, Nic, Offload};
 use crate::time::Instant;
 use crate::wire::Address;
 
-/// Segments that wait to be passed on at most; further ones are dropped, as a network may.
+/// The most segments that may wait to be passed on; further ones are dropped, as a network may drop
+/// packets.
 const STRAYS_MAX: usize = 64;
 
 /// A segment on its way to the stack that has its connection.
 #[derive(Clone, Debug)]
 pub struct Stray {
     frame: Box<[u8]>,
-    /// Stacks that are still to be asked, behind the one that gets it.
+    /// How many more stacks it may visit after the one that gets it next.
     hops: u8,
 }
 
-/// What a stack has to pass on.
+/// The segments that a stack passes on.
 pub(super) struct Strays {
     waiting: VecDeque<Stray>,
     /// Other stacks on the card.
     others: u8,
-    /// Stacks that are still to be asked for the segment that is being taken in.
+    /// How many more stacks the segment that is being processed may visit.
     hops: u8,
 }
 
 impl Strays {
-    /// None, and no others.
+    /// No segments, and no other stacks.
     pub(super) fn new() -> Strays {
         Strays {
             waiting: VecDeque::new(),
@@ -48,26 +50,26 @@ impl Strays {
         }
     }
 
-    /// Whether the segment that is being taken in was passed on to here.
+    /// Whether another stack has passed on the segment that is being processed.
     pub(super) fn is_stray(&self) -> bool {
         self.hops != self.others
     }
 }
 
 impl Stack {
-    /// Tells how many other stacks are on the same card: [`Stack::next_stray`] then has what is to be
-    /// passed on to the next of them, in a circle.
+    /// Sets how many other stacks share the card. [`Stack::next_stray`] then returns the segments
+    /// to pass on to the next of them, in a ring.
     pub fn set_others(&mut self, others: u8) {
         (self.strays.others, self.strays.hops) = (others, others);
         self.strays.waiting.reserve(STRAYS_MAX);
     }
 
-    /// A segment for the next stack, which has it from [`Stack::take_stray`].
+    /// A segment to give to the next stack with [`Stack::take_stray`].
     pub fn next_stray(&mut self) -> Option<Stray> {
         self.strays.waiting.pop_front()
     }
 
-    /// Takes in a segment that another stack has passed on, before [`Stack::begin`].
+    /// Processes a segment that another stack has passed on. Called before [`Stack::begin`].
     pub fn take_stray(&mut self, now: Instant, stray: &Stray) {
         self.shared.now = self.shared.now.max(now);
         self.strays.hops = stray.hops;
@@ -75,7 +77,7 @@ impl Stack {
             bytes: &stray.frame,
             features: self.shared.features,
         };
-        // It was right when it was passed on.
+        // Its checksums were verified before it was passed on.
         let taken = self.try_frame(&nic, &stray.frame, 0, true);
         debug_assert!(taken.is_ok(), "{taken:?}");
         self.keep_all_fresh(&nic);
@@ -83,8 +85,8 @@ impl Stack {
         self.strays.hops = self.strays.others;
     }
 
-    /// Passes on the segment that is being taken in, of which this stack has no connection. False where
-    /// nobody else has one.
+    /// Passes on the segment that is being processed, for which this stack has no connection. False
+    /// if no stack is left that could have it.
     pub(super) fn pass_on(&mut self, frame: &[u8], remote: Address) -> bool {
         let Some(hops) = self.strays.hops.checked_sub(1) else {
             return false;
@@ -99,7 +101,7 @@ impl Stack {
     }
 }
 
-/// A card that has brought one frame, and takes none.
+/// A card that has received one frame and sends none.
 struct OneFrame<'f> {
     bytes: &'f [u8],
     features: Features,

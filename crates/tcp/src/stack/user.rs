@@ -9,61 +9,61 @@ use crate::nic::Nic;
 use crate::wire::Address;
 use crate::wire::four_tuple::FourTuple;
 
-/// What an attempt to receive came to.
+/// The outcome of an attempt to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes came, at least one.
+    /// This many bytes were read, at least one.
     Bytes(usize),
     /// Nothing is there at the moment.
     Nothing,
     /// The peer has sent everything.
     Ended,
-    /// The connection is broken, or is not there.
+    /// The connection has failed, or does not exist.
     Failed(Failure),
 }
 
-/// What has become of a connection.
+/// What a connection is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// The user's name for it: see [`Stack::set_tag`].
+    /// The user's name for the connection: see [`Stack::set_tag`].
     pub tag: u64,
-    /// There is something to read, or the end.
+    /// There are bytes to read, or the end of the stream has been reached.
     pub readable: bool,
     /// There is room to send.
     pub writable: bool,
     /// The peer sends no more; what it sent before can still be read.
     pub ended: bool,
-    /// It is over, other than by both sides' wish.
+    /// Why it ended, if not by an orderly close.
     pub failure: Option<Failure>,
 }
 
-/// A datagram that came in this turn.
+/// A datagram that arrived in this turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram {
     pub(super) tuple: FourTuple,
     pub(super) link: LinkAddress,
     /// The frame's number in its burst.
     pub(super) frame: u16,
-    /// Where in it the payload begins, and how many bytes it has.
+    /// Where in the frame the payload begins, and its length in bytes.
     pub(super) start: u16,
     pub(super) len: u16,
 }
 
 impl Datagram {
-    /// Its payload. Only before [`Stack::end`].
+    /// Its payload. It is valid only until [`Stack::end`].
     #[inline]
     pub fn bytes<'n>(&self, nic: &'n impl Nic) -> &'n [u8] {
         let (start, len) = (usize::from(self.start), usize::from(self.len));
         &nic.frame(usize::from(self.frame)).bytes[start..][..len]
     }
 
-    /// From where it came.
+    /// Where it came from.
     #[inline]
     pub fn source(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::from(self.tuple.remote), self.tuple.remote_port)
     }
 
-    /// To which of our addresses it came.
+    /// Which of our addresses it came to.
     pub fn destination(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::from(self.tuple.local), self.tuple.local_port)
     }
@@ -80,7 +80,7 @@ pub struct Description {
     pub state: State,
     /// Bytes received and not read.
     pub unread: u32,
-    /// Bytes taken and not acknowledged.
+    /// Bytes taken from the user and not acknowledged by the peer.
     pub unacknowledged: u32,
     /// The smoothed round-trip time, in microseconds; 0 where nothing was measured.
     pub rtt_us: u32,
@@ -89,7 +89,7 @@ pub struct Description {
 }
 
 impl Stack {
-    /// A connection that another side has opened and nobody has taken yet.
+    /// A connection that a peer has opened and the user has not taken yet.
     pub fn next_accepted(&mut self) -> Option<ConnectionId> {
         loop {
             let id = self.accepted.pop_front()?;
@@ -99,12 +99,12 @@ impl Stack {
         }
     }
 
-    /// Whether there may be one.
+    /// Whether there may be such a connection.
     pub fn has_accepted(&self) -> bool {
         !self.accepted.is_empty()
     }
 
-    /// Tag of a connection while its user has set none.
+    /// The tag of a connection while its user has set none.
     pub const NO_TAG: u64 = Connection::NO_TAG;
 
     /// Sets the user's name for a connection.
@@ -114,7 +114,8 @@ impl Stack {
         }
     }
 
-    /// A connection with news, and which. It is not named again before there are others.
+    /// A connection whose readiness has changed, and its readiness. It is not named again until
+    /// something changes again.
     pub fn next_ready(&mut self) -> Option<(ConnectionId, Readiness)> {
         loop {
             let index = self.ready.pop_front()?;
@@ -126,7 +127,8 @@ impl Stack {
         }
     }
 
-    /// How a connection stands, also where that is no news; `None` where it is not there.
+    /// The present readiness of a connection, whether or not it has changed; `None` if there is no
+    /// such connection.
     pub fn readiness(&self, id: ConnectionId) -> Option<Readiness> {
         self.index_of(id).map(|index| self.readiness_at(index))
     }
@@ -136,7 +138,7 @@ impl Stack {
         Readiness {
             tag: connection.tag,
             readable: connection.is_readable(),
-            // Nobody who does not wait for room asks how much there is.
+            // Only a user who waits for room needs the exact answer.
             writable: !connection.flags.has(ConnectionFlags::WANTS_ROOM)
                 || connection.send_room(&self.shared) > 0,
             ended: connection.flags.has(ConnectionFlags::PEER_ENDED),
@@ -144,12 +146,12 @@ impl Stack {
         }
     }
 
-    /// Whether a datagram of this turn has not been taken yet.
+    /// Whether a datagram of this turn waits to be taken.
     pub fn has_datagrams(&self) -> bool {
         !self.datagrams.is_empty()
     }
 
-    /// A datagram of this turn.
+    /// The next datagram of this turn.
     #[inline]
     pub fn next_datagram(&mut self) -> Option<Datagram> {
         self.datagrams.pop_front()
@@ -186,11 +188,12 @@ impl Stack {
             .map_or(0, |index| self.connections[index].receive.unread as usize)
     }
 
-    /// Takes bytes to be sent and says how many; [`Stack::next_ready`] tells when there is room
-    /// again, where that is not all.
+    /// Takes bytes to be sent and returns how many it took. If that is not all,
+    /// [`Stack::next_ready`] reports when there is room again.
     ///
     /// # Errors
-    /// [`Failure`]: why the connection has ended, or [`Failure::Aborted`] where it takes no more bytes.
+    /// [`Failure`]: why the connection has ended, or [`Failure::Aborted`] if it takes no more
+    /// bytes.
     pub fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, Failure> {
         let Some(index) = self.index_of(id) else {
             return Err(Failure::Aborted);
@@ -222,8 +225,8 @@ impl Stack {
         Ok(taken)
     }
 
-    /// As [`Stack::send`], for bytes behind which none come in this turn: a short reply, where nothing
-    /// waits before it, leaves at once.
+    /// Like [`Stack::send`], for the last bytes of this turn: a short reply leaves at once if
+    /// nothing waits before it.
     ///
     /// # Errors
     /// As of [`Stack::send`].
@@ -244,18 +247,18 @@ impl Stack {
         self.send(id, bytes)
     }
 
-    /// Answers a datagram with another, made of pieces. False where it is too long, or finds no
-    /// room in the card's queue.
+    /// Answers a datagram with another, made of pieces. False if it is too long, or the card's
+    /// queue has no room.
     pub fn answer(&mut self, nic: &mut impl Nic, to: &Datagram, pieces: &[&[u8]]) -> bool {
         self.emit_datagram(nic, to.link, &to.tuple, pieces)
     }
 
-    /// Sends a datagram that answers none, made of pieces, from a port at which datagrams are taken
-    /// from then on. False where it does not leave, as with [`Stack::answer`], or because the next
-    /// station is not known yet: it is asked for.
+    /// Sends a datagram that answers none, made of pieces, from a port on which datagrams are
+    /// received from then on. False if it is not sent, as with [`Stack::answer`], or because the
+    /// next hop's MAC address is not known yet; it is asked for then.
     ///
     /// # Errors
-    /// [`ConnectError`]: no way there, or no room.
+    /// [`ConnectError`]: no route.
     pub fn ask(
         &mut self,
         nic: &mut impl Nic,
@@ -281,7 +284,7 @@ impl Stack {
         Ok(self.emit_datagram(nic, LinkAddress { mac, vlan }, &tuple, pieces))
     }
 
-    /// The user has sent everything, and goes on receiving.
+    /// The user sends no more but still receives.
     pub fn shut_down(&mut self, id: ConnectionId) {
         if let Some(index) = self.index_of(id) {
             let connection = &mut self.connections[index];
@@ -293,14 +296,14 @@ impl Stack {
         }
     }
 
-    /// The user is done: what was taken to be sent still arrives, and nothing more is received.
-    /// The name is that of nothing from now on.
+    /// The user is done: bytes that were taken are still sent, and nothing more is received. The id
+    /// is invalid from now on.
     pub fn close(&mut self, id: ConnectionId) {
         let Some(index) = self.index_of(id) else {
             return;
         };
         let connection = &mut self.connections[index];
-        // Who leaves something unread says so (RFC 2525, section 2.17).
+        // Closing with unread data sends a reset (RFC 2525, section 2.17).
         let is_abrupt = connection.receive.unread > 0 || !connection.is_open();
         if is_abrupt || !connection.end(&mut self.shared) {
             connection.abort(&mut self.shared, Failure::Aborted);
@@ -308,7 +311,7 @@ impl Stack {
         self.forsake(id.index);
     }
 
-    /// The user is done, and the peer is told that it is over.
+    /// The user is done, and the peer gets a reset.
     pub fn abort(&mut self, id: ConnectionId) {
         if let Some(index) = self.index_of(id) {
             self.connections[index].abort(&mut self.shared, Failure::Aborted);
@@ -329,7 +332,7 @@ impl Stack {
         self.list_to_emit(index);
     }
 
-    /// What a connection is, as far as statistics tell.
+    /// A connection as statistics show it.
     pub fn describe(&self, id: ConnectionId) -> Option<Description> {
         let connection = &self.connections[self.index_of(id)?];
         let tuple = &connection.tuple;

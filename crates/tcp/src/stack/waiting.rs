@@ -1,15 +1,16 @@
-//! Connections that wait for what the stack does not have: a neighbour's MAC address, or memory.
+//! Connections that wait for a neighbour's MAC address, or for memory.
 //!
 //! # Invariants
-//! - `waiting_for_memory` names a place once at most: `WAITS_FOR_MEMORY` says that it is there. The flag
-//!   stays with the place when the connection goes, and whoever comes next is woken for nothing.
+//! - `waiting_for_memory` names a place at most once: `WAITS_FOR_MEMORY` says that it is listed.
+//!   The flag stays with the place when the connection is removed, so the next connection in the
+//!   place may be woken needlessly.
 
 use super::Stack;
 use crate::buffers::Buffers;
 use crate::connection::ConnectionFlags;
 
 impl Stack {
-    /// Goes on with those that wait for what may be there now.
+    /// Wakes connections for which the address or the memory may be available now.
     pub(super) fn wake_waiting(&mut self) {
         if !self.waiting_for_mac.is_empty() && self.ask_again_at <= self.shared.now {
             self.ask_again_at = self.shared.now.after(1_000_000);
@@ -23,8 +24,8 @@ impl Stack {
         }
     }
 
-    /// How many of those that wait for memory are told: as many as find some. If more were told, the last
-    /// of them would find none and lose their turn.
+    /// How many of the connections that wait for memory are woken: about as many as there is memory
+    /// for. If more were woken, the last of them would find none and lose their turn.
     fn wakes(&self) -> usize {
         let room = self.shared.buffers.room_to_send();
         let segments = room.div_ceil(4 * Buffers::PIECE_LEN);
@@ -32,7 +33,7 @@ impl Stack {
         segments.min(whole.max(8))
     }
 
-    /// Takes those off the beginning of the list whose connections have no user any more.
+    /// Removes connections that have no user any more from the front of the list.
     pub(super) fn forget_who_left(&mut self) {
         while let Some(&first) = self.waiting_for_memory.front() {
             let flags = &mut self.connections[first as usize].flags;
@@ -44,7 +45,7 @@ impl Stack {
         }
     }
 
-    /// Has connections look again for the MAC addresses that they wait for.
+    /// Lets connections look up again the MAC addresses that they wait for.
     pub(super) fn retry_mac(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting_for_mac);
         for index in waiting.drain(..) {
@@ -53,7 +54,7 @@ impl Stack {
         self.waiting_for_mac = waiting;
     }
 
-    /// Lists a connection among those that wait for memory, once.
+    /// Lists a connection as waiting for memory, if it is not listed yet.
     pub(super) fn wait_for_memory(&mut self, index: u32) {
         let flags = &mut self.connections[index as usize].flags;
         if !flags.has(ConnectionFlags::WAITS_FOR_MEMORY) {
