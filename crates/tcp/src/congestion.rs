@@ -1,8 +1,8 @@
-//! The congestion window: how many bytes may be on their way (RFC 5681; CUBIC: RFC 9438).
+//! The congestion window: how many bytes may be in flight (RFC 5681; CUBIC: RFC 9438).
 //!
-//! While losses are repaired, it shrinks in proportion to what arrives, and is at the new threshold
-//! when all is repaired (RFC 9937): a window that shrank at once would keep the sender silent for half
-//! a round trip. Where a timeout turns out to have been spurious, it grows back (RFC 4015).
+//! During loss recovery it shrinks in proportion to what arrives, and reaches the new threshold
+//! when recovery ends (RFC 9937): a window that shrank at once would keep the sender silent for
+//! half a round trip. After a spurious timeout it is restored (RFC 4015).
 
 use crate::config::Algorithm;
 use crate::seq::SeqNumber;
@@ -11,10 +11,11 @@ use crate::time::Instant;
 /// Segments of the initial window (RFC 6928).
 const INITIAL_SEGMENTS: u32 = 10;
 
-/// Bytes of the initial window at most, unless two segments are more (RFC 6928, section 2).
+/// The most bytes of the initial window, unless two segments are more (RFC 6928, section 2).
 const INITIAL_LEN: u32 = 14_600;
 
-/// CUBIC's constants (RFC 9438, section 4.1): how fast it grows, and what is left after a loss.
+/// CUBIC's constants (RFC 9438, section 4.1): how fast the window grows, and what part is left
+/// after a loss.
 const C: f32 = 0.4;
 const BETA: f32 = 0.7;
 
@@ -33,18 +34,18 @@ pub(crate) struct Congestion {
     episode: Episode,
 }
 
-/// What the window was reduced for, while that goes on. All in bytes.
+/// Why the window is reduced at the moment. All sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 enum Episode {
     /// Nothing.
     None,
-    /// A loss, with a reduction in proportion to what is delivered (RFC 9937).
+    /// A loss: the window shrinks in proportion to what is delivered (RFC 9937).
     Reduction {
-        /// What was on its way when it began (`RecoverFS`).
+        /// Bytes in flight when it began (`RecoverFS`).
         flight: u32,
-        /// What has arrived since (`prr_delivered`).
+        /// Bytes that have arrived since (`prr_delivered`).
         delivered: u32,
-        /// What was sent since (`prr_out`).
+        /// Bytes that were sent since (`prr_out`).
         sent: u32,
     },
     /// A timeout.
@@ -54,7 +55,8 @@ enum Episode {
         /// The connection's clock when the timer expired.
         clock: u32,
     },
-    /// A mark (RFC 3168), until this is acknowledged, which was the next to be sent.
+    /// A CE mark (RFC 3168), until this sequence number is acknowledged, which was then the next to
+    /// be sent.
     Mark(SeqNumber),
 }
 
@@ -69,16 +71,16 @@ struct Cubic {
     w_est: f32,
     /// The window that `w_est` must reach to grow like NewReno's.
     w_prior: f32,
-    /// When the window last began to grow after a reduction; never where it has not.
+    /// When the window last began to grow after a reduction; `NEVER` if it has not.
     epoch: Instant,
 }
 
 impl Congestion {
-    /// Where the window stands.
+    /// The offset of the window in the struct.
     #[cfg(test)]
     pub(crate) const WINDOW_AT: usize = std::mem::offset_of!(Congestion, window);
 
-    /// The window of a connection that begins.
+    /// The window of a new connection.
     pub(crate) fn new(algorithm: Algorithm, mss: u32) -> Congestion {
         Congestion {
             window: initial_window(mss),
@@ -96,17 +98,17 @@ impl Congestion {
         }
     }
 
-    /// Bytes that may be on their way.
+    /// Bytes that may be in flight.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// So many bytes were acknowledged while the window was the limit: it grows. `rtt` is in
+    /// Grows the window: `bytes` were acknowledged while the window was the limit. `rtt` is in
     /// microseconds.
     pub(crate) fn acknowledged(&mut self, bytes: u32, mss: u32, now: Instant, rtt: u32) {
         if self.window < self.threshold {
-            // RFC 3465 with L = 8: acknowledgments of many segments are usual.
+            // RFC 3465 with L = 8: acknowledgments of many segments are common.
             self.window = self.window.saturating_add(bytes.min(8 * mss));
             return;
         }
@@ -156,14 +158,15 @@ impl Congestion {
         self.grow(carry + grown * segment);
     }
 
-    /// A loss was found by acknowledgments: the window is reduced at once.
+    /// A loss was detected by duplicate acknowledgments, without SACK: the window is reduced at
+    /// once.
     pub(crate) fn lost(&mut self, in_flight: u32, mss: u32) {
         self.reduce(in_flight, mss);
         self.window = self.threshold;
     }
 
-    /// The peer tells of a mark (RFC 3168, section 6.1.2): the window is reduced as for a loss, once for
-    /// what was on its way, from the first number to before the second. True where it is.
+    /// The peer reports a CE mark (RFC 3168, section 6.1.2): the window is reduced as for a loss,
+    /// once for the data in flight, from `una` to before `nxt`. True if it was reduced.
     pub(crate) fn marked(
         &mut self,
         (una, nxt): (SeqNumber, SeqNumber),
@@ -182,8 +185,9 @@ impl Congestion {
         !is_heeded
     }
 
-    /// A loss was found by blocks that say what has arrived: the window is reduced step by step, with
-    /// [`Congestion::delivered`]. `flight` is what was on its way, what has just arrived included.
+    /// A loss was detected with SACK: the window is reduced step by step, with
+    /// [`Congestion::delivered`]. `flight` is the number of bytes in flight, including those that
+    /// have just arrived.
     pub(crate) fn begin_reduction(&mut self, in_flight: u32, flight: u32, mss: u32) {
         self.reduce(in_flight, mss);
         self.episode = Episode::Reduction {
@@ -193,8 +197,8 @@ impl Congestion {
         };
     }
 
-    /// So many bytes have arrived during a reduction, and so many are on their way (RFC 9937, section
-    /// 6). `is_safe` says that the peer has more in order and nothing else was found lost.
+    /// During a reduction, `bytes` have arrived, and `pipe` bytes are in flight (RFC 9937, section
+    /// 6). `is_safe` says that `send.una` has advanced and no further loss was detected.
     pub(crate) fn delivered(&mut self, bytes: u32, pipe: u32, mss: u32, is_safe: bool) {
         let Episode::Reduction {
             flight,
@@ -220,14 +224,14 @@ impl Congestion {
         self.window = pipe + may_send;
     }
 
-    /// So many bytes were sent during a reduction.
+    /// Notes that `bytes` were sent during a reduction.
     pub(crate) fn sent(&mut self, bytes: u32) {
         if let Episode::Reduction { sent, .. } = &mut self.episode {
             *sent = sent.saturating_add(bytes);
         }
     }
 
-    /// The losses are repaired.
+    /// Ends a reduction: the losses are repaired.
     pub(crate) fn end_reduction(&mut self) {
         if let Episode::Reduction { .. } = self.episode {
             self.episode = Episode::None;
@@ -235,8 +239,8 @@ impl Congestion {
         }
     }
 
-    /// Keeps what a timeout takes away, in case it turns out to be spurious. `clock` is the
-    /// connection's in its timestamps.
+    /// Saves the window before a timeout, in case the timeout turns out to be spurious. `clock` is
+    /// the connection's timestamp clock.
     pub(crate) fn keep_for_undo(&mut self, clock: u32) {
         let window = self.window;
         self.episode = Episode::Timeout { window, clock };
@@ -250,8 +254,9 @@ impl Congestion {
         self.window = mss;
     }
 
-    /// The first acknowledgment of something new after a timeout echoes this timestamp. True where
-    /// it answers what was sent before, so that the timeout was spurious (RFC 3522, section 3.2).
+    /// Whether a timeout was spurious. `echo` is the timestamp that the first acknowledgment of new
+    /// data after the timeout echoes: if it is from before the timeout, the original transmission
+    /// arrived (RFC 3522, section 3.2).
     pub(crate) fn is_spurious(&mut self, echo: Option<u32>) -> bool {
         let Episode::Timeout { window, clock } = self.episode else {
             return false;
@@ -264,8 +269,8 @@ impl Congestion {
         is_it
     }
 
-    /// A timeout was spurious: the window begins at what is on its way and grows fast to what it was
-    /// (RFC 4015, section 3.4).
+    /// After a spurious timeout: the window starts from the data in flight, and slow start brings
+    /// it back to its former size (RFC 4015, section 3.4).
     pub(crate) fn undo_timeout(&mut self, acknowledged: u32, pipe: u32, mss: u32) {
         self.threshold = self.threshold.max(2 * mss);
         self.window = pipe + acknowledged.min(initial_window(mss));
@@ -278,7 +283,7 @@ impl Congestion {
             Algorithm::Cubic => {
                 let window = self.window as f32 / mss as f32;
                 let cubic = &mut self.cubic;
-                // Fast convergence: leave room to those that came later (section 4.7).
+                // Fast convergence: leaves room for flows that started later (section 4.7).
                 cubic.w_max = match window < cubic.w_max {
                     true => window * (1.0 + BETA) / 2.0,
                     false => window,
@@ -292,8 +297,8 @@ impl Congestion {
         self.threshold = left.max(2 * mss);
     }
 
-    /// Nothing was sent for longer than the retransmission timeout, so that the window says nothing
-    /// about the path any more (RFC 5681, section 4.1).
+    /// Nothing was sent for longer than the retransmission timeout, so the window no longer
+    /// reflects the path (RFC 5681, section 4.1).
     pub(crate) fn rested(&mut self, mss: u32) {
         self.window = self.window.min(initial_window(mss));
         self.cubic.epoch = Instant::NEVER;

@@ -3,7 +3,7 @@
 //! ```text
 //! arrives      a segment has arrived (RFC 9293, section 3.10.7)
 //!   ├─ checks        whether it is acceptable, before anything changes (RFC 5961, 7323)
-//!   ├─ acknowledge   what it acknowledges, and what that says about losses (RFC 2018, 6298, 8985)
+//!   ├─ acknowledge   what it acknowledges, and what that says of losses (RFC 2018, 6298, 8985)
 //!   │   └─ scoreboard    what has arrived beyond gaps
 //!   └─ receive       what it carries, in order or not
 //! timers       a timer has expired

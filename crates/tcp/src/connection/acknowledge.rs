@@ -1,9 +1,9 @@
-//! What an acknowledgment says: what arrived, how long that took, and what was lost.
+//! Processes an acknowledgment: what arrived, how long that took, and what was lost.
 //!
-//! Losses are found by time, as RACK has it (RFC 8985): what was sent before something that has
-//! arrived, by more than reordering explains, is lost. That finds lost retransmissions too. Where
-//! the peer does not understand SACK, three duplicates mean a loss, and each acknowledgment of a
-//! part another (RFC 6582).
+//! Losses are detected by time, as in RACK (RFC 8985): a segment is lost if a segment sent
+//! sufficiently later, by more than reordering explains, has arrived. That detects lost
+//! retransmissions too. Without SACK, three duplicate acknowledgments mean a loss, and each partial
+//! acknowledgment another one (RFC 6582).
 
 use super::{Connection, ConnectionFlags, Phase, Shared, Waiting};
 use crate::buffers::{Buffer, BufferId, Marks};
@@ -14,10 +14,10 @@ use crate::wire::tcp::Header;
 /// Duplicate acknowledgments that mean a loss (RFC 5681).
 const DUPLICATES_MAX: u8 = 3;
 
-/// Recoveries for which a wider window for reordering is kept (RFC 8985, section 6.2).
+/// Recoveries for which a widened reordering window is kept (RFC 8985, section 6.2).
 const REORDER_PERSISTS: u8 = 16;
 
-/// Of all that one acknowledgment confirms, what matters for times.
+/// The most recently sent segment that an acknowledgment confirms.
 #[derive(Clone, Copy)]
 struct Newest {
     sent_at: Instant,
@@ -26,17 +26,18 @@ struct Newest {
 
 /// What one acknowledgment confirms.
 pub(super) struct Confirmed {
-    /// The highest that was confirmed before it.
+    /// The highest sequence number that was confirmed before it.
     fack: SeqNumber,
-    /// What was sent again later than this is not what it answers.
+    /// It cannot answer a retransmission that was sent later than this.
     answers_until: Instant,
-    /// Bytes, for the first time.
+    /// Bytes that it confirms for the first time.
     bytes: u32,
-    /// What of it was sent last.
+    /// The segment of these that was sent last.
     newest: Option<Newest>,
-    /// Some of it was sent more than once.
+    /// Some of these bytes were sent more than once.
     has_retransmitted: bool,
-    /// Some of it was sent once, and came after what was sent later (RFC 8985, section 6.2, step 3).
+    /// Some of these bytes were sent once and arrived after bytes beyond them (RFC 8985, section
+    /// 6.2, step 3).
     is_overtaken: bool,
 }
 
@@ -61,14 +62,15 @@ impl Confirmed {
     }
 }
 
-/// Whether one was sent after the other, those of one turn in order (RFC 8985, section 5.2).
+/// Whether one was sent after the other; segments of the same turn compare by sequence number (RFC
+/// 8985, section 5.2).
 fn is_later(one: (Instant, SeqNumber), other: (Instant, SeqNumber)) -> bool {
     one.0 > other.0 || one.0 == other.0 && one.1 > other.1
 }
 
 impl Connection {
-    /// Takes in the acknowledgment of a segment, which is not beyond what was sent. True where the
-    /// peer now has our FIN, or our SYN, too: everything up to the end.
+    /// Processes the acknowledgment of a segment, which does not exceed `send.nxt`. True if the
+    /// peer now has everything up to `send.end`, a SYN or FIN included.
     pub(super) fn acknowledge(&mut self, shared: &mut Shared, header: &Header, len: u32) -> bool {
         let ack = header.ack;
         let has_blocks = !header.options.sack.blocks().is_empty();
@@ -111,7 +113,7 @@ impl Connection {
             return self.send.una == self.send.end;
         }
         if self.send.window == 0 && in_flight > 0 {
-            // A peer that keeps its window closed and answers is alive (RFC 9293, section 3.8.6.1).
+            // A peer that answers while its window is closed is alive (RFC 9293, section 3.8.6.1).
             self.recovery.stuck_since = shared.now;
         }
         let is_duplicate = !advances && len == 0 && self.send.window == window;
@@ -131,14 +133,14 @@ impl Connection {
             && self.recovery.phase != Phase::Recovery;
         if confirmed.bytes > 0 && may_grow {
             let flight_before = in_flight + ack.since(una);
-            // What the window did not hold back says nothing about it (RFC 7661).
+            // The window grows only if it was the limit (RFC 7661).
             if flight_before + u32::from(self.mss()) >= self.congestion.window()
                 || !self.send.unsent.is_none()
             {
                 let mss = u32::from(self.mss());
                 let rtt = self.rtt.smoothed;
-                // After a timeout an acknowledgment may be of what had arrived before (RFC 3465,
-                // section 2.3).
+                // After a timeout, an acknowledgment may cover bytes that had arrived before it
+                // (RFC 3465, section 2.3).
                 let bytes = match after_timeout {
                     true => confirmed.bytes.min(mss),
                     false => confirmed.bytes,
@@ -152,10 +154,10 @@ impl Connection {
         self.send.una == self.send.end
     }
 
-    /// RFC 9293, section 3.10.7.4: from a segment that is not older than that of the last update,
-    /// and acknowledges nothing less than what is known to have arrived. One that acknowledges more
-    /// than was known counts also where others have overtaken it: the window is to be counted from
-    /// what it acknowledges, so it is called before that is noted.
+    /// Updates the send window from a segment that is not older than that of the last update, and
+    /// whose acknowledgment is not below `send.una` (RFC 9293, section 3.10.7.4). A segment that
+    /// advances `send.una` counts even if later ones have overtaken it. The window counts from the
+    /// acknowledgment, so this is called before `send.una` advances.
     #[inline]
     pub(super) fn update_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) {
         let send = &mut self.send;
@@ -173,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Frees all up to `ack`.
+    /// Frees all buffers up to `ack`.
     fn confirm_up_to(&mut self, shared: &mut Shared, ack: SeqNumber, confirmed: &mut Confirmed) {
         let buffers = &mut shared.buffers;
         while !self.send.head.is_none() {
@@ -199,7 +201,7 @@ impl Connection {
         if head.is_none() {
             self.send.tail = BufferId::NONE;
         } else if buffers[head].seq < ack {
-            // Part of a buffer.
+            // It acknowledges part of a buffer.
             let count = ack.since(buffers[head].seq);
             let part = count - u32::from(buffers[head].marks.has(Marks::SYN));
             self.recovery.change(&mut buffers[head], |buffer| {
@@ -212,8 +214,8 @@ impl Connection {
         self.recovery.fack = self.recovery.fack.max(ack);
     }
 
-    /// Something came twice: segments overtake one another further than was thought (RFC 8985,
-    /// section 6.2), once a round trip.
+    /// A DSACK says that something arrived twice, so reordering is stronger than assumed: widens
+    /// the reordering window, once a round trip (RFC 8985, section 6.2).
     pub(super) fn note_dsack(&mut self) {
         let recovery = &mut self.recovery;
         if !recovery.has_dsack || self.send.una >= recovery.dsack_round {
@@ -223,12 +225,12 @@ impl Connection {
         }
     }
 
-    /// Until when a segment was sent again that an acknowledgment may answer: what went later was
-    /// answered by its first transmission (RFC 8985, section 6.2, step 2).
+    /// The latest time at which a retransmission can have been sent that this acknowledgment
+    /// answers. For a later one, it answers the first transmission (RFC 8985, section 6.2, step 2).
     fn answers_until(&self, now: Instant, header: &Header, advances: bool) -> Instant {
         let trip = u64::from(self.rtt.least);
         let by_time = Instant::from_micros(now.micros().saturating_sub(trip));
-        // Of what lies beyond a gap no timestamp is echoed (RFC 7323, section 4.3).
+        // The timestamps of segments beyond a gap are not echoed (RFC 7323, section 4.3).
         let echoed = header.options.timestamps;
         let Some(echoed) =
             echoed.filter(|_| self.flags.has(ConnectionFlags::TIMESTAMPS) && advances)
@@ -240,11 +242,11 @@ impl Connection {
         by_time.min(Instant::from_micros(millis * 1000 + 999))
     }
 
-    /// Measures the round trip (RFC 6298, section 3; RFC 7323, section 4) and what RACK needs.
+    /// Measures the round-trip time (RFC 6298, section 3; RFC 7323, section 4) and updates RACK.
     fn measure(&mut self, shared: &Shared, header: &Header, confirmed: &Confirmed, advances: bool) {
         let now = shared.now;
-        // What arrived long ago is acknowledged when a gap before it is closed: that says nothing of
-        // the path, and which of two transmissions is meant nobody knows (Karn's rule).
+        // Retransmitted segments give no sample: it is not known which transmission is acknowledged
+        // (Karn's algorithm).
         let sample = confirmed
             .newest
             .filter(|_| !confirmed.has_retransmitted)
@@ -253,13 +255,14 @@ impl Connection {
             .options
             .timestamps
             .filter(|_| self.flags.has(ConnectionFlags::TIMESTAMPS) && advances);
-        // The timestamp tells which transmission it answers, though in milliseconds only.
+        // The timestamp shows which transmission is acknowledged, but only with a resolution of
+        // milliseconds.
         let millis = echoed.map(|echoed| self.clock(now).wrapping_sub(echoed.echo));
         let echoed = millis
             .filter(|millis| *millis < 60_000)
             .map(|millis| (u64::from(millis) + 1) * 1000);
-        // What arrives before others that were sent earlier either shows that these are lost, or has
-        // overtaken them and does not say how long they take.
+        // If a segment arrives before others that were sent earlier, either these are lost, or it
+        // has overtaken them and does not tell how long they take.
         let is_ahead = confirmed
             .newest
             .is_some_and(|newest| newest.end > self.send.una);
@@ -281,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Our clock in its timestamps, in milliseconds.
+    /// The clock of its timestamps, in milliseconds.
     #[inline]
     pub(super) fn clock(&self, now: Instant) -> u32 {
         now.wrapping_millis().wrapping_add(self.ts_offset)
@@ -307,15 +310,16 @@ impl Connection {
             self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
             if self.recovery.duplicates == DUPLICATES_MAX
                 && self.recovery.phase == Phase::Open
-                // Something has been acknowledged since the last recovery ended. It may have been more
-                // than 2 GiB, beyond which sequence numbers compare the other way round.
+                // Something has been acknowledged since the last recovery ended. This tests for
+                // inequality, as after more than 2 GiB sequence numbers compare the other way
+                // round.
                 && self.send.una != self.recovery.until
             {
                 self.mark_first_lost(shared);
             }
         } else if advances && self.recovery.phase == Phase::Recovery {
-            // A partial acknowledgment (RFC 6582, section 3.2).
-            // It goes whatever the window says.
+            // A partial acknowledgment (RFC 6582, section 3.2). The retransmission is sent whatever
+            // the congestion window says.
             self.mark_first_lost(shared);
             self.flags.set(ConnectionFlags::MUST_SEND);
         }
@@ -329,21 +333,22 @@ impl Connection {
         }
     }
 
-    /// A buffer is to be sent again.
+    /// Marks a buffer to be retransmitted.
     pub(super) fn mark_lost(&mut self, shared: &mut Shared, id: BufferId) {
         self.recovery.change(&mut shared.buffers[id], |buffer| {
             buffer.marks.set(Marks::LOST)
         });
     }
 
-    /// All that was sent is to be sent again, whatever the peer has said that it has.
+    /// Marks all that was sent to be retransmitted, even what the peer has acknowledged by SACK.
     pub(super) fn mark_all_lost(&mut self, shared: &mut Shared) {
         self.recovery.sacked_last = BufferId::NONE;
         let mut id = self.send.head;
         while !id.is_none() && shared.buffers[id].marks.has(Marks::SENT) {
             shared.counters.queue_steps += 1;
             self.recovery.change(&mut shared.buffers[id], |buffer| {
-                // When it arrived was measured: heard of again, it says nothing of the path.
+                // Its round trip was measured at the SACK; a second acknowledgment must not give
+                // another sample.
                 if buffer.marks.has(Marks::SACKED) {
                     buffer.marks.clear(Marks::SACKED);
                     buffer.marks.set(Marks::RETRANSMITTED);
@@ -354,8 +359,9 @@ impl Connection {
         }
     }
 
-    /// Marks as lost what was sent so long before something that has arrived that it should have
-    /// arrived too (RFC 8985, section 6.2, steps 4 and 5), and sets the timer for what is in doubt.
+    /// Marks segments as lost that were sent so long before one that has arrived that they should
+    /// have arrived too (RFC 8985, section 6.2, steps 4 and 5), and sets the timer for those that
+    /// may only be reordered.
     pub(super) fn detect_by_time(&mut self, shared: &mut Shared) {
         let recovery = &self.recovery;
         let patience = u64::from(recovery.rack_rtt) + self.reorder_window();
@@ -373,13 +379,13 @@ impl Connection {
                 && buffer.seq >= from
                 && buffer.seq < shared.buffers[last].seq
             {
-                // All up to there has arrived.
+                // Everything up to there has been acknowledged by SACK.
                 id = last;
                 continue;
             }
             let sent = (buffer.sent_at, buffer.end());
             if is_later(sent, rack) && !buffer.marks.has(Marks::RETRANSMITTED) {
-                // All behind it was sent later.
+                // Everything after it was sent later.
                 break;
             }
             if buffer.is_in_flight() && is_later(rack, sent) {
@@ -420,7 +426,7 @@ impl Connection {
         window.min(u64::from(self.rtt.smoothed))
     }
 
-    /// What has become of a tail loss probe (RFC 8985, section 7.4).
+    /// Evaluates the acknowledgment of a tail loss probe (RFC 8985, section 7.4).
     fn settle_probe(&mut self, shared: &mut Shared, is_duplicate: bool, has_dsack: bool) {
         let Some((end, was_sent_before)) = self.recovery.probe else {
             return;
@@ -429,15 +435,15 @@ impl Connection {
             return;
         }
         if !was_sent_before || has_dsack {
-            // It was the original, or both it and the original arrived.
+            // The probe was new data, or the probe and the original both arrived.
             self.recovery.probe = None;
         } else if self.send.una > end {
-            // The probe has mended a loss that nobody had noticed.
+            // The probe has repaired a loss that was not detected.
             self.recovery.probe = None;
             self.enter_recovery(shared, 0);
             self.leave_recovery();
         } else if is_duplicate {
-            // The original had arrived, and the probe is answered by itself.
+            // The original had arrived, and the probe caused a duplicate acknowledgment.
             self.recovery.probe = None;
         }
     }

@@ -1,4 +1,4 @@
-//! A segment has come for a connection: RFC 9293, section 3.10.7, step by step.
+//! Processes a segment that arrives for a connection: RFC 9293, section 3.10.7, step by step.
 
 use super::block::ANSWER_EVERY_MS;
 use super::checks::{Flaw, Verdict};
@@ -18,15 +18,15 @@ pub(crate) enum Arrived {
     Settled,
     /// The handshake is done.
     Opened,
-    /// There is no such connection (any more), as the sender is to be told.
+    /// There is no such connection (any more); the sender gets a reset.
     Refused,
-    /// It may be the SYN of a new connection with the same four-tuple, in whose favour this one is
-    /// to be forgotten (RFC 6191).
+    /// It is a SYN that may open a new connection with the same four-tuple, which replaces this one
+    /// in TIME-WAIT (RFC 6191).
     Superseded,
 }
 
 impl Connection {
-    /// Takes a segment in.
+    /// Processes a segment.
     pub(crate) fn arrives(
         &mut self,
         shared: &mut Shared,
@@ -42,7 +42,7 @@ impl Connection {
         if self.state == State::TimeWait && self.may_be_superseded(header) {
             return Arrived::Superseded;
         }
-        // Both sides have opened at once, and this is the answer to our SYN (RFC 9293, figure 7).
+        // A simultaneous open: this is the answer to our SYN (RFC 9293, figure 7).
         let answers_both = self.state == State::SynReceived
             && !self.flags.has(ConnectionFlags::PASSIVE)
             && header.flags.has(Flags::SYN)
@@ -75,7 +75,7 @@ impl Connection {
         Arrived::Settled
     }
 
-    /// Counts a segment that does not pass.
+    /// Counts a segment that fails a check.
     fn count(&self, shared: &mut Shared, verdict: Verdict) {
         let counters = &mut shared.counters;
         let flaw = match verdict {
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Takes in a segment that has passed all checks.
+    /// Processes a segment that has passed all checks.
     fn take(
         &mut self,
         shared: &mut Shared,
@@ -120,7 +120,7 @@ impl Connection {
         ) {
             let is_new = header.seq + len > self.receive.nxt;
             if is_new && len > 0 && self.flags.has(ConnectionFlags::ORPHAN) {
-                // Nobody will read it (RFC 9293, section 3.6.1).
+                // There is no user to read it (RFC 9293, section 3.6.1).
                 self.abort(shared, Failure::Aborted);
             } else {
                 self.take_text(shared, nic, header, payload);
@@ -129,7 +129,7 @@ impl Connection {
         arrived
     }
 
-    /// Answers what has come before.
+    /// Answers a segment that came before.
     fn take_duplicate(&mut self, shared: &Shared, header: &Header, len: u32, is_peers: bool) {
         self.flags.set(ConnectionFlags::ACK_NOW);
         if !is_peers {
@@ -171,13 +171,13 @@ impl Connection {
             return Arrived::Settled;
         }
         self.agree(shared, header.seq, offer(header, self.tuple.remote.is_v4()));
-        // What our SYN has offered.
+        // The window that our SYN offered.
         self.receive.edge = self.receive.nxt + u32::from(super::first_window(&shared.config));
         self.receive.last_at = shared.now;
         self.receive.is_vouched = true;
         self.flags.set(ConnectionFlags::ACK_NOW);
         if !has_ack {
-            // Both sides open at once: our SYN goes once more, with an acknowledgment.
+            // A simultaneous open: our SYN is sent again, with an acknowledgment.
             self.state = State::SynReceived;
             self.send.window = u32::from(header.window);
             self.mark_all_lost(shared);
@@ -185,7 +185,7 @@ impl Connection {
             return Arrived::Settled;
         }
         self.establish(shared, header);
-        // The window of a SYN is never shifted.
+        // The window in a SYN is never scaled.
         self.send.window = u32::from(header.window);
         self.send.window_max = self.send.window;
         self.acknowledge(shared, header, 1);
@@ -223,9 +223,10 @@ impl Connection {
     /// RFC 9293, section 3.10.7.4, second step.
     fn take_reset(&mut self, shared: &mut Shared) {
         match self.state {
-            // An old duplicate must not end what waits for old duplicates (RFC 1337).
+            // An old duplicate must not end TIME-WAIT, which exists to catch old duplicates (RFC
+            // 1337).
             State::TimeWait => {}
-            // Both sides have sent everything, and the peer has forgotten about it.
+            // Both sides have sent a FIN, and the peer has deleted the connection.
             State::Closing | State::LastAck => {
                 self.state = State::Closed;
                 self.forget_unsent(shared);
@@ -237,15 +238,16 @@ impl Connection {
         }
     }
 
-    /// Answers a segment that does not count, now and then: two sides that take each other's answers
-    /// for wrong ones would go on for ever.
+    /// Answers an unacceptable segment, but at a limited rate: two sides that find each other's
+    /// answers unacceptable would go on for ever.
     fn answer(&mut self, shared: &Shared) {
         if self.may_answer(shared) {
             self.flags.set(ConnectionFlags::ACK_NOW);
         }
     }
 
-    /// The same, for what may be a guess at the numbers of the connection (RFC 5961, section 7).
+    /// Sends a challenge ACK at a limited rate, as the segment may be an attacker's guess at the
+    /// connection's sequence numbers (RFC 5961, section 7).
     fn challenge(&mut self, shared: &mut Shared) {
         if self.may_answer(shared) && shared.may_answer(Answer::Challenge, self.tuple.remote) {
             shared.counters.challenges_sent += 1;
@@ -253,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Whether the last such answer was long enough ago. It is noted.
+    /// Whether the last such answer was long enough ago. If so, this one is noted.
     fn may_answer(&mut self, shared: &Shared) -> bool {
         let now_ms = shared.now.wrapping_millis();
         let may = now_ms.wrapping_sub(self.timers.answered_ms) >= ANSWER_EVERY_MS;
@@ -280,7 +282,8 @@ impl Connection {
             State::FinWait1 => {
                 self.state = State::FinWait2;
                 if self.flags.has(ConnectionFlags::ORPHAN) {
-                    // Nobody waits for the peer's; it gets as long as TIME-WAIT takes.
+                    // No user waits for the peer's FIN, so the peer gets only as long as TIME-WAIT
+                    // lasts.
                     self.timers.state_at = shared.now + shared.config.time_wait;
                 }
             }
@@ -299,7 +302,7 @@ impl Connection {
         self.timers.state_at = shared.now + shared.config.time_wait;
     }
 
-    /// The seventh and eighth step: what it carries, and whether that was all.
+    /// The seventh and eighth steps: the payload and the FIN.
     fn take_text(
         &mut self,
         shared: &mut Shared,
@@ -315,7 +318,7 @@ impl Connection {
             self.flags.set(ConnectionFlags::ACK_NOW);
             let end = header.seq + len;
             if end >= self.receive.nxt && end <= self.receive.edge {
-                // It counts when all before it has come.
+                // The FIN counts when everything before it has arrived.
                 self.out_of_order.end = Some(end);
             }
         }
@@ -337,7 +340,7 @@ impl Connection {
     }
 
     /// Whether a SYN may begin a new connection in this one's place (RFC 6191; RFC 9293, section
-    /// 3.10.7.4): it is later by its timestamp or its number.
+    /// 3.10.7.4): its timestamp or its sequence number must be later.
     fn may_be_superseded(&self, header: &Header) -> bool {
         let flags = header.flags;
         if !flags.has(Flags::SYN) || flags.has(Flags::ACK) || flags.has(Flags::RST) {
@@ -363,13 +366,14 @@ pub(crate) fn offer(header: &Header, is_v4: bool) -> Offer {
         window_scale: header.options.window_scale,
         sack: header.options.sack_permitted,
         timestamp: header.options.timestamps.map(|timestamps| timestamps.value),
-        // A SYN asks with both flags, and is answered with the first (RFC 3168, section 6.1.1).
+        // A SYN asks for ECN with ECE and CWR; a SYN-ACK agrees with ECE only (RFC 3168, section
+        // 6.1.1).
         ecn: header.flags.has(Flags::ECE)
             && header.flags.has(Flags::CWR) != header.flags.has(Flags::ACK),
     }
 }
 
-/// The number that a reset or acknowledgment to a segment of no connection has (RFC 9293, section
+/// The sequence number of a reset that answers a segment without a connection (RFC 9293, section
 /// 3.10.7.1), and what it acknowledges.
 pub(crate) fn answer_to(header: &Header, len: usize) -> (SeqNumber, Option<SeqNumber>) {
     if header.flags.has(Flags::ACK) {

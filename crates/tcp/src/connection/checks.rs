@@ -1,58 +1,58 @@
-//! Whether a segment counts: the checks of RFC 9293, section 3.10.7.4, with those of RFC 5961 and
-//! RFC 7323, all of them before anything changes.
+//! Whether a segment is acceptable: the checks of RFC 9293, section 3.10.7.4, with those of RFC
+//! 5961 and RFC 7323, all made before anything changes.
 //!
-//! Anybody can send a segment with the addresses and ports of a connection. What tells the peer from
-//! others is that the peer knows the numbers of both directions. So number, timestamp and
-//! acknowledgment are looked at together, and a segment that fails one of them changes nothing: not
-//! the timestamp that later ones are compared with, not the way that replies take, not the window.
+//! Anybody can send a segment with the addresses and ports of a connection. Only the peer knows the
+//! sequence numbers of both directions. So sequence number, timestamp and acknowledgment are
+//! checked together, and a segment that fails one check changes nothing: not the timestamp that
+//! later ones are compared with, not the link address that replies go to, not the window.
 
 use super::{Connection, ConnectionFlags, Shared, State};
 use crate::wire::tcp::{Flags, Header};
 
-/// For how long a timestamp says what is old (RFC 7323, section 5.5), in microseconds.
+/// How long a timestamp shows what is old (RFC 7323, section 5.5), in microseconds.
 const TIMESTAMP_AGE_MAX: u64 = 24 * 24 * 3600 * 1_000_000;
 
-/// What is to be done with a segment.
+/// What to do with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All of it counts.
+    /// It is processed.
     Accept,
-    /// The window is closed. What it carries is dropped; what it acknowledges and the window that it
-    /// tells count. It is answered.
+    /// Our window is closed. The payload is dropped; the acknowledgment and the window count. It is
+    /// answered.
     AcceptAcknowledgment,
     /// It is dropped.
     Drop(Flaw),
-    /// It is dropped, and answered with an acknowledgment now and then.
+    /// It is dropped, and answered with an acknowledgment at a limited rate.
     Answer(Flaw),
-    /// All that it carries is old: its acknowledgment was lost, so it is always answered. Whether
-    /// what it acknowledges can be shows that it is the peer's.
+    /// All that it carries is old: our acknowledgment was probably lost, so it is always answered.
     Duplicate {
-        /// It is.
+        /// Its acknowledgment number is valid, so the peer sent it.
         is_peers: bool,
     },
-    /// Whoever sent it shall show that it knows the connection (RFC 5961).
+    /// It is answered with a challenge ACK: the sender must prove that it is the peer (RFC 5961).
     Challenge(Option<Flaw>),
     /// It ends the connection.
     Reset,
-    /// The peer opens anew before the handshake is done: it is given up, and the SYN comes again.
+    /// The peer sends a new SYN before the handshake is done: the connection is given up, and the
+    /// peer repeats the SYN.
     Reopen,
-    /// It proves a handshake that is not this one: its sender is told so.
+    /// It acknowledges another handshake than this one: the sender gets a reset.
     Refuse,
 }
 
 /// What is wrong with a segment that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// It lies outside of the window, or is old by its timestamp.
+    /// It is outside the window, or old by its timestamp.
     Window,
-    /// It acknowledges what was never sent, or is too old.
+    /// It acknowledges what was never sent, or its acknowledgment is too old.
     Acknowledgment,
-    /// It has no acknowledgment.
+    /// It has no ACK flag.
     Field,
 }
 
 impl Connection {
-    /// What is to be done with a segment with so many bytes of text, in the states from SYN-RECEIVED
+    /// What to do with a segment with `text_len` bytes of payload, in the states from SYN-RECEIVED
     /// on.
     pub(super) fn check(&self, shared: &Shared, header: &Header, text_len: u32) -> Verdict {
         let flags = header.flags;
@@ -83,7 +83,7 @@ impl Connection {
         self.check_acknowledgment(header)
     }
 
-    /// RFC 7323, sections 3.2 and 5.3. `None` where nothing is wrong.
+    /// RFC 7323, sections 3.2 and 5.3. `None` if nothing is wrong.
     fn check_timestamp(&self, shared: &Shared, header: &Header) -> Option<Verdict> {
         let Some(timestamps) = header.options.timestamps else {
             return Some(Verdict::Drop(Flaw::Window));
@@ -94,8 +94,8 @@ impl Connection {
         is_old.then_some(Verdict::Answer(Flaw::Window))
     }
 
-    /// RFC 9293, section 3.10.7.4, first step. What ends where the window begins and what begins
-    /// where it ends says something too: the acknowledgment of such a segment counts.
+    /// RFC 9293, section 3.10.7.4, first step. An empty segment right at the end of the window is
+    /// acceptable too: its acknowledgment counts.
     fn is_within_window(&self, header: &Header, text_len: u32) -> bool {
         let (nxt, edge) = (self.receive.nxt, self.receive.edge);
         match sequence_len(header, text_len) {
@@ -110,14 +110,14 @@ impl Connection {
             return Verdict::Drop(Flaw::Window);
         }
         if flags.has(Flags::SYN) {
-            // Whatever its number (RFC 5961, section 4.2).
+            // Whatever its sequence number (RFC 5961, section 4.2).
             return Verdict::Challenge(Some(Flaw::Window));
         }
         let (nxt, edge) = (self.receive.nxt, self.receive.edge);
         let is_peers =
             flags.has(Flags::ACK) && self.check_acknowledgment(header) == Verdict::Accept;
-        // With a window of zero nothing fits, but acknowledgment and window still count (RFC 9293,
-        // section 3.10.7.4, first step).
+        // With a window of zero no payload is acceptable, but acknowledgment and window still count
+        // (RFC 9293, section 3.10.7.4, first step).
         if is_peers && header.seq == nxt && nxt == edge && self.is_open() {
             return Verdict::AcceptAcknowledgment;
         }
@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// RFC 5961, section 3: only a reset with the very number that is expected counts.
+    /// RFC 5961, section 3: only a reset with exactly the expected sequence number counts.
     fn check_reset(&self, header: &Header) -> Verdict {
         if header.seq == self.receive.nxt {
             Verdict::Reset
@@ -158,7 +158,7 @@ impl Connection {
     }
 }
 
-/// Numbers that a segment takes: its text's, and one each for SYN and FIN.
+/// Sequence numbers that a segment takes: its payload's, and one each for SYN and FIN.
 fn sequence_len(header: &Header, text_len: u32) -> u32 {
     text_len + u32::from(header.flags.has(Flags::SYN)) + u32::from(header.flags.has(Flags::FIN))
 }

@@ -3,18 +3,18 @@
 //! ```text
 //! data, ECT(0) ──▶ queue that grows ──▶ data, CE      the receiver notes it
 //! window shrinks ◀─────────────────────── ACK, ECE    with each acknowledgment, until
-//! data, CWR ────────────────────────────▶             the sender says that it has heeded it
+//! data, CWR ────────────────────────────▶             the sender confirms that its window shrank
 //! ```
 //! Only data that is sent for the first time can be marked: neither acknowledgments nor
-//! retransmissions (sections 6.1.4 and 6.1.5). Segments with anything to tell leave the fast path.
+//! retransmissions (sections 6.1.4 and 6.1.5). Segments that carry ECE or CWR leave the fast path.
 
 use super::segment::Parts;
 use super::{Connection, ConnectionFlags, Shared};
 use crate::wire::tcp::{Flags, Header};
 
 impl Connection {
-    /// What the SYN that is sent now asks for (RFC 3168, section 6.1.1): where it comes for the
-    /// second time the first may have been lost for that, and it asks no more (section 6.1.1.1).
+    /// The ECN flags of a SYN (RFC 3168, section 6.1.1). A retransmitted SYN does not ask for ECN,
+    /// since the first may have been dropped because of it (section 6.1.1.1).
     pub(super) fn ecn_of_syn(&self, shared: &Shared) -> Flags {
         match shared.config.ecn && self.rtt.backoffs() == 0 {
             true => Flags::ECE.and(Flags::CWR),
@@ -22,7 +22,7 @@ impl Connection {
         }
     }
 
-    /// The answer to a SYN that asks for it.
+    /// The ECN flags of a SYN-ACK.
     pub(super) fn ecn_of_answer(&self) -> Flags {
         match self.flags.has(ConnectionFlags::ECN) {
             true => Flags::ECE,
@@ -30,8 +30,8 @@ impl Connection {
         }
     }
 
-    /// What a segment, no SYN, tells: that a mark has come (section 6.1.3), and, with new data, that the
-    /// window was reduced (section 6.1.2).
+    /// The ECN flags of a segment that is not a SYN: ECE if a mark has arrived (section 6.1.3),
+    /// and, with new data, CWR if the window was reduced (section 6.1.2).
     pub(super) fn ecn_of(&self, parts: &Parts) -> Flags {
         let mut flags = Flags::default();
         if self.flags.has(ConnectionFlags::ECN_ECHO) && !parts.flags.has(Flags::RST) {
@@ -43,8 +43,8 @@ impl Connection {
         flags
     }
 
-    /// Notes what a segment of the peer's says of its way here, and whether the peer has heeded what
-    /// it was told.
+    /// Notes whether a segment from the peer was marked on its way, and whether the peer confirms
+    /// by CWR that it has reduced its window.
     pub(super) fn note_marks(&mut self, shared: &mut Shared, header: &Header, is_marked: bool) {
         if !self.flags.has(ConnectionFlags::ECN) {
             return;
@@ -59,8 +59,8 @@ impl Connection {
         }
     }
 
-    /// Heeds what the peer says of marks: once for what is on its way the window shrinks as by a
-    /// loss (section 6.1.2). True where the acknowledgment tells of marks: no window grows by it.
+    /// Reacts to ECE: the window shrinks as for a loss, once for the data in flight (section
+    /// 6.1.2). True if the acknowledgment carries ECE: the window must not grow by it.
     pub(super) fn heed_marks(&mut self, shared: &mut Shared, header: &Header) -> bool {
         let tells = header.flags.has(Flags::ECE) && !header.flags.has(Flags::SYN);
         if !self.flags.has(ConnectionFlags::ECN) || !tells {
@@ -76,7 +76,7 @@ impl Connection {
         true
     }
 
-    /// The window was reduced for a loss: the peer is told so, as for a mark.
+    /// The window was reduced for a loss: the peer gets CWR, as for a mark.
     pub(super) fn tell_reduction(&mut self) {
         if self.flags.has(ConnectionFlags::ECN) {
             self.flags.set(ConnectionFlags::CWR_DUE);

@@ -1,4 +1,4 @@
-//! Whatever is due is written into frames.
+//! Writes what is due into frames.
 
 use super::segment::{NoSlot, Parts};
 use super::{Connection, ConnectionFlags, Phase, Shared, State, Waiting};
@@ -9,8 +9,8 @@ use crate::time::Instant;
 use crate::wire::tcp::Flags;
 
 impl Connection {
-    /// Sends what is due, as far as windows and the card allow. The path's next station must be
-    /// known.
+    /// Sends what is due, as far as windows and the card allow. The MAC address of the next hop
+    /// must be known.
     pub(crate) fn emit(&mut self, shared: &mut Shared, nic: &mut impl Nic) -> Result<(), NoSlot> {
         if self.try_emit_fast(shared, nic)? {
             return Ok(());
@@ -54,18 +54,19 @@ impl Connection {
             self.timers.ack_at = shared.now + shared.config.ack_delay;
         }
         if self.timers.waiting == Waiting::None {
-            // Whatever has not arrived has a timer, also where one fired and nothing could be sent.
+            // While anything is in flight there is a timer, even if one has fired and nothing could
+            // be sent.
             if self.send.nxt != self.send.una {
                 self.set_send_timer(shared);
             } else if !self.send.unsent.is_none() {
-                // Nothing is on its way whose acknowledgment could bring a window.
+                // Nothing is in flight whose acknowledgment could open the window.
                 self.wait_for_window(shared);
             }
         }
         Ok(())
     }
 
-    /// A reset, where one is due.
+    /// Sends a reset, if one is due.
     fn emit_reset(&mut self, shared: &mut Shared, nic: &mut impl Nic) -> Result<(), NoSlot> {
         if self.flags.has(ConnectionFlags::RESET_DUE) {
             let parts = Parts {
@@ -93,8 +94,8 @@ impl Connection {
             || self.on_its_way() + u32::from(self.mss()) <= self.congestion.window()
     }
 
-    /// Bytes on their way. Where the peer does not say what it has, each duplicate acknowledgment
-    /// stands for a segment that has arrived (RFC 3042; RFC 5681, section 3.2, steps 1, 4 and 5).
+    /// Bytes in flight. Without SACK, each duplicate acknowledgment stands for a segment that has
+    /// arrived (RFC 3042; RFC 5681, section 3.2, steps 1, 4 and 5).
     fn on_its_way(&self) -> u32 {
         let left = match self.flags.has(ConnectionFlags::SACK) || self.recovery.phase == Phase::Loss
         {
@@ -104,9 +105,9 @@ impl Connection {
         self.recovery.pipe.saturating_sub(left)
     }
 
-    /// The next buffer that has not been sent, if it may be now: the peer's window and the
-    /// congestion window have room for it, and it is worth a segment (RFC 9293, section 3.8.6.2.1,
-    /// without Nagle's delay).
+    /// The next unsent buffer, if it may be sent now: the peer's window and the congestion window
+    /// have room for it, and it is worth a segment (RFC 9293, section 3.8.6.2.1, without Nagle's
+    /// algorithm).
     fn next_unsent(&mut self, shared: &mut Shared) -> Option<BufferId> {
         let id = self.send.unsent;
         if id.is_none() || self.state == State::SynReceived && shared.buffers[id].len() > 0 {
@@ -128,8 +129,8 @@ impl Connection {
             // A FIN alone needs no window.
             return Some(id);
         }
-        // Part of it, where that is half of what the peer ever took, or where the timer says that
-        // there has been no more room for long enough.
+        // Part of it is sent if that is at least a full segment or half the largest window that the
+        // peer has offered, or if the timer has found the window too small for long enough.
         let is_overdue = self.flags.has(ConnectionFlags::MUST_SEND) && self.recovery.pipe == 0;
         let is_much = room >= self.send.window_max / 2 || room >= u32::from(self.mss());
         let is_worth = room > 0 && (is_much || is_overdue);
@@ -139,8 +140,8 @@ impl Connection {
         self.send.cut(&mut shared.buffers, id, room).then_some(id)
     }
 
-    /// Sends a frame with the buffer `first` and those behind it that fit into `longest` bytes. False
-    /// where there is no memory to cut one that is too long.
+    /// Sends a frame with the buffer `first` and those after it that fit into `longest` bytes.
+    /// False if there is no memory to cut a buffer that is too long.
     pub(super) fn send_from(
         &mut self,
         shared: &mut Shared,
@@ -151,9 +152,9 @@ impl Connection {
         let mss = u32::from(self.mss());
         let limit = self.send.una + self.send.window;
         let buffers = &mut shared.buffers;
-        // The path may have become narrower.
+        // The path MTU may have become smaller.
         if buffers[first].len() > mss && !self.send.cut(buffers, first, mss) {
-            // Whatever gives memory back brings about another attempt.
+            // The timer brings about another attempt.
             self.wait_for_window(shared);
             return Ok(false);
         }
@@ -165,7 +166,8 @@ impl Connection {
         let mut id = first;
         while !id.is_none() {
             let buffer = &buffers[id];
-            // What the card cuts is cut where buffers end: each but the last is a full segment.
+            // The card must cut where buffers end, so the payload before each further buffer is a
+            // multiple of the MSS.
             let most = if len % mss == 0 { longest } else { mss };
             let fits = len + buffer.len() <= most
                 && buffer.marks.has(Marks::SENT) != is_new
@@ -207,12 +209,12 @@ impl Connection {
         Ok(true)
     }
 
-    /// Bytes that one frame may carry of what is sent for the first time: a segment's, or as many
-    /// segments' as the card cuts itself and the congestion window lets go.
+    /// The most bytes of new data in one frame: one segment, or as many as the card cuts itself and
+    /// the congestion window allows.
     fn longest(&self, shared: &Shared) -> u32 {
         let mss = u32::from(self.mss());
         let most = shared.features.segmentation_len_max;
-        // Of what the card cuts only the first would say that the window was reduced.
+        // If the card cut the frame, only its first segment would carry CWR.
         let is_alone = self.flags.has(ConnectionFlags::CWR_DUE);
         if most < 2 * mss || shared.config.trusts_link || is_alone || !self.has_template(shared) {
             return mss;
@@ -249,8 +251,8 @@ impl Connection {
         }
         self.send.last_at = shared.now;
         self.flags.clear(ConnectionFlags::MUST_SEND);
-        // One that runs for what was sent before goes on (RFC 6298, section 5), unless a probe of
-        // the tail is due earlier.
+        // A retransmission timer that runs for earlier data keeps running (RFC 6298, section 5),
+        // unless a tail loss probe is due earlier.
         let had = (self.timers.waiting, self.timers.send_at);
         if had.0 != Waiting::Reordered {
             self.set_send_timer(shared);
@@ -260,10 +262,10 @@ impl Connection {
         }
     }
 
-    /// The number of a segment without text that the peer takes for one within its window: the next
-    /// to be sent. Where the peer has taken back part of a window that it had offered, and more than
-    /// what its scaling may cut off or a FIN takes, that is where the window ends, lest two sides
-    /// that have both sent too much refuse all that the other says.
+    /// The sequence number for an empty segment that the peer finds acceptable: `send.nxt`. If the
+    /// peer has shrunk a window that it had offered, by more than what scaling may cut off or a FIN
+    /// takes, it is the right edge of the window. Otherwise two sides that have both sent too much
+    /// would reject all of each other's segments.
     fn acceptable(&self) -> SeqNumber {
         let (nxt, edge) = (self.send.nxt, self.send.una + self.send.window);
         match self.is_open() && nxt.since(edge) > 1 << self.send.shift {
@@ -284,7 +286,7 @@ impl Connection {
     }
 }
 
-/// The first buffer from `id` on that is to be sent again.
+/// The first buffer from `id` on that is to be retransmitted.
 fn first_lost(shared: &mut Shared, mut id: BufferId) -> Option<BufferId> {
     while !id.is_none() {
         shared.counters.queue_steps += 1;

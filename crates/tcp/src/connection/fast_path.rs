@@ -1,17 +1,17 @@
-//! Fast path for in-order segments (header prediction): a segment comes that is the next in order
-//! and acknowledges all that was sent, and is answered with one segment.
+//! The fast path for in-order segments (header prediction): a segment arrives that is the next in
+//! order and acknowledges all that was sent, and it is answered with one segment.
 //!
-//! That is nearly all that a cache's connections do. Both halves find out that a case is the usual
-//! one before they change anything, and leave all others to the steps of RFC 9293, which would do
-//! the same (Jacobson, 1990; RFC 1323, appendix A).
+//! That is nearly all that a cache's connections do. Receiving and sending both check for this case
+//! before they change anything, and leave all other cases to the steps of RFC 9293, which give the
+//! same result (Jacobson, 1990; RFC 1323, appendix A).
 //!
-//! # What [`ConnectionFlags::PREDICTED`] says
-//! That a connection does this and nothing else, so that only its hot lines are looked at. While it
-//! is there, at most one segment is on its way, which was sent once, at `send.last_at`; and
-//! `recovery.pipe`, `recovery.fack` and `recovery.stuck_since`, which follow from that, are not kept.
-//! [`Connection::leave_fast_path`] makes them right and takes the flag away: all that can end this, or
-//! reads these, begins with it. What RACK knows (RFC 8985) is left as it was: it compares segments
-//! with those that were on their way together with them, of which there were none.
+//! # What [`ConnectionFlags::PREDICTED`] means
+//! The connection does this and nothing else, so only its hot lines are accessed. While the flag is
+//! set, at most one segment is in flight, which was sent once, at `send.last_at`. `recovery.pipe`,
+//! `recovery.fack` and `recovery.stuck_since` follow from that and are not kept up to date.
+//! [`Connection::leave_fast_path`] recomputes them and clears the flag; all code that can end this
+//! state, or reads these fields, calls it first. RACK's state (RFC 8985) is left as it was: RACK
+//! compares segments that were in flight together, and there were none.
 
 use coua_cpu::copy_short;
 
@@ -26,7 +26,7 @@ use crate::wire::checksum::Sum;
 use crate::wire::predicted::PredictedHeader;
 use crate::wire::tcp::Flags;
 
-/// Flags that make a segment due for other reasons than text.
+/// Flags that make a segment due for other reasons than new data or an acknowledgment.
 const DUE_OTHERWISE: ConnectionFlags = ConnectionFlags::MUST_SEND.and(ConnectionFlags::PROBE);
 
 /// Flags that make a segment due.
@@ -35,21 +35,21 @@ const DUE: ConnectionFlags = DUE_OTHERWISE
     .and(ConnectionFlags::ACK_LATER)
     .and(ConnectionFlags::RESET_DUE);
 
-/// Flags of what is not the usual exchange.
+/// Flags that exclude the fast path.
 const NOT_PREDICTED: ConnectionFlags = ConnectionFlags::ORPHAN
     .and(ConnectionFlags::ENDED)
     .and(ConnectionFlags::CWR_DUE)
     .and(ConnectionFlags::ECN_ECHO);
 
 impl Connection {
-    /// Whether nothing but the usual exchange is going on.
+    /// Whether nothing but in-order exchanges is going on.
     #[inline]
     fn is_predicted(&mut self, shared: &Shared) -> bool {
         debug_assert!(!self.flags.has(ConnectionFlags::PREDICTED) || self.is_quiet(shared));
         self.flags.has(ConnectionFlags::PREDICTED) || self.begin_prediction(shared)
     }
 
-    /// Finds out whether it is, which can only begin while nothing is on its way.
+    /// Sets the flag if the connection qualifies. That can only happen while nothing is in flight.
     #[inline(never)]
     fn begin_prediction(&mut self, shared: &Shared) -> bool {
         let is_predicted = self.send.nxt == self.send.una && self.is_quiet(shared);
@@ -59,7 +59,7 @@ impl Connection {
         is_predicted
     }
 
-    /// Whether it is established, nothing is missing, and nobody has ended it.
+    /// Whether it is established, nothing is missing, and neither side has sent a FIN.
     fn is_quiet(&self, shared: &Shared) -> bool {
         let (recovery, out_of_order) = (&self.recovery, &self.out_of_order);
         self.state == State::Established
@@ -73,7 +73,8 @@ impl Connection {
             && self.timers.probes == 0
     }
 
-    /// Something else than the usual exchange begins, or what is not kept meanwhile is to be read.
+    /// Called before anything else than an in-order exchange begins, or before the fields that the
+    /// fast path does not update are read.
     #[inline]
     pub(super) fn leave_fast_path(&mut self) {
         if self.flags.has(ConnectionFlags::PREDICTED) {
@@ -88,8 +89,8 @@ impl Connection {
         }
     }
 
-    /// Takes a segment in that lies in the frame of number `frame`, where it is a predicted one.
-    /// False where it is not; nothing has changed then.
+    /// Processes a segment in the frame of number `frame`, if it is a predicted one. False if it is
+    /// not; nothing has changed then.
     #[inline]
     pub(crate) fn try_arrive_fast(
         &mut self,
@@ -110,7 +111,7 @@ impl Connection {
         }
         let says_nothing_new = predicted.ack == self.send.una;
         if says_nothing_new {
-            // Without text it might be a duplicate that tells of a loss.
+            // Without payload it might be a duplicate acknowledgment, which indicates a loss.
             if len == 0 {
                 return false;
             }
@@ -129,8 +130,8 @@ impl Connection {
         true
     }
 
-    /// Sends what is due where that is one segment: all that waits, for the first time, with nothing
-    /// else on its way. False where it is something else; nothing has changed then.
+    /// Sends what is due if it is one segment with all that waits, sent for the first time, with
+    /// nothing else in flight. False if not; nothing has changed then.
     #[inline]
     pub(super) fn try_emit_fast(
         &mut self,
@@ -149,7 +150,8 @@ impl Connection {
         let buffer = &shared.buffers[id];
         let len = buffer.len();
         let is_new = buffer.marks == Marks::default() && len > 0;
-        // Longer than the shortest timeout, the congestion window may have to begin anew.
+        // After a pause longer than the shortest timeout, the congestion window may have to be
+        // reset.
         let is_busy = shared.now.micros_since(self.send.last_at) < shared.rto_min_us;
         let fits = len <= u32::from(self.mss()) && len <= self.send.window;
         if !is_new || !is_busy || !fits || len > self.congestion.window() {
@@ -165,8 +167,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends a short reply at once, where nothing else is on its way or waits. False where it is
-    /// something else; nothing has changed then.
+    /// Sends a short reply at once, if nothing else is in flight or waits. False if not; nothing
+    /// has changed then.
     #[inline]
     pub(crate) fn try_reply_fast(
         &mut self,
@@ -201,8 +203,8 @@ impl Connection {
         true
     }
 
-    /// Sends one buffer, of so many bytes, for the first time; nothing else is on its way or waits.
-    /// Who calls marks it.
+    /// Sends one buffer of `len` bytes for the first time; nothing else is in flight or waits. The
+    /// caller marks the buffer as sent.
     #[inline]
     fn send_alone(
         &mut self,
@@ -236,7 +238,7 @@ impl Connection {
             && self.flags.are(DUE, ConnectionFlags::default())
     }
 
-    /// The one segment that was on its way has arrived.
+    /// Processes the acknowledgment of the one segment in flight. False if it is anything else.
     #[inline]
     fn try_acknowledge_fast(&mut self, shared: &mut Shared, predicted: &PredictedHeader) -> bool {
         let send = &self.send;
@@ -254,8 +256,8 @@ impl Connection {
         true
     }
 
-    /// All that was on its way has arrived, which is one buffer, sent once, at `sent_at`. So says a
-    /// segment with such numbers: its own, what it acknowledges, and the window.
+    /// Notes that all that was in flight has arrived: one buffer, sent once, at `sent_at`. The
+    /// numbers are those of the acknowledging segment.
     #[inline]
     fn has_arrived(
         &mut self,
@@ -279,7 +281,8 @@ impl Connection {
         }
     }
 
-    /// The oldest was sent once, nothing else was sent, and it has arrived whole.
+    /// Processes an acknowledgment of all that is in flight, if that is one buffer that was sent
+    /// once. False if not; nothing has changed then.
     pub(super) fn acknowledge_one(
         &mut self,
         shared: &mut Shared,

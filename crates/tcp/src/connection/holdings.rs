@@ -1,4 +1,4 @@
-//! What a connection holds of what all of them share: memory, in bytes and in buffers.
+//! What a connection holds of the shared memory, in bytes and in buffers.
 //!
 //! | what | in bytes | in buffers |
 //! |---|---|---|
@@ -6,31 +6,31 @@
 //! | received in order, not read | the window: `Config::receive_len_max`, an eighth of what is left | neighbours of few bytes share one |
 //! | received beyond gaps | the window | [`BEYOND_GAPS_MAX`] |
 //!
-//! Bytes of memory are counted when it is short and somebody wants to know, not with each segment:
-//! the lists themselves are what is true. What happens then stands in `stack/pressure.rs`.
+//! Bytes of memory are counted from the lists when memory is short, not with each segment.
+//! `stack/pressure.rs` says what happens then.
 
 use super::{Connection, Shared};
 use crate::buffers::{BufferId, Buffers};
 
-/// Buffers that may wait to be acknowledged: what is looked through where acknowledgments tell of
-/// gaps. As many segments of the shortest MSS are the longest window.
+/// The most buffers that may wait to be acknowledged, all of which may be searched when
+/// acknowledgments report gaps. With segments of the smallest MSS this bounds the window.
 pub(super) const SENT_MAX: u16 = 512;
 
-/// The window that a peer is taken to have which has offered a shorter one: with less, a buffer would
+/// The smallest window that is assumed, even if the peer has offered less: otherwise a buffer would
 /// hold next to nothing.
 pub(super) const WINDOW_LEAST: u32 = 64;
 
-/// Buffers that are kept beyond gaps; a sender that makes more is not honest.
+/// The most buffers that are kept beyond gaps; an honest sender does not need more.
 pub(super) const BEYOND_GAPS_MAX: u16 = 512;
 
 /// Memory that is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holdings {
-    /// Buffers of what was given to be sent and is not acknowledged.
+    /// Buffers of data that was given to be sent and is not acknowledged.
     pub(crate) sent: usize,
-    /// Buffers of what was received in order and is not read.
+    /// Buffers of data that was received in order and is not read.
     pub(crate) unread: usize,
-    /// Buffers of what was received beyond gaps.
+    /// Buffers of data that was received beyond gaps.
     pub(crate) beyond_gaps: usize,
     /// Bytes of memory of all of them.
     pub(crate) bytes: usize,
@@ -52,7 +52,7 @@ impl Connection {
         holdings
     }
 
-    /// Whether the numbers of buffers that are kept are those of the lists.
+    /// Whether the buffer counts that are kept agree with the lists.
     pub(super) fn counts_are_right(&self, shared: &Shared) -> bool {
         let holdings = self.holdings(shared);
         holdings.sent == usize::from(self.send.pieces)

@@ -16,7 +16,7 @@ use crate::table::Hash;
 use crate::time::Instant;
 use crate::wire::four_tuple::FourTuple;
 
-/// What of the peer's SYN counts for the whole connection.
+/// What the peer's SYN offers for the whole connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) mss: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Offer {
 }
 
 impl Connection {
-    /// A connection of which nothing was sent and nothing came.
+    /// A connection before its first segment.
     pub(crate) fn new(tuple: FourTuple, hash: Hash, path: Path, shared: &Shared) -> Connection {
         let is_v4 = tuple.remote.is_v4();
         let mut iss = shared.secrets.initial_sequence(&tuple, shared.now);
@@ -117,10 +117,10 @@ impl Connection {
         }
     }
 
-    /// Begins an opening of ours: a SYN is to be sent.
+    /// Starts an active open: a SYN is to be sent.
     pub(crate) fn open(&mut self, shared: &mut Shared) -> bool {
         self.state = State::SynSent;
-        // Offered until the peer says otherwise.
+        // Offered; the peer's SYN decides.
         if shared.config.timestamps {
             self.flags.set(ConnectionFlags::TIMESTAMPS);
         }
@@ -133,7 +133,7 @@ impl Connection {
         self.enqueue_mark(shared, Marks::SYN)
     }
 
-    /// Begins an opening of the peer's, whose SYN has the number `irs`.
+    /// Starts a passive open, for a SYN with the sequence number `irs`.
     pub(crate) fn accept(&mut self, shared: &mut Shared, irs: SeqNumber, offer: Offer) -> bool {
         self.state = State::SynReceived;
         self.flags.set(ConnectionFlags::PASSIVE);
@@ -142,7 +142,8 @@ impl Connection {
         self.enqueue_mark(shared, Marks::SYN)
     }
 
-    /// Goes on where a cookie says that a SYN with the number `irs` was answered with `iss`.
+    /// Resumes a handshake from a cookie: a SYN with the sequence number `irs` was answered with
+    /// `iss`.
     pub(crate) fn resume(
         &mut self,
         shared: &Shared,
@@ -156,11 +157,11 @@ impl Connection {
         (self.send.una, self.send.nxt, self.send.end) = (iss, iss + 1, iss + 1);
         let recovery = &mut self.recovery;
         (recovery.fack, recovery.rack_end, recovery.until) = (iss, iss, iss);
-        // What the cookie's segment offered.
+        // The window that the SYN-ACK with the cookie offered.
         self.receive.edge = self.receive.nxt + u32::from(first_window(&shared.config));
     }
 
-    /// Takes over what the peer's SYN offers.
+    /// Negotiates the options from what the peer's SYN offers.
     pub(super) fn agree(&mut self, shared: &Shared, irs: SeqNumber, offer: Offer) {
         let receive = &mut self.receive;
         receive.nxt = irs + 1;
@@ -168,7 +169,8 @@ impl Connection {
         receive.acked = receive.nxt;
         self.send.wl1 = irs;
         self.send.peer_mss = offer.mss.max(MSS_MIN);
-        // Scaling counts where both offer it; more than 14 is 14 (RFC 7323, section 2.3).
+        // Window scaling is used if both sides offer it; a shift above 14 counts as 14 (RFC 7323,
+        // section 2.3).
         match offer.window_scale {
             Some(shift) => {
                 self.send.shift = shift.min(14);
@@ -196,13 +198,13 @@ impl Connection {
     }
 }
 
-/// By which our windows are shifted: as far as the longest needs.
+/// The shift of our windows: as large as the largest window needs.
 pub(crate) fn own_shift(config: &Config) -> u8 {
     let fits = |shift: &u8| u64::from(config.receive_len_max) <= 65_535 << shift;
     (0..14).find(fits).unwrap_or(14)
 }
 
-/// The window that a SYN offers, which is never shifted.
+/// The window that a SYN offers, which is never scaled.
 pub(crate) fn first_window(config: &Config) -> u16 {
     u16::try_from(config.receive_len_max).unwrap_or(u16::MAX)
 }

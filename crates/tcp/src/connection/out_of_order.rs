@@ -1,8 +1,8 @@
-//! What a connection holds beyond gaps, until what is missing comes.
+//! What a connection holds beyond gaps until the missing bytes arrive.
 //!
-//! A list of buffers in order of their numbers, without overlaps. A receiver need not keep any of
-//! it: RFC 2018, section 8, lets it throw away what it has told by SACK and not by the
-//! acknowledgment, and the peer sends it again. So it is the first to go where memory is short.
+//! A list of buffers in order of their sequence numbers, without overlaps. A receiver need not keep
+//! any of it: RFC 2018, section 8, lets it discard what it has acknowledged only by SACK, and the
+//! peer sends it again. So it is discarded first when memory is short.
 //!
 //! # Invariants
 //! - `pieces` is the length of the list, [`BEYOND_GAPS_MAX`] at most.
@@ -12,19 +12,19 @@ use crate::buffers::{BufferId, Buffers};
 use crate::seq::SeqNumber;
 use crate::wire::tcp::{SACK_BLOCKS_MAX, Sack, SackBlock};
 
-/// What has come otherwise than in order, and the end.
+/// What has arrived out of order, and the position of the FIN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutOfOrder {
-    /// Received beyond gaps, in order of their numbers.
+    /// The first buffer beyond a gap, in order of sequence numbers.
     head: BufferId,
-    /// In so many buffers.
+    /// The number of buffers.
     pieces: u16,
-    /// The segments that came beyond a gap last, the newest first: their blocks are told in this
-    /// order (RFC 2018).
+    /// The latest segments that arrived beyond a gap, the newest first: their blocks are reported
+    /// in this order (RFC 2018).
     last: [SackBlock; SACK_BLOCKS_MAX],
-    /// What came twice (RFC 2883).
+    /// What arrived twice, for a DSACK (RFC 2883).
     pub(super) twice: Option<SackBlock>,
-    /// Where the peer's FIN stands, once it has come.
+    /// The sequence number of the peer's FIN, once it has arrived.
     pub(super) end: Option<SeqNumber>,
 }
 
@@ -43,7 +43,7 @@ impl OutOfOrder {
         self.head.is_none()
     }
 
-    /// Buffers beyond gaps.
+    /// The number of buffers beyond gaps.
     pub(super) fn pieces(&self) -> u16 {
         self.pieces
     }
@@ -53,14 +53,14 @@ impl OutOfOrder {
         self.head
     }
 
-    /// Whether the next acknowledgment has blocks to tell of.
+    /// Whether the next acknowledgment needs no SACK option.
     #[inline]
     pub(super) fn is_nothing(&self) -> bool {
         self.head.is_none() && self.twice.is_none()
     }
 
-    /// Keeps bytes beyond a gap: those that are not there yet, as far as there is memory and place.
-    /// Says how many found none.
+    /// Keeps the bytes beyond a gap that are not there yet, as far as memory and
+    /// [`BEYOND_GAPS_MAX`] allow. Returns how many did not fit.
     pub(super) fn insert(&mut self, buffers: &mut Buffers, seq: SeqNumber, bytes: &[u8]) -> usize {
         let end = seq + u32::try_from(bytes.len()).expect("a frame's");
         let (mut before, mut id) = (BufferId::NONE, self.head);
@@ -72,13 +72,14 @@ impl OutOfOrder {
             at = at.max(buffers[before].end());
         }
         if at > seq {
-            // The front of it, or all (RFC 2883, section 4.2.2).
+            // Its front, or all of it, arrived before (RFC 2883, section 4.2.2).
             self.twice = Some((seq, at.min(end)));
         }
         if at >= end {
             return 0;
         }
-        // Those behind that it covers whole go; of one that it covers in part it leaves the rest.
+        // Later buffers that it covers whole are freed; if it overlaps one in part, only the bytes
+        // before that one are added.
         while !id.is_none() && buffers[id].end() <= end {
             id = buffers.free(id);
             self.pieces -= 1;
@@ -114,7 +115,7 @@ impl OutOfOrder {
         rest.len()
     }
 
-    /// Has `next` follow `before`, or be the first where there is none.
+    /// Makes `next` follow `before`, or come first if `before` is none.
     fn link(&mut self, buffers: &mut Buffers, before: BufferId, next: BufferId) {
         match before.is_none() {
             true => self.head = next,
@@ -122,7 +123,8 @@ impl OutOfOrder {
         }
     }
 
-    /// The first buffer, where it holds what comes next, without what came before.
+    /// Removes and returns the first buffer if it holds the next bytes in order, trimmed of those
+    /// that came before.
     pub(super) fn take_next(&mut self, buffers: &mut Buffers, nxt: SeqNumber) -> Option<BufferId> {
         while !self.head.is_none() && buffers[self.head].seq <= nxt {
             let id = self.head;
@@ -139,16 +141,16 @@ impl OutOfOrder {
         None
     }
 
-    /// Throws away all that is held beyond gaps (RFC 2018, section 8). Where the end stands stays
-    /// known: it has no bytes. Says how many buffers that gives back.
+    /// Discards all that is held beyond gaps (RFC 2018, section 8). The position of the FIN stays
+    /// known, as it takes no memory. Returns how many buffers that frees.
     pub(super) fn prune(&mut self, buffers: &mut Buffers) -> u16 {
         buffers.free_all(self.head);
         self.head = BufferId::NONE;
         std::mem::take(&mut self.pieces)
     }
 
-    /// The SACK option of the next acknowledgment, of `max` blocks at most: what came twice first
-    /// (RFC 2883), then the block of the last segment, then the others (RFC 2018, section 4).
+    /// The SACK option of the next acknowledgment, of at most `max` blocks: first the DSACK (RFC
+    /// 2883), then the block of the latest segment, then the others (RFC 2018, section 4).
     pub(super) fn sack(&mut self, buffers: &Buffers, nxt: SeqNumber, max: usize) -> Sack {
         let mut sack = Sack::NONE;
         let max = max.min(SACK_BLOCKS_MAX);
@@ -160,8 +162,8 @@ impl OutOfOrder {
             buffers,
             id: self.head,
         };
-        // What came twice beyond the acknowledgment is followed by the block that it is part of (RFC
-        // 2883, section 4, point 5), and that by those that were told last, then by any others.
+        // A DSACK beyond the acknowledgment is followed by the block that contains it (RFC 2883,
+        // section 4, point 5), then by those of the latest segments, then by any others.
         let twice_beyond = twice.filter(|block| block.0 >= nxt);
         let newest = twice_beyond.into_iter().chain(self.last);
         let around = newest.filter_map(|part| {
@@ -181,7 +183,7 @@ impl OutOfOrder {
     }
 }
 
-/// The blocks of what lies beyond gaps.
+/// The SACK blocks of what lies beyond gaps.
 #[derive(Clone)]
 struct Blocks<'b> {
     buffers: &'b Buffers,

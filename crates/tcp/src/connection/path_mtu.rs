@@ -1,10 +1,10 @@
-//! How long packets may be: shorter ones where a path swallows long ones, and longer ones again.
+//! Path MTU discovery: shorter packets if the path drops long ones, and probes for longer ones.
 //!
-//! Nobody says when a path takes long packets again, or that it was an outage and not their length
-//! that swallowed them. So a segment of a longer packet is sent now and then as a probe (RFC 4821,
-//! section 7): with bytes that are due anyway, and only while nothing else is missing. Where it
-//! arrives, all later packets may be as long. Where it is lost, its bytes go again in shorter
-//! segments, and that says nothing about congestion.
+//! Nothing reports that a path carries long packets again, or that long packets were lost in an
+//! outage and not because of their length. So a longer packet is sent now and then as a probe (RFC
+//! 4821, section 7): with bytes that are due anyway, and only while nothing else is missing. If it
+//! arrives, all later packets may be as long. If it is lost, its bytes are retransmitted in shorter
+//! segments, and the loss does not count as congestion.
 
 use super::segment::NoSlot;
 use super::{Connection, ConnectionFlags, Phase, Shared, headers_len};
@@ -13,30 +13,30 @@ use crate::nic::Nic;
 use crate::seq::SeqNumber;
 use crate::time::Instant;
 
-/// Microseconds of a tick by which the search goes: 65,536 of them are six days.
+/// Microseconds of a tick of the search's clock: 65,536 of them are six days.
 const TICK_US: u64 = 8_000_000;
 
 /// Ticks after which longer packets are tried again: ten minutes (RFC 1191, section 6.3).
 const SEARCH_INTERVAL: u16 = 75;
 
-/// Bytes of packets that many paths take which take no longer ones: Ethernet's, and a tunnel's.
+/// Common path MTUs: that of Ethernet, and that of a tunnel.
 const COMMON: [u16; 2] = [1500, 1400];
 
-/// Bytes of the packets that nearly all paths take, over IPv4 and over IPv6.
+/// Packet lengths that nearly all paths carry, over IPv4 and over IPv6.
 const LEAST_V4: u16 = 576;
 const LEAST_V6: u16 = 1280;
 
-/// The search for the longest packet that a path takes, once shorter ones than the card's were
-/// needed. Nothing of it is looked at before.
+/// The search for the longest packet that a path carries. It is used only once the path MTU is
+/// below the card's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MtuSearch {
     /// The tick of the stack's clock before which nothing is tried.
     next: u16,
     /// The first of [`lengths`] that was not lost in this search (RFC 4821, `search_high`).
     from: u8,
-    /// Behind that of the packet that is on its way as a probe; 0 where none is.
+    /// One more than the index in [`lengths`] of the probe in flight; 0 if there is none.
     probe: u8,
-    /// The first number of the probe's segment.
+    /// The first sequence number of the probe's segment.
     first: SeqNumber,
 }
 
@@ -49,7 +49,7 @@ impl MtuSearch {
         first: SeqNumber(0),
     };
 
-    /// Whether a probe is on its way.
+    /// Whether a probe is in flight.
     pub(super) fn is_probing(&self) -> bool {
         self.probe > 0
     }
@@ -60,15 +60,15 @@ fn tick(now: Instant) -> u16 {
     (now.micros() / TICK_US) as u16
 }
 
-/// The lengths of packets that are tried, the card's first: of the others those between that and
-/// what passes.
+/// The packet lengths to try, the card's MTU first. Of the others, those between it and the path
+/// MTU are tried.
 const fn lengths(shared: &Shared) -> [u16; 3] {
     [shared.features.mtu, COMMON[0], COMMON[1]]
 }
 
 impl Connection {
-    /// Packets of more than `mtu` bytes do not arrive, says a router about the segment at `seq`.
-    /// True where that is new: what is on its way goes again.
+    /// A router reports that the packet with the segment at `seq` exceeds an MTU of `mtu`. True if
+    /// that is new: the data in flight is retransmitted.
     pub(crate) fn narrow(&mut self, shared: &mut Shared, mtu: u16, seq: SeqNumber) -> bool {
         let search = &self.mtu_search;
         let is_about_probe = search.is_probing()
@@ -95,8 +95,8 @@ impl Connection {
         true
     }
 
-    /// No answer comes to long packets (RFC 4821, section 7.7): lengths are used that nearly all
-    /// paths take. Whether it is the length is tried as soon as anything arrives again.
+    /// Long packets get no answer (RFC 4821, section 7.7): falls back to lengths that nearly all
+    /// paths carry. Longer packets are probed as soon as anything arrives again.
     pub(super) fn suspect_mtu(&mut self, shared: &mut Shared) {
         let is_v4 = self.tuple.remote.is_v4();
         let steps = [COMMON[1], if is_v4 { LEAST_V4 } else { LEAST_V6 }];
@@ -116,8 +116,8 @@ impl Connection {
         }
     }
 
-    /// Sends a segment of a longer packet as a probe, where one is due and all allows it (RFC 4821,
-    /// section 7.4): nothing is missing, enough waits to fill it, and both windows have room.
+    /// Sends a longer packet as a probe, if one is due and possible (RFC 4821, section 7.4):
+    /// nothing is missing, enough data waits to fill it, and both windows have room.
     pub(super) fn try_longer_packet(
         &mut self,
         shared: &mut Shared,
@@ -155,8 +155,8 @@ impl Connection {
         sent.map(drop)
     }
 
-    /// The number of the length of packet to try next, and the payload of a segment in it; none where nothing
-    /// longer is left, or where the peer takes no longer segments anyway.
+    /// The index of the packet length to try next, and the payload of a segment in such a packet;
+    /// `None` if no longer one is left, or if the peer takes no longer segments anyway.
     fn next_length(&self, shared: &Shared) -> Option<(u8, u16)> {
         let lengths = (0..).zip(lengths(shared));
         let mut lengths = lengths.filter(|&(number, mtu)| {
@@ -168,18 +168,18 @@ impl Connection {
         (mss > self.mss()).then_some((number, mss))
     }
 
-    /// The length of the packet that is on its way as a probe.
+    /// The length of the packet in flight as a probe.
     fn probe_mtu(&self, shared: &Shared) -> u16 {
         lengths(shared)[usize::from(self.mtu_search.probe) - 1]
     }
 
-    /// The number behind the last of the probe's segment.
+    /// The sequence number after the probe's segment.
     fn probe_end(&self, shared: &Shared) -> SeqNumber {
         self.mtu_search.first + u32::from(self.mss_within(self.probe_mtu(shared)))
     }
 
-    /// Sees to it that buffers from `first` on hold just so many bytes together, none of which was
-    /// sent. False where they are too few, or there is no memory to cut one.
+    /// Cuts a buffer if necessary, so that some buffers from `first` on together hold exactly `len`
+    /// bytes. False if there are too few bytes, or no memory to cut a buffer.
     fn gather(&mut self, shared: &mut Shared, first: BufferId, len: u32) -> bool {
         let buffers = &mut shared.buffers;
         let (mut id, mut left) = (first, len);
@@ -193,7 +193,7 @@ impl Connection {
         buffers[id].len() == left || self.send.cut(buffers, id, left)
     }
 
-    /// What has become of the probe. True where it is lost, and nothing beside it.
+    /// Evaluates the probe. True if it is lost and nothing else is.
     pub(super) fn settle_mtu_probe(&mut self, shared: &mut Shared) -> bool {
         if !self.mtu_search.is_probing() {
             return false;
@@ -223,7 +223,7 @@ impl Connection {
         lost_of_it > 0 && is_all
     }
 
-    /// The probe is lost: all of it goes again, in segments of the usual length.
+    /// The probe is lost: all of it is retransmitted in segments of the present MSS.
     pub(super) fn lose_mtu_probe(&mut self, shared: &mut Shared) {
         let end = self.probe_end(shared);
         let mut id = self.send.head;
@@ -239,7 +239,7 @@ impl Connection {
         self.plan_next_length(shared);
     }
 
-    /// All lengths are tried anew, after a wait.
+    /// Restarts the search with all lengths, after `ticks`.
     fn search_longer_after(&mut self, now: Instant, ticks: u16) {
         self.mtu_search = MtuSearch {
             next: tick(now).wrapping_add(ticks),
@@ -247,7 +247,7 @@ impl Connection {
         };
     }
 
-    /// Where no length is left to try, all are tried after a while.
+    /// If no length is left to try, schedules a new search.
     fn plan_next_length(&mut self, shared: &Shared) {
         if self.next_length(shared).is_none() {
             self.search_longer_after(shared.now, SEARCH_INTERVAL);

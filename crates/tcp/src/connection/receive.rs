@@ -1,4 +1,4 @@
-//! What a segment carries: bytes in order, bytes beyond a gap, bytes that came before.
+//! The payload of segments: bytes in order, bytes beyond a gap, bytes that came before.
 
 use coua_cpu::copy_short;
 
@@ -22,8 +22,8 @@ pub(crate) struct Payload<'f> {
 }
 
 impl Connection {
-    /// Takes payload that begins at `seq` and overlaps with the window. True where it was new and
-    /// in order, and nothing is missing before it any more.
+    /// Takes payload that begins at `seq` and overlaps with the window. True if it was new and in
+    /// order, and none of it was beyond the window.
     pub(super) fn take_payload(
         &mut self,
         shared: &mut Shared,
@@ -34,7 +34,8 @@ impl Connection {
         let receive = &mut self.receive;
         let end = seq + u32::try_from(payload.bytes.len()).expect("a frame's");
         if end <= receive.nxt {
-            // All of it is here: the acknowledgment was lost, or it was sent needlessly.
+            // All of it came before: the acknowledgment was lost, or it was retransmitted
+            // needlessly.
             self.out_of_order.twice = Some((seq, end));
             self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
@@ -46,7 +47,7 @@ impl Connection {
         let past = end.since(receive.edge);
         let bytes = &payload.bytes[skipped as usize..payload.bytes.len() - past as usize];
         if bytes.is_empty() {
-            // A window of zero; the peer must hear of it.
+            // The window is zero; an acknowledgment tells the peer.
             self.flags.set(ConnectionFlags::ACK_NOW);
             return false;
         }
@@ -86,8 +87,8 @@ impl Connection {
         past == 0
     }
 
-    /// Takes bytes that are the next in order, and for which there is memory, where they lie in a
-    /// frame.
+    /// Takes bytes that are the next in order and leaves them in their frame. There must be memory
+    /// for them.
     #[inline]
     pub(super) fn take_next(&mut self, shared: &mut Shared, frame: u16, start: u16, len: u16) {
         shared
@@ -119,15 +120,15 @@ impl Connection {
         !self.out_of_order.is_empty()
     }
 
-    /// Throws away what is held beyond gaps, as memory is short; the peer sends it again. Says how
-    /// many buffers that gives back.
+    /// Discards what is held beyond gaps, as memory is short; the peer sends it again. Returns how
+    /// many buffers that frees.
     pub(crate) fn prune(&mut self, shared: &mut Shared) -> u16 {
         let pieces = self.out_of_order.prune(&mut shared.buffers);
         shared.counters.pruned += u64::from(pieces);
         pieces
     }
 
-    /// Copies out what was received, and says how much.
+    /// Copies out received bytes, and returns how many.
     pub(crate) fn read(&mut self, shared: &mut Shared, nic: &impl Nic, space: &mut [u8]) -> usize {
         let receive = &mut self.receive;
         if receive.stash.is_none()
@@ -135,7 +136,7 @@ impl Connection {
             && u32::from(fresh.len) == receive.unread
             && let Some(space) = space.get_mut(..usize::from(fresh.len))
         {
-            // The usual request: all of it lies in one frame.
+            // The common case: all of a request lies in one frame.
             let frame = nic.frame(usize::from(fresh.frame)).bytes;
             copy_short(space, &frame[usize::from(fresh.start)..][..space.len()]);
             receive.fresh = NO_FRESH;
@@ -173,8 +174,8 @@ impl Connection {
         len
     }
 
-    /// Whether the window should be told to have opened: where that lets the peer go on that may
-    /// be waiting (RFC 9293, section 3.8.6.2.2).
+    /// Whether to send a window update, for a peer that may be waiting for one (RFC 9293, section
+    /// 3.8.6.2.2).
     #[inline]
     pub(crate) fn has_opened(&self, shared: &Shared) -> bool {
         let offered = self.receive.edge.since(self.receive.nxt);
@@ -196,7 +197,7 @@ impl Connection {
             .min(shared.receive_share.max(least))
     }
 
-    /// The window to offer, shifted. It is offered by this.
+    /// The window to put into a segment, scaled. The right edge moves accordingly.
     #[inline]
     pub(super) fn offer_window(&mut self, shared: &Shared) -> u16 {
         let limit = self.receive_limit(shared);
@@ -217,7 +218,7 @@ impl Connection {
         u16::try_from(rounded).unwrap_or(u16::MAX)
     }
 
-    /// Moves what lies in frames and was not read to buffers: the frames are given back.
+    /// Copies unread bytes from frames into buffers, before the frames are given back.
     pub(crate) fn keep_fresh(&mut self, shared: &mut Shared, nic: &impl Nic) {
         let receive = &mut self.receive;
         while receive.fresh != NO_FRESH {
@@ -259,8 +260,8 @@ impl Receiving {
         self.fresh_tail = number;
     }
 
-    /// Appends bytes to what was received in order. There is memory, since the room was looked at
-    /// before they were taken.
+    /// Appends bytes to those received in order. There is memory for them: that was checked before
+    /// they were taken.
     fn stash_bytes(&mut self, buffers: &mut Buffers, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if !self.stash.is_none() {
@@ -286,13 +287,13 @@ impl Receiving {
         self.stash_tail = id;
     }
 
-    /// Takes what was beyond the gap that is closed now.
+    /// Appends the bytes beyond a gap that is now closed.
     fn join(&mut self, out_of_order: &mut OutOfOrder, buffers: &mut Buffers) {
         while let Some(id) = out_of_order.take_next(buffers, self.nxt) {
             let len = buffers[id].len();
             self.nxt += len;
             self.unread += len;
-            // Small pieces share a buffer: what is not read takes no more memory than its bytes need.
+            // Small pieces share a buffer, so that unread bytes take no more memory than they need.
             match !self.stash.is_none() && buffers.merge(self.stash_tail, id) {
                 true => _ = buffers.free(id),
                 false => self.append(buffers, id),

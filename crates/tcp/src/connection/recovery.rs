@@ -1,13 +1,13 @@
-//! Recovery: what a loss that was found means for the window, until it is repaired, and the undoing of
-//! a timeout that was too early (RFC 9937, RFC 3522, RFC 4015).
+//! Loss recovery: how the window reacts to a loss until it is repaired, and how a spurious timeout
+//! is undone (RFC 9937, RFC 3522, RFC 4015).
 
 use super::{Connection, ConnectionFlags, Phase, Shared};
 use crate::buffers::Marks;
 use crate::wire::tcp::Header;
 
 impl Connection {
-    /// Sees to what was found lost, beyond so many bytes that were known to be: the window shrinks
-    /// (RFC 5681), unless it is nothing but a longer packet that was tried (RFC 4821, section 7.6.2).
+    /// Reacts to newly detected losses, beyond the `lost_before` bytes that were known: the window
+    /// shrinks (RFC 5681), unless only an MTU probe was lost (RFC 4821, section 7.6.2).
     pub(super) fn take_losses(&mut self, shared: &mut Shared, lost_before: u32, delivered: u32) {
         let is_probe_alone = self.settle_mtu_probe(shared);
         if is_probe_alone && lost_before == 0 {
@@ -17,8 +17,8 @@ impl Connection {
         }
     }
 
-    /// During a recovery so many bytes have arrived: the window goes down in proportion to that (RFC
-    /// 9937). Without SACK nobody knows what has arrived, and it went down at once.
+    /// During recovery, `delivered` bytes have arrived: the window shrinks in proportion (RFC
+    /// 9937). Without SACK it is not known what has arrived, and the window shrank at once.
     pub(super) fn reduce_window(&mut self, delivered: u32, is_safe: bool) {
         if self.flags.has(ConnectionFlags::SACK) {
             let (pipe, mss) = (self.recovery.pipe, u32::from(self.mss()));
@@ -26,9 +26,10 @@ impl Connection {
         }
     }
 
-    /// After a timeout, the first acknowledgment of something new tells by its timestamp whether it
-    /// answers what was sent before the timeout (Eifel: RFC 3522). Then nothing was lost: what was not
-    /// sent again stays on its way, and the window is restored (RFC 4015). True where that is so.
+    /// After a timeout, the timestamp of the first acknowledgment of new data shows whether it
+    /// answers a transmission from before the timeout (Eifel: RFC 3522). If so, nothing was lost:
+    /// what was not retransmitted still counts as in flight, and the window is restored (RFC 4015).
+    /// True in this case.
     pub(super) fn undo_if_spurious(
         &mut self,
         shared: &mut Shared,
@@ -60,7 +61,7 @@ impl Connection {
         true
     }
 
-    /// A loss was found, by an acknowledgment that tells of so many bytes that have arrived.
+    /// A loss was detected by an acknowledgment, which reports `delivered` bytes as arrived.
     pub(super) fn enter_recovery(&mut self, shared: &mut Shared, delivered: u32) {
         if self.recovery.phase != Phase::Open {
             return;
@@ -80,7 +81,7 @@ impl Connection {
         self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
-    /// All that was on its way when it began has been acknowledged.
+    /// All that was in flight when recovery began has been acknowledged.
     pub(super) fn leave_recovery(&mut self) {
         let recovery = &mut self.recovery;
         self.congestion.end_reduction();

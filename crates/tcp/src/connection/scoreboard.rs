@@ -1,8 +1,8 @@
-//! What of the queue has arrived beyond gaps (RFC 2018; RFC 6675's scoreboard).
+//! The scoreboard: what the peer has acknowledged by SACK (RFC 2018, RFC 6675).
 //!
-//! A peer may tell of blocks wherever it likes, with each acknowledgment, so looking for them must
-//! not go through the queue for each. Blocks are taken in the order of the queue, in one walk; and the
-//! block that was told last, which most often has grown since, is not walked again.
+//! A peer may report any blocks with each acknowledgment, so the queue must not be searched for
+//! each block. The blocks are sorted and the queue is walked once. The block that was reported
+//! last, which has usually grown since, is not walked again.
 
 use super::acknowledge::Confirmed;
 use super::{Connection, Shared};
@@ -11,7 +11,7 @@ use crate::seq::SeqNumber;
 use crate::wire::tcp::{Header, SACK_BLOCKS_MAX, SackBlock};
 
 impl Connection {
-    /// Marks what the peer has beyond gaps. True where it tells of something that came twice.
+    /// Marks what the peer has acknowledged by SACK. True if it reports a DSACK.
     pub(super) fn confirm_blocks(
         &mut self,
         shared: &mut Shared,
@@ -20,8 +20,9 @@ impl Connection {
     ) -> bool {
         let blocks = header.options.sack.blocks();
         let (una, nxt) = (self.send.una, self.send.nxt);
-        // RFC 2883, section 4: the first block is below the acknowledgment, which is an old one where
-        // acknowledgments overtake one another, or within the second.
+        // RFC 2883, section 4: a DSACK is the first block, and lies below this segment's own
+        // acknowledgment number (which may be an old one, if segments were reordered) or within the
+        // second block.
         let is_within =
             |inner: SackBlock, outer: SackBlock| outer.0 <= inner.0 && inner.1 <= outer.1;
         let has_dsack = match *blocks {
@@ -40,7 +41,7 @@ impl Connection {
         }
         let newest = sorted[0];
         let sorted = &mut sorted[..count];
-        // All lie within one window, so that their order is that of their distances.
+        // All lie within one window, so they can be sorted by their distance from `una`.
         sorted.sort_unstable_by_key(|block| block.0.since(una));
         let mut id = self.send.head;
         let known = self.known_block();
@@ -50,7 +51,7 @@ impl Connection {
                 && !id.is_none()
                 && shared.buffers[last].seq >= block.0.max(shared.buffers[id].seq)
             {
-                // All up to there is marked.
+                // Everything up to there is marked.
                 id = last;
             }
             id = self.confirm_block(shared, block, block == newest, id, confirmed);
@@ -61,15 +62,15 @@ impl Connection {
         has_dsack
     }
 
-    /// Where the block begins that was told last, and its last buffer.
+    /// Where the block that was reported last begins, and its last buffer.
     pub(super) fn known_block(&self) -> Option<(SeqNumber, BufferId)> {
         let recovery = &self.recovery;
         let is_there = !recovery.sacked_last.is_none();
         is_there.then_some((recovery.sacked_from, recovery.sacked_last))
     }
 
-    /// Marks what lies in a block, from the buffer `id` on, which is none behind its beginning that
-    /// is not marked. Gives the first behind it.
+    /// Marks what lies in a block. The walk starts at the buffer `id`, before which nothing of the
+    /// block is unmarked. Returns the first buffer after the block.
     fn confirm_block(
         &mut self,
         shared: &mut Shared,

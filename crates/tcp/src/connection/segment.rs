@@ -1,4 +1,4 @@
-//! A segment, written into a frame.
+//! Writes a segment into a frame.
 
 use super::template::{Checks, Numbers, Template};
 use super::{Connection, ConnectionFlags, Shared, State, headers_len};
@@ -35,7 +35,7 @@ impl Connection {
             && self.path.vlan == shared.skeletons.vlan()
     }
 
-    /// Writes a segment into a frame. All that it acknowledges is acknowledged by it.
+    /// Writes a segment into a frame. It acknowledges all that was received.
     pub(super) fn send_segment(
         &mut self,
         shared: &mut Shared,
@@ -78,7 +78,7 @@ impl Connection {
             return Err(NoSlot);
         };
         let window = match is_syn {
-            // Never shifted in a SYN.
+            // The window in a SYN is never scaled.
             true => {
                 let shift = std::mem::take(&mut self.receive.shift);
                 let window = self.offer_window(shared);
@@ -132,9 +132,9 @@ impl Connection {
         Ok(())
     }
 
-    /// As [`Connection::send_segment`], for segments that have timestamps and no other option.
-    /// `write_payload` fills the place of the payload and gives its sum where that is wanted, best that
-    /// of where it has it from: what has only just been written is read slowly.
+    /// Like [`Connection::send_segment`], for segments that have timestamps and no other option.
+    /// `write_payload` writes the payload and returns its sum if that is wanted, preferably
+    /// computed from the source: reading what was only just written is slow.
     #[inline]
     pub(super) fn send_by_template(
         &mut self,
@@ -196,7 +196,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A segment has been written, with which all that came is acknowledged.
+    /// Notes that a segment has been written, which acknowledges all that was received.
     #[inline]
     fn note_segment(&mut self, shared: &mut Shared) {
         shared.counters.segments_sent += 1;
@@ -220,7 +220,7 @@ impl Connection {
                 },
             });
         if !is_syn {
-            // A segment that is full has no room for them.
+            // A full segment has no room for SACK blocks.
             let room = u32::from(self.mss()).saturating_sub(len) as usize;
             let most = if timestamps.is_some() { 3 } else { 4 };
             let max = if len == 0 {
@@ -260,7 +260,7 @@ fn write_payload(mut room: &mut [u8], buffers: &Buffers, parts: &Parts) {
     }
 }
 
-/// Fills the checksum of a TCP segment in, or has the card do so.
+/// Fills in the checksum of a TCP segment, or lets the card do it.
 pub(crate) fn seal(
     packet: &ip::Header,
     bytes: &mut [u8],

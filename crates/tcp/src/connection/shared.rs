@@ -16,32 +16,31 @@ use crate::wire::Address;
 pub(crate) struct Shared {
     pub(crate) now: Instant,
     pub(crate) config: Config,
-    /// The shortest retransmission timeout, of the settings, in microseconds.
+    /// The shortest retransmission timeout of the settings, in microseconds.
     pub(crate) rto_min_us: u64,
-    /// Bytes that one connection may have waiting to be read, by the memory that there was when the
-    /// turn began.
+    /// The most unread bytes of one connection, by the free memory when the turn began.
     pub(crate) receive_share: u32,
     pub(crate) features: Features,
     pub(crate) skeletons: Skeletons,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Counters,
     pub(crate) secrets: Secrets,
-    /// What lies in the frames of this burst.
+    /// The unread bytes in the frames of this burst.
     pub(crate) fresh: Vec<Fresh>,
-    /// How much more is answered to what may be an attack.
+    /// How many more answers may be sent to what may be an attack.
     pub(crate) limits: Limits,
-    /// The last number of a connection in TIME-WAIT that makes room for one of the same four-tuple,
-    /// whose numbers must be later (RFC 9293, section 3.10.7.4).
+    /// The last sequence number of a connection in TIME-WAIT that is being replaced by one with the
+    /// same four-tuple, whose sequence numbers must be higher (RFC 9293, section 3.10.7.4).
     pub(crate) predecessor: Option<SeqNumber>,
 }
 
 impl Shared {
-    /// Gives each connection a part of the room that there is for what is received: an eighth.
+    /// Sets the share of the room for received bytes that each connection gets: an eighth.
     pub(crate) fn share_room(&mut self) {
         self.receive_share = u32::try_from(self.buffers.room() / 8).unwrap_or(u32::MAX);
     }
 
-    /// Whether another answer of a kind may be sent to `remote`. It is counted.
+    /// Whether another answer of this kind may be sent to `remote`. If so, it is counted.
     pub(crate) fn may_answer(&mut self, answer: Answer, remote: Address) -> bool {
         self.limits.may(&self.secrets, self.now, answer, remote)
     }

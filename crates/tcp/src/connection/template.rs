@@ -1,7 +1,7 @@
-//! The headers of a segment on the fast path, as they stand in most frames: a skeleton that all connections
-//! of a stack have in common, filled in with what differs.
+//! The headers of a segment on the fast path: a skeleton that all connections of a stack share,
+//! filled in with what differs.
 //!
-//! Ordinary is a segment with timestamps and no other option, in the stack's own VLAN. A connection
+//! This is for segments with timestamps and no other option, in the stack's own VLAN. A connection
 //! keeps nothing but the sums of what stays the same in its segments.
 
 use crate::nic::{Layout, Mac, Offload};
@@ -23,16 +23,16 @@ const TCP_LEN: usize = tcp::HEADER_LEN + tcp::TIMESTAMPS_LEN;
 /// Bytes of the longest.
 const LEN_MAX: usize = TAGGED_LEN + V6_LEN + TCP_LEN;
 
-/// Who sees to the checksums of a frame.
+/// Where the checksums of a frame are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checks {
-    /// The link is trusted: TCP's is left out.
+    /// The link is trusted: the TCP checksum is left out.
     Nobody,
-    /// They are computed here.
+    /// Here, by the stack.
     Here,
-    /// The card, which is given the sum of the pseudo header.
+    /// On the card, which is given the sum of the pseudo header.
     Card,
-    /// The card, for each of the segments that it cuts, whose lengths it adds.
+    /// On the card, for each of the segments that it cuts, whose lengths it adds.
     Segments,
 }
 
@@ -46,7 +46,7 @@ impl Checks {
         }
     }
 
-    /// The sum of a payload, where it is computed here.
+    /// The sum of a payload, if it is computed here; else zero.
     #[inline]
     pub(super) fn sum_of(self, payload: &[u8]) -> Sum {
         match self {
@@ -69,7 +69,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// The sum of all that stands in the header.
+    /// The sum of these fields.
     #[inline]
     fn sum(&self) -> Sum {
         Sum::ZERO
@@ -86,12 +86,12 @@ impl Numbers {
 pub(crate) struct Skeletons {
     v4: [u8; LEN_MAX],
     v6: [u8; LEN_MAX],
-    /// The VLAN that stands in them.
+    /// The VLAN in the skeletons.
     vlan: u16,
 }
 
 impl Skeletons {
-    /// For a card with such an address, and a VLAN.
+    /// The skeletons for a card's address and a VLAN.
     pub(crate) fn new(own: Mac, vlan: u16) -> Skeletons {
         let make = |any: Address| {
             let mut bytes = [0; LEN_MAX];
@@ -159,7 +159,7 @@ impl Skeletons {
         }
     }
 
-    /// That for a peer with such an address.
+    /// The skeleton for IPv4 or IPv6.
     #[inline]
     fn of(&self, is_v4: bool) -> &[u8; LEN_MAX] {
         match is_v4 {
@@ -169,7 +169,7 @@ impl Skeletons {
     }
 }
 
-/// What is kept of a connection's headers: sums of what does not differ in its segments.
+/// Precomputed sums of the header fields that are the same in all segments of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Template {
     /// Of the IPv4 header, without length and checksum.
@@ -188,7 +188,7 @@ impl Template {
         header_sum: 0,
     };
 
-    /// That of a connection.
+    /// The template of a connection.
     pub(super) fn new(skeletons: &Skeletons, tuple: &FourTuple) -> Template {
         let mut bytes = *skeletons.of(tuple.remote.is_v4());
         let network_at = skeletons.network_at();
@@ -227,7 +227,7 @@ impl Template {
         const TAGGED_V6: [usize; 3] = places(TAGGED_LEN, V6_LEN);
         let is_v4 = whose.0.remote.is_v4();
         let (skeleton, frame) = (skeletons.of(is_v4), &mut frame[..end]);
-        // Each with places that the compiler knows: none is checked.
+        // Each case has offsets that the compiler knows, so no bounds check remains.
         match (is_v4, skeletons.vlan) {
             (true, 0) => {
                 self.write_at::<{ V4[0] }, { V4[1] }, { V4[2] }>(
@@ -252,7 +252,7 @@ impl Template {
         }
     }
 
-    /// As [`Template::write`], where the IP header, TCP's and the payload begin at such places.
+    /// Like [`Template::write`], with the offsets of the IP header, the TCP header and the payload.
     #[inline]
     fn write_at<const NETWORK: usize, const TRANSPORT: usize, const PAYLOAD: usize>(
         &self,
@@ -307,13 +307,13 @@ impl Template {
     }
 }
 
-/// Where the IP header, TCP's and the payload begin.
+/// The offsets of the IP header, the TCP header and the payload.
 const fn places(link_len: usize, network_len: usize) -> [usize; 3] {
     let transport_at = link_len + network_len;
     [link_len, transport_at, transport_at + TCP_LEN]
 }
 
-/// Fills in whose headers they are.
+/// Fills in the addresses and ports.
 #[inline]
 fn put_tuple(headers: &mut [u8], network_at: usize, transport_at: usize, tuple: &FourTuple) {
     if transport_at - network_at == V4_LEN {

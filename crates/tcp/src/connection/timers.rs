@@ -1,4 +1,4 @@
-//! What happens because time has passed.
+//! The timers of a connection.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use super::{Connection, ConnectionFlags, Failure, Phase, Shared, State, Waiting}
 use crate::buffers::Marks;
 use crate::time::Instant;
 
-/// Transmissions of a SYN until an opening of ours is given up: at least three minutes (RFC 9293,
-/// section 3.8.3); and of the answer to somebody else's.
+/// Timeouts of a SYN until an active open is given up, which takes at least three minutes (RFC
+/// 9293, section 3.8.3); and of the SYN-ACK in a passive open.
 const OPENING_BACKOFFS_MAX: u8 = 9;
 const ANSWER_BACKOFFS_MAX: u8 = 5;
 
-/// Keep-alive probes without an answer until the peer is taken for dead, and the microseconds
-/// between them (RFC 1122, section 4.2.3.6; the usual numbers).
+/// Unanswered keep-alive probes until the peer is considered dead, and the microseconds between
+/// them (RFC 1122, section 4.2.3.6; the common values).
 const PROBES_MAX: u8 = 9;
 const PROBE_INTERVAL: u64 = 75_000_000;
 
-/// Probes of a closed window that a connection without a user sends (as Linux has it).
+/// Zero-window probes that a connection without a user sends (the same as in Linux).
 const ORPHAN_PROBES_MAX: u8 = 8;
 
 impl Connection {
-    /// The first moment at which something is to happen.
+    /// When the next timer expires.
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
         self.timers
@@ -29,7 +29,7 @@ impl Connection {
             .min(self.timers.state_at)
     }
 
-    /// Sees to all whose time has come.
+    /// Handles all timers that have expired.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
         self.leave_fast_path();
         let now = shared.now;
@@ -62,9 +62,8 @@ impl Connection {
         }
     }
 
-    /// Sets the timer for sending, as something was sent or acknowledged: for a tail loss probe
-    /// where one is due first (RFC 8985, section 7.2), else for retransmission (RFC 6298, section
-    /// 5).
+    /// Sets the timer for sending after something was sent or acknowledged: for a tail loss probe
+    /// if one is due first (RFC 8985, section 7.2), else for retransmission (RFC 6298, section 5).
     #[inline]
     pub(super) fn set_send_timer(&mut self, shared: &Shared) {
         if self.send.nxt == self.send.una {
@@ -82,8 +81,8 @@ impl Connection {
         self.wait_for_acknowledgment(shared, is_well, recovery.pipe <= u32::from(self.mss()));
     }
 
-    /// Sets the timer for sending while something is on its way: a single segment or more, and with
-    /// nothing known to be wrong, or not.
+    /// Sets the timer for sending while something is in flight. `is_well` says that no loss is
+    /// known, `is_single` that at most one segment is in flight.
     #[inline]
     pub(super) fn wait_for_acknowledgment(
         &mut self,
@@ -126,10 +125,10 @@ impl Connection {
         if self.mtu_search.is_probing() {
             self.lose_mtu_probe(shared);
         }
-        // The peer may have thrown away what it said it had (RFC 2018, section 8).
+        // The peer may have discarded what it had acknowledged by SACK (RFC 2018, section 8).
         self.mark_all_lost(shared);
         self.rtt.back_off();
-        // A path that swallows long packets without a word lets shorter ones pass (RFC 4821).
+        // A path that silently drops long packets may carry shorter ones (RFC 4821).
         let backoffs = self.rtt.backoffs();
         if backoffs.is_multiple_of(2) && self.is_open() {
             self.suspect_mtu(shared);
@@ -141,7 +140,7 @@ impl Connection {
         self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
-    /// Whether nothing was acknowledged for too long. It is given up then.
+    /// Whether nothing was acknowledged for too long. If so, the connection is given up.
     fn gives_up(&mut self, shared: &mut Shared) -> bool {
         let stuck_for = shared.now.micros_since(self.recovery.stuck_since);
         let limit = micros(shared.config.user_timeout);
@@ -158,14 +157,14 @@ impl Connection {
         true
     }
 
-    /// RFC 8985, section 7.3: something new is sent, or the last once more.
+    /// Sends a tail loss probe: new data, or else the last segment again (RFC 8985, section 7.3).
     fn probe_tail(&mut self, shared: &mut Shared) {
         shared.counters.tail_probes += 1;
         let send = &self.send;
         let has_new =
             !send.unsent.is_none() && shared.buffers[send.unsent].end() <= send.una + send.window;
         if !has_new && self.mtu_search.is_probing() {
-            // A longer packet than usual stands for nothing when it is lost at the end.
+            // An MTU probe at the tail is taken for lost, which is no sign of congestion.
             self.lose_mtu_probe(shared);
         } else if !has_new {
             let mut last = send.head;
@@ -184,8 +183,8 @@ impl Connection {
         self.flags.set(ConnectionFlags::MUST_SEND);
     }
 
-    /// The peer's window is closed: it is asked about it, ever more seldom (RFC 9293, section
-    /// 3.8.6.1), for as long as it answers.
+    /// The peer's window is closed: it is probed at growing intervals (RFC 9293, section 3.8.6.1)
+    /// for as long as the peer answers.
     fn probe_window(&mut self, shared: &mut Shared) {
         let silent_for = shared.now.micros_since(self.receive.last_at);
         let limit = micros(shared.config.user_timeout);
@@ -197,7 +196,7 @@ impl Connection {
             return;
         }
         if self.send.window > 0 {
-            // It stays small: what fits goes (RFC 9293, section 3.8.6.2.1).
+            // The window stays small: what fits is sent (RFC 9293, section 3.8.6.2.1).
             self.flags.set(ConnectionFlags::MUST_SEND);
             return;
         }
@@ -212,8 +211,7 @@ impl Connection {
         self.timers.send_at = shared.now.after(self.rtt.timeout(shared.rto_min_us));
     }
 
-    /// The user is done: what is on its way, and what the peer has to say to that, gets some time and
-    /// no more, whatever the peer answers.
+    /// The user is done: bounds the time for the rest of the connection, whatever the peer answers.
     pub(crate) fn set_orphans_end(&mut self, shared: &Shared) {
         self.timers.state_at = match self.state {
             State::FinWait2 => shared.now + shared.config.time_wait,
@@ -249,7 +247,7 @@ impl Connection {
         };
         let quiet_since = self.receive.last_at;
         let mut due = quiet_since + interval;
-        // What is on its way asks already (MUST-26).
+        // Data in flight already acts as a probe (MUST-26).
         if self.send.nxt != self.send.una {
             due = due.max(shared.now + interval);
         }
