@@ -1,13 +1,13 @@
-//! In which multicast groups the stack is asked for its IPv6 addresses, and who is told (MLD: RFC
-//! 3810, and RFC 2710 for queriers of the first version).
+//! The solicited-node multicast groups of the stack's IPv6 addresses, and when to report them
+//! (MLDv2: RFC 3810; MLDv1: RFC 2710).
 //!
-//! Neighbours ask for an address in its solicited-node group (RFC 4861). A switch that snoops on MLD
-//! passes a group's frames on to those only who have reported that they listen, so a host that
-//! never reports is not found any more. Nothing is left out and nobody ever leaves: groups are those
-//! of the settings' addresses.
+//! Neighbours ask for an address in its solicited-node group (RFC 4861). A switch with MLD snooping
+//! forwards a group's frames only to hosts that have reported the group, so a host that never
+//! reports cannot be found. Every report names all groups, and no group is ever left: they follow
+//! from the addresses in the settings.
 //!
 //! # Not here
-//! Other groups, sources, IGMP: ARP goes to all stations.
+//! Other groups, source filters. IGMP: ARP is broadcast, so IPv4 needs none.
 
 use crate::secrets::Secrets;
 use crate::time::Instant;
@@ -15,32 +15,32 @@ use crate::wire::Address;
 use crate::wire::address::Network;
 use crate::wire::mld::{GROUPS_MAX, Query, Record};
 
-/// Reports that are sent unasked, since one may be lost, and microseconds between them at most (RFC
-/// 3810, sections 9.1 and 9.11).
+/// Unsolicited reports, of which one may be lost, and the most microseconds between them (RFC 3810,
+/// sections 9.1 and 9.11).
 const UNASKED: u8 = 2;
 const UNASKED_INTERVAL: u64 = 1_000_000;
 
-/// Microseconds for which a querier of the first version is taken to be there: twice the interval
-/// of queries, and the time that an answer may take (RFC 3810, section 9.12).
+/// How long an MLDv1 querier is assumed to be present after a query, in microseconds: twice the
+/// query interval plus the time that an answer may take (RFC 3810, section 9.12).
 const V1_FOR: u64 = 260_000_000;
 
-/// Tells the delays that are drawn from others' numbers: no address is like it.
+/// Separates the delays from other drawn numbers: no sender has this address.
 const DELAYS: u128 = u128::MAX / 3;
 
 /// The groups, and when the next report is due.
 pub(crate) struct Listener {
     groups: Vec<Address>,
-    /// The link-local address that reports come from; `::` where there is none (RFC 3810, section
+    /// The link-local address that reports come from; `::` if there is none (RFC 3810, section
     /// 5.2.13).
     source: Address,
-    /// Never, where nothing is to be reported.
+    /// When the next report is due; `NEVER` if none is.
     pub(crate) report_at: Instant,
     unasked_left: u8,
     v1_until: Instant,
 }
 
 impl Listener {
-    /// For these addresses; it never reports where `reports` is false.
+    /// The listener for these addresses; it never reports if `reports` is false.
     pub(crate) fn new(addresses: &[Network], reports: bool, now: Instant) -> Listener {
         let own = addresses.iter().map(|network| network.address());
         let own: Vec<Address> = own.filter(|own| reports && !own.is_v4()).collect();
@@ -73,7 +73,8 @@ impl Listener {
         self.source
     }
 
-    /// A router asks (RFC 3810, section 6.2). One report answers all that ask before it leaves.
+    /// Handles a router's query (RFC 3810, section 6.2). One report answers all queries that come
+    /// before it is sent.
     pub(crate) fn asked(&mut self, query: &Query, secrets: &Secrets, now: Instant) {
         let is_ours = |group| self.groups.contains(&group);
         if self.groups.is_empty() || !query.group.is_none_or(is_ours) {
@@ -87,7 +88,8 @@ impl Listener {
         self.report_at = self.report_at.min(at);
     }
 
-    /// What of the second version is due now, or that it is one of the first; none where nothing is.
+    /// The report that is due now: `Some(Some(_))` for MLDv2, `Some(None)` for MLDv1, `None` if
+    /// none is due.
     pub(crate) fn due(&mut self, secrets: &Secrets, now: Instant) -> Option<Option<Record>> {
         if self.report_at > now {
             return None;

@@ -1,7 +1,8 @@
-//! Whose MAC address an address has (RFC 826; RFC 4861).
+//! The MAC addresses of neighbours (ARP: RFC 826; neighbour discovery: RFC 4861).
 //!
-//! Only who opens connections asks: answers go back to where the request came from. Of what others
-//! tell, only that is believed which was asked for, or which is about a neighbour that is known.
+//! A MAC address is asked for only to open connections: answers go back to where the request came
+//! from. An announcement is believed only if it was asked for, or concerns a neighbour that is
+//! already known.
 
 use std::collections::HashMap;
 
@@ -9,30 +10,30 @@ use crate::nic::Mac;
 use crate::time::Instant;
 use crate::wire::Address;
 
-/// Neighbours that are remembered at most.
+/// The most neighbours that are remembered.
 const NEIGHBOURS_MAX: usize = 1024;
 
 /// Microseconds between two questions for the same neighbour (RFC 4861, section 10).
 const ASK_INTERVAL: u64 = 1_000_000;
 
-/// Microseconds after which a neighbour is asked again while it is used.
+/// Microseconds after which a neighbour in use is asked again.
 const STALE_AFTER: u64 = 60_000_000;
 
-/// Whether what a neighbour says of itself replaces what is known already (RFC 4861, section 4.4).
+/// Whether a neighbour's announcement replaces what is already known (RFC 4861, section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrides(pub bool);
 
 /// All neighbours that are known or asked for.
 pub(crate) struct Neighbours {
     known: HashMap<Address, Neighbour>,
-    /// Who is to be asked for.
+    /// Addresses to ask for.
     questions: Vec<Address>,
 }
 
 #[derive(Clone, Copy)]
 struct Neighbour {
     mac: Option<Mac>,
-    /// Somebody tells another MAC address, without insisting.
+    /// Another MAC address was announced without the override flag.
     is_doubted: bool,
     heard_at: Instant,
     asked_at: Option<Instant>,
@@ -47,7 +48,7 @@ impl Neighbours {
         }
     }
 
-    /// The MAC address of a neighbour, if it is known; else it is asked for.
+    /// The MAC address of a neighbour, if it is known. If not, it will be asked for.
     pub(crate) fn find(&mut self, address: Address, now: Instant) -> Option<Mac> {
         if !self.known.contains_key(&address) {
             self.make_room();
@@ -72,8 +73,9 @@ impl Neighbours {
         neighbour.mac
     }
 
-    /// Takes in what a neighbour says of itself. True where that is new. What does not override
-    /// leaves the MAC address that is known, which is asked for again (RFC 4861, section 7.2.5).
+    /// Notes a neighbour's announcement. True if the MAC address is new. An announcement without
+    /// the override flag does not replace a known MAC address, which is asked for again (RFC 4861,
+    /// section 7.2.5).
     pub(crate) fn learn(
         &mut self,
         address: Address,
@@ -96,12 +98,12 @@ impl Neighbours {
         is_new
     }
 
-    /// An address that is to be asked for.
+    /// The next address to ask for.
     pub(crate) fn next_question(&mut self) -> Option<Address> {
         self.questions.pop()
     }
 
-    /// Forgets who was used longest ago, if there are too many.
+    /// Forgets the least recently used neighbour, if there are too many.
     fn make_room(&mut self) {
         if self.known.len() < NEIGHBOURS_MAX {
             return;

@@ -3,7 +3,7 @@
 /// The timeout before anything was measured, in microseconds (RFC 6298, section 2.1).
 const RTO_INITIAL: u32 = 1_000_000;
 
-/// The same where the handshake had to be repeated (RFC 6298, section 5.7).
+/// The same if a SYN had to be retransmitted (RFC 6298, section 5.7).
 const RTO_OPENED_LATE: u32 = 3_000_000;
 
 /// The longest timeout, in microseconds (RFC 6298, section 2.5).
@@ -12,14 +12,14 @@ const RTO_MAX: u32 = 60_000_000;
 /// What is known of a path's round-trip time. All in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
-    /// The smoothed round-trip time; 0 where nothing was measured.
+    /// The smoothed round-trip time; 0 if nothing was measured.
     pub(crate) smoothed: u32,
     variation: u32,
-    /// The shortest.
+    /// The shortest round-trip time.
     pub(crate) least: u32,
     /// Times in a row that the timeout expired.
     backoff: u8,
-    /// The handshake had to be repeated, and nothing was measured since.
+    /// A SYN had to be retransmitted in the handshake.
     opened_late: bool,
 }
 
@@ -41,8 +41,8 @@ impl Rtt {
         self.smooth(sample);
     }
 
-    /// Takes a measurement of what has arrived before others that were sent earlier: not for the
-    /// shortest, as it may have taken a way that they do not take.
+    /// Takes a measurement of a segment that arrived before others that were sent earlier. It does
+    /// not count for the shortest time, as the segment may have taken another path.
     pub(crate) fn measured_ahead(&mut self, micros: u64) {
         self.smooth(sample(micros));
     }
@@ -59,7 +59,7 @@ impl Rtt {
         }
     }
 
-    /// What made the timeout double is over.
+    /// Resets the exponential backoff.
     #[inline]
     pub(crate) fn forget_backoff(&mut self) {
         self.backoff = 0;
@@ -70,7 +70,7 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(16);
     }
 
-    /// The handshake is done: where it had to be repeated, the first timeout is three seconds
+    /// The handshake is done: if a SYN had to be retransmitted, the first timeout is three seconds
     /// (RFC 6298, section 5.7).
     pub(crate) fn opens(&mut self) {
         if self.backoff > 0 {
@@ -83,7 +83,7 @@ impl Rtt {
         self.backoff
     }
 
-    /// The timeout, of `least` at least, in microseconds.
+    /// The retransmission timeout in microseconds, at least `least`.
     #[inline]
     pub(crate) fn timeout(&self, least: u64) -> u64 {
         let least = u32::try_from(least).unwrap_or(RTO_MAX);

@@ -1,20 +1,21 @@
-//! What nobody outside can guess: initial sequence numbers, timestamps, ports and SYN cookies.
+//! Values that an outsider must not be able to guess: initial sequence numbers, timestamp offsets,
+//! ports and SYN cookies.
 //!
-//! A SYN cookie (RFC 4987, section 3.6) is an initial sequence number that tells, when it comes
-//! back, what the SYN asked for, so that nothing need be remembered:
+//! A SYN cookie (RFC 4987, section 3.6) is an initial sequence number that encodes what the SYN
+//! asked for. The client's acknowledgment returns it, so no state need be kept:
 //!
 //! ```text
 //! 31        27 26      24 23                            0
 //! minute      MSS        keyed hash of the four-tuple, the peer's number and the minute
 //! ```
-//! What else the SYN offered rides in the timestamp that comes back with it:
+//! The other options of the SYN are encoded in the timestamp that is returned with it:
 //!
 //! ```text
 //! 31                               6      5 4          0
 //! clock, in 64 ms                    SACK   window scale, or 31 for none
 //! ```
-//! Each minute has a hash of another key, so that a cookie is good for two minutes at most, and so is what is learnt
-//! of the key.
+//! Each minute has its own hash key, so a cookie, and anything that is learnt about a key, is valid
+//! for two minutes at most.
 
 use std::hash::Hasher;
 
@@ -24,24 +25,24 @@ use crate::seq::SeqNumber;
 use crate::time::Instant;
 use crate::wire::four_tuple::FourTuple;
 
-/// The values of MSS that a cookie can tell.
+/// The values of MSS that a cookie can encode.
 const MSS: [u16; 8] = [536, 1024, 1220, 1300, 1360, 1440, 1460, 8940];
 
 /// No window scale in a cookie's timestamp.
 const NO_SCALE: u32 = 31;
 
-/// Seconds that a cookie's number of the minute stands for, about.
+/// Seconds of a "minute" of the cookies.
 const MINUTE: u64 = 64;
 
-/// Makes them out of one secret.
+/// Derives all of them from one secret.
 pub(crate) struct Secrets {
     keys: [(u64, u64); 2],
 }
 
-/// What a cookie was made of.
+/// What a cookie encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cookie {
-    /// The peer's MSS, or the next lower of a few.
+    /// The peer's MSS, rounded down to one of [`MSS`].
     pub(crate) mss: u16,
 }
 
@@ -58,7 +59,7 @@ impl Secrets {
         std::array::from_fn(|number| {
             let mut hasher = self.hasher(0, b"table");
             hasher.write_usize(number);
-            // Odd, so that no bit of what it is multiplied with is lost.
+            // Odd, so that multiplication by it loses no bit.
             hasher.finish() | 1
         })
     }
@@ -70,13 +71,13 @@ impl Secrets {
         SeqNumber(offset) + (now.micros() / 4) as u32
     }
 
-    /// What is added to our clock in the timestamps of a connection (RFC 7323, section 7.1).
+    /// The offset of a connection's timestamps from our clock (RFC 7323, section 7.1).
     #[expect(clippy::cast_possible_truncation, reason = "half of it is enough")]
     pub(crate) fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.of_tuple(0, b"timestamps", tuple).finish() as u32
     }
 
-    /// Where to begin to look for a free port (RFC 6056, section 3.3.3).
+    /// Where the search for a free port begins (RFC 6056, section 3.3.3).
     pub(crate) fn port_offset(&self, tuple: &FourTuple) -> u64 {
         let tuple = FourTuple {
             local_port: 0,
@@ -85,7 +86,7 @@ impl Secrets {
         self.of_tuple(0, b"port", &tuple).finish()
     }
 
-    /// A number for each second and each of what is told apart in it.
+    /// A pseudo-random number for each second and each `what`.
     pub(crate) fn drawn(&self, second: u64, what: u128) -> u64 {
         let mut hasher = self.hasher(0, b"drawn");
         hasher.write_u64(second);
@@ -93,7 +94,7 @@ impl Secrets {
         hasher.finish()
     }
 
-    /// The cookie for a SYN with the number `irs`.
+    /// The cookie for a SYN with the sequence number `irs`.
     pub(crate) fn cookie(
         &self,
         tuple: &FourTuple,
@@ -108,7 +109,7 @@ impl Secrets {
         SeqNumber((head << 24) | self.cookie_hash(tuple, irs, minute, index))
     }
 
-    /// What the cookie was made of, if it is one that is not too old.
+    /// What a cookie encodes, if it is valid and not too old.
     pub(crate) fn open_cookie(
         &self,
         tuple: &FourTuple,
@@ -175,7 +176,7 @@ fn minute(now: Instant) -> u64 {
     now.micros() / 1_000_000 / MINUTE
 }
 
-/// A timestamp that tells what a SYN offered.
+/// A timestamp that encodes what a SYN offered.
 pub(crate) fn cookie_timestamp(now: Instant, window_scale: Option<u8>, sack: bool) -> u32 {
     let scale = window_scale.map_or(NO_SCALE, |scale| u32::from(scale.min(14)));
     let told = u32::from(sack) << 5 | scale;
@@ -189,7 +190,7 @@ pub(crate) fn cookie_timestamp(now: Instant, window_scale: Option<u8>, sack: boo
     }
 }
 
-/// What the timestamp tells that came back: window scale and SACK.
+/// What a returned timestamp encodes: window scale and SACK.
 pub(crate) fn open_cookie_timestamp(echo: u32) -> (Option<u8>, bool) {
     let scale = echo & 31;
     let scale = u8::try_from(scale).ok().filter(|&scale| scale <= 14);

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// A place in the stream of bytes of one direction.
+/// A position in the byte stream of one direction.
 ///
-/// Two of them compare as they do on the circle: the difference is below 2^31.
+/// They compare modulo 2^32: their distance must be below 2^31.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeqNumber(pub u32);
 
@@ -25,7 +25,7 @@ impl SeqNumber {
         if other < self { other } else { self }
     }
 
-    /// Bytes from `earlier` to this; 0 where this is the earlier.
+    /// Bytes from `earlier` to this; 0 if this is the earlier one.
     #[inline]
     #[must_use]
     pub fn since(self, earlier: SeqNumber) -> u32 {
@@ -43,7 +43,7 @@ impl fmt::Debug for SeqNumber {
 impl PartialOrd for SeqNumber {
     #[inline]
     fn partial_cmp(&self, other: &SeqNumber) -> Option<Ordering> {
-        // The sign of the difference on the circle.
+        // The sign of the difference modulo 2^32.
         Some(self.0.wrapping_sub(other.0).cast_signed().cmp(&0))
     }
 }

@@ -1,8 +1,9 @@
-//! Finding the connection of a segment: a hash table by four-tuple.
+//! A hash table that finds the connection of a segment by its four-tuple.
 //!
-//! Open addressing with linear probing over one array of 8-byte entries, at most half full: a hash
-//! of 32 bits and the number of a connection. The hash is keyed, so that nobody can choose
-//! addresses and ports that collide. The connection itself tells whether it is the one.
+//! Open addressing with linear probing over one array of 8-byte entries, at most half full. An
+//! entry is a hash of 32 bits and the number of a connection. The hash is keyed, so that nobody can
+//! choose addresses and ports that collide. The caller compares the four-tuple with the
+//! connection's.
 //!
 //! ```text
 //! 63          32 31           0
@@ -38,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Where it lies.
+    /// The memory that it takes.
     pub(crate) fn memory(&self) -> *const [u8] {
         let len = size_of_val(&*self.entries);
         std::ptr::slice_from_raw_parts(self.entries.as_ptr().cast(), len)
@@ -56,20 +57,20 @@ impl Table {
         Hash(hash as u32)
     }
 
-    /// Where it begins to look for a hash.
+    /// The entry where the search for a hash begins.
     #[inline]
     pub(crate) fn home(&self, hash: Hash) -> &u64 {
         &self.entries[hash.0 as usize & self.mask]
     }
 
-    /// The number of a connection with this hash: nearly always the one that is meant, as hashes have
-    /// 32 bits.
+    /// The number of a connection with this hash: nearly always the right one, as hashes have 32
+    /// bits.
     #[inline]
     pub(crate) fn guess(&self, hash: Hash) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
-    /// The number of a connection with this hash that `is_it`.
+    /// The number of the connection with this hash for which `is_it` is true.
     #[inline]
     pub(crate) fn find(&self, hash: Hash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = hash.0 as usize & self.mask;
@@ -88,7 +89,7 @@ impl Table {
     /// Adds a connection that is not in it.
     ///
     /// # Panics
-    /// Where there are more than it was made for.
+    /// If there are more than it was made for.
     pub(crate) fn insert(&mut self, hash: Hash, number: u32) {
         self.len += 1;
         assert!(
@@ -102,7 +103,7 @@ impl Table {
         self.entries[at] = u64::from(hash.0) << 32 | (u64::from(number) + 1);
     }
 
-    /// Removes a connection, and moves up those behind it that would not be found any more.
+    /// Removes a connection, and moves up later entries that would not be found any more.
     pub(crate) fn remove(&mut self, hash: Hash, number: u32) {
         let wanted = u64::from(hash.0) << 32 | (u64::from(number) + 1);
         let mut at = hash.0 as usize & self.mask;
@@ -121,7 +122,7 @@ impl Table {
                 break;
             }
             let home = entry_hash(entry) as usize & self.mask;
-            // Whether the gap lies on the way from home to where the entry is.
+            // Whether the gap lies between the entry's home and its place.
             if at.wrapping_sub(home) & self.mask >= at.wrapping_sub(gap) & self.mask {
                 self.entries[gap] = entry;
                 gap = at;
@@ -142,7 +143,7 @@ const fn entry_number(entry: u64) -> u32 {
     (entry as u32).wrapping_sub(1)
 }
 
-/// Both halves of the product, mixed.
+/// Both halves of the product, combined.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "halves are taken")]
 const fn fold(a: u64, b: u64) -> u64 {

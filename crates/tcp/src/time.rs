@@ -1,4 +1,4 @@
-//! Time as the stack is told it.
+//! Points in time, as the caller gives them to the stack.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -13,7 +13,7 @@ impl Instant {
     /// Later than all.
     pub const NEVER: Instant = Instant { micros: u64::MAX };
 
-    /// So many microseconds after the beginning.
+    /// The moment `micros` microseconds after the beginning.
     #[inline]
     pub const fn from_micros(micros: u64) -> Instant {
         Instant { micros }
@@ -38,13 +38,13 @@ impl Instant {
         self.millis() as u32
     }
 
-    /// Microseconds since `earlier`; 0 where that is later.
+    /// Microseconds since `earlier`; 0 if that is later.
     #[inline]
     pub const fn micros_since(self, earlier: Instant) -> u64 {
         self.micros.saturating_sub(earlier.micros)
     }
 
-    /// So many microseconds later.
+    /// The moment `micros` microseconds later.
     #[inline]
     #[must_use]
     pub const fn after(self, micros: u64) -> Instant {

@@ -1,12 +1,13 @@
-//! A timer wheel: when to look at which connection next.
+//! A timer wheel: one timer for each connection.
 //!
-//! Hierarchical, as Varghese and Lauck have it (1987, scheme 7): level 0 has a slot for each of the
-//! next 64 ticks, level 1 for each of the next 64 times 64, and so on. A timer goes to the level of
-//! the highest digit in which its tick differs from now's, and comes down a level when that digit
-//! is reached. Setting, cancelling and firing cost the same however many there are.
+//! It is hierarchical (Varghese and Lauck, 1987, scheme 7): level 0 has a slot for each of the next
+//! 64 ticks, level 1 one for each 64 ticks, and so on. A timer goes to the level of the highest
+//! digit in which its tick differs from the present one, and moves down when that digit is reached.
+//! Setting, cancelling and firing a timer cost the same however many there are.
 //!
-//! The timers of a slot stand in chunks of a line of the cache each, so that memory fetches what is
-//! needed of all that fire together: links from one to the next would have it fetch them in turn.
+//! The timers of a slot are stored in chunks of one cache line each, so that those that fire
+//! together can be prefetched together. With a linked list the cache misses would follow one
+//! another.
 
 use coua_cpu::prefetch;
 
@@ -23,15 +24,15 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// With six levels the farthest timer is two years away.
 const LEVELS: usize = 6;
 
-/// One for each slot, level by level,
+/// One list for each slot, level by level,
 const LISTS: usize = LEVELS * SLOTS + 1;
 
-/// and one for timers that have fired and were not yet told.
+/// and one for timers that have fired and were not yet returned.
 const DUE: u16 = 6 << SLOT_BITS;
 
 const _: () = assert!(DUE as usize == LISTS - 1);
 
-/// The list of what is not set.
+/// The list of a timer that is not set.
 const NOWHERE: u16 = u16::MAX;
 
 const NONE: u32 = u32::MAX;
@@ -39,10 +40,10 @@ const NONE: u32 = u32::MAX;
 /// Timers of a chunk.
 const CHUNK_LEN: usize = 14;
 
-/// One timer for each of a number of things that are numbered from 0.
+/// One timer for each id; ids count from 0.
 ///
 /// # Invariants
-/// - `timers[id]` says where in a chunk `id` stands, and in which list that is.
+/// - `timers[id]` says in which list and chunk `id` is, and where in the chunk.
 /// - All chunks of a list but the first are full, and none is empty.
 pub(crate) struct Wheel {
     now: u64,
@@ -65,7 +66,7 @@ struct Chunk {
 
 #[derive(Clone, Copy)]
 struct Timer {
-    /// In which it fires.
+    /// The tick in which it fires.
     tick: u64,
     chunk: u32,
     list: u16,
@@ -73,27 +74,26 @@ struct Timer {
 }
 
 impl Wheel {
-    /// Where what is known of each timer lies.
+    /// The memory of the timers' records.
     pub(crate) fn memory(&self) -> *const [u8] {
         let len = self.timers.capacity() * size_of::<Timer>();
         std::ptr::slice_from_raw_parts(self.timers.as_ptr().cast(), len)
     }
 
-    /// A wheel that begins to turn at `now`, with room for `capacity` timers without another
-    /// allocation.
+    /// A wheel that starts at `now` and holds `capacity` timers without another allocation.
     pub(crate) fn new(now: Instant, capacity: usize) -> Wheel {
         Wheel {
             now: now.micros() >> TICK_BITS,
             occupied: [0; LEVELS],
             lists: [NONE; LISTS],
-            // Each list has one that is not full at most.
+            // Each list has at most one chunk that is not full.
             chunks: Vec::with_capacity(capacity / CHUNK_LEN + LISTS),
             free_chunk: NONE,
             timers: Vec::with_capacity(capacity),
         }
     }
 
-    /// Has the timer of `id` fire at the end of the tick in which `at` is, and not before.
+    /// Sets the timer of `id` to fire at the end of the tick that contains `at`, and not before.
     pub(crate) fn set(&mut self, id: u32, at: Instant) {
         let index = id as usize;
         if self.timers.len() <= index {
@@ -111,7 +111,7 @@ impl Wheel {
         self.insert(id);
     }
 
-    /// Takes the timer of `id` back.
+    /// Cancels the timer of `id`.
     pub(crate) fn cancel(&mut self, id: u32) {
         let Some(&Timer {
             chunk, list, at, ..
@@ -123,7 +123,7 @@ impl Wheel {
             return;
         }
         self.timers[id as usize].list = NOWHERE;
-        // The last of the first chunk takes its place.
+        // The last id of the first chunk takes its place.
         let first = self.lists[usize::from(list)];
         let Chunk { ids, len, next } = &mut self.chunks[first as usize];
         *len -= 1;
@@ -142,7 +142,7 @@ impl Wheel {
         }
     }
 
-    /// Turns the wheel to `now`; [`Wheel::pop_due`] tells what has fired.
+    /// Turns the wheel to `now`; [`Wheel::pop_due`] returns the timers that have fired.
     pub(crate) fn turn_to(&mut self, now: Instant) {
         let target = now.micros() >> TICK_BITS;
         while let Some((level, slot, tick)) = self.next_slot()
@@ -174,7 +174,7 @@ impl Wheel {
         self.now = self.now.max(target);
     }
 
-    /// One whose timer has fired; it is set no more.
+    /// An id whose timer has fired; the timer is no longer set.
     #[inline]
     pub(crate) fn pop_due(&mut self) -> Option<u32> {
         let chunk = self.chunks.get(self.lists[usize::from(DUE)] as usize)?;
@@ -183,7 +183,7 @@ impl Wheel {
         Some(id)
     }
 
-    /// When the wheel must be turned next: not after the first timer.
+    /// When the wheel must be turned next: at the first timer or before.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.lists[usize::from(DUE)] != NONE {
             return Some(Instant::from_micros(self.now << TICK_BITS));

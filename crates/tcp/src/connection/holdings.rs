@@ -13,7 +13,7 @@ use super::{Connection, Shared};
 use crate::buffers::{BufferId, Buffers};
 
 /// The most buffers that may wait to be acknowledged, all of which may be searched when
-/// acknowledgments report gaps. With segments of the smallest MSS this bounds the window.
+/// acknowledgments report gaps. That many segments of the smallest MSS fill the largest window.
 pub(super) const SENT_MAX: u16 = 512;
 
 /// The smallest window that is assumed, even if the peer has offered less: otherwise a buffer would

@@ -10,32 +10,32 @@ use crate::nic::Mac;
 /// Bytes of a neighbour solicitation or advertisement with its one option.
 pub const NEIGHBOUR_LEN: usize = 32;
 
-/// Bytes of an echo before its payload.
+/// Bytes of an echo message before its payload.
 pub const ECHO_LEN: usize = 8;
 
 /// A message, as far as it is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'p> {
-    /// Somebody asks whether we are there; the bytes behind type, code and checksum come back.
+    /// An echo request; the bytes after type, code and checksum are to be returned.
     EchoRequest(&'p [u8]),
-    /// An answer to that.
+    /// An echo reply.
     EchoReply(&'p [u8]),
     /// A packet of ours did not arrive.
     Unreachable(Reason, Quoted),
-    /// A neighbour of IPv6 asks for the MAC address of one of ours.
+    /// A neighbour solicitation asks for the MAC address of an IPv6 address.
     Solicitation {
         /// The address that is asked for.
         target: Address,
-        /// The MAC address of who asks, if told.
+        /// The MAC address of the sender, if given.
         source_mac: Option<Mac>,
     },
-    /// A neighbour of IPv6 tells its MAC address.
+    /// A neighbour advertisement announces a MAC address.
     Advertisement {
         /// Its address.
         target: Address,
-        /// Its MAC address, if told.
+        /// Its MAC address, if given.
         target_mac: Option<Mac>,
-        /// It answers a question.
+        /// It answers a solicitation.
         is_solicited: bool,
         /// It replaces what was known.
         overrides: bool,
@@ -49,22 +49,22 @@ pub enum Message<'p> {
 /// Why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is too long; packets of so many bytes would pass. 0 where the router does not tell.
+    /// It is too long; packets of this many bytes would pass. 0 if the router does not say.
     TooBig(u32),
-    /// Nobody listens at the port, or the protocol is unknown there. Worth ending an opening for.
+    /// The port or protocol is unreachable. An active open fails by it.
     Refused,
     /// The network or host cannot be reached at the moment, which may pass.
     Elsewhere,
 }
 
-/// What an error message tells of the packet that it is about.
+/// What an error message quotes of the packet that it reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quoted {
-    /// From which address of ours.
+    /// Our address.
     pub source: Address,
     /// To which.
     pub destination: Address,
-    /// From which port of ours.
+    /// Our port.
     pub source_port: u16,
     /// To which.
     pub destination_port: u16,

@@ -1,8 +1,7 @@
 //! Packets of IPv4 (RFC 791) and IPv6 (RFC 8200).
 //!
-//! Options of IPv4 and extension headers of IPv6 are passed over. Fragments are refused: TCP's
-//! segments fit the path, and a cache has no use for what is put together from pieces that anyone
-//! may have sent.
+//! IPv4 options and IPv6 extension headers are skipped. Fragments are refused: TCP segments fit the
+//! path, and a packet reassembled from fragments may contain some that an attacker has sent.
 
 use super::checksum::Sum;
 use super::{Address, Malformed, put, u16_at};
@@ -20,7 +19,7 @@ impl Protocol {
     pub const UDP: Protocol = Protocol(17);
     /// ICMPv6.
     pub const ICMPV6: Protocol = Protocol(58);
-    /// IPv6's options for every station on the way, with another protocol behind them.
+    /// IPv6 hop-by-hop options, which another protocol follows.
     pub(crate) const HOP_BY_HOP: Protocol = Protocol(0);
 }
 
@@ -30,36 +29,36 @@ pub const V4_HEADER_LEN: usize = 20;
 /// Bytes of an IPv6 header.
 pub const V6_HEADER_LEN: usize = 40;
 
-/// Extension headers that a packet may have; honest ones have one or two.
+/// The most extension headers that a packet may have; honest ones have one or two.
 const EXTENSIONS_MAX: usize = 8;
 
 /// Hops that a packet may take.
 const HOP_LIMIT: u8 = 64;
 
-/// A packet's header, as far as anybody needs it.
+/// The fields of a packet's header that are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// From whom.
+    /// The source address.
     pub source: Address,
-    /// To whom.
+    /// The destination address.
     pub destination: Address,
     /// What follows.
     pub protocol: Protocol,
-    /// Hops that it may still take. Neighbour discovery wants 255.
+    /// The hop limit, or time to live. Neighbour discovery requires 255.
     pub hop_limit: u8,
     /// Bytes of payload.
     pub payload_len: usize,
-    /// What queues have to do with it (RFC 3168, section 5): the last two bits of the traffic class.
+    /// The ECN codepoint (RFC 3168, section 5): the last two bits of the traffic class.
     pub ecn: u8,
 }
 
-/// A packet that queues may mark instead of dropping it (RFC 3168, section 5).
+/// The codepoint ECT(0): queues may mark the packet instead of dropping it (RFC 3168, section 5).
 pub const ECT_0: u8 = 2;
-/// One that a queue has marked.
+/// The codepoint CE: a queue has marked the packet.
 pub const CE: u8 = 3;
 
 impl Header {
-    /// A header of a packet of ours.
+    /// The header of a packet to send.
     pub fn new(source: Address, destination: Address, protocol: Protocol, len: usize) -> Header {
         Header {
             source,
@@ -71,8 +70,8 @@ impl Header {
         }
     }
 
-    /// Reads the header of an IPv4 packet, and says where the payload begins. What stands behind
-    /// the packet's own length is padding.
+    /// Reads the header of an IPv4 packet, and returns where the payload begins. Bytes after the
+    /// packet's own length are padding.
     ///
     /// # Errors
     /// [`Malformed`]: its lengths or its checksum are wrong, or it is a fragment.
@@ -107,7 +106,7 @@ impl Header {
         Ok((header, header_len))
     }
 
-    /// Reads the headers of an IPv6 packet, and says where the payload begins.
+    /// Reads the headers of an IPv6 packet, and returns where the payload begins.
     ///
     /// # Errors
     /// [`Malformed`]: its lengths are wrong, or it is a fragment.
@@ -167,7 +166,7 @@ impl Header {
         let head = &mut packet[..V4_HEADER_LEN];
         put(head, 0, &[0x45, self.ecn]);
         put(head, 2, &total_len.to_be_bytes());
-        // Never cut (the path's MTU is found out), so it needs no identification (RFC 6864).
+        // With DF set it is never fragmented, so it needs no identification (RFC 6864).
         put(
             head,
             4,
@@ -208,8 +207,8 @@ impl Header {
     }
 }
 
-/// Passes over the extension headers behind an IPv6 header: what the last says that follows, and
-/// where that begins.
+/// Skips the extension headers after an IPv6 header. Returns the protocol that follows, and where
+/// it begins.
 fn extensions(packet: &[u8], first: u8) -> Result<(Protocol, usize), Malformed> {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
@@ -222,7 +221,7 @@ fn extensions(packet: &[u8], first: u8) -> Result<(Protocol, usize), Malformed> 
                 let head = packet.get(at..at + 4).ok_or(Malformed::Length)?;
                 let len = (usize::from(head[1]) + 1) * 8;
                 if next == ROUTING && head[3] != 0 {
-                    // Other stations come before its destination (RFC 8200, section 4.4).
+                    // It has to visit other nodes before its destination (RFC 8200, section 4.4).
                     return Err(Malformed::Field);
                 }
                 if next != ROUTING {
@@ -240,8 +239,8 @@ fn extensions(packet: &[u8], first: u8) -> Result<(Protocol, usize), Malformed> 
     Err(Malformed::Field)
 }
 
-/// Passes over options that are unknown, unless one says that its packet is to be dropped then
-/// (RFC 8200, section 4.2).
+/// Skips unknown options, unless one says that the packet must be dropped if it is unknown (RFC
+/// 8200, section 4.2).
 fn skip_options(mut options: &[u8]) -> Result<(), Malformed> {
     const PAD1: u8 = 0;
     while let [kind, rest @ ..] = options {

@@ -11,10 +11,10 @@ use crate::seq::SeqNumber;
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
 
-/// Bytes of the timestamps option with the two that fill it up.
+/// Bytes of the timestamps option with its two bytes of padding.
 pub const TIMESTAMPS_LEN: usize = 12;
 
-/// Blocks of a SACK option at most.
+/// The most blocks in a SACK option.
 pub const SACK_BLOCKS_MAX: usize = 4;
 
 /// The header's one-bit flags.
@@ -24,19 +24,19 @@ pub struct Flags(pub u8);
 impl Flags {
     /// The sender has sent everything.
     pub const FIN: Flags = Flags(0x01);
-    /// The first of a connection.
+    /// Opens a connection.
     pub const SYN: Flags = Flags(0x02);
-    /// There is no such connection.
+    /// Resets the connection.
     pub const RST: Flags = Flags(0x04);
-    /// The receiver shall not wait for more.
+    /// The receiver should deliver the data without waiting for more.
     pub const PSH: Flags = Flags(0x08);
     /// The acknowledgment number counts.
     pub const ACK: Flags = Flags(0x10);
-    /// The urgent pointer counts. Nobody sends it, and it is not looked at (RFC 6093).
+    /// The urgent pointer counts. It is neither sent nor evaluated here (RFC 6093).
     pub const URG: Flags = Flags(0x20);
-    /// A packet has come that a queue had marked (RFC 3168); on a SYN: its sender has ECN.
+    /// A packet with a CE mark has arrived (RFC 3168); on a SYN: its sender supports ECN.
     pub const ECE: Flags = Flags(0x40);
-    /// The sender has reduced its window, as it was told (RFC 3168); on a SYN: it asks for ECN.
+    /// The sender has reduced its congestion window (RFC 3168); on a SYN: it asks for ECN.
     pub const CWR: Flags = Flags(0x80);
 
     /// Whether any of these is set.
@@ -69,11 +69,11 @@ impl std::fmt::Debug for Flags {
 pub struct Timestamps {
     /// The sender's clock.
     pub value: u32,
-    /// What of the receiver's clock it saw last.
+    /// The receiver's timestamp that it saw last.
     pub echo: u32,
 }
 
-/// What has been received beyond a gap: from the first to before the second.
+/// A range received beyond a gap: from the first number to before the second.
 pub type SackBlock = (SeqNumber, SeqNumber);
 
 /// Blocks of a SACK option.
@@ -90,7 +90,7 @@ impl Sack {
         len: 0,
     };
 
-    /// Adds a block where there is room.
+    /// Adds a block if there is room.
     pub fn push(&mut self, block: SackBlock) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.len)) {
             *place = block;
@@ -123,28 +123,28 @@ pub struct Options {
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Header {
-    /// From which port.
+    /// The source port.
     pub source: u16,
-    /// To which port.
+    /// The destination port.
     pub destination: u16,
-    /// The number of the first byte, or of SYN or FIN.
+    /// The sequence number of the first byte, or of SYN or FIN.
     pub seq: SeqNumber,
-    /// The number that the sender expects next.
+    /// The sequence number that the sender expects next.
     pub ack: SeqNumber,
     /// Flags.
     pub flags: Flags,
-    /// The window, not shifted.
+    /// The window, not scaled.
     pub window: u16,
     /// Options.
     pub options: Options,
 }
 
 impl Header {
-    /// Reads the header of a segment, and says where the payload begins. The checksum is the
-    /// caller's.
+    /// Reads the header of a segment, and returns where the payload begins. The caller verifies the
+    /// checksum.
     ///
     /// # Errors
-    /// Where it is shorter than its own headers say, or a field has a value that it must not have.
+    /// If it is shorter than its own headers say.
     #[inline]
     pub fn read(segment: &[u8]) -> Result<(Header, usize), Malformed> {
         let head = segment
@@ -203,11 +203,11 @@ mod kind {
     pub(super) const TIMESTAMPS: u8 = 8;
 }
 
-/// What nearly every segment begins its options with (RFC 7323, appendix A).
+/// The first option bytes of nearly every segment (RFC 7323, appendix A).
 const TIMESTAMPS_HEAD: [u8; 4] = [kind::NOTHING, kind::NOTHING, kind::TIMESTAMPS, 10];
 
 impl Options {
-    /// Reads all options that are known and well-formed; at one that is not, it ends.
+    /// Reads all known options, and stops at a malformed one.
     #[inline]
     fn read(bytes: &[u8]) -> Options {
         if let Some(plain) = bytes.first_chunk::<TIMESTAMPS_LEN>()
@@ -267,7 +267,7 @@ impl Options {
         }
     }
 
-    /// Bytes that they take, filled up to whole words.
+    /// Bytes that they take, padded to whole words.
     #[inline]
     pub fn size(&self) -> usize {
         let mut len = 0;
