@@ -4,7 +4,7 @@
 //! nothing beyond what the card needs to know, and answers nothing.
 //!
 //! # Concurrency
-//! A queue belongs to one worker. A driver that opens several queues of one card gives each as a
+//! A queue belongs to one worker. A driver that opens several queues of one card returns each as a
 //! value of its own.
 
 pub mod af_xdp;

@@ -7,45 +7,45 @@
 use super::ip::{self, Protocol};
 use super::{Address, Malformed, put, u16_at};
 
-/// All routers that listen to reports of the second version, and their MAC address (RFC 3810,
-/// section 5.2.14; RFC 2464, section 7).
+/// The group of all MLDv2-capable routers (RFC 3810, section 5.2.14).
 const ROUTERS: Address = Address::v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16]);
 
-/// Behind the IPv6 header: what follows is ICMPv6, and routers look at it (RFC 2711).
+/// The hop-by-hop options after the IPv6 header: ICMPv6 follows, and routers must examine the
+/// packet (RFC 2711).
 const ROUTER_ALERT: [u8; 8] = [58, 0, 5, 2, 0, 0, 1, 0];
 
-/// ICMPv6's numbers of the messages.
+/// The ICMPv6 types of the messages.
 const QUERY: u8 = 130;
 const REPORT_V1: u8 = 131;
 const REPORT_V2: u8 = 143;
 
-/// Bytes of a query of the first version, of which a report has as many.
+/// Bytes of an MLDv1 query, and of an MLDv1 report.
 const V1_LEN: usize = 24;
 
-/// Bytes of a report of the second version before its records, and of a record.
+/// Bytes of an MLDv2 report before its records, and of a record.
 const REPORT_LEN: usize = 8;
 const RECORD_LEN: usize = 20;
 
-/// Groups that a report can name in the shortest packet that every path takes.
+/// Groups that a report can name in a packet of 1280 bytes, which every link carries.
 pub(crate) const GROUPS_MAX: usize = (1280 - 40 - ROUTER_ALERT.len() - REPORT_LEN) / RECORD_LEN;
 
 /// A router asks who listens to which group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The group that it asks for; none for all.
+    /// The group that it asks for; `None` for all groups.
     pub group: Option<Address>,
-    /// Milliseconds within which it wants to be answered.
+    /// The maximum response delay, in milliseconds.
     pub delay_ms: u32,
-    /// It understands the first version alone.
+    /// The querier supports MLDv1 only.
     pub is_v1: bool,
 }
 
 impl Query {
-    /// Reads the message of a packet with this header. None where it is another message, or one that
-    /// comes from beyond this link (RFC 3810, section 6.2).
+    /// Reads the message of a packet with this header. `None` if it is another message, or does not
+    /// come from this link (RFC 3810, section 6.2).
     ///
     /// # Errors
-    /// Where a query is too short, or asks for what is no group.
+    /// If a query is too short, or asks for an address that is not a group.
     pub(super) fn read(header: &ip::Header, bytes: &[u8]) -> Result<Option<Query>, Malformed> {
         let is_near = header.hop_limit == 1 && header.source.is_link_local();
         if bytes[0] != QUERY || !is_near {
@@ -73,24 +73,24 @@ impl Query {
     }
 }
 
-/// What a report says of its groups.
+/// What a report says about its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// They are listened to, from whatever source.
+    /// They are listened to, from any source.
     Is,
-    /// They are from now on.
+    /// They are listened to from now on, from any source.
     Changes,
 }
 
-/// A report that somebody listens to groups, one or several.
+/// A report of one or several groups that are listened to.
 pub(crate) struct Report<'g> {
     pub(crate) groups: &'g [Address],
-    /// What of the second version; none for the first, which names one group only.
+    /// The record type of MLDv2; `None` for MLDv1, whose reports name one group only.
     pub(crate) record: Option<Record>,
 }
 
 impl Report<'_> {
-    /// To whom it goes.
+    /// The destination address.
     pub(crate) fn destination(&self) -> Address {
         match self.record {
             Some(_) => ROUTERS,
@@ -115,7 +115,7 @@ impl Report<'_> {
         }
     }
 
-    /// Writes what stands behind that header, of just the length that it tells.
+    /// Writes what follows that header, of exactly the payload length in it.
     pub(crate) fn write(&self, header: &ip::Header, bytes: &mut [u8]) {
         bytes.fill(0);
         put(bytes, 0, &ROUTER_ALERT);

@@ -1,4 +1,4 @@
-//! Frames straight from and to the queues of a card that the kernel goes on driving: AF_XDP.
+//! AF_XDP: frames directly from and to the queues of a card that the kernel still drives.
 //!
 //! A [filter program](filter) on the card gives the frames for the server's ports to sockets, one a
 //! receive queue, and leaves all others to the kernel. Nothing is taken away from the system:
@@ -10,9 +10,9 @@
 //!                         └─ everything else → the kernel
 //! ```
 //!
-//! [`open`] checks the interface, makes one [`XdpNic`] a worker and then attaches the filter. It is
-//! taken off with the last of them, and by the kernel when the process ends in whatever way.
-//! Attaching may interrupt the link of a physical card for a second or two.
+//! [`open`] checks the interface, makes one [`XdpNic`] a worker and then attaches the filter. The
+//! filter is detached when the last of them is dropped, or by the kernel when the process ends,
+//! however that happens. Attaching may interrupt the link of a physical card for a second or two.
 //!
 //! # Rights
 //! CAP_NET_RAW for the sockets, CAP_BPF and CAP_NET_ADMIN for the filter, CAP_IPC_LOCK (or
@@ -20,9 +20,9 @@
 //!
 //! # Not here
 //! Filtering by source, ARP and neighbours: the kernel has them, [`super::neighbours`] asks it. A
-//! card that is renamed, resized or taken away while it is open: its frames just stop. Checksums:
-//! AF_XDP neither verifies nor fills them in; a peer on the same machine must, with
-//! `ethtool -K PEER tx off`.
+//! card that is renamed, reconfigured or removed while it is open: its frames just stop. Checksums:
+//! AF_XDP neither verifies nor fills them in; a peer on the same machine must, with `ethtool -K
+//! PEER tx off`.
 
 mod bpf;
 mod error;
@@ -58,12 +58,12 @@ pub use options::{BusyPoll, Options};
 use socket::Socket;
 use umem::{Chunk, Umem};
 
-/// A predecessor's queue or program may be in use for a moment after its end: so often, and so far
-/// apart, it is tried again.
+/// The queue or program of an earlier process may stay in use for a moment after its end: how often
+/// to try again, and how long to wait between attempts.
 const RETRIES: usize = 200;
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 
-/// Addresses, and ports of each protocol, that a filter takes at most.
+/// The most addresses, and the most ports of each protocol, that a filter takes.
 const RULES_MAX: usize = 64;
 
 /// What was opened.
@@ -108,24 +108,24 @@ impl Add for Counters {
     }
 }
 
-/// Opens an interface, with memory for the frames that is found here.
+/// Opens an interface, and allocates memory for the frames.
 ///
 /// Blocks for up to a few seconds where a predecessor is still leaving.
 ///
 /// # Errors
-/// Where something about the interface, the kernel or the rights of the process stands against it.
+/// If the interface, the kernel or the rights of the process do not allow it.
 pub fn open(options: &Options) -> Result<Opened, OpenError> {
     open_with(options, None)
 }
 
-/// As [`open`], with memory for the frames that the caller has found, of at least [`memory_len`]
-/// bytes from the beginning of a page on. All of it should be there already.
+/// Like [`open`], with memory for the frames from the caller: at least [`memory_len`] bytes from
+/// the beginning of a page on. All of it should be backed by pages already.
 ///
 /// # Errors
-/// As those of [`open`].
+/// The same as of [`open`].
 ///
 /// # Panics
-/// Where the memory does not begin with a page.
+/// If the memory does not begin at a page boundary.
 pub fn open_in(options: &Options, memory: &'static mut [u8]) -> Result<Opened, OpenError> {
     open_with(options, Some(memory))
 }
@@ -133,7 +133,7 @@ pub fn open_in(options: &Options, memory: &'static mut [u8]) -> Result<Opened, O
 /// Bytes of memory that the frames of an interface take, over all of its workers.
 ///
 /// # Errors
-/// Where the interface cannot be opened so.
+/// If the interface cannot be opened with these options.
 pub fn memory_len(options: &Options) -> Result<usize, OpenError> {
     let interface = Interface::read(&options.interface)?;
     let plan = OpenPlan::new(&interface, options)?;
@@ -173,7 +173,7 @@ fn open_with(
         }
         workers.push(of_worker);
     }
-    // Last, so that no frame is taken before there is who takes it.
+    // Last, so that no frame is redirected before there is a socket to take it.
     let link = attach(&program, &interface)?;
 
     let attachment = Arc::new(Attachment { _link: link });
@@ -259,7 +259,7 @@ impl OpenPlan {
         queues.map(|at| self.queue_len(options, at == 0)).sum()
     }
 
-    /// Memory for one queue: of what was given, or new.
+    /// Memory for one queue: a part of what was given, or newly mapped.
     fn umem(
         &self,
         options: &Options,

@@ -1,7 +1,7 @@
-//! A stack and its card, as something that a [`Poller`](crate::Poller) waits for.
+//! A stack and its card, driven by a [`Poller`](crate::Poller).
 //!
-//! Its connections are [`Stream`](crate::Stream)s like those of the kernel's TCP. A worker's
-//! turn is a turn of the stack: [`Poller::wait`](crate::Poller::wait) begins it,
+//! Its connections are [`Stream`](crate::Stream)s like those of the kernel's TCP. A worker's turn
+//! is a turn of the stack: [`Poller::wait`](crate::Poller::wait) begins it, and
 //! [`Poller::end_turn`](crate::Poller::end_turn) ends it.
 //!
 //! # Concurrency
@@ -28,23 +28,23 @@ use crate::outcome::{Received, Sent};
 use crate::peer_address::PeerAddress;
 use crate::readiness::{Readiness, Token};
 
-/// For how long after the last frame a worker goes on asking before it sleeps.
+/// How long a worker keeps polling after the last frame before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// For how long a worker sleeps at most whose card cannot wake it.
+/// The longest sleep of a worker whose card cannot wake it.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Turns in a row with frames in which the worker does not ask the kernel for its sockets: a
-/// fraction of a millisecond.
+/// Turns in a row with frames in which the worker does not poll its kernel sockets: a fraction of a
+/// millisecond.
 const TURNS_WITHOUT_SOCKETS: u8 = 15;
 
-/// What waits for frames when there are none.
+/// How a worker waits for frames when there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Polling {
-    /// Asks for a while, then sleeps until the card has something.
+    /// Polls for a while, then sleeps until the card has received something.
     #[default]
     Adaptive,
-    /// Asks all the time.
+    /// Polls all the time.
     Busy,
 }
 
@@ -54,13 +54,13 @@ pub struct StackSetup {
     pub card: Card,
     /// The stack's settings.
     pub config: Config,
-    /// The ports at which connections are taken.
+    /// The ports on which connections are accepted.
     pub ports: Vec<u16>,
-    /// The port at which datagrams are taken, if any are.
+    /// The port on which datagrams are received, if there is one.
     pub datagram_port: Option<u16>,
-    /// How it waits.
+    /// How it waits for frames.
     pub polling: Polling,
-    /// What its stack learns that others must know.
+    /// Passes on what its stack learns and the other workers must know.
     pub exchange: Exchange,
 }
 
@@ -70,23 +70,23 @@ pub(crate) struct StackDriver {
     pub(super) card: Card,
     /// The beginning of the stack's time.
     started: Moment,
-    /// When a frame last came.
+    /// When a frame last arrived.
     busy_at: Moment,
     /// When the turn began, and whether it found nothing.
     turn_at: Moment,
     is_turn_idle: bool,
     turns: Turns,
-    /// When it last fell asleep, and for how long it has slept in all.
+    /// When it last fell asleep, and how long it has slept in all.
     asleep_since: Moment,
     slept: Duration,
-    /// Turns since the kernel was last asked for its sockets.
+    /// Turns since the kernel sockets were last polled.
     turns_without_sockets: u8,
     polling: Polling,
     exchange: Exchange,
     listener: Option<Token>,
     takes_datagrams: bool,
     datagrams: Option<Token>,
-    /// Those that have just been registered; what came before that is told once more.
+    /// Connections that have just been registered: their readiness is reported once more.
     news: Vec<Readiness>,
     is_in_turn: bool,
 }
@@ -103,13 +103,13 @@ pub struct StackDriverCounters {
 /// Turns of a worker on a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// All.
+    /// All turns.
     pub all: u64,
     /// Those that found no frame.
     pub idle: u64,
     /// The time that those took, sleep included.
     pub idle_time: Duration,
-    /// The time that the others took: what of the worker its clients fill.
+    /// The time that the others took: the load that clients put on the worker.
     pub busy_time: Duration,
 }
 
@@ -151,25 +151,25 @@ impl StackDriver {
         }))
     }
 
-    /// Has readiness to accept reported under `token`.
+    /// Reports connections to accept under `token`.
     pub(crate) fn listen(&mut self, token: Token) {
         self.listener = Some(token);
     }
 
-    /// Whether it takes datagrams at some port.
+    /// Whether it receives datagrams on some port.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.takes_datagrams
     }
 
-    /// Has datagrams reported under `token`, in each turn that brings some.
+    /// Reports datagrams under `token`, in each turn in which some arrive.
     pub(crate) fn report_datagrams(&mut self, token: Token) {
         self.datagrams = Some(token);
     }
 
-    /// Has what happens to a connection reported under `token`.
+    /// Reports the readiness of a connection under `token`.
     pub(crate) fn register(&mut self, id: ConnectionId, token: Token) {
         self.stack.set_tag(id, token.0);
-        // Its end may have come already, and is not told by itself again.
+        // The stack may have reported its end already, and will not report it again.
         let stands = self.stack.readiness(id);
         self.news.push(Readiness {
             token,
@@ -179,7 +179,7 @@ impl StackDriver {
         });
     }
 
-    /// Takes in the MAC address of a neighbour that is asked for.
+    /// Notes the MAC address of a neighbour that was asked for.
     pub(crate) fn introduce(&mut self, neighbour: IpAddr, mac: Mac) {
         let notice = Notice::Neighbour(neighbour.into(), mac, Overrides(true));
         self.stack.take_notice(notice);
@@ -213,7 +213,7 @@ impl StackDriver {
             self.busy_at = moment;
         }
         while let Some((_, news)) = self.stack.next_ready() {
-            // One that nobody has registered yet is reported when it is accepted.
+            // A connection that is not registered yet is reported when it is accepted.
             if news.tag != Stack::NO_TAG {
                 ready.push(Readiness {
                     token: Token(news.tag),
@@ -239,14 +239,14 @@ impl StackDriver {
         }
     }
 
-    /// Ends a turn: all that is due leaves.
+    /// Ends a turn: all that is due is sent.
     pub(crate) fn end_turn(&mut self) {
         self.card.end(&mut self.stack);
         self.is_in_turn = false;
     }
 
-    /// Whether the kernel's sockets are to be looked at in this turn: always where no frame came, and
-    /// now and then where each turn brings some.
+    /// Whether to poll the kernel sockets in this turn: always if no frame arrived, and every few
+    /// turns while frames keep arriving.
     pub(crate) fn is_time_for_sockets(&mut self) -> bool {
         let is_time = self.is_turn_idle || self.turns_without_sockets == TURNS_WITHOUT_SOCKETS;
         self.turns_without_sockets = match is_time {
@@ -256,7 +256,7 @@ impl StackDriver {
         is_time
     }
 
-    /// For how long the worker may sleep, `timeout` at most; zero where it should go on asking.
+    /// How long the worker may sleep, at most `timeout`; zero if it should keep polling.
     pub(crate) fn sleep(&self, timeout: Duration) -> Duration {
         if self.polling == Polling::Busy || self.busy_at.elapsed() < SPIN {
             return Duration::ZERO;
@@ -273,9 +273,9 @@ impl StackDriver {
         timeout.min(Duration::from_micros(left))
     }
 
-    /// The worker is about to sleep. Between its last look at the card and this a frame may have come
-    /// of which some cards do not tell: then it looks once more. False where there is something to do,
-    /// so that it must not sleep: a turn has begun.
+    /// Prepares the worker for sleep. Some cards do not announce a frame that arrived between the
+    /// last poll and this call, so these are polled once more. False if there is something to do: a
+    /// turn has begun then, and the worker must not sleep.
     pub(crate) fn fall_asleep(&mut self, ready: &mut Vec<Readiness>) -> bool {
         self.asleep_since = Moment::now();
         if self.card.arm() {
@@ -289,18 +289,18 @@ impl StackDriver {
         true
     }
 
-    /// The worker has slept.
+    /// The worker has woken up.
     pub(crate) fn wake_up(&mut self) {
         self.card.disarm();
         self.slept += self.asleep_since.elapsed();
     }
 
-    /// The time that it has slept in all.
+    /// How long it has slept in all.
     pub(crate) fn slept(&self) -> Duration {
         self.slept
     }
 
-    /// What becomes readable when another worker has sent something: each time anew.
+    /// A descriptor that becomes readable each time another worker has sent something.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.exchange.bell()
     }
@@ -310,7 +310,7 @@ impl StackDriver {
         &self.card
     }
 
-    /// Why the frames are no longer written to a file, once, where that is so.
+    /// The error that ended the writing of frames to a file, if there was one; returned once.
     pub(crate) fn take_trace_error(&mut self) -> Option<io::Error> {
         self.card.take_trace_error()
     }
@@ -328,7 +328,7 @@ fn place(id: ConnectionId) -> usize {
     usize::try_from(id.to_bits() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }
 
-/// Why a peer cannot be reached, as others say it.
+/// The I/O error for a failed attempt to connect.
 pub(crate) fn as_io(error: ConnectError) -> io::Error {
     let kind = match error {
         ConnectError::NoRoute => io::ErrorKind::HostUnreachable,
@@ -352,7 +352,7 @@ impl StreamEnd {
         Some(StreamEnd { host, id })
     }
 
-    /// The beginning of a connection to `to`, from a port that `may_use` allows.
+    /// Begins a connection to `to`, from a port that `may_use` allows.
     pub(crate) fn connect(
         host: &SharedStackDriver,
         to: SocketAddr,
@@ -364,7 +364,7 @@ impl StreamEnd {
         Ok(StreamEnd { host, id })
     }
 
-    /// Whether the connection is there; an error where it has failed.
+    /// Whether the connection is established; an error if it has failed.
     pub(crate) fn is_open(&self) -> io::Result<bool> {
         let stack = &self.host.borrow().stack;
         let stands = stack.readiness(self.id).zip(stack.describe(self.id));
@@ -378,8 +378,7 @@ impl StreamEnd {
         }
     }
 
-    /// An end of no connection, broken from the start: what has datagrams has one where others have
-    /// a connection.
+    /// A stream without a connection, which always fails: it takes a stream's place for datagrams.
     pub(crate) fn of_none(host: &SharedStackDriver) -> StreamEnd {
         StreamEnd {
             host: Rc::clone(host),
@@ -387,12 +386,12 @@ impl StreamEnd {
         }
     }
 
-    /// Its name in the stack.
+    /// Its id in the stack.
     pub(crate) fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// Receives into several spaces, one after the other.
+    /// Receives into several buffers, one after another.
     pub(crate) fn receive<'s>(&self, spaces: impl Iterator<Item = &'s mut [u8]>) -> Received {
         let host = &mut *self.host.borrow_mut();
         let mut len = 0;

@@ -55,7 +55,8 @@ const BLOCK_LEN: usize = 64 << 10;
 
 const _: () = assert!(ROOM == 32);
 
-/// What the kernel says of a frame in a slot. Offsets count from where the slot's room begins.
+/// What the kernel reports about a frame in a slot. Offsets count from where the slot's room
+/// begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     /// Where the frame begins.
@@ -79,7 +80,7 @@ pub(super) fn make(socket: impl AsFd, mtu: u16) -> io::Result<(ReceivedRing, Sen
     let version = libc::tpacket_versions::TPACKET_V2 as i32;
     syscall::set_option(socket, libc::PACKET_VERSION, &version)?;
     syscall::set_option(socket, libc::PACKET_RESERVE, &RESERVE)?;
-    // A frame that the kernel finds wrong is dropped and does not stop the ring.
+    // The kernel drops a frame that it finds malformed, instead of stopping the ring.
     syscall::set_option(socket, libc::PACKET_LOSS, &1)?;
     let received = request(slot_len, RECEIVED_SLOTS);
     syscall::set_option(socket, libc::PACKET_RX_RING, &received)?;
@@ -138,7 +139,7 @@ impl ReceivedRing {
         unsafe { self.slots.room(self.next + at) }
     }
 
-    /// As `room`, to change it.
+    /// Like `room`, to change it.
     pub(super) fn room_mut(&mut self, at: usize) -> &mut [u8] {
         assert!(at < self.taken, "a slot that is taken");
         // SAFETY: a taken slot is this side's, and the ring is borrowed for as long as the room.
@@ -277,7 +278,7 @@ impl Slots {
     }
 }
 
-/// Both rings in memory, the received one first.
+/// The memory of both rings, the receive ring first.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
