@@ -1,8 +1,7 @@
-//! Header prediction: nearly all frames are segments of an open connection, whose fields
-//! stand at fixed places.
+//! Header prediction: nearly all frames are segments of an open connection, whose fields are at
+//! fixed offsets.
 //!
-//! Any other frame, and one with anything wrong, is left to the readers of each header, which
-//! find out what it is.
+//! Any other frame, or one with an error, is left to the general readers of each header.
 
 use super::checksum::Sum;
 use super::ethernet::EtherType;
@@ -20,17 +19,16 @@ const V4_LEN: usize = 20;
 const V6_LEN: usize = 40;
 const TCP_LEN: usize = HEADER_LEN + TIMESTAMPS_LEN;
 
-/// The first byte of the IPv4 header, and the first half of that of the IPv6 header.
+/// The first byte of the IPv4 header, and the first four bits of the IPv6 header.
 const V4_NO_OPTIONS: u8 = 0x45;
 const V6: u8 = 6;
 
-/// The options' layout that nearly everybody uses (RFC 7323, appendix A): two times nothing,
-/// timestamps of ten bytes.
+/// The common layout of the options (RFC 7323, appendix A): two NOPs, then timestamps of ten bytes.
 const ONLY_TIMESTAMPS: u32 = 0x0101_080a;
 
-/// What stands in a frame before the header of TCP or UDP, where nothing unusual does: no VLAN tag, no
-/// options, no extension headers, no mark of congestion. What is no such frame, or has anything wrong with it, is left to the
-/// readers of each header, which find out what it is.
+/// The headers of a frame before that of TCP or UDP, in the common case: no VLAN tag, no options,
+/// no extension headers, no CE mark. Any other frame, or one with an error, is left to the general
+/// readers of each header.
 pub(super) struct Front {
     /// From where it came.
     pub(super) mac: Mac,

@@ -1,12 +1,13 @@
 //! UDP datagrams (RFC 768).
 //!
-//! A frame that nothing unusual stands in has all fields at fixed places:
+//! A frame without tags, options or extension headers has all fields at fixed offsets:
 //!
 //! ```text
 //! 0          14            34 (54)   42 (62)
 //! Ethernet   IPv4 (IPv6)   UDP       payload
 //! ```
-//! Such a frame is read at a [`PredictedDatagram`], and frames are written as an [`Envelope`] and what is in it.
+//! Such a frame is read as a [`PredictedDatagram`]. Frames are written as an [`Envelope`] around a
+//! payload.
 
 use super::checksum::Sum;
 use super::ethernet::{self, EtherType};
@@ -26,18 +27,18 @@ const TAGGED_LEN: usize = 18;
 /// A datagram's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// From which port.
+    /// The source port.
     pub source: u16,
-    /// To which port.
+    /// The destination port.
     pub destination: u16,
     /// Bytes of payload.
     pub payload_len: usize,
-    /// The checksum; 0 where the sender made none.
+    /// The checksum; 0 if the sender computed none.
     pub checksum: u16,
 }
 
 impl Header {
-    /// Reads the header of a datagram; the payload follows behind [`HEADER_LEN`] bytes.
+    /// Reads the header of a datagram; the payload follows after [`HEADER_LEN`] bytes.
     ///
     /// # Errors
     /// Where it is shorter than its own headers say, or a field has a value that it must not have.
@@ -72,7 +73,7 @@ impl Header {
 /// A datagram whose fields stand at fixed places, behind a [`Front`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PredictedDatagram {
-    /// From where it came.
+    /// Where it came from.
     pub(crate) mac: Mac,
     pub(crate) tuple: FourTuple,
     /// Where in the frame its payload begins, and how many bytes it has.
@@ -81,15 +82,15 @@ pub(crate) struct PredictedDatagram {
 }
 
 impl PredictedDatagram {
-    /// Looks at a frame. `None` where it is something else, is for somebody else, is broken or has
-    /// wrong checksums, of which `is_verified` says that they need not be looked at.
+    /// Reads a frame. `None` if it is something else, is for another host, is malformed or has
+    /// wrong checksums. With `is_verified` the checksums are not checked.
     #[inline]
     pub(crate) fn at(bytes: &[u8], own: Mac, is_verified: bool) -> Option<PredictedDatagram> {
         let front = Front::at(bytes, own, Protocol::UDP, is_verified)?;
         let datagram = bytes.get(front.start..front.end)?;
         let header = Header::read(datagram).ok()?;
         let len = HEADER_LEN + header.payload_len;
-        // IPv6 wants a checksum (RFC 8200, section 8.1), IPv4 allows to leave it out.
+        // IPv6 requires a checksum (RFC 8200, section 8.1); with IPv4 it may be left out.
         if !is_verified && (header.checksum != 0 || !front.source.is_v4()) {
             let sum = front.sum.with_u16(u16::from(Protocol::UDP.0));
             let sum = sum.with_u16(u16::try_from(len).ok()?);
@@ -111,13 +112,13 @@ impl PredictedDatagram {
     }
 }
 
-/// What stands in a frame before the payload of a datagram.
+/// The headers of a frame before the payload of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope<'t> {
-    /// Our MAC address, and that of the next station.
+    /// Our MAC address, and that of the next hop.
     pub(crate) source: Mac,
     pub(crate) destination: Mac,
-    /// 0 where there is no tag.
+    /// The VLAN; 0 for no tag.
     pub(crate) vlan: u16,
     /// From the local end to the remote one.
     pub(crate) tuple: &'t FourTuple,
@@ -142,11 +143,11 @@ impl Envelope<'_> {
         (network_at, network_at + network_len + HEADER_LEN)
     }
 
-    /// Writes it to the beginning of a frame in which the payload stands already, up to its end. Says
-    /// what is left to the card.
+    /// Writes it to the beginning of a frame that already contains the payload, up to its end.
+    /// Returns what is left to the card.
     #[inline]
     pub(crate) fn write(&self, frame: &mut [u8]) -> Offload {
-        // Each with lengths that the compiler knows: no place is checked, nothing is called.
+        // Each case has lengths that the compiler knows, so no bounds check and no call remains.
         match (self.tuple.local.is_v4(), self.vlan) {
             (true, 0) => self.write_at::<14, 42>(frame),
             (true, _) => self.write_at::<18, 46>(frame),
@@ -205,7 +206,7 @@ impl Envelope<'_> {
             let header: &[u8; HEADER_LEN] =
                 head[transport_at..].first_chunk().expect("it is there");
             let sum = sum.with_array(header).with(payload);
-            // Zero would mean that there is none.
+            // Zero would mean that there is no checksum.
             let checksum = match sum.checksum() {
                 0 => 0xffff,
                 checksum => checksum,
