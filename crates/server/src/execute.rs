@@ -1,8 +1,8 @@
-//! From an operation to what it does to the store and what it answers.
+//! Executes operations: what each does to the store and what it answers.
 //!
-//! The [`Executor`] lives for one burst. It executes the operations of a connection in their
-//! order, writes their replies into the worker's [`Output`] and says through [`Outcome`] whether
-//! the next one may follow.
+//! The [`Executor`] lives for one burst. It executes the operations of a connection in order,
+//! writes their replies into the worker's [`Output`], and says by its [`Outcome`] whether the next
+//! operation may follow.
 
 mod admin;
 mod binary;
@@ -33,19 +33,19 @@ use crate::shared::Shared;
 pub struct Executor<'w, 'b> {
     /// The store.
     pub burst: Burst<'b>,
-    /// What answers are made with.
+    /// What answers need.
     pub answers: Answers<'w>,
-    /// Boxes for values that arrive in pieces, to be used again.
+    /// Boxes for values that arrive in pieces, for reuse.
     pub spare_streaming_sets: &'w mut Vec<Box<StreamingSet>>,
 }
 
-/// What answers are made with: all but the store, so that items can be looked at meanwhile.
+/// What answers need: all but the store, so that an item can be borrowed at the same time.
 pub struct Answers<'w> {
     /// Where replies go.
     pub output: &'w mut Output,
-    /// Where replies go that the kernel does not take.
+    /// Memory for replies that the socket does not take.
     pub pool: &'w mut Pool,
-    /// What this worker counts.
+    /// The worker's counters.
     pub counters: &'w Counters,
     /// What all workers share.
     pub shared: &'w Shared,
@@ -59,22 +59,22 @@ pub struct Request<'r> {
     pub session: &'r mut Session,
     /// The input that the operation's spans point into.
     pub input: &'r [u8],
-    /// Its key's hash, where it has a key.
+    /// The hash of its key, if it has a key.
     pub hash: Option<KeyHash>,
-    /// What the look ahead has seen of it.
+    /// What the look-ahead has found.
     pub ahead: Ahead,
     /// It has waited for memory for as long as it may.
     pub gives_up: bool,
 }
 
-/// Where the answer goes of a command that the text and the binary protocol share.
+/// Where the answer to a command goes that the text and the binary protocol share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
-    /// A line of the text.
+    /// A line of text.
     Line,
     /// Nowhere: `noreply`.
     Nobody,
-    /// A binary answer, of which success is left out where the request is quiet.
+    /// A binary answer; success is not answered if the request is quiet.
     Binary(BinaryRequestId),
 }
 
@@ -119,10 +119,10 @@ pub fn key_of(op: &Op) -> Option<(Span, bool, Intent)> {
     })
 }
 
-/// Room for a decoded key; filled only where there is one.
+/// Room for a decoded key; filled only if a key came in base64.
 pub type KeyRoom = Option<[u8; KEY_LEN_MAX]>;
 
-/// The stored form of a key: decoded into `room` where it came in base64.
+/// The key as the store knows it: decoded into `room` if it came in base64.
 #[inline]
 pub fn stored_key<'k>(key: Span, base64: bool, input: &'k [u8], room: &'k mut KeyRoom) -> &'k [u8] {
     let sent = key.of(input);
@@ -130,7 +130,7 @@ pub fn stored_key<'k>(key: Span, base64: bool, input: &'k [u8], room: &'k mut Ke
         return sent;
     }
     let room = room.insert([0; KEY_LEN_MAX]);
-    // The parser lets only keys through that decode.
+    // The parser admits only keys that can be decoded.
     let len = base64::decode(sent, room).unwrap_or(0);
     &room[..len]
 }
@@ -155,7 +155,7 @@ impl Executor<'_, '_> {
                 _ => true,
             };
             request.session.skips_keys = !is_end;
-            // What else ends a list of keys is answered as ever.
+            // Other operations that end a list of keys are answered as usual.
             if matches!(op, Op::Get { .. } | Op::GetAndTouch { .. } | Op::GetEnd) {
                 return Outcome::Done;
             }
@@ -217,11 +217,11 @@ impl Executor<'_, '_> {
             }
             Op::Error { error, noreply } => {
                 if *error == ErrorLine::BadDataChunk {
-                    // It had got as far as to ask for memory.
+                    // The set had come as far as asking for memory.
                     self.answers.counters.cmd_set.add(1);
                 }
                 let connection = &request.session.connection;
-                // A body that nobody wants may have been on its way.
+                // The rest of a refused value may still have been arriving.
                 connection.set_activity(Activity::Reading);
                 complaints::bad_request(connection, *error, self.answers.now);
                 self.answers.error(*error, To::line_unless(*noreply))
@@ -248,7 +248,7 @@ impl Executor<'_, '_> {
         if self.answers.shared.verbosity() < 2 {
             return self.get(request, key, cas, last);
         }
-        // What the log needs of the connection lies in a line of the cache of its own.
+        // What the log needs of the connection is on a cache line of its own.
         let number = request.session.connection.descriptor;
         let start = self.answers.output.next_start();
         let outcome = self.get(request, key, cas, last);
@@ -256,7 +256,7 @@ impl Executor<'_, '_> {
         outcome
     }
 
-    /// Sees to it that there is room for a reply. Where there is none, nothing may be executed.
+    /// Makes room for a reply. Without room, nothing may be executed.
     #[inline]
     fn make_room(&mut self, session: &mut Session) -> Option<Outcome> {
         if self.answers.output.has_room() {
@@ -265,13 +265,13 @@ impl Executor<'_, '_> {
         let flushed = self.answers.output.flush(session, self.answers.pool);
         match flushed {
             Flushed::All => None,
-            // The operation is executed once the client reads.
+            // The operation is executed later, when the client has read.
             Flushed::Blocked => Some(Outcome::Wait),
             _ => Some(flushed.into()),
         }
     }
 
-    /// The key as the store takes it, with the hash that was made of it before.
+    /// The store's form of a key, with its hash if that is known.
     #[inline]
     fn key<'k>(&self, bytes: &'k [u8], hash: Option<KeyHash>) -> Key<'k> {
         match hash {
@@ -282,7 +282,7 @@ impl Executor<'_, '_> {
 }
 
 impl Answers<'_> {
-    /// What an expiry on the wire means at this moment.
+    /// What an expiry on the wire means at this time.
     #[inline]
     fn expiry(&self, exptime: i32) -> Expiry {
         if exptime == 0 {
@@ -296,14 +296,14 @@ impl Answers<'_> {
         )))
     }
 
-    /// Seconds until `expiry`, negative where the item never dies.
+    /// Seconds until `expiry`; negative if the item never expires.
     fn ttl(&self, expiry: Expiry) -> i64 {
         expiry.second().map_or(-1, |second| {
             i64::from(second.0) - i64::from(self.now.unix.0)
         })
     }
 
-    /// Answers a line that never varies, or what stands for it in the binary protocol.
+    /// Answers with a fixed line, or with its equivalent in the binary protocol.
     #[inline]
     fn line(&mut self, to: To, line: Line) -> Outcome {
         match to {
@@ -319,7 +319,7 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    /// Answers that a binary request was done, and with which CAS.
+    /// Answers that a binary request succeeded, with this CAS.
     fn succeed(&mut self, asked: BinaryRequestId, cas: u64) -> Outcome {
         if !asked.is_quiet() {
             let answer = BinaryAnswer {

@@ -1,7 +1,7 @@
 //! The buffer in which a worker gathers the replies of one connection.
 //!
-//! All replies to the requests of one connection and turn are written here and leave in one
-//! system call. What the kernel does not take moves to the connection's
+//! All replies to one connection's requests in a turn are written here and leave in one system
+//! call. What the socket does not take moves to the connection's
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
 
 use coua_protocol::reply::{Full, Reply};
@@ -18,56 +18,56 @@ use crate::session::Session;
 /// Bytes that the buffer holds.
 pub const OUTPUT_LEN: usize = 96 << 10;
 
-/// Values from this length on are sent from where they lie in the store.
+/// Values of at least this length are sent directly from the store.
 pub const IN_PLACE_LEN_MIN: usize = 16 << 10;
 
-/// Values up to this length are copied where they can be neither sent nor pinned; longer ones are
-/// pinned before their first byte leaves, for nobody could take it back.
+/// Values up to this length are copied when they can neither be sent nor pinned. Longer values are
+/// pinned before their first byte is sent, because it could not be taken back.
 pub const COPIED_LEN_MAX: usize = 64 << 10;
 
-/// What any one reply takes at most, a copied value included: the key in base64 and all flags are
-/// far below what is added to the value here.
+/// The longest reply, including a copied value. The key in base64 and all flags take far less than
+/// what is added to the value here.
 const REPLY_LEN_MAX: usize = IN_PLACE_LEN_MIN + (4 << 10);
 
 /// Replies that are to be sent to one connection.
 pub struct Output {
     buffer: Box<[u8]>,
     len: usize,
-    /// Bytes that the kernel has taken since somebody set this to 0.
+    /// Bytes that the socket has taken since the caller last set this to 0.
     pub bytes_sent: u64,
-    /// Bytes that replies to datagrams may still take, of [`REPLIES_LEN_MAX`].
+    /// Bytes of [`REPLIES_LEN_MAX`] that are left for replies to datagrams.
     pub datagram_room: usize,
 }
 
-/// What sending came to.
+/// The result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// The kernel has taken everything.
+    /// The socket has taken everything.
     All,
-    /// The rest waits in the connection's queue: no more may be executed for it.
+    /// The rest waits in the connection's queue: nothing more may be executed for it.
     Blocked,
     /// The connection is broken.
     Broken,
-    /// There is no memory to keep the rest in: the connection must be closed.
+    /// There is no memory to keep the rest: the connection must be closed.
     NoMemory,
-    /// The value has been refused, and what is to be sent instead lies in the buffer.
+    /// The value has been refused; the reply to send instead is in the buffer.
     Refused,
 }
 
-/// A value that is sent from where it lies in the store.
+/// A value that is sent directly from the store.
 pub struct InPlace<'i> {
-    /// Whose value.
+    /// The item whose value it is.
     pub item: &'i Item<'i>,
-    /// What it answers.
+    /// The request that it answers.
     pub question: Question,
-    /// Where in the buffer the reply begins that the value belongs to.
+    /// Where the reply to which the value belongs begins in the buffer.
     pub reply_start: usize,
 }
 
-/// What a value answers.
+/// The request that a value answers.
 #[derive(Clone, Copy, Debug)]
 pub enum Question {
-    /// A key of a `get`.
+    /// One key of a `get`.
     Classic {
         /// `END` follows.
         last: bool,
@@ -88,7 +88,7 @@ impl Question {
         }
     }
 
-    /// Answers in the value's place where memory for connections is used up.
+    /// Answers in place of the value, when the memory for connections is used up.
     fn refuse(self, reply: &mut Reply<'_>) -> Result<(), Full> {
         let error = ErrorLine::OutOfMemoryReply;
         match self {
@@ -148,12 +148,12 @@ impl Output {
         self.len
     }
 
-    /// What has been written from `start` on, where a reply began.
+    /// What has been written since `start`, where a reply began.
     pub fn written_from(&self, start: usize) -> &[u8] {
         &self.buffer[start.min(self.len)..self.len]
     }
 
-    /// Whether the next reply fits, whatever it is.
+    /// Whether any next reply fits.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.buffer.len() - self.len >= REPLY_LEN_MAX
@@ -162,7 +162,7 @@ impl Output {
     /// Appends what `write` writes.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if it does not fit; nothing has been written then.
     #[inline]
     pub fn write(
         &mut self,
@@ -177,18 +177,18 @@ impl Output {
     /// Appends a reply of bounded length.
     ///
     /// # Panics
-    /// If it does not fit, which [`Output::has_room`] would have told.
+    /// If it does not fit; check [`Output::has_room`] first.
     #[inline]
     pub fn reply(&mut self, write: impl FnOnce(&mut Reply<'_>) -> Result<(), Full>) {
         self.write(write).expect("room for a reply");
     }
 
-    /// Takes back what was written behind the first `len` bytes.
+    /// Removes what was written after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Adds everything to what a datagram's reply has gathered. False where it has become too long.
+    /// Adds everything to the datagram's gathered reply. False if the reply has become too long.
     pub fn gather(&mut self, datagram: &mut Datagram) -> bool {
         let written = &self.buffer[..self.len];
         self.bytes_sent += written.len() as u64;
@@ -196,7 +196,7 @@ impl Output {
         datagram.gather(std::iter::once(written), &mut self.datagram_room)
     }
 
-    /// Sends everything to the session, whose queue must be empty.
+    /// Sends everything to the session. The session's queue must be empty.
     pub fn flush(&mut self, session: &mut Session, pool: &mut Pool) -> Flushed {
         if let Some(datagram) = &mut session.datagram {
             return gathered(self.gather(datagram));
@@ -219,8 +219,8 @@ impl Output {
         Flushed::All
     }
 
-    /// Sends everything, then `value` from where it lies in the store. A long value that cannot be
-    /// pinned at the moment is refused.
+    /// Sends everything, then `value` directly from the store. A long value that cannot be pinned
+    /// now is refused.
     pub fn flush_with_value(
         &mut self,
         value: &InPlace<'_>,
@@ -264,7 +264,7 @@ impl Output {
         flushed
     }
 
-    /// Keeps what of buffer and value has not been sent.
+    /// Queues what has not been sent of the buffer and the value.
     fn queue_rest(
         &mut self,
         sent: usize,

@@ -20,29 +20,29 @@ use crate::reply_queue::ReplyQueue;
 /// Bytes of a value that are still to come from which on they are received where they will lie.
 const DIRECT_LEN_MIN: usize = 8 << 10;
 
-/// One connection of a worker. Its fields stand in this order: an ordinary request needs nothing behind
-/// `dump`, which ends the second line of the cache.
+/// One connection of a worker. The order of the fields matters: an ordinary request needs no field
+/// after `dump`, where the second cache line ends.
 #[repr(C)]
 pub struct Session {
     /// The socket. It closes with the session.
     pub stream: Stream,
-    /// What others may know of the connection.
+    /// What other threads may know of the connection.
     pub connection: Arc<ConnectionInfo>,
-    /// Where the parser stands.
+    /// The state of its parser.
     pub parser: Parser,
-    /// What the client may do.
+    /// What the client is permitted to do.
     pub may: Permissions,
-    /// When it last executed a request, as `connection` tells others; 0 before the first.
+    /// When it last executed a request, as published in `connection`; 0 before the first.
     noted: UnixSeconds,
-    /// Bytes that came and could not be executed, in front of those that the kernel holds.
+    /// Bytes that were received but not executed. They precede those that the kernel holds.
     pub leftover: Option<Leftover>,
-    /// The answer to the `get` under way has ended early: the keys that are left are not looked up.
+    /// The answer to the current `get` has ended early: its remaining keys are not looked up.
     pub skips_keys: bool,
     /// The kernel may hold input.
     pub readable: bool,
     /// The peer has ended its stream.
     pub ended: bool,
-    /// The kernel has said that no more input comes.
+    /// The kernel has reported that no more input comes.
     pub has_no_more_input: bool,
     /// It is in the list of those that may have something to do.
     pub is_listed: bool,
@@ -54,36 +54,36 @@ pub struct Session {
     pub closes_when_sent: bool,
     /// Its next request waits for memory, since `waits_since_ms`.
     waits: bool,
-    /// Replies that the kernel has not taken. Nothing is executed while there are any.
+    /// Replies that the socket has not taken. Nothing is executed while there are any.
     pub queue: Option<Box<ReplyQueue>>,
-    /// The datagram that it serves, for sessions that serve datagrams.
+    /// The datagram that it serves; only in sessions for datagrams.
     pub datagram: Option<Box<Datagram>>,
     /// A value that arrives in pieces.
     pub upload: Option<Box<StreamingSet>>,
     /// A long reply that is being produced in parts. Nothing is executed while there is one.
     pub dump: Option<Box<Dump>>,
-    /// The value that arrives in pieces has been refused: what comes of it is dropped, and this is
-    /// answered behind it.
+    /// Set when the value that arrives in pieces has been refused: the rest of it is dropped, and
+    /// this is the answer after it.
     pub refused_value: Option<(ErrorLine, StoreReply)>,
-    /// Why it closes, where somebody else than the client has decided that it does.
+    /// Why it closes, if something other than the client has decided it.
     pub close_cause: Option<CloseCause>,
-    /// Milliseconds since the server's start.
+    /// When its next request began to wait for memory (milliseconds since the server's start).
     waits_since_ms: u64,
-    /// It is in the middle of something since then (milliseconds since the server's start).
+    /// When it last stalled in the middle of something (milliseconds since the server's start).
     pub stalled_since_ms: u64,
 }
 
-/// Input that is kept.
+/// Input that is kept for a later turn.
 pub struct Leftover {
-    /// Where.
+    /// Where the bytes are.
     pub block: Block,
-    /// How many bytes.
+    /// The number of bytes.
     pub len: u32,
 }
 
-/// A value that arrives in pieces, and what its answer needs.
+/// A value that arrives in pieces, and what is needed to answer it.
 pub struct StreamingSet {
-    /// The item under way; `None` once it has been finished or given up.
+    /// The item being written; `None` once it has been finished or given up.
     pub upload: Option<Upload>,
     /// The key as stored.
     pub key: [u8; KEY_LEN_MAX],
@@ -99,15 +99,15 @@ pub struct StreamingSet {
     pub reply: StoreReply,
     /// The flags that the answer repeats.
     pub echo: Echo,
-    /// Bytes of the piece under execution that have been copied already.
+    /// Bytes of the current piece that have already been copied.
     pub piece_done: usize,
 }
 
 impl SessionSlot {
-    /// Lines of the cache that an ordinary request needs.
+    /// Cache lines that an ordinary request needs.
     const HOT_LINES: usize = 2;
 
-    /// Has memory fetch those lines.
+    /// Prefetches those lines.
     #[inline]
     fn prefetch(&self) {
         prefetch_lines(std::ptr::from_ref(self).cast(), Self::HOT_LINES);
@@ -115,7 +115,7 @@ impl SessionSlot {
 }
 
 impl Session {
-    /// A connection that has just been accepted, and may speak only `dialect`.
+    /// A connection that has just been accepted; it may speak only `dialect`.
     pub fn new(
         stream: Stream,
         connection: Arc<ConnectionInfo>,
@@ -149,21 +149,21 @@ impl Session {
         }
     }
 
-    /// Whether there is nothing to be done for a connection before more comes: it is no datagram's, no
-    /// answer is under way, and all that had come was taken.
+    /// Whether there is nothing to do for the connection until more input comes: it serves no
+    /// datagram, no answer is under way, and all that had come was received.
     #[inline]
     pub fn awaits_input(&self) -> bool {
         self.datagram.is_none() && self.dump.is_none() && !self.readable && !self.has_no_more_input
     }
 
-    /// The bit of the sender whose datagram it serves ([`Datagram::sender_bit`]); none for a connection.
+    /// The bit of the sender of its datagram ([`Datagram::sender_bit`]); zero for a connection.
     pub fn sender_bit(&self) -> u64 {
         let datagram = self.datagram.as_deref();
         datagram.map_or(0, Datagram::sender_bit)
     }
 
-    /// Remembers that a request was executed at `now`. What others may read is written once a second at
-    /// most: with many connections it lies in none of the caches.
+    /// Notes that a request was executed at `now`. It is published at most once a second: with many
+    /// connections the published state is in none of the caches.
     #[inline]
     pub fn note_request(&mut self, now: UnixSeconds) {
         if self.noted != now {
@@ -172,19 +172,21 @@ impl Session {
         }
     }
 
-    /// Tells others what it waits for, where that is not a request. All that had come has been parsed.
+    /// Publishes what the connection waits for, unless that is a request. All input so far has been
+    /// parsed.
     pub fn show_awaited(&self) {
         let activity = match self.parser.awaits() {
             Awaited::Value if self.refused_value.is_none() => Activity::ReceivingValue,
             Awaited::Value | Awaited::RefusedValue => Activity::Swallowing,
-            // What others read lies in a line of the cache of its own, and says so from the first request on.
+            // The published state is on a cache line of its own, and has said `Request` since the
+            // first request.
             Awaited::Request if self.noted != UnixSeconds(0) => return,
             Awaited::Request => Activity::Reading,
         };
         self.connection.set_activity(activity);
     }
 
-    /// Takes the input that it has left over: a value whose front that is may be whole now.
+    /// Takes the leftover input; the value that it is the beginning of may be whole now.
     pub fn take_leftover(&mut self) -> Option<Leftover> {
         let leftover = self.leftover.take()?;
         if self.parser.awaits() == Awaited::Value && self.upload.is_none() {
@@ -193,37 +195,37 @@ impl Session {
         Some(leftover)
     }
 
-    /// Its next request waits for memory from `now_ms` on, unless it does already (milliseconds since
-    /// the server's start).
+    /// Notes that its next request waits for memory from `now_ms` on, unless it already waits
+    /// (milliseconds since the server's start).
     pub fn wait_for_memory(&mut self, now_ms: u64) {
         if !self.waits {
             (self.waits, self.waits_since_ms) = (true, now_ms);
         }
     }
 
-    /// It does not wait for memory any more.
+    /// Notes that it no longer waits for memory.
     #[inline]
     pub fn wait_no_more(&mut self) {
         self.waits = false;
     }
 
-    /// Since when its next request waits for memory, where it does (milliseconds since the server's
-    /// start).
+    /// Since when its next request has waited for memory, if it does (milliseconds since the
+    /// server's start).
     #[inline]
     pub fn waits_since_ms(&self) -> Option<u64> {
         self.waits.then_some(self.waits_since_ms)
     }
 
-    /// The client has asked for its end.
+    /// The client has asked to close the connection.
     pub fn quit(&mut self) {
         self.close_cause = Some(CloseCause::Quit);
     }
 
-    /// Why it closes: what has been decided, else what its socket tells.
+    /// Why it closes: the cause that was decided, or else what the socket reports.
     pub fn why_closed(&self) -> CloseCause {
         match self.close_cause {
             Some(cause) => cause,
-            // The kernel forgets the peer of a connection that is broken, and of no other.
+            // The kernel forgets the peer only of a broken connection.
             None if self.stream.peer() == PeerAddress::Unknown => CloseCause::Reset,
             None => CloseCause::Client,
         }
@@ -234,7 +236,7 @@ impl Session {
         self.queue.is_some() || self.dump.is_some()
     }
 
-    /// Whether the value that arrives in pieces is not all there.
+    /// Whether a part of the value that arrives in pieces is still missing.
     pub fn is_receiving(&self) -> bool {
         let streaming = self.upload.as_deref();
         streaming
@@ -242,8 +244,8 @@ impl Session {
             .is_some_and(|upload| upload.remaining() > 0)
     }
 
-    /// Whether so much of a value is still to come that it is worth receiving it where it will
-    /// lie. A value that waits for memory takes the ordinary way, which also knows how to give up.
+    /// Whether so much of a value is still to come that it pays to receive it straight into the
+    /// store. A value that waits for memory takes the general path, which can also give up.
     pub fn takes_value_directly(&self) -> bool {
         let upload = self
             .upload
@@ -254,12 +256,12 @@ impl Session {
             && upload.is_some_and(|upload| upload.remaining() >= DIRECT_LEN_MIN)
     }
 
-    /// Whether the connection holds memory of the pool.
+    /// Whether the connection holds memory from the pool.
     pub fn holds_buffers(&self) -> bool {
         self.leftover.is_some() || self.queue.is_some()
     }
 
-    /// Gives the connection's memory back.
+    /// Gives the connection's memory back to the pool.
     pub fn release(&mut self, pool: &mut Pool) {
         if let Some(leftover) = self.leftover.take() {
             pool.give_back(leftover.block);
@@ -272,16 +274,16 @@ impl Session {
     }
 }
 
-/// Names a session of one worker; a name does not come to mean another session.
+/// Identifies a session of one worker; an id is not reused for another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionId {
-    /// Its place.
+    /// Its place in the table.
     pub slot: u32,
-    /// How many sessions had the place before, modulo 2^31.
+    /// How many sessions had this place before, modulo 2^31.
     pub generation: u32,
 }
 
-/// Sessions for which there is room from the beginning, at most.
+/// The number of sessions that the table has room for at first, at most.
 const CAPACITY_MAX: usize = 1 << 18;
 
 /// A worker's sessions.
@@ -297,8 +299,8 @@ struct SessionSlot {
 }
 
 impl Sessions {
-    /// With room for `capacity` or less. Memory is taken as it is used, in huge pages where there are
-    /// any: those of a table that has grown stay small.
+    /// Has room for `capacity` sessions, or for fewer if that is too many. Memory is taken as it is
+    /// used, in huge pages if there are any: a table that grows later would keep small pages.
     pub fn new(capacity: usize) -> Sessions {
         let sessions = Sessions {
             places: Vec::with_capacity(capacity.min(CAPACITY_MAX)),
@@ -314,10 +316,10 @@ impl Sessions {
         huge_pages::ask_for(std::ptr::slice_from_raw_parts(first, len));
     }
 
-    /// Gives a session a place and a name.
+    /// Gives a session a place and an id.
     ///
     /// # Panics
-    /// If there were 2^32 of them.
+    /// If there have been 2^32 sessions.
     pub fn insert(&mut self, session: Session) -> SessionId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let before = self.places.capacity();
@@ -338,7 +340,7 @@ impl Sessions {
         }
     }
 
-    /// The session of that name, unless it is gone.
+    /// The session with that id, unless it is gone.
     #[inline]
     pub fn get(&mut self, id: SessionId) -> Option<&mut Session> {
         let place = self.places.get_mut(id.slot as usize)?;
@@ -354,7 +356,7 @@ impl Sessions {
         self.places.len()
     }
 
-    /// Has memory fetch what an ordinary request needs of a session, if there is one.
+    /// Prefetches what an ordinary request needs of a session, if it exists.
     #[inline]
     pub fn prefetch(&self, id: SessionId) {
         if let Some(place) = self.places.get(id.slot as usize) {
@@ -362,7 +364,7 @@ impl Sessions {
         }
     }
 
-    /// Takes a session out.
+    /// Removes a session.
     pub fn remove(&mut self, id: SessionId) -> Option<Session> {
         self.get(id)?;
         let place = &mut self.places[id.slot as usize];
@@ -371,7 +373,7 @@ impl Sessions {
         place.session.take()
     }
 
-    /// All sessions and their names.
+    /// All sessions and their ids.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.places.iter().enumerate().filter_map(|(slot, place)| {
             let session = place.session.as_ref()?;
@@ -395,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_request_needs_the_first_two_lines() {
-        // A simulated stream is longer.
+        // A simulated stream is larger, so the layout does not hold then.
         if size_of::<Stream>() > 16 {
             return;
         }

@@ -1,9 +1,9 @@
 //! What all workers of a server share.
 //!
 //! # Concurrency
-//! Workers read the settings, the store and the clock, and write only what is theirs: their counters, the
-//! queue of connections that others hand over to them. The locks are taken where a connection opens or
-//! closes, ten times a second, and where somebody asks for statistics.
+//! Workers read the settings, the store and the clock. They write only their own counters, and the
+//! queues of connections handed to other workers. The locks are taken when a connection opens or
+//! closes, ten times a second, and when statistics are asked for.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -29,26 +29,26 @@ const VERBOSITY_MAX: u32 = 64;
 pub struct Shared {
     /// What the command line said.
     pub settings: Settings,
-    /// The items.
+    /// The store of items.
     pub store: Arc<Store>,
-    /// The time.
+    /// The server's clock.
     pub clock: Clock,
     /// The connections.
     pub registry: Registry,
     /// Counts by key prefix.
     pub prefixes: Prefixes,
-    /// What clients have told the crawler.
+    /// What clients have asked of the crawler.
     pub crawler: Crawler,
     /// Where the server listens.
     pub listening: Listening,
-    /// Bytes outside of `-m` that each worker takes, without the card and the stack's tables.
+    /// Bytes outside `-m` that each worker takes, without the card and the stack's tables.
     pub memory_per_worker: usize,
     counters: Box<[Counters]>,
-    /// What each worker's stack in user space has counted, as of late.
+    /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
     baseline: Mutex<Baseline>,
     wakers: Box<[Waker]>,
-    /// Connections that are on their way to each worker.
+    /// Connections handed to each worker that it has not taken yet.
     handed: Box<[Mutex<Vec<OwnedFd>>]>,
     stopping: AtomicBool,
     handing_over: AtomicBool,
@@ -60,27 +60,27 @@ pub struct Shared {
 pub struct Listening {
     /// Its sockets, as `stats conns` shows them.
     pub sockets: Vec<ListeningSocket>,
-    /// Of TCP, with the ports that the kernel chose where it was to choose.
+    /// The TCP addresses, with the ports that the kernel chose where it was asked to.
     pub addresses: Vec<SocketAddr>,
-    /// The sockets of TCP once more, for the program that takes this one's place.
+    /// The TCP sockets again, for the process that takes this one's place.
     pub kept: Vec<Listener>,
-    /// Of UDP, likewise.
+    /// The UDP addresses, likewise.
     pub udp_addresses: Vec<SocketAddr>,
-    /// By what numbers the kernel lists the sockets of UDP.
+    /// The inodes by which the kernel lists the UDP sockets.
     pub udp_inodes: Vec<u64>,
 }
 
 /// A listening socket as `stats conns` shows it.
 pub struct ListeningSocket {
-    /// Its number; -1 for one of a stack in user space.
+    /// Its number; -1 for a listener of a user-space stack.
     pub descriptor: i32,
-    /// What it listens for, and where.
+    /// The protocol and address that it listens on.
     pub address: String,
-    /// It receives datagrams.
+    /// Whether it receives datagrams.
     pub is_udp: bool,
 }
 
-/// Counts at the last `stats reset`.
+/// The counts at the last `stats reset`.
 #[derive(Clone, Copy, Default)]
 struct Baseline {
     workers: Totals,
@@ -88,8 +88,8 @@ struct Baseline {
 }
 
 impl Shared {
-    /// What the workers of a server share that listens nowhere yet. A worker takes `memory_per_worker` bytes
-    /// outside of `-m`.
+    /// The shared state of a server that does not listen yet. Each worker takes `memory_per_worker`
+    /// bytes outside `-m`.
     pub fn new(
         settings: Settings,
         store: Arc<Store>,
@@ -123,7 +123,7 @@ impl Shared {
         self.totals().since(&self.baseline().workers)
     }
 
-    /// Values that rise and fall; `stats reset` leaves them alone.
+    /// The values that rise and fall; `stats reset` leaves them alone.
     pub fn gauges(&self) -> Totals {
         self.totals()
     }
@@ -133,7 +133,7 @@ impl Shared {
         self.baseline().store
     }
 
-    /// Counts from 0 again.
+    /// Resets the counts to 0.
     pub fn reset_counters(&self) {
         let baseline = Baseline {
             workers: self.totals(),
@@ -142,7 +142,7 @@ impl Shared {
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
     }
 
-    /// What the workers' stacks in user space have counted, of each that has one and has told of it.
+    /// The published counters of the workers' user-space stacks, with the worker's number.
     pub fn net_counters(&self) -> impl Iterator<Item = (usize, StackDriverCounters)> {
         self.net.iter().enumerate().filter_map(|(worker, net)| {
             let told = *net.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ impl Shared {
         })
     }
 
-    /// Tells what a worker's stack has counted.
+    /// Publishes the counters of a worker's stack.
     pub fn tell_net_counters(&self, worker: usize, counters: StackDriverCounters) {
         let mut told = self.net[worker]
             .lock()
@@ -168,7 +168,7 @@ impl Shared {
         &self.wakers[worker]
     }
 
-    /// Gives a worker a connection that another one has accepted.
+    /// Hands a worker a connection that another worker has accepted.
     pub fn hand_over(&self, worker: usize, connection: OwnedFd) {
         let mut handed = self.handed[worker]
             .lock()
@@ -178,7 +178,7 @@ impl Shared {
         self.wakers[worker].wake();
     }
 
-    /// Takes the connections that others have accepted for a worker.
+    /// Takes the connections that other workers have handed to `worker`.
     pub fn take_handed(&self, worker: usize) -> Vec<OwnedFd> {
         let mut handed = self.handed[worker]
             .lock()
@@ -194,13 +194,13 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::stop`], for another program that takes this one's place.
+    /// As [`Shared::stop`], but another process takes this one's place.
     pub fn stop_for_successor(&self) {
         self.handing_over.store(true, Relaxed);
         self.stop();
     }
 
-    /// Whether another program is to take this one's place.
+    /// Whether another process is to take this one's place.
     pub fn is_handing_over(&self) -> bool {
         self.handing_over.load(Relaxed)
     }
@@ -215,14 +215,14 @@ impl Shared {
         self.verbosity.load(Relaxed)
     }
 
-    /// Logs more or less from now on.
+    /// Sets how much is logged from now on.
     pub fn set_verbosity(&self, level: u32) {
         let level = u8::try_from(level.min(VERBOSITY_MAX)).unwrap_or(u8::MAX);
         self.verbosity.store(level, Relaxed);
         log::set_verbosity(level);
     }
 
-    /// Whether new connections are accepted at this moment.
+    /// Whether new connections are accepted now.
     pub fn is_accepting(&self) -> bool {
         self.settings.refuses_at_once || !self.registry.is_full()
     }
@@ -232,7 +232,7 @@ impl Shared {
         self.listening.addresses.first().map_or(0, SocketAddr::port)
     }
 
-    /// The UDP port; 0 for none.
+    /// The UDP port; 0 if there is none.
     pub fn udp_port(&self) -> u16 {
         self.listening
             .udp_addresses
@@ -240,7 +240,7 @@ impl Shared {
             .map_or(0, SocketAddr::port)
     }
 
-    /// The TCP addresses, with the ports that the kernel chose where it was to choose.
+    /// The TCP addresses, with the ports that the kernel chose where it was asked to.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.listening.addresses
     }

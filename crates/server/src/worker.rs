@@ -1,19 +1,19 @@
 //! A worker: one thread, its sockets, and the turns in which it serves them.
 //!
-//! A turn waits for the sockets, takes new connections, receives from those that are ready,
-//! parses what came into a batch of requests, executes that and sends the replies. What a turn
-//! does not finish (more input than one connection's share, replies that the client does not
-//! read) leads to another turn at once, or waits for the poller.
+//! A turn waits for the sockets, accepts new connections, receives from ready connections, parses
+//! what came into a batch of requests, executes the batch and sends the replies. Work that a turn
+//! does not finish either leads to another turn at once (input beyond one connection's share) or
+//! waits for the poller (replies that the client does not read).
 //!
-//! Bytes become input in `receive` and `uploads`, and replies become bytes in [`Output`] and
-//! [`ReplyQueue`](crate::reply_queue::ReplyQueue), nowhere else: what transforms a connection's
-//! bytes stands between these and the socket.
+//! Bytes become input only in `receive` and `uploads`, and replies become bytes only in [`Output`]
+//! and [`ReplyQueue`](crate::reply_queue::ReplyQueue). A transformation of a connection's bytes
+//! belongs between these and the socket.
 //!
 //! # Invariants
 //! - Between turns a session is in one of three places: listed as ready, active (its input lies in
 //!   the input buffer, not all of it executed), or waiting for the poller.
 //! - Nothing is received and nothing executed for a session whose replies wait to be sent.
-//! - No reference to an item outlives a batch; a value whose reply does is pinned.
+//! - No reference to an item outlives a batch; a value whose reply outlives the batch is pinned.
 
 mod accept;
 mod batch;
@@ -46,31 +46,31 @@ use batch::Batch;
 use datagrams::DatagramSockets;
 use input::Input;
 
-/// Bytes outside of the store's memory that each worker takes: buffers and lists of fixed size.
+/// Bytes outside the store's memory that each worker takes: buffers and lists of fixed size.
 pub const MEMORY_PER_WORKER: usize = Input::MEMORY + OUTPUT_LEN + Batch::MEMORY;
 
-/// Sessions from which on they do not all stay in a core's own cache.
+/// From this number on, sessions do not all fit into a core's own cache.
 const SESSIONS_MIN: usize = 256;
 
-/// The longest sleep: what happens once a second happens in time.
+/// The longest sleep, short enough for the work that is done once a second.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// How long to sleep while requests wait for memory that others must free.
+/// How long to sleep while requests wait for memory that other workers must free.
 const SLEEP_FOR_MEMORY: Duration = Duration::from_millis(1);
 
-/// How long accepting is suspended where there are no descriptors, or too many connections.
+/// How long accepting pauses when there are no descriptors, or too many connections.
 const ACCEPT_PAUSE_MS: u64 = 10;
 
-/// How often the counters of the stack in user space are shown.
+/// How often the counters of the user-space stack are published.
 const NET_COUNTERS_MS: u64 = 100;
 
-/// Tokens of listeners have this bit and the listener's number; no session's name has it.
+/// Tokens of listeners have this bit and the listener's number; no token of a session has it.
 const LISTENER_MARK: u64 = 1 << 63;
 
 /// The waker's token.
 const WAKER_TOKEN: Token = Token(u64::MAX);
 
-/// The number of the listener of the stack in user space.
+/// The number of the user-space stack's listener.
 const USERSPACE_LISTENER: usize = u32::MAX as usize;
 
 /// One thread of the server.
@@ -81,16 +81,16 @@ pub struct Worker {
     poller: Poller,
     listeners: Vec<Listener>,
     datagrams: DatagramSockets,
-    /// Listeners with connections to accept, by number.
+    /// Listeners that have connections to accept, by number.
     waiting_listeners: Vec<usize>,
-    /// Somebody has woken this worker, maybe because a connection is handed over to it.
+    /// Another thread has woken this worker, perhaps to hand over a connection.
     is_woken: bool,
-    /// Accepting has been suspended since then (milliseconds since the server's start).
+    /// When accepting was paused (milliseconds since the server's start).
     accept_paused_ms: Option<u64>,
     sessions: Sessions,
     /// Sessions that may have something to do.
     ready: VecDeque<SessionId>,
-    /// Sessions among them that wait for memory to be cleaned.
+    /// How many of them are listed only because they wait for memory.
     waiting_for_memory: usize,
     input: Input,
     batch: Batch,
@@ -106,7 +106,8 @@ pub struct Worker {
     has_chores: bool,
     /// The last second in which idle connections were looked for.
     idle_checked: u64,
-    /// When the counters of the stack in user space were last shown.
+    /// When the counters of the user-space stack were last published, in units of
+    /// `NET_COUNTERS_MS`.
     net_told: u64,
 }
 
@@ -121,8 +122,8 @@ pub struct WorkerSockets {
     pub setup: Option<StackSetup>,
 }
 
-/// The memory of fixed size that a worker works with. It is taken before there are threads, while
-/// a want of it can still be told.
+/// The memory of fixed size that a worker uses. It is allocated before the threads start, while a
+/// lack of memory can still be reported.
 pub struct WorkerBuffers {
     input: Input,
     batch: Batch,
@@ -130,7 +131,7 @@ pub struct WorkerBuffers {
 }
 
 impl WorkerBuffers {
-    /// Takes it.
+    /// Allocates it.
     pub fn new() -> WorkerBuffers {
         WorkerBuffers {
             input: Input::new(),
@@ -147,10 +148,10 @@ impl Default for WorkerBuffers {
 }
 
 impl Worker {
-    /// Worker number `index` of the server, made on the thread that is to run it.
+    /// Worker number `index` of the server. Call it on the thread that is going to run the worker.
     ///
     /// # Errors
-    /// Where the process or the system has no descriptor left.
+    /// If the process or the system has no descriptor left.
     pub fn new(
         index: usize,
         shared: Arc<Shared>,
@@ -185,7 +186,7 @@ impl Worker {
         let datagrams = datagrams.chain(poller.datagrams()).collect();
         let datagrams =
             DatagramSockets::new(datagrams, &shared, &poller, listeners.len(), &mut sessions)?;
-        // A quarter of memory may be lent; each worker gets its part of that.
+        // At most a quarter of memory is lent; each worker gets an equal part of it.
         let page_len = shared.store.stats().segment_len.max(1);
         let pages = shared.settings.store_memory() as u64 / 4 / page_len;
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX) / shared.settings.workers;
@@ -266,7 +267,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Ten times a second, shows what the stack in user space has counted, and says if its trace
+    /// Publishes the counters of the user-space stack ten times a second, and logs it if its trace
     /// has ended.
     fn tell_net_counters(&mut self, now: Now) {
         let moment = now.since_start_ms / NET_COUNTERS_MS;
@@ -282,7 +283,7 @@ impl Worker {
         }
     }
 
-    /// How long there is nothing to do unless a socket becomes ready.
+    /// How long the worker may sleep unless a socket becomes ready.
     fn timeout(&self) -> Duration {
         if !self.input.is_idle() || self.has_chores || self.ready.len() > self.waiting_for_memory {
             Duration::ZERO
@@ -299,7 +300,8 @@ impl Worker {
         let timeout = self.timeout();
         let ready = self.poller.wait(events, timeout, || self.store.park())?;
         if self.sessions.places() >= SESSIONS_MIN {
-            // They lie in none of the caches: memory fetches all at a time.
+            // The sessions are in none of the caches: prefetching lets memory fetch them all at
+            // once.
             for event in ready.clone() {
                 self.sessions.prefetch(session_id(event.token));
             }
@@ -345,7 +347,7 @@ impl Worker {
         }
     }
 
-    /// Closes a connection for a cause that is not its client's.
+    /// Closes a connection for a cause that is not the client's.
     fn close_for(&mut self, id: SessionId, cause: CloseCause) {
         if let Some(session) = self.sessions.get(id) {
             session.close_cause = Some(cause);
@@ -353,7 +355,7 @@ impl Worker {
         self.close(id);
     }
 
-    /// Closes a connection and gives back all that it holds.
+    /// Closes a connection and releases all that it holds.
     fn close(&mut self, id: SessionId) {
         if let Some(mut session) = self.sessions.remove(id) {
             let since_start_ms = self.shared.clock.now().since_start_ms;
@@ -365,8 +367,8 @@ impl Worker {
         }
     }
 
-    /// Closes the connection that has been in the middle of something for longest and holds
-    /// memory, except `spared`. False where there is none.
+    /// Closes the connection, other than `spared`, that holds buffers and has been stalled longest.
+    /// False if there is none.
     fn shed(&mut self, spared: SessionId) -> bool {
         let longest = self
             .sessions
@@ -389,7 +391,7 @@ impl Worker {
         }
     }
 
-    /// Lists a session again whose request waits for memory.
+    /// Lists a session whose request waits for memory.
     fn list_for_memory(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.sessions.get(id) {
             session.wait_for_memory(now.since_start_ms);

@@ -1,22 +1,21 @@
 //! The index: an optimistic cuckoo table in sub-tables under a directory.
 //!
-//! A key has two buckets in the sub-table that its hash belongs to: `b1` from the low hash bits,
-//! and `b2`, which is `b1` with bits flipped that the tag determines, so that either follows from
+//! A key has two buckets in the sub-table that its hash belongs to: `b1` comes from the low hash
+//! bits, and `b2` is `b1` with bits flipped that the tag determines, so that either follows from
 //! the other and a slot. A lookup takes no lock. A slot is one atomic word and items do not change
-//! once published, so a hit needs no check; only a miss looks again at what moves (see
-//! [`bucket`]). Inserting takes the two buckets' lock bits; where both are full it searches a path
-//! of displacements breadth-first ([`displace`]), and where there is none the sub-table splits
-//! ([`split`]).
+//! once published, so a hit needs no check; only a miss checks again for moves (see [`bucket`]).
+//! Inserting takes the two buckets' lock bits. If both buckets are full, it searches breadth-first
+//! for a path of displacements ([`displace`]); if there is none, the sub-table splits ([`split`]).
 //!
 //! # Invariants
-//! - A key stands in at most one slot, in one of its two buckets of its sub-table (or, while the
+//! - A key is in at most one slot, in one of its two buckets of its sub-table (or, while the
 //!   sub-table fills, in the same bucket of its parent).
-//! - A slot changes only under the lock bit of its bucket, its frequency excepted.
+//! - A slot changes only under the lock bit of its bucket, except for its frequency.
 //! - Locks are taken in ascending order within a sub-table, and in a child before its parent.
 //!
 //! # Not here
-//! The index never reads a key: callers say by a closure whether a slot's item is theirs. What
-//! slots point to is the segments' business; which slots to give up is the cleaner's.
+//! The index never reads a key: callers pass a closure that says whether a slot's item is theirs.
+//! The segments know what slots point to; the cleaner decides which slots to give up.
 
 pub(crate) mod bucket;
 pub(crate) mod directory;
@@ -53,7 +52,7 @@ type BucketNumber = u32;
 /// See the module.
 pub(crate) struct Index {
     directory: Directory,
-    /// The whole arena, seen as buckets; sub-tables lie here and there in it.
+    /// The whole arena, seen as buckets; sub-tables are scattered over it.
     buckets: Slice<Bucket>,
     /// Held while the directory changes.
     restructure: Mutex<()>,
@@ -66,15 +65,15 @@ fn first(hash: KeyHash) -> BucketNumber {
     hash.low() & (TABLE_BUCKETS - 1)
 }
 
-/// The other bucket of a slot of `tag` that stands in bucket `number`.
+/// The other bucket of a slot with `tag` that is in bucket `number`.
 #[inline]
 fn alternate(number: BucketNumber, tag: Tag) -> BucketNumber {
     (number ^ ((u32::from(tag.0).wrapping_mul(0x5bd1_e995)) | 1)) & (TABLE_BUCKETS - 1)
 }
 
 impl Index {
-    /// An index over `buckets`, all of the arena. The caller then hands one table to each position
-    /// with [`Index::adopt_first_tables`].
+    /// An index over `buckets`, which span the whole arena. The caller then gives each position one
+    /// table with [`Index::adopt_first_tables`].
     pub(crate) fn new(directory: Directory, buckets: Slice<Bucket>) -> Index {
         Index {
             directory,
@@ -125,7 +124,7 @@ impl Index {
         table.0 as usize * TABLE_BUCKETS as usize + first(hash) as usize
     }
 
-    /// The number of the key's other bucket, `number` being that of one.
+    /// The number of the key's other bucket; `number` is that of one.
     #[inline]
     pub(crate) fn other_number(&self, hash: KeyHash, number: usize) -> usize {
         number ^ alternate(0, hash.tag()) as usize
@@ -137,8 +136,8 @@ impl Index {
         &self.buckets[number]
     }
 
-    /// A slot of bucket `number` that is likely the key's: the first of its tag. A hint, to prefetch
-    /// the item by, and to look at first later.
+    /// A slot of bucket `number` that is likely the key's: the first with its tag. A hint, for
+    /// prefetching the item and as the first place for a later lookup.
     #[inline]
     pub(crate) fn likely(&self, number: usize, hash: KeyHash) -> Option<Hint> {
         let bucket = self.bucket_at(number);
@@ -157,7 +156,7 @@ impl Index {
         None
     }
 
-    /// The place that a hint names, if the same item still stands there.
+    /// The place that a hint names, if the same item is still there.
     #[inline]
     pub(crate) fn recall(&self, hint: Hint) -> Option<Place<'_>> {
         let bucket = self.bucket_at(hint.place >> 3);
@@ -184,7 +183,7 @@ impl Index {
         None
     }
 
-    /// The slot of `hash` in `bucket` whose item is the right one by `is_it`.
+    /// The slot of `hash` in `bucket` whose item `is_it` accepts.
     #[inline]
     fn find_in<'i>(
         &self,
@@ -196,7 +195,7 @@ impl Index {
         while found != 0 {
             let at = found.trailing_zeros() as usize;
             let slot = bucket.load(at);
-            // The scan was a hint: the slot may have changed since.
+            // The scan's result is a hint: the slot may have changed since.
             if slot.is_item() && slot.tag() == tag && is_it(slot) {
                 return Some(Place { bucket, at, slot });
             }
@@ -205,8 +204,8 @@ impl Index {
         None
     }
 
-    /// Looks a key up without a lock. `None` means that at some moment within the call it was in
-    /// no slot.
+    /// Looks a key up without a lock. `None` means that at some moment during the call the key was
+    /// in no slot.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -232,8 +231,8 @@ impl Index {
             if let Some(place) = self.find_in(b2, tag, &mut is_it) {
                 return Some(place);
             }
-            // The key may have moved from b2 to b1, or to another sub-table, behind this reader's
-            // back. Orders the scans before the check.
+            // The key may have moved from b2 to b1, or to another sub-table, between this reader's
+            // scans. The fence orders the scans before the check.
             fence(Ordering::Acquire);
             if b1.seen() == seen && self.directory.entry(hash) == entry {
                 return None;
@@ -241,7 +240,8 @@ impl Index {
         }
     }
 
-    /// As [`Index::find`] while slots come over from the parent: they may stand in either table.
+    /// As [`Index::find`], while slots are being moved from the parent: a slot may be in either
+    /// table.
     #[cold]
     fn find_in_filling(
         &self,
@@ -287,8 +287,8 @@ impl Index {
     }
 }
 
-/// Where a key's slot was seen. Sub-tables stay where they are, so a hint never goes bad: at worst
-/// another item stands there when it is recalled.
+/// Where a key's slot was seen. Sub-tables never move, so a hint never becomes invalid: at worst
+/// another item is there when it is recalled.
 #[derive(Clone, Copy)]
 pub(crate) struct Hint {
     /// The bucket's number and, in the lowest three bits, the slot's.
@@ -296,7 +296,7 @@ pub(crate) struct Hint {
     pub(crate) slot: Slot,
 }
 
-/// The lookup raced with a move and has to look again.
+/// The lookup raced with a move and has to be repeated.
 struct Moved;
 
 #[cfg(all(test, loom))]

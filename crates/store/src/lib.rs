@@ -3,7 +3,7 @@
 //! All workers share one [`Store`] and read it without locks. A [`Worker`] belongs to one thread
 //! and works in turns: it begins a [`Burst`], looks ahead at the keys of all requests that have
 //! come in, executes them in order, drops the burst and calls [`Worker::end`], which does a slice
-//! of the store's own work (cleaning, growth, expiry) in measure with what was stored.
+//! of the store's own work (cleaning, growth, expiry) in proportion to what was stored.
 //!
 //! ```
 //! use coua_store::{Access, Config, Expiry, Put, Store, Stored, UnixSeconds};
@@ -22,15 +22,15 @@
 //! ```
 //!
 //! # Invariants
-//! - The hot path allocates nothing and takes no lock but a bucket's lock bit; a mutex is taken once
-//!   a segment.
-//! - Memory is bounded by [`Config::memory`]: segments, index, tables, what is lent, and what the heap
-//!   holds for each segment. Beside it are a few hundred bytes a worker, and what unfinished uploads
-//!   and pinned values say of themselves.
-//! - Index entries are never rebuilt from segments: deleted items would rise again.
+//! - The hot path allocates nothing and takes no lock except a bucket's lock bit; a mutex is taken
+//!   once a segment.
+//! - Memory is bounded by [`Config::memory`]: segments, index, tables, lent pages, and what the
+//!   heap holds for each segment. Outside this bound are a few hundred bytes a worker, and the
+//!   records of unfinished uploads and pinned values.
+//! - The index is never rebuilt from segments: deleted items would come back.
 //!
 //! # Not here
-//! Words on the wire, clocks, threads and sockets: they are the server's.
+//! The wire protocol, clocks, threads and sockets belong to the server.
 
 #![cfg_attr(
     loom,
@@ -60,7 +60,7 @@ mod worker_store;
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-/// For tests: what a process leaves that is killed.
+/// For tests: what a killed process leaves behind.
 #[cfg(all(feature = "kill-points", not(loom)))]
 pub mod kill_points {
     pub use crate::sync::stepped::watch;

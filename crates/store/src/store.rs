@@ -1,4 +1,4 @@
-//! The store as all workers share it, and how it is set up.
+//! The store that all workers share, and how it is set up.
 
 mod config;
 pub(crate) mod holds;
@@ -32,7 +32,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use takeover::Taken;
 
-/// A cache of items in one range of memory. See the crate.
+/// A cache of items in one range of memory. See the crate's documentation.
 pub struct Store {
     pub(crate) index: Index,
     pub(crate) log: Log,
@@ -41,7 +41,7 @@ pub struct Store {
     pub(crate) counters: Box<[CachePadded<Counters>]>,
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) evict: bool,
-    /// The longest item, header and key included, that is not cut into pieces.
+    /// The longest item, header and key included, that is not split into pieces.
     pub(crate) whole_max: usize,
     pub(crate) item_size_max: usize,
     /// When the store was made; access times count from here.
@@ -54,30 +54,30 @@ pub struct Store {
     /// Segments that may be pinned or held at a time, beside those of an oversized value.
     pub(crate) held_max: usize,
     pub(crate) oversized: OversizedPin,
-    /// Seconds for which the item that was evicted last had not been used.
+    /// How many seconds the item that was evicted last had been unused.
     pub(crate) evicted_idle_s: AtomicU32,
     /// The next segment that the crawler looks at, and the second in which it last began.
     pub(crate) crawl_next: AtomicU64,
-    /// Sub-tables of pages that the index has and does not use yet.
+    /// Sub-tables in the index's pages that are not used yet.
     spare_tables: Mutex<Vec<TableId>>,
     tables: AtomicUsize,
     tables_len: usize,
     heap_len: usize,
-    /// Items that were there when this process began.
+    /// Items that this process took over when it began.
     items_taken_over: u64,
     start: Start,
-    /// The numbers of workers that there are.
+    /// Which worker numbers are taken.
     pub(crate) taken: Mutex<Box<[bool]>>,
     prefault: Option<Prefault>,
 }
 
 impl Store {
-    /// Makes a store: empty, or with what the process before has left in [`Config::file`].
+    /// Makes a store: empty, or with what the previous process has left in [`Config::file`].
     /// [`Store::start`] says which.
     ///
     /// # Errors
-    /// [`StoreError`]: the settings contradict one another, the system gives no memory, or the file
-    /// cannot be used. That nothing can be taken over from it is no error.
+    /// [`StoreError`] if the settings contradict one another, the system gives no memory, or the
+    /// file cannot be used. It is not an error if nothing can be taken over from the file.
     pub fn new(config: Config, now: UnixSeconds) -> Result<Arc<Store>, StoreError> {
         let Some(path) = &config.file else {
             let layout = StoreLayout::of(&config, config.workers)?;
@@ -188,7 +188,8 @@ impl Store {
         if boot != here.0 && in_use != Use::Left {
             return Err(ColdReason::Restarted);
         }
-        // On a disk first: should the machine go down, what lies there is a mixture.
+        // The disk is told first: if the machine goes down while the store runs, the file holds a
+        // mixture of old and new.
         superblock[0].set_use(Use::Running);
         superblock[0].set_whereabouts(here);
         mapping.sync(size_of::<Superblock>()).map_err(unreadable)?;
@@ -212,7 +213,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The store of an arena whose page table counts.
+    /// The store of an arena whose page table is valid.
     fn of_arena(
         config: &Config,
         layout: &StoreLayout,
@@ -258,7 +259,7 @@ impl Store {
         }
     }
 
-    /// Locks memory, or has it supplied ahead of use.
+    /// Locks the memory, or faults it in ahead of use.
     fn ready(mut self, config: Config) -> Result<Store, StoreError> {
         self.observer = config.observer;
         let mapping = self.log.mapping();
@@ -275,7 +276,7 @@ impl Store {
         Ok(self)
     }
 
-    /// The sub-tables of the index's pages that are not among those in use are spare.
+    /// Makes those sub-tables of the index's pages that are not in use available as spare ones.
     fn adopt_tables(&self, in_use: &[TableId]) {
         let tables = self.log.segment_len() / TABLE_BYTES;
         let all = (0..self.log.segment_count())
@@ -304,8 +305,8 @@ impl Store {
         }
     }
 
-    /// A page of the store's memory for connection buffers, or `None` while there is none to lend.
-    /// At most a quarter of memory is lent.
+    /// A page of the store's memory for connection buffers; `None` while there is none to lend. At
+    /// most a quarter of memory is lent.
     pub fn lend_page(&self) -> Option<Page> {
         self.log.pages().lend()
     }
@@ -315,7 +316,7 @@ impl Store {
         self.evict
     }
 
-    /// An unused sub-table, from a page that is begun or a new one.
+    /// An unused sub-table, from a partly used page or a new one.
     pub(crate) fn take_table(&self) -> Option<TableId> {
         let mut spare = self
             .spare_tables
@@ -344,7 +345,7 @@ impl Store {
         self.tables.load(Ordering::Relaxed) * TABLE_BYTES
     }
 
-    /// Seconds since the store was made, as access words have them.
+    /// Seconds since the store was made, the unit of access words.
     #[inline]
     pub(crate) fn access_time(&self, now: UnixSeconds) -> u32 {
         now.0.wrapping_sub(self.made.0) & crate::segment::layout::mark::TIME
@@ -352,20 +353,20 @@ impl Store {
 }
 
 impl Store {
-    /// Leaves the file to the next process: all that is stored reaches the disk, if it lies on one. After
-    /// that the machine may go down. Dropping the store does the same.
+    /// Leaves the file to the next process: writes all that is stored to the disk, if the file is
+    /// on one. After that the machine may go down. Dropping the store does the same.
     ///
     /// # Panics
-    /// While there are workers.
+    /// If there are still workers.
     pub fn leave(&self) {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(!taken.contains(&true), "a worker is left");
         let mapping = self.log.mapping();
-        // Who panics may have left anything half done.
+        // A thread that panics may have left a change half done.
         let superblock = self.log.superblock();
         let is_in_order = superblock.in_use() == Use::Running && !std::thread::panicking();
         if mapping.file().is_some() && is_in_order {
-            // What the machine keeps when it goes down is complete before the superblock says so.
+            // What the disk holds is complete before the superblock says so.
             let is_kept = mapping.sync(mapping.len()).is_ok();
             if is_kept {
                 superblock.set_use(Use::Left);
@@ -388,19 +389,19 @@ fn index_of(layout: &StoreLayout, arena: &Arena) -> Index {
     Index::new(directory, buckets)
 }
 
-/// The sub-tables of a page that has so many.
+/// The sub-tables of a page that holds `tables` of them.
 #[expect(clippy::cast_possible_truncation, reason = "8 TiB in tables are 2^27")]
 fn tables_of(page: usize, tables: usize) -> impl DoubleEndedIterator<Item = TableId> {
     (page * tables..(page + 1) * tables).map(|table| TableId(table as u32))
 }
 
-/// The machine's boot, and the number of the file that the arena lies in.
+/// The machine's boot, and the number of the arena's file.
 fn whereabouts(mapping: &Mapping) -> (u64, u64) {
     let file = mapping.file().and_then(|file| file.number().ok());
     (boot_number(), file.unwrap_or(0))
 }
 
-/// Seeds differ from process to process, and clients cannot know them.
+/// Seeds differ between processes, and clients cannot know them.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one("coua")

@@ -1,4 +1,4 @@
-//! A worker's hold on the store, and the bursts in which it uses it.
+//! A worker's handle to the store, and the bursts in which it uses it.
 
 use crate::clean::Cleaner;
 use crate::epoch::Presence;
@@ -15,10 +15,11 @@ use crate::worker_store::{Turn, WorkerStore};
 use coua_cpu::{prefetch, prefetch_for_write, prefetch_lines};
 use std::sync::{Arc, PoisonError};
 
-/// Cache lines of an item that are worth fetching ahead. The processor follows by itself beyond.
+/// Cache lines of an item that are worth prefetching. The processor prefetches the lines after them
+/// by itself.
 const PREFETCH_LINES: usize = 4;
 
-/// The same where another takes its place: header and key.
+/// The same for an item that is going to be replaced: header and key.
 const PREFETCH_LINES_REPLACED: usize = 2;
 
 /// Buckets of a split that are filled at the end of a burst: about 10 µs.
@@ -27,8 +28,8 @@ const MIGRATE_BUCKETS: u32 = 128;
 /// One thread's part of the store: its open segments, its statistics, its share of the cleaning.
 ///
 /// A thread works in turns: [`Worker::burst`], operations, end of the burst, [`Worker::end`].
-/// Before it may sleep for long it calls [`Worker::park`]; otherwise memory that others have freed
-/// is not used again while it sleeps.
+/// Before it may sleep for long it calls [`Worker::park`]; otherwise memory that other workers have
+/// freed cannot be reused while it sleeps.
 pub struct Worker {
     store: Arc<Store>,
     id: usize,
@@ -36,18 +37,18 @@ pub struct Worker {
     own: Own,
 }
 
-/// What a worker has for itself.
+/// The state that belongs to one worker alone.
 pub(crate) struct Own {
     pub(crate) open: [OpenSegment; 2],
     pub(crate) migrations: Vec<Migration>,
     cleaner: Cleaner,
-    /// The flush that this worker's open segments have taken part in.
+    /// The latest flush for which this worker has sealed its open segments.
     flush_seen: u64,
-    /// Bytes appended since the last end of a burst.
+    /// Bytes appended since the last turn ended.
     pub(crate) appended: usize,
 }
 
-/// What is asked of a key's buckets, so that they are fetched in the right way.
+/// What will be done with a key, so that its buckets are prefetched in the right way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// The key will be looked up.
@@ -57,10 +58,10 @@ pub enum Intent {
 }
 
 impl Store {
-    /// The worker of number `id`, below [`Config::workers`].
+    /// The worker with number `id`, below [`Config::workers`].
     ///
     /// # Panics
-    /// Where `id` is too high, or that worker exists already.
+    /// If `id` is too high, or that worker exists already.
     pub fn worker(self: &Arc<Store>, id: usize) -> Worker {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(
@@ -101,7 +102,7 @@ impl Worker {
         &self.store
     }
 
-    /// Begins a burst: from here on items may be looked at. `now` is the time of all its operations.
+    /// Begins a burst: from here on items may be read. `now` is the time of all its operations.
     #[inline]
     pub fn burst(&mut self, now: UnixSeconds) -> Burst<'_> {
         let guard = self.presence.announce(&self.store.epochs);
@@ -116,7 +117,8 @@ impl Worker {
     }
 
     /// Ends a turn: no references to items are held, and some of the store's own work is done, in
-    /// measure with what was stored. True where more waits, so that the next turn should come soon.
+    /// proportion to what was stored. True if more work waits, so that the next turn should come
+    /// soon.
     pub fn end(&mut self, now: UnixSeconds) -> bool {
         self.presence.announce(&self.store.epochs);
         self.store.log.note_time(now);
@@ -131,7 +133,8 @@ impl Worker {
         more || !self.own.migrations.is_empty()
     }
 
-    /// The thread may sleep: others no longer wait for it. The next burst ends that.
+    /// Lets the thread sleep: grace periods no longer wait for this worker. The next burst ends
+    /// that.
     pub fn park(&mut self) {
         if self.presence.leave(&self.store.epochs) {
             self.own.migrate(&self.store, u32::MAX);
@@ -141,7 +144,7 @@ impl Worker {
 }
 
 impl Own {
-    /// Flushes that are due happen, and this worker's open segments take part in them.
+    /// Carries out a flush that is due, and seals this worker's open segments if there was one.
     #[inline]
     fn take_part_in_flush(&mut self, store: &Store, now: UnixSeconds) {
         let latest = store.flush.latest(&store.log, now);
@@ -150,7 +153,7 @@ impl Own {
         }
     }
 
-    /// What is in the open segments is dead by the flush `latest`.
+    /// Seals the open segments, whose contents the flush `latest` has killed.
     pub(crate) fn renew(&mut self, store: &Store, latest: u64) {
         for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
             store.log.seal_older(open, latest);
@@ -158,7 +161,7 @@ impl Own {
         self.flush_seen = latest;
     }
 
-    /// Carries on with the splits that this worker began, the oldest first.
+    /// Continues the splits that this worker began, the oldest first.
     fn migrate(&mut self, store: &Store, buckets: u32) {
         let mut left = buckets;
         while left > 0 {
@@ -169,7 +172,7 @@ impl Own {
             if store.index.migrate(migration, step) {
                 self.migrations.remove(0);
             } else if migration.is_filled() {
-                // Another worker changes the directory at this moment.
+                // Another worker is changing the directory.
                 return;
             }
             left -= step;
@@ -190,7 +193,7 @@ impl Drop for Worker {
     }
 }
 
-/// A worker between two quiescent states. Items that it shows stay readable until it is dropped.
+/// A worker between two quiescent states. Items that it returns stay readable until it is dropped.
 pub struct Burst<'w> {
     pub(crate) store: &'w Arc<Store>,
     pub(crate) local: WorkerStore<'w>,
@@ -204,7 +207,7 @@ impl Burst<'_> {
         self.now
     }
 
-    /// Ends the burst, as going out of scope does.
+    /// Ends the burst, as dropping it does.
     pub fn close(self) {}
 
     /// A key with its hash.
@@ -213,11 +216,11 @@ impl Burst<'_> {
         self.local.shared.key(bytes)
     }
 
-    /// Fetches the key's first bucket ahead of use. The look-ahead has three steps, each some eight
-    /// requests after the one before, and as many after the last the operation:
-    /// [`Burst::prefetch`], [`Burst::look`], [`Burst::look_again`]. They change nothing and may be
-    /// left out. How many lines a core can fetch at a time is what bounds lookups, so the second
-    /// bucket is fetched only where the first does not hold the key.
+    /// Prefetches the key's first bucket. The look-ahead has three steps: [`Burst::prefetch`],
+    /// [`Burst::look`], [`Burst::look_again`]. Each step should come some eight requests after the
+    /// one before, and the operation as many after the last. The steps change nothing and may be
+    /// left out. The number of lines that a core can fetch at a time bounds lookups, so the second
+    /// bucket is fetched only if the first does not hold the key.
     #[inline(always)]
     pub fn prefetch(&self, hash: KeyHash, intent: Intent) -> Ahead {
         let first = self.local.shared.index.first_number(hash);
@@ -225,7 +228,7 @@ impl Burst<'_> {
         Ahead(LookAheadStep::First(first))
     }
 
-    /// Fetches what is likely the key's item, or its second bucket.
+    /// Prefetches what is likely the key's item, or else its second bucket.
     #[inline(always)]
     pub fn look(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
         let LookAheadStep::First(first) = ahead.0 else {
@@ -240,7 +243,8 @@ impl Burst<'_> {
         Ahead(LookAheadStep::Second(second))
     }
 
-    /// Fetches what is likely the key's item from its second bucket, where that is called for.
+    /// Prefetches what is likely the key's item from its second bucket, if `look` did not find it
+    /// in the first.
     #[inline(always)]
     pub fn look_again(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
         let LookAheadStep::Second(second) = ahead.0 else {
@@ -278,7 +282,7 @@ impl Burst<'_> {
         Ahead(LookAheadStep::Seen(hint))
     }
 
-    /// As [`Burst::get`], beginning where the look-ahead saw the item.
+    /// As [`Burst::get`], starting from where the look-ahead saw the item.
     ///
     /// # Errors
     /// As of [`Burst::get`].
@@ -296,7 +300,7 @@ impl Burst<'_> {
     /// Looks `key` up.
     ///
     /// # Errors
-    /// [`Miss`]: there is no item of that key, or it has expired or was flushed.
+    /// [`Miss`] if there is no item with that key, or it has expired or was flushed.
     #[inline]
     pub fn get(&self, key: &Key<'_>, access: Access) -> Result<Item<'_>, Miss> {
         let local = self.local;

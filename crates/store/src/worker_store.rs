@@ -1,5 +1,5 @@
-//! A worker's handle to the store between two quiescent states: what is done to items, with the
-//! worker's own accounts.
+//! A worker's handle to the store between two quiescent states: operations on items, with the
+//! worker's own counters and open segments.
 
 use crate::counters::Counters;
 use crate::epoch::{Guard, Presence};
@@ -18,18 +18,19 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::{Expiry, UnixSeconds};
 
-/// See the module. Items that are found by it last as long as it does.
+/// See the module. Items that it finds stay readable as long as it lives.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerStore<'s> {
     pub(crate) shared: &'s Store,
     pub(crate) id: usize,
-    /// The worker's. Looked up once: behind each store to a counter the compiler would do it again.
+    /// The worker's counters. Looked up once: the compiler would repeat the lookup after each store
+    /// to a counter.
     counters: &'s Counters,
     guard: Guard<'s>,
 }
 
-/// A worker at the end of a turn. It does some of the store's own work, and between two parts of that
-/// it can say that it looks at no item.
+/// A worker at the end of a turn. It does some of the store's own work, and between two parts of
+/// that work it can announce that it holds no reference to an item.
 pub(crate) struct Turn<'w> {
     shared: &'w Store,
     id: usize,
@@ -45,13 +46,14 @@ impl<'w> Turn<'w> {
         }
     }
 
-    /// Says that this worker looks at no item at the moment. What it returns is for looking again.
+    /// Announces that this worker holds no reference to an item. The returned handle can find items
+    /// again.
     pub(crate) fn begin(&mut self) -> WorkerStore<'_> {
         let guard = self.presence.announce(&self.shared.epochs);
         WorkerStore::new(self.shared, self.id, guard)
     }
 
-    /// As [`Turn::begin`]; frees the segments that nobody can be looking at any more.
+    /// As [`Turn::begin`]; also frees the segments that no worker can be reading any more.
     pub(crate) fn reclaim(&mut self) -> WorkerStore<'_> {
         let shared = self.shared;
         let local = self.begin();
@@ -60,21 +62,21 @@ impl<'w> Turn<'w> {
     }
 }
 
-/// How an item is written anew.
+/// How an item is rewritten.
 pub(crate) struct Rewrite {
-    /// Whose memory it may take.
+    /// For what purpose memory may be taken.
     pub(crate) purpose: Purpose,
-    /// Its slot's frequency then; `None` where that stays.
+    /// The frequency of the new slot; `None` keeps the old one.
     pub(crate) frequency: Option<u64>,
-    /// Room for an expiry is added where there is none.
+    /// Whether room for an expiry is added if there is none.
     pub(crate) adds_expiry: bool,
 }
 
-/// What an attempt to write an item anew came to.
+/// The result of an attempt to rewrite an item.
 pub(crate) enum Rewritten {
-    /// It stands elsewhere, and takes so many bytes there.
+    /// The item is elsewhere now, and takes so many bytes there.
     Done(usize),
-    /// No segment to write it to.
+    /// There is no segment to write it to.
     NoRoom,
     /// It was no longer where it had been found.
     Raced,
@@ -90,7 +92,7 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
-    /// Shows that this worker may look at items.
+    /// The proof that this worker may read items.
     #[inline]
     pub(crate) fn guard(self) -> Guard<'s> {
         self.guard
@@ -108,13 +110,13 @@ impl<'s> WorkerStore<'s> {
         self.item(slot.location())
     }
 
-    /// Whether `slot` is the item of `key`.
+    /// Whether the item of `slot` has this key.
     #[inline]
     pub(crate) fn is_key(self, slot: Slot, key: &[u8]) -> bool {
         self.item_of(slot).key_is(key)
     }
 
-    /// Where `key` stands, alive. A dead item is unlinked on the way.
+    /// Finds the place of `key`, if its item is alive. A dead item is unlinked on the way.
     #[inline]
     pub(crate) fn find_live(
         self,
@@ -136,7 +138,7 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
-    /// Where the look-ahead saw `key`, if it still stands there, alive.
+    /// The place where the look-ahead saw `key`, if a live item of that key is still there.
     #[inline(always)]
     pub(crate) fn recall(
         self,
@@ -154,7 +156,7 @@ impl<'s> WorkerStore<'s> {
         lives.then_some((place, item))
     }
 
-    /// Does to a found item what `access` says. `None` where it has gone meanwhile.
+    /// Applies `access` to a found item. `None` if the item is gone by now.
     #[inline]
     pub(crate) fn show(
         self,
@@ -180,8 +182,8 @@ impl<'s> WorkerStore<'s> {
         ))
     }
 
-    /// The CAS of a found item, which a client is going to see: from now on it stays the same when
-    /// the item moves. `None` where the item has gone meanwhile.
+    /// The CAS of a found item, to be shown to a client: from now on it stays the same when the
+    /// item moves. `None` if the item is gone by now.
     fn reveal_cas(self, place: Place<'_>, item: RawItem<'_>) -> Option<u64> {
         if item.explicit_cas().is_none() && item.access() & mark::CAS_KNOWN == 0 {
             // The cleaner reads the mark under the same lock when it moves the item.
@@ -198,9 +200,9 @@ impl<'s> WorkerStore<'s> {
             .unwrap_or_else(|| self.shared.log.cas_of(location))
     }
 
-    /// Writes the item at `place`, which is no piece, anew at the end of `open`. It remains the same
-    /// item: with what changes as it is at the moment of the replacement, and the CAS that a client may
-    /// have been shown.
+    /// Rewrites the item at `place`, which is not a piece, at the end of `open`. It remains the
+    /// same item: the parts that may change are copied as they are when the slot is replaced, and a
+    /// CAS that a client may have seen is kept.
     pub(crate) fn rewrite(
         self,
         open: &mut OpenSegment,
@@ -215,7 +217,7 @@ impl<'s> WorkerStore<'s> {
         if how.adds_expiry {
             draft.expiry.get_or_insert(Expiry::NEVER);
         }
-        // A CAS that a client has seen must stay; any other must at least not fall.
+        // A CAS that a client has seen must stay; any other must at least not decrease.
         let mut carries_cas = item.explicit_cas().is_some()
             || item.access() & mark::CAS_KNOWN != 0
             || log.next_cas(open) <= old_cas;
@@ -229,7 +231,7 @@ impl<'s> WorkerStore<'s> {
             item.copy_to(&mut space, &draft);
             let copy = self.item(location);
             let lock = place.lock();
-            // Whoever shows a CAS marks the item under the same lock.
+            // A worker that shows a CAS marks the item under the same lock.
             let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
             let is_parted = log.are_parted(old_location, location);
             let Some(lock) = lock.filter(|_| !is_late && !is_parted) else {
@@ -255,28 +257,31 @@ impl<'s> WorkerStore<'s> {
         self.counters
     }
 
-    /// An item has ceased to be. Its bytes, and its pieces', are dead.
+    /// Notes that an item no longer exists. Its bytes, and those of its pieces, are dead.
     pub(crate) fn discard(self, item: Unlinked) {
         self.counters().unlinked.add(1);
         self.note_dead(item);
     }
 
-    /// Another item has taken this one's place. The bytes of this one, and of its pieces, are dead.
+    /// Notes that another item has replaced this one. The bytes of this one, and of its pieces, are
+    /// dead.
     #[inline]
     pub(crate) fn note_dead(self, old: Unlinked) {
         self.abandon(old.into_slot().location());
     }
 
-    /// A copy of this item has taken its place. Where it is a head the copy has the pieces.
+    /// Notes that a copy has replaced this item. If it is a head, the copy has its pieces.
     pub(crate) fn note_head_dead(self, old: Unlinked) {
         self.abandon_head(old.into_slot().location());
     }
 
-    /// The item at `location` was written and is not published: its bytes, and its pieces', are dead.
+    /// The item at `location` was written but is not published: its bytes, and those of its pieces,
+    /// are dead.
     #[inline]
     pub(crate) fn abandon(self, location: Location) {
         let item = self.item(location);
-        // Read once: behind the first count nothing that was read counts as known.
+        // Read only once: after the first count, the compiler has to assume that what was read has
+        // changed.
         let is_head = item.is_head();
         self.note_died(location, item.total_len());
         if is_head {
@@ -284,7 +289,7 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
-    /// As [`WorkerStore::abandon`], for a piece, or for a head whose pieces are another's.
+    /// As [`WorkerStore::abandon`], for a piece, or for a head whose pieces belong to another.
     #[inline]
     pub(crate) fn abandon_head(self, location: Location) {
         let len = self.item(location).total_len();
@@ -297,7 +302,7 @@ impl<'s> WorkerStore<'s> {
         pieces.for_each(|piece| self.note_died(piece, self.item(piece).total_len()));
     }
 
-    /// The `len` bytes at `location` are dead, and were not moved: they are counted.
+    /// Notes and counts `len` bytes at `location` as dead; they were not moved.
     #[inline]
     fn note_died(self, location: Location, len: usize) {
         self.counters().bytes_dead.add(len as u64);
@@ -321,7 +326,7 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
-    /// Unlinks a dead item, if it still stands where it was found.
+    /// Unlinks a dead item, if it is still where it was found.
     #[cold]
     pub(crate) fn unlink_dead(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
         let Some(lock) = place.lock() else {
@@ -333,7 +338,7 @@ impl<'s> WorkerStore<'s> {
         true
     }
 
-    /// Counts an item that died of age or by a flush.
+    /// Counts an item that has expired or was flushed.
     pub(crate) fn count_death(self, item: RawItem<'_>, why: Miss) {
         let counters = self.counters();
         match why {
@@ -367,10 +372,10 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
-    /// Counts an item that made room for others.
+    /// Counts an item that was evicted to make room.
     pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>, now: UnixSeconds) {
         let idle = item.idle_seconds(now, self.shared.made);
-        // Most often it is what it was, and other workers have the line too.
+        // Most often the value is unchanged, and other workers share the cache line.
         if self.shared.evicted_idle_s.load(Ordering::Relaxed) != idle {
             self.shared.evicted_idle_s.store(idle, Ordering::Relaxed);
         }

@@ -1,4 +1,5 @@
-//! New connections: who is let in, who is told that there are too many, when accepting rests.
+//! New connections: which are admitted, which are refused because there are too many, and when
+//! accepting pauses.
 
 use std::sync::Arc;
 
@@ -11,19 +12,19 @@ use crate::connections::ConnectionInfo;
 use crate::log::Limit;
 use crate::session::Session;
 
-/// Connections that one turn accepts from one listener.
+/// Connections accepted from one listener in one turn, at most.
 const ACCEPTS_PER_TURN: usize = 64;
 
-/// What memcached tells connections beyond its limit.
+/// What memcached sends to a connection beyond its limit.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 static ACCEPT_LIMIT: Limit = Limit::new();
 
-/// For connections beyond `-c`.
+/// Limits the log lines about connections beyond `-c`.
 static REJECTED: Limit = Limit::new();
 
 impl Worker {
-    /// Takes the connections that wait at the listeners, as many as a turn takes.
+    /// Accepts the connections that wait at the listeners, up to the turn's limit.
     pub(super) fn accept(&mut self, now: Now) {
         if let Some(since) = self.accept_paused_ms
             && now.since_start_ms >= since + ACCEPT_PAUSE_MS
@@ -40,8 +41,8 @@ impl Worker {
         }
         while let Some(number) = self.waiting_listeners.pop() {
             for _ in 0..ACCEPTS_PER_TURN {
-                // Where connections are left to wait their place is taken first: what is accepted
-                // without one can only be refused.
+                // Without `refuses_at_once`, connections wait in the backlog, so a place is taken
+                // before accepting: a connection accepted without a place could only be refused.
                 let waits = !self.shared.settings.refuses_at_once;
                 let has_place = waits && self.shared.registry.admit();
                 if waits && !has_place {
@@ -64,8 +65,8 @@ impl Worker {
                             now.since_start_ms,
                             format_args!("connection from {peer} refused: {most} are open (-c)"),
                         );
-                        // It is a courtesy: a new connection's buffer takes the line, or the peer
-                        // is gone.
+                        // Best effort: the empty send buffer of a new connection takes the line,
+                        // unless the peer has already gone.
                         let _ = stream.send(TOO_MANY);
                         continue;
                     }
@@ -85,8 +86,8 @@ impl Worker {
         }
     }
 
-    /// Gives a connection that has been given a place to the worker that has the fewest. Those of a
-    /// stack in user space stay where their frames arrive.
+    /// Gives an admitted connection to the worker with the fewest connections. A connection of a
+    /// user-space stack stays with the worker where its frames arrive.
     fn deal(&mut self, stream: Stream, now: Now) {
         let registry = &self.shared.registry;
         let connection = match stream.into_descriptor() {
@@ -103,7 +104,7 @@ impl Worker {
         }
     }
 
-    /// Begins with a connection that has been given a place.
+    /// Starts to serve an admitted connection.
     fn welcome(&mut self, stream: Stream, now: Now) {
         self.counters().total_connections.add(1);
         let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
@@ -131,12 +132,13 @@ impl Worker {
         }
     }
 
-    /// Level-triggered listeners would be reported over and over, so they leave the set.
+    /// Takes the listeners out of the poller's set: they are level-triggered, and would be reported
+    /// again and again.
     fn pause_accepting(&mut self, now: Now) {
         self.waiting_listeners.clear();
         self.counters().listen_disabled.add(1);
         for listener in &self.listeners {
-            // One that is not in the set has been taken out before.
+            // A listener that is not in the set has been removed before.
             let _ = self.poller.remove(listener);
         }
         self.accept_paused_ms = Some(now.since_start_ms);

@@ -1,10 +1,9 @@
-//! The requests of one turn: of all connections and datagrams, in one list.
+//! The requests of one turn, from all connections and datagrams, in one list.
 //!
-//! What a session has sent is parsed as soon as it is received, while it is in the nearest cache. Each
-//! request becomes an [`Entry`], and so does each key of a request with many. An entry has all that the
-//! steps behind the parser need: the key's hash and what looking ahead has found, which outlive the
-//! parser's position, and where the request ends, so that a session whose requests are not all executed
-//! goes on exactly there.
+//! A session's input is parsed as soon as it is received, while it is still in the nearest cache.
+//! Each request becomes an [`Entry`]; a request with many keys becomes one entry per key. An entry
+//! holds all that the later steps need: the key's hash, what the look-ahead found, and where the
+//! request ends. A session whose requests are not all executed in this turn resumes exactly there.
 //!
 //! ```text
 //! entries   | get a | get b | set c | mg d | get e … last key |     one a request, or a key of it
@@ -13,14 +12,15 @@
 //! ```
 //!
 //! # Invariants
-//! - Entries of a session stand in the order of its requests, and sessions in the order in which their
-//!   input came.
-//! - Spans of gets and sets count from the front of the input buffer, those of other operations from
-//!   their own base.
-//! - The lists have their full size from the start.
+//! - The entries of a session are in the order of its requests. Sessions are in the order in which
+//!   their input came.
+//! - Spans of gets and sets count from the start of the input buffer; spans of other operations
+//!   count from the operation's own base.
+//! - The lists are allocated at full size at the start.
 //!
 //! # Not here
-//! How entries are executed is in `run`, what becomes of a session behind its last one in `finish`.
+//! How entries are executed is in `run`; what happens to a session after its last entry is in
+//! `finish`.
 
 use coua_protocol::{Front, GetKey, Limits, Op, Parser, PlainSet, Step};
 use coua_store::{Ahead, Intent, KeyHash, Store};
@@ -36,36 +36,37 @@ mod entry;
 
 pub(super) use entry::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
 
-/// Entries from which on no further request is parsed: others shall have their turn soon.
+/// At this number of entries parsing stops, so that other sessions get their turn soon.
 const BATCH_LEN: usize = 1024;
 
-/// Entries at most. A request of many keys that begins below [`BATCH_LEN`] is parsed to its end where
+/// Entries at most. A request of many keys that begins below [`BATCH_LEN`] is parsed to its end if
 /// there is room, so that its reply leaves in one piece.
 const BATCH_LEN_MAX: usize = BATCH_LEN + BATCH_LEN / 2;
 
-/// Sessions at most. A session may have no entry, where its input is no whole request.
+/// Sessions at most. A session has no entry if its input is not a whole request.
 const SESSIONS_MAX: usize = BATCH_LEN;
 
-/// A turn's requests.
+/// The requests of one turn.
 pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     pub(super) sets: Vec<PlainSet>,
     pub(super) operations: Vec<Operation>,
     pub(super) sessions: Vec<SessionBatch>,
-    /// Parsers of sessions whose input begins within a request, and the sessions' numbers.
+    /// For sessions whose input begins in the middle of a request: the session's number and its
+    /// parser.
     resumed: Vec<(usize, Parser)>,
-    /// Sessions that do not simply wait for more input when their entries have been executed.
+    /// Sessions that need more than to wait for input after their entries have been executed.
     pub(super) unfinished: Vec<Unfinished>,
 }
 
-/// Requests that each of `sessions` may have in a batch: one alone may fill it, many get what `-R`
-/// says or an equal share.
+/// Requests that each of `sessions` may have in a batch: a single session may fill it; each of many
+/// gets an equal share, but at least `-R`.
 pub(super) fn share(sessions: usize, requests_per_turn: usize) -> usize {
     (BATCH_LEN / sessions.max(1)).max(requests_per_turn)
 }
 
 impl Batch {
-    /// Bytes of its lists.
+    /// Bytes of the lists.
     pub(super) const MEMORY: usize = BATCH_LEN_MAX
         * (size_of::<Entry>() + size_of::<PlainSet>() + size_of::<Operation>())
         + SESSIONS_MAX
@@ -82,13 +83,13 @@ impl Batch {
         }
     }
 
-    /// Whether no further session has room.
+    /// Whether there is no room for another session.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= BATCH_LEN || self.sessions.len() >= SESSIONS_MAX
     }
 
-    /// Makes room for the next turn's.
+    /// Empties the lists for the next turn.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.sets.clear();
@@ -98,8 +99,8 @@ impl Batch {
         self.unfinished.clear();
     }
 
-    /// Parses a session's `input` in the buffer `bytes`, as far as its `share` of the batch goes
-    /// ([`share`]). There is room for it ([`Batch::is_full`]).
+    /// Parses a session's `input` in the buffer `bytes`, up to the session's `share` of the batch
+    /// ([`share`]). The caller has checked that there is room ([`Batch::is_full`]).
     #[inline]
     pub(super) fn plan(
         &mut self,
@@ -111,7 +112,7 @@ impl Batch {
     ) {
         let (store, limits) = (&*shared.store, &shared.settings.limits);
         let first = self.entries.len();
-        // Below that many entries no bound can have been reached.
+        // Below this number of entries no limit can be reached.
         let unbounded = BATCH_LEN.min(first + share);
         let mut at = input.start;
         let front = front_of(&session.parser, shared);
@@ -143,11 +144,11 @@ impl Batch {
         });
     }
 
-    /// Parses what [`Batch::plan`] has left of a session's input: all of it, or from the first request on
-    /// that the parser's fast path does not know. `first` is the session's first entry. Returns the end of
-    /// what it has parsed, and why it is the end.
+    /// Parses what [`Batch::plan`] has left of a session's input: all of it, or the rest from the
+    /// first request that the parser's fast path does not take. `first` is the session's first
+    /// entry. Returns the end of what it has parsed, and why it stopped there.
     ///
-    /// A function of its own, so that the loop over the commonest requests keeps its registers.
+    /// A separate function, so that the loop over the most common requests keeps its registers.
     #[inline(never)]
     fn plan_others(
         &mut self,
@@ -170,7 +171,7 @@ impl Batch {
             self.resumed.push((self.sessions.len(), session.parser));
         }
         let unbounded = BATCH_LEN.min(first + share);
-        // Keys that others of the same request follow.
+        // Keys that are not the last of their request.
         let mut inner_keys = 0;
         let mut is_within = false;
         let mut at = input.start;
@@ -316,8 +317,8 @@ impl Batch {
         });
     }
 
-    /// The parser and the place in the input buffer with which the session of `unfinished` goes on, whose
-    /// parser has got as far as `parser`.
+    /// The parser and the offset in the input buffer from which the session of `unfinished`
+    /// resumes. `parser` is the session's parser after the whole batch.
     pub(super) fn rest(
         &self,
         unfinished: Unfinished,
@@ -351,13 +352,14 @@ fn front_of(parser: &Parser, shared: &Shared) -> Option<Front> {
     }
 }
 
-/// What the parser finds at the front of `rest`.
+/// What the parser finds at the start of `rest`.
 #[inline(never)]
 fn next_step(parser: &mut Parser, rest: &[u8], limits: &Limits) -> Step {
     parser.next(rest, &limits_for(rest, limits))
 }
 
-/// The parser and the bytes used after `entries` entries of an input that has been parsed once.
+/// The parser and the bytes consumed after `entries` entries of an input that has been parsed
+/// before.
 fn replay(mut parser: Parser, input: &[u8], entries: usize, limits: &Limits) -> (Parser, usize) {
     let mut used = 0;
     let mut left = entries;
@@ -374,8 +376,8 @@ fn replay(mut parser: Parser, input: &[u8], entries: usize, limits: &Limits) -> 
     (parser, used)
 }
 
-/// The limits for parsing the front of `rest`: a value that is there as a whole need not be stored
-/// in pieces, however long it is.
+/// The limits for parsing the start of `rest`: a value that has arrived whole need not be stored in
+/// pieces, however long it is.
 #[inline]
 fn limits_for(rest: &[u8], limits: &Limits) -> Limits {
     let held = u32::try_from(rest.len()).unwrap_or(u32::MAX);
@@ -396,13 +398,13 @@ fn ends_request(op: &Op) -> bool {
     )
 }
 
-/// A place in the input buffer.
+/// An offset in the input buffer.
 #[inline(always)]
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("below INPUT_LEN")
 }
 
-/// A place in a list.
+/// An index into a list.
 #[inline(always)]
 fn number(len: usize) -> u16 {
     u16::try_from(len).expect("below BATCH_LEN_MAX")

@@ -1,12 +1,13 @@
-//! Requests that come in UDP datagrams, and their replies.
+//! Requests that arrive in UDP datagrams, and their replies.
 //!
-//! A datagram is served as a connection would be that says nothing else: it takes one of the
-//! worker's few sessions for datagrams, whose parser begins anew, and whose replies leave together
-//! when the last of its requests has been executed: from where they were written where all of them took the
-//! fast path, which is in one turn; else they are gathered.
+//! A datagram is served like a connection that sends nothing else. It takes one of the worker's few
+//! sessions for datagrams, with a new parser, and its replies leave together after the last of its
+//! requests has been executed. If all requests took the fast path, within one turn, the replies are
+//! sent from the output buffer; otherwise they are gathered in the datagram first.
 //!
-//! It comes by a socket, which keeps what is not received, or by the worker's own stack, which keeps
-//! nothing beyond a turn: what that has is received first, and what finds no room is given up.
+//! Datagrams come from a socket, which keeps what is not received, or from the worker's own stack,
+//! which keeps nothing beyond a turn. So the stack is received from first, and its datagrams that
+//! find no room are dropped.
 
 use std::io;
 use std::sync::Arc;
@@ -26,10 +27,10 @@ use crate::outcome::Outcome;
 use crate::session::{Session, SessionId, Sessions};
 use crate::shared::Shared;
 
-/// Datagrams of one socket that are under way at a time.
+/// Datagrams of one socket that are being served at a time.
 const SESSIONS: usize = 32;
 
-/// Those of a stack: as many as a turn may bring.
+/// The same for a stack: as many as one turn may bring.
 const SESSIONS_OF_STACK: usize = BURST_LEN;
 
 /// A worker's sockets for datagrams.
@@ -43,7 +44,8 @@ pub(super) struct DatagramSockets {
 }
 
 impl DatagramSockets {
-    /// Waits for the sockets; their tokens follow those of `listeners` listeners.
+    /// Registers the sockets with the poller; their tokens follow those of the `listeners`
+    /// listeners.
     pub(super) fn new(
         sockets: Vec<Datagrams>,
         shared: &Shared,
@@ -82,13 +84,13 @@ impl DatagramSockets {
         })
     }
 
-    /// Something can be received from a socket.
+    /// Notes that a socket is readable.
     pub(super) fn note_readable(&mut self, number: usize) {
         self.readable.push(number);
     }
 
-    /// Sends the reply to a datagram, where its sender may be sent as much, and has its session serve
-    /// another.
+    /// Sends the reply to a datagram, if its sender's allowance permits, and makes the session
+    /// vacant.
     #[inline]
     fn answer(
         &mut self,
@@ -120,8 +122,8 @@ impl DatagramSockets {
         }
     }
 
-    /// Ends a datagram whose requests have come to `outcome`: its reply leaves, from where it was written
-    /// where all of it still lies there. Makes the session ready for another datagram.
+    /// Finishes a datagram whose requests came to `outcome`: sends the reply, from the output
+    /// buffer if all of it is still there, and makes the session vacant.
     #[inline]
     pub(super) fn finish(
         &mut self,
@@ -130,7 +132,7 @@ impl DatagramSockets {
         outcome: Outcome,
         answers: &mut Answers<'_>,
     ) {
-        // What is left of the datagram is no whole request, and its rest does not come.
+        // What is left of the datagram is not a whole request, and the rest never comes.
         session.release(answers.pool);
         session.refused_value = None;
         session.skips_keys = false;
@@ -162,14 +164,15 @@ impl DatagramSockets {
 }
 
 impl Worker {
-    /// Receives datagrams as far as there is room and sessions are vacant.
+    /// Receives datagrams while there is room and sessions are vacant.
     pub(super) fn receive_datagrams(&mut self) {
         while let Some(number) = self.datagrams.readable.pop() {
             self.receive_from_socket(number);
         }
     }
 
-    /// Receives what the worker's own stack has: before connections take the room for input.
+    /// Receives the datagrams of the worker's own stack, before connections take the room for
+    /// input.
     pub(super) fn receive_datagrams_of_stack(&mut self) {
         let DatagramSockets {
             sockets, readable, ..
@@ -183,8 +186,8 @@ impl Worker {
         self.counters().udp_dropped.add(lost);
     }
 
-    /// Receives datagrams for vacant sessions, and parses them. What a socket keeps stays there while the
-    /// batch is full.
+    /// Receives datagrams for vacant sessions and parses them. While the batch is full, what a
+    /// socket keeps stays in the socket.
     fn receive_from_socket(&mut self, number: usize) {
         let shared = &*self.shared;
         let counters = shared.counters(self.index);
@@ -216,7 +219,7 @@ impl Worker {
             if let Some(allowances) = allowances {
                 allowances.credit(from.address().ip(), len);
             }
-            // What fills the room may be the front of something longer.
+            // A datagram that fills the room may have been cut off.
             let request = match len < room.len() {
                 true => datagram.begin(&room[..len], from, own_port),
                 false => None,

@@ -1,5 +1,5 @@
-//! What becomes of a session behind its part of a batch: it waits for input, goes on in a later turn, or
-//! closes. And where input that is for a later turn is kept meanwhile.
+//! What happens to a session after its part of a batch: it waits for input, continues in a later
+//! turn, or closes. Also keeps the input that is left for a later turn.
 
 use super::batch::{Pause, Unfinished};
 use super::input::{SESSION_INPUT_LEN, SessionInput};
@@ -15,8 +15,8 @@ use crate::session::{Leftover, SessionId};
 pub(super) const WAIT_MS_MAX: u64 = 1000;
 
 impl Worker {
-    /// Decides what becomes of a session whose part of the batch leaves something to be seen to. Every
-    /// part of a batch ends here, but for those of which nothing is left, and for datagrams that have been
+    /// Decides what happens to a session whose part of the batch needs more work. Every part of a
+    /// batch ends here, except parts of which nothing is left and datagrams that have been
     /// answered.
     pub(super) fn finish(&mut self, unfinished: Unfinished, now: Now) {
         let part = &self.batch.sessions[unfinished.number];
@@ -45,7 +45,7 @@ impl Worker {
             return;
         }
         if session.dump.is_some() && session.queue.is_none() {
-            // A long answer, of which this turn has produced its share.
+            // A dump, of which this turn has produced its share.
             list_session(session, id, &mut self.ready);
         }
         let closes = outcome == Outcome::CloseWhenSent || is_whole && pause == Pause::Closes;
@@ -69,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// Leaves a connection for now, with the input `rest` that is for a later turn.
+    /// Stops serving a connection for this turn and keeps its remaining input `rest`.
     fn leave(&mut self, outcome: Outcome, rest: SessionInput, now: Now) {
         let id = rest.id;
         match outcome {
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// A connection has been served as far as its input goes.
+    /// The connection's input has been used up: lists, closes or leaves it to wait for the poller.
     fn await_input(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(id) else {
             return;
@@ -105,8 +105,8 @@ impl Worker {
         }
     }
 
-    /// Keeps input whose first request waits for memory: where buffers have none either, it stays
-    /// where it is.
+    /// Keeps input whose first request waits for memory: in a block, or in the input buffer if
+    /// there is no memory for a block either.
     fn keep_for_memory(&mut self, input: SessionInput, now: Now) {
         let id = input.id;
         let Some(session) = self.sessions.get(id) else {
@@ -122,8 +122,8 @@ impl Worker {
         }
     }
 
-    /// Keeps input that has not been executed for a later turn: in a block, or where it lies until
-    /// there is memory for one.
+    /// Keeps input for a later turn: in a block, or in the input buffer until there is memory for a
+    /// block.
     fn keep(&mut self, input: SessionInput, now: Now) {
         let Some(session) = self.sessions.get(input.id).filter(|_| !input.is_empty()) else {
             return;
@@ -139,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Moves input that was parked into blocks, as far as there is memory.
+    /// Moves parked input into blocks, as far as there is memory.
     pub(super) fn unpark(&mut self, now: Now) {
         while let Some(input) = self.input.parked() {
             if let Some(session) = self.sessions.get(input.id) {
@@ -157,7 +157,8 @@ impl Worker {
             };
             session.is_active = false;
             match session.is_blocked() {
-                // Nobody has noted whether it could send again meanwhile.
+                // While the input was parked, no event was noted that says whether the socket can
+                // send again.
                 true => self.list(input.id),
                 false => self.await_input(input.id),
             }
@@ -180,7 +181,7 @@ impl Worker {
         true
     }
 
-    /// Keeps input in a block that others are closed for.
+    /// Keeps input in a block, and closes other connections to get one.
     #[cold]
     fn keep_by_force(&mut self, input: SessionInput) {
         while self.shed(input.id) {

@@ -6,9 +6,9 @@
 //! +----------------+-----------+------------------+--------------------------------+
 //! 0                                               filled
 //! ```
-//! Each active connection has one piece: what it had left over, and behind it what has just come.
-//! Requests are executed where they lie. When no connection is active, the buffer is empty again; but
-//! for pieces that are parked in it, whose connections wait for memory to keep them elsewhere.
+//! Each active connection has one piece: its leftover input, followed by what has just been
+//! received. Requests are executed in this buffer. When no connection is active, the buffer is
+//! empty again, except for parked pieces, whose connections wait for memory to keep them elsewhere.
 
 use std::collections::VecDeque;
 
@@ -17,13 +17,13 @@ use crate::session::SessionId;
 /// Bytes of the buffer.
 const INPUT_LEN: usize = 1 << 20;
 
-/// Bytes that one connection has in it at most.
+/// Bytes that one connection has in the buffer at most.
 pub(super) const SESSION_INPUT_LEN: usize = 16 << 10;
 
 /// Pieces that are parked at most.
 const PARKED_MAX: usize = 4096;
 
-/// Bytes that one datagram has in it at most, and one.
+/// Bytes that one datagram takes in the buffer at most, plus one.
 const DATAGRAM_INPUT_LEN: usize = 64 << 10;
 
 /// A session's input that has not been executed.
@@ -31,9 +31,9 @@ const DATAGRAM_INPUT_LEN: usize = 64 << 10;
 pub(super) struct SessionInput {
     /// The session whose input it is.
     pub(super) id: SessionId,
-    /// Its first byte.
+    /// Start of the input in the buffer.
     pub(super) start: usize,
-    /// Behind its last byte.
+    /// End of the input in the buffer (exclusive).
     pub(super) end: usize,
 }
 
@@ -43,18 +43,19 @@ impl SessionInput {
     }
 }
 
-/// The buffer and who has what in it.
+/// The buffer, and which session each part of it belongs to.
 pub(super) struct Input {
     buffer: Box<[u8]>,
     filled: usize,
-    /// Input that is parsed in the next turn, what has waited longest first.
+    /// Input that is parsed in the next turn; the input that has waited longest comes first.
     pub(super) active: VecDeque<SessionInput>,
-    /// Input for a later turn that lies where it came, for want of memory to keep it elsewhere.
+    /// Input for a later turn that stays in the buffer because there is no memory to keep it
+    /// elsewhere.
     parked: VecDeque<SessionInput>,
 }
 
 impl Input {
-    /// Bytes of the buffer, and of the list that may become long.
+    /// Bytes of the buffer and of `parked`, the list that may become long.
     pub(super) const MEMORY: usize = INPUT_LEN + PARKED_MAX * size_of::<SessionInput>();
 
     pub(super) fn new() -> Input {
@@ -77,19 +78,19 @@ impl Input {
         self.filled + SESSION_INPUT_LEN <= INPUT_LEN
     }
 
-    /// Room for one connection's input, or `None` until others have been executed.
+    /// Room for one connection's input; `None` until other input has been executed.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         self.buffer
             .get_mut(self.filled..self.filled + SESSION_INPUT_LEN)
     }
 
-    /// Room for one datagram, or `None` until others have been executed.
+    /// Room for one datagram; `None` until other input has been executed.
     pub(super) fn datagram_room(&mut self) -> Option<&mut [u8]> {
         self.buffer
             .get_mut(self.filled..self.filled + DATAGRAM_INPUT_LEN)
     }
 
-    /// Makes bytes `from..len` of the room the input of a connection, or datagram.
+    /// Turns bytes `from..len` of the room into the input of a connection or datagram.
     #[inline]
     pub(super) fn occupy(&mut self, id: SessionId, from: usize, len: usize) -> SessionInput {
         let start = self.filled + from;
@@ -101,12 +102,12 @@ impl Input {
         }
     }
 
-    /// Everything that has been received.
+    /// All bytes that have been received.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[..self.filled]
     }
 
-    /// Leaves a piece where it lies. False where too many do.
+    /// Leaves a piece in the buffer. False if too many pieces are parked.
     pub(super) fn park(&mut self, input: SessionInput) -> bool {
         let has_room = self.parked.len() < PARKED_MAX;
         if has_room {
@@ -115,18 +116,18 @@ impl Input {
         has_room
     }
 
-    /// The piece that has been parked for longest.
+    /// The piece that has been parked longest.
     pub(super) fn parked(&self) -> Option<SessionInput> {
         self.parked.front().copied()
     }
 
-    /// That piece is not wanted any more.
+    /// Removes that piece.
     pub(super) fn unpark(&mut self) {
         self.parked.pop_front();
         self.reuse();
     }
 
-    /// After a batch: where nothing waits, the whole buffer is free again.
+    /// After a batch: if nothing is active or parked, the whole buffer is free again.
     pub(super) fn reuse(&mut self) {
         if self.active.is_empty() && self.parked.is_empty() {
             self.filled = 0;

@@ -1,8 +1,8 @@
 //! Looking ahead in a batch.
 //!
-//! Before an entry is executed its buckets and then its item have been asked for from memory, while
-//! entries before it were executed, so that the waiting times for memory overlap. Entries advance
-//! together, a group at a time:
+//! Before an entry is executed, its buckets and then its item are prefetched, while earlier entries
+//! are executed. In this way the memory latencies overlap. Entries advance together, a group at a
+//! time:
 //!
 //! ```text
 //! group i + 3   prefetch the keys' first buckets
@@ -10,7 +10,7 @@
 //! group i + 1   look into those, prefetch the items
 //! group i       execute
 //! ```
-//! All that is a hint; a request's answer looks at the store as it is when it is executed.
+//! All of this is a hint: the answer to a request depends only on the store as it is at execution.
 
 use coua_store::Burst;
 
@@ -22,20 +22,20 @@ const GROUP: usize = 32;
 /// How many groups the first step is ahead of execution.
 const STEPS: usize = 3;
 
-/// Batches shorter than this are executed without a look ahead, which would find nothing to
-/// overlap with.
+/// Batches shorter than this are executed without a look-ahead: it would have nothing to overlap
+/// with.
 const LEN_MIN: usize = 2;
 
 /// How far the look-ahead over one batch has got.
 pub(super) struct LookAhead {
-    /// The group to begin with next.
+    /// The group that starts next.
     front: usize,
-    /// The entry before whose execution that is done.
+    /// The next step is due before this entry is executed.
     due: usize,
 }
 
 impl LookAhead {
-    /// Begins at the front of a batch of `len` entries.
+    /// Starts at the beginning of a batch of `len` entries.
     pub(super) fn new(len: usize) -> LookAhead {
         LookAhead {
             front: 0,
@@ -43,7 +43,7 @@ impl LookAhead {
         }
     }
 
-    /// Has looked ahead as far as the execution of entry `at` asks for.
+    /// Looks ahead as far as the execution of entry `at` requires.
     #[inline(always)]
     pub(super) fn reach(&mut self, at: usize, entries: &mut [Entry], burst: &Burst<'_>) {
         if at >= self.due {
@@ -54,7 +54,8 @@ impl LookAhead {
     #[inline(never)]
     fn advance(&mut self, at: usize, entries: &mut [Entry], burst: &Burst<'_>) {
         while self.front <= at + STEPS * GROUP {
-            // Groups before the first lie behind the last, where there are none either.
+            // The index of a group before the first wraps around to beyond the end, where there is
+            // no group either.
             let groups = [0, 1, 2].map(|step| self.front.wrapping_sub(step * GROUP));
             for entry in group(entries, groups[0]) {
                 entry.ahead = burst.prefetch(entry.hash, entry.intent);
@@ -71,7 +72,7 @@ impl LookAhead {
     }
 }
 
-/// The group that begins with entry `from`; what there is of it.
+/// The group that begins with entry `from`, possibly shorter than `GROUP`.
 #[inline(always)]
 fn group(entries: &mut [Entry], from: usize) -> &mut [Entry] {
     let len = entries.len();

@@ -1,4 +1,4 @@
-//! From ready connections to requests: what a session has sent goes into the input buffer and is parsed
+//! From ready connections to requests: a session's bytes go into the input buffer and are parsed
 //! into the batch at once.
 
 use coua_transport::Received;
@@ -14,7 +14,7 @@ use crate::session::SessionId;
 use crate::stats;
 
 impl Worker {
-    /// Begins the turn's batch with input that earlier turns have left.
+    /// Begins the turn's batch with input left by earlier turns.
     pub(super) fn begin_batch(&mut self) {
         let waiting = self.input.active.len();
         let settings = &self.shared.settings;
@@ -34,7 +34,7 @@ impl Worker {
         }
     }
 
-    /// Looks after every session that is listed, as far as the input buffer and the batch have room.
+    /// Receives from every listed session, as far as the input buffer and the batch have room.
     pub(super) fn receive(&mut self, now: Now) {
         let mut bytes_read = 0;
         for _ in 0..self.ready.len() {
@@ -60,7 +60,7 @@ impl Worker {
         counters.bytes_read.add(bytes_read as u64);
     }
 
-    /// Sends what has been waiting, if anything has. True where the session may go on.
+    /// Sends the replies that wait, if any. True if the session may go on.
     #[inline(never)]
     fn finish_replies(&mut self, id: SessionId, now: Now) -> bool {
         let Some(session) = self.sessions.get(id) else {
@@ -114,8 +114,8 @@ impl Worker {
         true
     }
 
-    /// Puts a session's leftover input and what the kernel holds into the input buffer, and parses it.
-    /// Returns the bytes that the kernel held.
+    /// Puts a session's leftover input and the bytes that the kernel holds into the input buffer,
+    /// and parses them. Returns the number of bytes received from the kernel.
     #[inline(always)]
     fn receive_from(&mut self, id: SessionId) -> usize {
         let (Some(session), Some(room)) = (self.sessions.get(id), self.input.room()) else {
@@ -135,7 +135,8 @@ impl Worker {
         if session.readable && len < SESSION_INPUT_LEN {
             match session.stream.receive(&mut room[len..]) {
                 Received::Bytes(count) => {
-                    // Less than there was room for: the kernel holds no more, unless the end.
+                    // If less came than there was room for, the kernel holds no more, except the
+                    // end of the stream.
                     session.readable = count == SESSION_INPUT_LEN - len || session.ended;
                     len += count;
                     received = count;
@@ -149,7 +150,7 @@ impl Worker {
         }
         if len > 0 {
             let input = self.input.occupy(id, 0, len);
-            // The batch has room: see `receive`.
+            // The batch has room: `receive` has checked it.
             let bytes = self.input.bytes();
             (self.batch).plan(session, input, bytes, self.share, &self.shared);
         } else if session.has_no_more_input {

@@ -1,9 +1,10 @@
-//! Executing the batch: all sessions' entries in order, each session's replies sent behind its last.
+//! Executes the batch: the entries of all sessions in order. The replies of each session are sent
+//! after its last entry.
 //!
-//! An entry is tried on the fast path first, which answers a `get` and a plain `set` where nothing
-//! stands in the way: the reply fits, the value is short, there is memory for the item. It changes
-//! nothing before it knows that. What it does not take, the general path executes, whatever the entry
-//! is; the entry behind it may take the fast path again.
+//! An entry is tried on the fast path first, which answers a `get` and a plain `set` if three
+//! things hold: the reply fits, the value is short, and there is memory for the item. The fast path
+//! checks all of them before it changes anything. Entries that it does not take are executed on the
+//! general path, which takes every entry; the next entry may take the fast path again.
 
 use std::mem;
 use std::ops::Range;
@@ -23,12 +24,12 @@ use crate::output::Flushed;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Bytes of replies after which a connection lets others have their turn, and after which the
-/// batch ends: large values must not keep small requests waiting.
+/// Bytes of replies after which a connection yields to others, and after which the batch ends:
+/// large values must not keep small requests waiting.
 const SESSION_REPLY_LEN: u64 = 256 << 10;
 const BATCH_REPLY_LEN: u64 = 4 << 20;
 
-/// What an entry needs that it does not hold itself.
+/// What entries refer to.
 #[derive(Clone, Copy)]
 struct Requests<'b> {
     sets: &'b [PlainSet],
@@ -37,27 +38,27 @@ struct Requests<'b> {
     bytes: &'b [u8],
 }
 
-/// What the fast path has counted and not added to the worker's counters.
+/// Counts of the fast path that have not been added to the worker's counters yet.
 #[derive(Default)]
 struct Counted {
     requests: u64,
-    /// Sets among them; the others are gets.
+    /// Sets among the requests; the others are gets.
     sets: u64,
     hits: u64,
 }
 
-/// What a session's entries have come to.
+/// The result of executing a session's entries.
 struct Executed {
-    /// Behind the last one that has been executed.
+    /// End of the entries that have been executed (exclusive).
     to: usize,
-    /// What the last one came to.
+    /// The outcome of the last one.
     outcome: Outcome,
     /// All have taken the fast path.
     is_fast: bool,
 }
 
 impl Executed {
-    /// Nothing has been executed from entry `first` on.
+    /// Entry `first` and what follows it have not been executed.
     fn nothing(first: usize) -> Executed {
         Executed {
             to: first,
@@ -77,17 +78,17 @@ struct Run<'w, 'b> {
     has_fast_path: bool,
 }
 
-/// Whether the fast path is open: where each reply is logged, or each request is counted by its prefix, all
-/// take the general one.
+/// Whether the fast path may be used. It may not when each reply is logged or requests are counted
+/// by prefix: then all take the general path.
 fn has_fast_path(shared: &Shared) -> bool {
     shared.verbosity() < 2 && !shared.prefixes.is_enabled()
 }
 
 impl Worker {
-    /// Executes the turn's requests and sees to what they leave.
+    /// Executes the turn's requests and handles the sessions that are not done.
     pub(super) fn run_batch(&mut self, now: Now) {
         if self.batch.sessions.is_empty() && self.uploads.is_empty() {
-            // Flushes that are due, and the store's own work, need a burst too.
+            // Flushes that are due and the store's own work need a burst too.
             self.store.burst(now.unix);
             return;
         }
@@ -125,8 +126,8 @@ impl Worker {
         };
         let entries = &mut self.batch.entries[..];
         let mut first = 0;
-        // Bits of senders one of whose datagrams goes on in a later turn: what they sent behind it
-        // follows it there.
+        // Bits of the senders that have a datagram which continues in a later turn. Their later
+        // datagrams are executed after it, in that turn.
         let mut held_back = 0;
         for (number, part) in self.batch.sessions.iter().enumerate() {
             let all = mem::replace(&mut first, part.entries_end)..part.entries_end;
@@ -173,7 +174,7 @@ impl Worker {
 }
 
 impl Run<'_, '_> {
-    /// Executes entries `all` of a session, as far as nothing stops it.
+    /// Executes the entries `all` of a session until one of them stops it.
     #[inline(always)]
     fn entries(
         &mut self,
@@ -218,9 +219,9 @@ impl Run<'_, '_> {
         executed
     }
 
-    /// Executes and counts an entry that the fast path does not take, the first of its session or not.
-    /// `input_end` is where the session's input ends. A function of its own, so that the loop around the fast
-    /// path keeps its registers.
+    /// Executes and counts an entry that the fast path does not take; `is_first` says whether it is
+    /// the first of its session. `input_end` is where the session's input ends. A separate
+    /// function, so that the loop around the fast path keeps its registers.
     #[inline(never)]
     fn execute_other(
         &mut self,
@@ -229,7 +230,7 @@ impl Run<'_, '_> {
         input_end: usize,
         is_first: bool,
     ) -> Outcome {
-        // It may be one that asks for the counts, or begins them anew.
+        // The entry may read or reset the counters, so they must be up to date.
         mem::take(&mut self.counted).add_to(self.executor.answers.counters);
         let gives_up = is_first && self.has_waited_long(session);
         let outcome =
@@ -243,8 +244,9 @@ impl Run<'_, '_> {
         outcome
     }
 
-    /// Sends a connection's replies behind its last entry, and gives what its part of the batch comes to;
-    /// `None` where nothing is left of it, `is_exhausted` saying so of its input.
+    /// Sends a connection's replies after its last entry, and returns the outcome of its part of
+    /// the batch: `None` if there is nothing left to do for it. `is_exhausted` says that its input
+    /// is used up.
     #[inline(always)]
     fn end(
         &mut self,
@@ -257,8 +259,8 @@ impl Run<'_, '_> {
         (!is_over).then_some(outcome)
     }
 
-    /// Sends a session's replies behind its last entry, or gathers a datagram's, and gives what its part of
-    /// the batch comes to.
+    /// Sends a session's replies after its last entry, or gathers a datagram's, and returns the
+    /// outcome of its part of the batch.
     #[inline(always)]
     fn send(&mut self, session: &mut Session, executed: &Executed) -> Outcome {
         let answers = &mut self.executor.answers;
@@ -277,7 +279,7 @@ impl Run<'_, '_> {
 }
 
 impl Answers<'_> {
-    /// Sends a session's replies behind an entry that came to `outcome`.
+    /// Sends a session's replies after an entry that came to `outcome`.
     #[inline(never)]
     fn send_behind(&mut self, session: &mut Session, outcome: Outcome) -> Outcome {
         let keeps = matches!(
@@ -289,8 +291,8 @@ impl Answers<'_> {
             return outcome;
         }
         match (self.output.flush(session, self.pool), outcome) {
-            // The request waits for memory or the connection for its end; either way the replies go
-            // first.
+            // The request waits for memory, or the connection is about to close. Either way the
+            // replies are sent first.
             (Flushed::All, _) | (Flushed::Blocked, Outcome::Wait | Outcome::CloseWhenSent) => {
                 outcome
             }
@@ -331,8 +333,8 @@ impl Executor<'_, '_> {
 }
 
 impl Counted {
-    /// Executes an entry on the fast path, and counts it. False where it does not take it; nothing
-    /// has changed then.
+    /// Executes an entry on the fast path, and counts it. Returns false, and has changed nothing,
+    /// if the fast path does not take it.
     #[inline(always)]
     fn try_fast(
         &mut self,

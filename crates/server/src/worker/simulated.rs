@@ -10,7 +10,7 @@ use super::{Worker, WorkerBuffers, WorkerSockets};
 use crate::shared::Shared;
 
 impl Worker {
-    /// As [`Worker::new`], with a poller of the simulation's.
+    /// As [`Worker::new`], with a simulated poller.
     ///
     /// # Errors
     /// As of [`Worker::new`].
@@ -23,8 +23,8 @@ impl Worker {
         Worker::with_poller(poller, index, shared, sockets, WorkerBuffers::new())
     }
 
-    /// Lets the worker fall asleep, and says for how long at most; zero where it stays awake. The
-    /// next turn begins when that time has passed, or when its poller is ready.
+    /// Puts the worker to sleep, and returns for how long at most: zero if it stays awake. The next
+    /// turn begins after that time, or when the poller is ready.
     pub fn fall_asleep(&mut self) -> Duration {
         let timeout = self.timeout();
         if !timeout.is_zero() {
@@ -36,7 +36,7 @@ impl Worker {
     /// Takes one turn. A simulated poller does not wait.
     ///
     /// # Errors
-    /// Where the poller cannot wait, which a simulated one always can.
+    /// If the poller cannot wait; a simulated one always can.
     pub fn take_turn(&mut self, events: &mut Events) -> io::Result<()> {
         self.turn(events)
     }

@@ -1,4 +1,4 @@
-//! Large values, received straight into the store.
+//! Receives large values straight into the store.
 
 use coua_protocol::{Limits, Parser, Step};
 use coua_store::{Burst, Refused};
@@ -8,23 +8,23 @@ use super::Worker;
 use crate::clock::Now;
 use crate::session::Session;
 
-/// Bytes that one connection receives in a turn.
+/// Bytes received from one connection in a turn.
 const VISIT_LEN: usize = 256 << 10;
 
 /// How receiving a value ended for this turn.
 enum Progress {
-    /// There may be more to receive, or the value is whole but for its end.
+    /// There may be more to receive, or only the end of the value is missing.
     More,
-    /// The kernel holds no more at the moment.
+    /// The kernel holds no more for now.
     Drained,
     /// The connection is gone.
     Ended,
-    /// There is no memory at the moment, or no more at all; the ordinary way answers it.
+    /// There is no memory now, or no longer any chance of it; the general path answers.
     NoMemory,
 }
 
 impl Worker {
-    /// Receives for the sessions that were found to have much of a value still to come.
+    /// Receives for the sessions that have much of a value still to come.
     pub(super) fn receive_values(&mut self, now: Now) {
         while let Some(id) = self.uploads.pop() {
             let Some(session) = self.sessions.get(id) else {
@@ -92,7 +92,7 @@ fn receive_value(
     (Progress::More, received)
 }
 
-/// Takes the parser past bytes of a value that have been received.
+/// Advances the parser past bytes of a value that have been received.
 fn pass_over(parser: &mut Parser, bytes: &[u8], limits: &Limits) {
     let step = parser.next(bytes, limits);
     debug_assert!(matches!(step, Step::Op { consumed, .. } if consumed as usize == bytes.len()));

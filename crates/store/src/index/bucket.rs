@@ -9,15 +9,16 @@
 //!
 //! # Concurrency
 //! Slots are stored under the lock bit and read without it. `moves` counts what lookups must not
-//! overlook: a slot that comes here from another bucket (displacement, or the filling of a new
-//! sub-table) is stored first, then `moves` rises, then the slot vanishes at its source, each
-//! store with Release. A lookup that misses has seen the slot nowhere. Where it looked here first and
-//! then at the source, it finds `moves` risen. Where it looked at the source first, it saw the slot
-//! cleared there, by an Acquire load, and so sees it here ([`super::scan`]). Raising the source's
-//! count instead, or none, loses keys (`loom_tests` shows both, and the moves of both directions).
+//! overlook: slots that come here from another bucket, by displacement or by the filling of a new
+//! sub-table. Such a slot is stored here first, then `moves` is incremented, then the slot is
+//! cleared at its source, each store with Release. Consider a lookup that misses: it has seen the
+//! slot nowhere. If it read this bucket first and then the source, it finds `moves` incremented. If
+//! it read the source first, it saw the slot cleared there, by an Acquire load, and so sees it here
+//! ([`super::scan`]). Incrementing the source's count instead, or none, loses keys (`loom_tests`
+//! shows both, and the moves of both directions).
 //!
-//! `unfilled` marks a bucket of a sub-table under a split whose slots still stand in the same
-//! bucket of the parent; see [`super::split`].
+//! `unfilled` marks a bucket of a sub-table under a split whose slots are still in the same bucket
+//! of the parent; see [`super::split`].
 
 use super::slot::Slot;
 use crate::key::Tag;
@@ -61,13 +62,13 @@ impl BucketVersion {
 }
 
 impl Bucket {
-    /// The word before a reader looks at the slots.
+    /// The word, to be read before the slots.
     #[inline]
     pub(crate) fn seen(&self) -> BucketVersion {
         BucketVersion(self.word.load(Ordering::Acquire) & !LOCK)
     }
 
-    /// Slot `i`, for a reader that follows its location.
+    /// Slot `i`, for a reader that goes on to read the item at its location.
     #[inline]
     pub(crate) fn load(&self, i: usize) -> Slot {
         Slot(self.slots[i].load(Ordering::Acquire))
@@ -85,8 +86,8 @@ impl Bucket {
         self.slots[i].store(slot.0, Ordering::Release);
     }
 
-    /// Counts an access where the slot still is as `slot` says. No lock: a lost race loses the
-    /// access, nothing else, since writers store whole slots and this changes only the one it saw.
+    /// Counts an access if the slot still equals `slot`. Takes no lock: a lost race loses only the
+    /// access, since writers store whole slots and this changes only the slot value that it saw.
     #[inline]
     pub(crate) fn warm(&self, i: usize, slot: Slot) {
         let _ = self.slots[i].compare_exchange(
@@ -97,8 +98,8 @@ impl Bucket {
         );
     }
 
-    /// Takes the lock bit. Held for tens of nanoseconds; nothing inside waits for a bucket of the
-    /// same sub-table of a lower number.
+    /// Takes the lock bit. It is held for tens of nanoseconds; its holder never waits for a bucket
+    /// of the same sub-table with a lower number.
     #[inline]
     pub(crate) fn lock(&self) {
         let mut spins = 0;
@@ -117,7 +118,7 @@ impl Bucket {
         }
     }
 
-    /// Gives the lock bit back.
+    /// Releases the lock bit.
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = self.word.load(Ordering::Relaxed);
@@ -125,7 +126,8 @@ impl Bucket {
         self.word.store(word & !LOCK, Ordering::Release);
     }
 
-    /// Clears the lock bit, whoever has set it. True where it was set. For whoever is alone.
+    /// Clears the lock bit, no matter which thread has set it. True if it was set. Only for a
+    /// caller that has the index to itself.
     pub(crate) fn break_lock(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         if word & LOCK != 0 {
@@ -134,7 +136,7 @@ impl Bucket {
         word & LOCK != 0
     }
 
-    /// Says that a slot has come here from elsewhere; under the lock, after the slot was stored.
+    /// Counts a slot that has moved here from elsewhere; under the lock, after the slot was stored.
     #[inline]
     pub(crate) fn count_move(&self) {
         let word = self.word.load(Ordering::Relaxed);
@@ -145,7 +147,7 @@ impl Bucket {
         self.word.load(Ordering::Relaxed) & UNFILLED != 0
     }
 
-    /// Says that the slots have come over from the parent; under the lock.
+    /// Marks the bucket as filled from the parent; under the lock.
     pub(crate) fn set_filled(&self) {
         let word = self.word.load(Ordering::Relaxed);
         self.word

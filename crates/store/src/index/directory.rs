@@ -2,8 +2,8 @@
 //!
 //! The directory is an array of words, one for each value of the directory key's top bits, so a
 //! sub-table of depth `d` fills `2^(bits-d)` neighbouring words. It has its final size from the
-//! start. A directory key is made of `base_bits` hash bits that nothing else uses, followed by the
-//! tag: the first `base_bits` levels cost nothing, each split beyond them spends a bit of the tag.
+//! start. A directory key consists of `base_bits` hash bits that nothing else uses, followed by the
+//! tag. The first `base_bits` levels cost nothing; each split beyond them spends a bit of the tag.
 //!
 //! ```text
 //! word   63        62 61                     34 33     28 27                        0
@@ -14,7 +14,7 @@
 //!       1  filling: its slots come over from `other`, the parent, bucket by bucket
 //!       2  giving: slots of its keys' other half still stand in it, to go to `other`, the child
 //! ```
-//! A sub-table is named by its offset in the arena in units of its own size.
+//! A sub-table is identified by its offset in the arena, in units of its own size.
 
 use crate::key::{KeyHash, Tag};
 use crate::memory::Slice;
@@ -91,14 +91,14 @@ impl Entry {
 /// See the module.
 pub(crate) struct Directory {
     words: Slice<AtomicU64>,
-    /// Hash bits in front of the tag.
+    /// Hash bits before the tag.
     base_bits: u32,
     /// All bits that choose a word: `base_bits` and those that splits may spend.
     bits: u32,
 }
 
 impl Directory {
-    /// A directory over `words`, a power of two of them, with `base_bits` free levels.
+    /// A directory over `words`, whose number is a power of two, with `base_bits` free levels.
     pub(crate) fn new(words: Slice<AtomicU64>, base_bits: u32) -> Directory {
         assert!(words.len().is_power_of_two());
         let bits = words.len().trailing_zeros();
@@ -148,15 +148,15 @@ impl Directory {
         1 << (self.bits - depth)
     }
 
-    /// Stores `entry` to all words of a sub-table of its depth, from word `start` on.
+    /// Stores `entry` to all words of a sub-table of its depth, starting at word `start`.
     pub(crate) fn publish_at(&self, start: usize, entry: Entry) {
         for at in start..start + self.span(entry.depth()) {
             self.words[at].store(entry.0, Ordering::Release);
         }
     }
 
-    /// Changes all words of a sub-table, from word `start` on, that are still `old` to `entry`. Others may
-    /// do the same meanwhile.
+    /// Changes all words of a sub-table, starting at word `start`, that are still `old` to `entry`.
+    /// Other threads may do the same at the same time.
     pub(crate) fn change_at(&self, start: usize, old: Entry, entry: Entry) {
         for at in start..start + self.span(entry.depth()) {
             let _ = self.words[at].compare_exchange(

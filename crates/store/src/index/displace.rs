@@ -1,8 +1,8 @@
 //! Displacement: making room in a key's buckets by moving other slots to their other bucket.
 //!
-//! The search is breadth-first over at most [`SEARCH_MAX`] buckets and holds no lock, so what it
-//! finds is a plan. The plan is carried out from its free end, each step under its two buckets'
-//! locks, and given up where the world has changed.
+//! The search is breadth-first over at most [`SEARCH_MAX`] buckets and holds no lock, so its result
+//! is only a plan. The plan is carried out from its free end, each step under its two buckets'
+//! locks, and abandoned if something has changed.
 
 use super::bucket::SLOTS;
 use super::locked::unlock_both;
@@ -16,12 +16,12 @@ const SEARCH_MAX: usize = if cfg!(loom) { 8 } else { 128 };
 
 const NO_PARENT: u16 = u16::MAX;
 
-/// What the search for room came to.
+/// The result of the search for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// A slot became free, or something changed meanwhile: try again.
     Perhaps,
-    /// There is no path: the sub-table has to split, or something has to go.
+    /// There is no path: the sub-table has to split, or an item has to be given up.
     None,
 }
 
@@ -34,8 +34,8 @@ struct Node {
 }
 
 impl Index {
-    /// Tries to free a slot in the buckets of `hash`. Its search needs a stack frame of some pages,
-    /// which callers must not pay for where there is room.
+    /// Tries to free a slot in the buckets of `hash`. The search needs a stack frame of several
+    /// pages, which callers should not pay for when there is room.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room(&self, hash: KeyHash) -> Room {
@@ -62,7 +62,7 @@ impl Index {
         Room::Perhaps
     }
 
-    /// The first node, nearest to the roots, whose bucket has a vacant slot.
+    /// The first node, closest to the roots, whose bucket has a vacant slot.
     fn search(&self, entry: Entry, nodes: &mut [Node; SEARCH_MAX]) -> Option<usize> {
         let (mut head, mut tail) = (0, 2);
         while head < tail {
@@ -91,8 +91,8 @@ impl Index {
         None
     }
 
-    /// Moves the slot `to.slot` of bucket `from` to bucket `to.bucket`, if that is still a move to
-    /// make. False where it is not.
+    /// Moves the slot `to.slot` of bucket `from` to bucket `to.bucket`, if the move is still valid.
+    /// False if it is not.
     fn displace(&self, hash: KeyHash, entry: Entry, from: BucketNumber, to: Node) -> bool {
         let [source, destination] = self.lock_both(entry.table(), from, to.bucket);
         let done = self.directory.entry(hash) == entry && {
@@ -105,8 +105,8 @@ impl Index {
                 && alternate(from, slot.tag()) == to.bucket;
             match destination.vacant_slot() {
                 Some(free) if moves => {
-                    // A lookup must see the slot at its destination, or the count risen, before it
-                    // can see it gone from its source.
+                    // A lookup must see the slot at its destination, or the incremented count,
+                    // before it can see the slot gone from its source.
                     destination.put(free, slot);
                     destination.count_move();
                     source.put(at, Slot::EMPTY);

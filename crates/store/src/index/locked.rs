@@ -1,4 +1,4 @@
-//! Writing to the index: one slot or a key's two buckets, held by their lock bits.
+//! Writing to the index: one slot, or a key's two buckets, under their lock bits.
 
 use super::slot::Slot;
 use super::{Bucket, BucketNumber, Entry, Index, SLOTS, TableId, alternate, first};
@@ -21,9 +21,9 @@ impl<'i> Place<'i> {
         }
     }
 
-    /// Locks the bucket if the item still stands here. A slot that stands in a bucket is reachable
-    /// by its key's lookups, and only this bucket's lock moves or changes it, so one lock is enough
-    /// to replace or remove an item that is there; inserting one that is not takes both.
+    /// Locks the bucket if the item is still here. A slot in a bucket can be reached by its key's
+    /// lookups, and only a holder of this bucket's lock moves or changes it. So one lock is enough
+    /// to replace or remove an existing item; inserting a new one takes both.
     #[inline]
     pub(crate) fn lock(&self) -> Option<PlaceLock<'i>> {
         self.bucket.lock();
@@ -58,14 +58,14 @@ impl PlaceLock<'_> {
     }
 }
 
-/// An item's slot that is in the index no more: no lookup finds it there, so its bytes are dead, or
-/// another slot's. Whoever took it out notes that.
+/// The slot of an item that is no longer in the index there: no lookup finds it, so its bytes are
+/// dead or belong to another slot. The caller that unlinked it notes which.
 #[derive(Debug)]
 #[must_use = "the bytes of an unlinked item have to be noted dead, or they are never used again"]
 pub(crate) struct Unlinked(Slot);
 
 impl Unlinked {
-    /// The slot, for the one that notes its item's bytes.
+    /// The slot, for the caller that notes the item's bytes.
     #[inline]
     pub(crate) fn into_slot(self) -> Slot {
         self.0
@@ -79,10 +79,10 @@ impl Drop for PlaceLock<'_> {
     }
 }
 
-/// Where an insert found room.
+/// Where an insert put the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// In an empty slot, or where the key's own ghost stood.
+    /// In an empty slot, or over the key's own ghost.
     Free,
     /// Over another key's ghost.
     OverGhost,
@@ -90,7 +90,8 @@ pub(crate) enum Inserted {
     Full,
 }
 
-/// Both buckets of a key, locked, filled, and the right ones. Dropping it unlocks.
+/// Both buckets of a key: locked, filled, and checked against the directory. Dropping it unlocks
+/// them.
 pub(crate) struct Locked<'i> {
     index: &'i Index,
     tag: Tag,
@@ -98,7 +99,7 @@ pub(crate) struct Locked<'i> {
 }
 
 impl<'i> Locked<'i> {
-    /// The key's slot, by `is_it`.
+    /// The key's slot, which `is_it` recognizes.
     pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<(Spot, Slot)> {
         for (side, bucket) in self.buckets.into_iter().enumerate() {
             if let Some(place) = self.index.find_in(bucket, self.tag, &mut is_it) {
@@ -108,7 +109,7 @@ impl<'i> Locked<'i> {
         None
     }
 
-    /// Stores `slot` at `spot`, where an item stands, and unlocks.
+    /// Stores `slot` at `spot`, which has an item, and unlocks.
     pub(crate) fn replace(self, spot: Spot, slot: Slot) -> Unlinked {
         let bucket = self.buckets[spot.side];
         let old = bucket.peek(spot.at);
@@ -116,7 +117,7 @@ impl<'i> Locked<'i> {
         Unlinked(old)
     }
 
-    /// Stores `slot`, whose key is in neither bucket, where there is room.
+    /// Stores `slot`, whose key is in neither bucket, if there is room.
     pub(crate) fn insert(&self, slot: Slot) -> Inserted {
         for bucket in self.buckets {
             if let Some(at) = bucket.ghost_of(self.tag) {
@@ -175,15 +176,15 @@ pub(super) fn unlock_both(buckets: [&Bucket; 2]) {
 }
 
 impl Index {
-    /// Locks both buckets of a key, and makes sure that all slots of its sub-table that belong
-    /// there are there.
+    /// Locks both buckets of a key, and makes sure that they contain all slots of the sub-table
+    /// that belong there.
     pub(crate) fn lock(&self, hash: KeyHash) -> Locked<'_> {
         let i = first(hash);
         let j = alternate(i, hash.tag());
         loop {
             let entry = self.directory.entry(hash);
             let buckets = self.lock_both(entry.table(), i, j);
-            // The sub-table may have split between the look at the directory and the locks.
+            // The sub-table may have split between the read of the directory and the locks.
             if self.directory.entry(hash) == entry {
                 self.fill_both(hash, entry, i, j);
                 return Locked {
@@ -196,7 +197,7 @@ impl Index {
         }
     }
 
-    /// Locks two buckets of one sub-table in the order that all keep.
+    /// Locks two buckets of one sub-table, in the order that all threads keep.
     pub(super) fn lock_both(
         &self,
         table: TableId,
@@ -210,7 +211,7 @@ impl Index {
         [self.bucket(table, i), self.bucket(table, j)]
     }
 
-    /// Fetches from the parent what belongs to two locked buckets.
+    /// Moves what belongs to two locked buckets over from the parent.
     #[inline]
     pub(super) fn fill_both(&self, hash: KeyHash, entry: Entry, i: BucketNumber, j: BucketNumber) {
         if entry.is_filling() {

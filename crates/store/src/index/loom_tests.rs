@@ -1,5 +1,5 @@
-//! Lookups, inserts, displacements and splits in every interleaving: no key is lost, none is there
-//! twice.
+//! Lookups, inserts, displacements and splits in every interleaving: no key is lost, and none is
+//! present twice.
 
 use super::{Index, Inserted, TableId};
 use crate::index::slot::Slot;
@@ -7,8 +7,8 @@ use crate::key::KeyHash;
 use crate::loom_tests::{beside, check, hash_to, index, insert, slot};
 use loom::sync::Arc;
 
-/// A hash whose first bucket is `first`, whose second is `first ^ 3` or `first ^ 1`, and whose top
-/// tag bit is `upper`: tags are told apart by `n`.
+/// A hash with first bucket `first`, second bucket `first ^ 3` or `first ^ 1`, and top tag bit
+/// `upper`. `n` makes tags differ.
 fn hash(first: u64, far: bool, upper: bool, n: u64) -> KeyHash {
     hash_to(first, if far { 3 } else { 1 }, upper, n as usize)
 }
@@ -33,15 +33,15 @@ enum Way {
     Back,
 }
 
-/// Fills bucket 0 and 1 so that making room for the second key, of bucket 0, moves the first one from
-/// bucket 0 to bucket 3.
+/// Fills buckets 0 and 1 so that making room for the second key, of bucket 0, moves the first one
+/// from bucket 0 to bucket 3.
 fn index_about_to_displace(way: Way) -> (Index, KeyHash, KeyHash) {
     let index = index();
     let key = match way {
         Way::Forth => hash(0, true, false, 0),
         Way::Back => hash(3, true, false, 0),
     };
-    // Two others take bucket 3, so that it goes to bucket 0; then they leave.
+    // Two other keys fill bucket 3, so that the key goes to bucket 0; then they are removed.
     let others = [hash(3, true, false, 1), hash(3, true, false, 2)];
     for other in others {
         assert!(insert(&index, other));
@@ -75,14 +75,14 @@ fn lookup_against_displacement(way: Way, executions_min: usize) {
     });
 }
 
-/// The reader has passed the bucket that the key comes to.
+/// The reader has passed the bucket that the key moves to.
 #[test]
 fn a_lookup_never_misses_a_key_that_moves_back() {
     lookup_against_displacement(Way::Back, 50);
 }
 
-/// The reader comes to the bucket that the key moves to after the one that it leaves. Whoever sees it
-/// gone from there has to see it here.
+/// The reader reads the bucket that the key leaves, then the one that it moves to. If it sees the
+/// key gone from the first, it has to see it in the second.
 #[test]
 fn a_lookup_never_misses_a_key_that_moves_forth() {
     lookup_against_displacement(Way::Forth, 50);
@@ -107,7 +107,7 @@ fn a_lookup_never_misses_a_key_whose_table_splits() {
     });
 }
 
-/// A splitter loses its core while the directory changes: nobody waits for it.
+/// A splitter loses its core while the directory changes: no other thread waits for it.
 #[test]
 fn a_split_that_stands_still_holds_nobody_up() {
     check(2, 1, || {

@@ -1,25 +1,27 @@
 //! Finds the slots of a bucket that carry a tag.
 //!
-//! On x86-64 with four 16-byte loads and SSE2, which every such processor has: nothing to choose at
-//! run time, so it is inlined into each lookup. Elsewhere with seven loads.
+//! On x86-64 it uses four 16-byte loads and SSE2, which every such processor has: there is nothing
+//! to choose at run time, so it is inlined into each lookup. On other processors it uses seven
+//! loads.
 //!
 //! # Concurrency
-//! Writers may store to the slots meanwhile. A tag that is found is a hint: the caller loads that slot
-//! again with Acquire before it believes it. A tag that is *not* found is believed: a lookup goes on
-//! to the key's second bucket. So all loads of one scan come before all loads of the next, and whoever
-//! sees a slot empty that a move has cleared sees the copy that the move made before. Without that a
-//! lookup sees the key gone from its first bucket and not yet come to its second, and misses it.
+//! Writers may store to the slots during a scan. A tag that is found is a hint: the caller loads
+//! that slot again with Acquire before it relies on it. A tag that is *not* found is relied on: the
+//! lookup goes on to the key's second bucket. So all loads of one scan come before all loads of the
+//! next, and a reader that sees a slot empty because a move has cleared it also sees the copy that
+//! the move made before. Without that a lookup may see the key gone from its first bucket and not
+//! yet in its second, and miss it.
 //!
 //! - The portable scan loads each slot with Acquire, against the Release with which
 //!   [`Bucket::put`] clears it.
-//! - The vector loads are inline assembly, since a non-atomic load in Rust may not race. On x86 that
-//!   is enough (Intel SDM volume 3, "Memory Ordering"): loads are not reordered with other loads,
-//!   stores become visible in program order, and that holds for the eight aligned bytes of each slot,
-//!   even where a processor carries out a 16-byte load in two parts. In what order one scan loads the
-//!   slots of its bucket does not matter, since nothing moves within a bucket. The compiler keeps
-//!   the order too: the assembly is not `pure` and may read any memory, so it stays between the Acquire
-//!   load of the bucket's word before it and the Acquire fence behind it, and two of them are not
-//!   exchanged.
+//! - The vector loads are inline assembly, since a non-atomic load in Rust may not race. On x86
+//!   that is enough (Intel SDM volume 3, "Memory Ordering"): loads are not reordered with other
+//!   loads, and stores become visible in program order. This holds for the eight aligned bytes of
+//!   each slot, even if a processor carries out a 16-byte load in two parts. The order in which one
+//!   scan loads the slots of its bucket does not matter, since nothing moves within a bucket. The
+//!   compiler keeps the order too: the assembly is not `pure` and may read any memory, so it stays
+//!   between the Acquire load of the bucket's word before it and the Acquire fence after it, and
+//!   two such blocks are not reordered.
 #![cfg_attr(
     all(target_arch = "x86_64", not(loom), not(miri)),
     allow(
@@ -36,9 +38,10 @@ use crate::key::Tag;
 #[inline(always)]
 pub(super) fn matches(bucket: &Bucket, tag: Tag) -> u32 {
     let (low, high): (u32, u32);
-    // SAFETY: a bucket is 64 readable bytes aligned to 64; SSE2 is part of x86-64. The assembly only
-    // reads, and what it reads may change meanwhile: see the module for the order of its loads. The
-    // upper halves of eight words are gathered into two vectors, shifted down to their tags and compared.
+    // SAFETY: a bucket is 64 readable bytes aligned to 64; SSE2 is part of x86-64. The assembly
+    // only reads, and what it reads may change meanwhile: see the module for the order of its
+    // loads. The upper halves of eight words are gathered into two vectors, shifted down to their
+    // tags and compared.
     unsafe {
         std::arch::asm!(
             "movd {tags}, {tag:e}",
@@ -98,7 +101,7 @@ mod tests {
                 seed = seed
                     .wrapping_mul(6364136223846793005)
                     .wrapping_add(1442695040888963407);
-                // Tags that differ in their top bit, their lowest bit, or not at all.
+                // Tags that differ in their top bit, in their lowest bit, or not at all.
                 let tag = Tag([0, 1, 0x8000, 0x8001][(seed >> 62) as usize]);
                 let slot = match seed >> 60 & 3 {
                     0 => Slot::EMPTY,

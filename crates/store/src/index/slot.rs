@@ -66,14 +66,14 @@ pub(crate) struct Slot(pub(crate) u64);
 impl Slot {
     pub(crate) const EMPTY: Slot = Slot(0);
 
-    /// A slot for an item in memory, read never so far.
+    /// A slot for an item in memory that has never been read.
     #[inline]
     pub(crate) fn item(tag: Tag, location: Location, item_len: usize) -> Slot {
         let lines = (location.offset() % 64 + item_len).div_ceil(64).min(15) as u64;
         Slot((u64::from(tag.0) << TAG_SHIFT) | KIND_MEMORY | (lines << SIZE_SHIFT) | location.0)
     }
 
-    /// What an evicted item leaves behind, `stamp` being the segments' sequence number.
+    /// What an evicted item leaves behind; `stamp` is the segments' sequence number.
     pub(crate) fn ghost(tag: Tag, stamp: u64) -> Slot {
         Slot((u64::from(tag.0) << TAG_SHIFT) | (stamp & LOCATION_MASK).max(1))
     }
@@ -130,7 +130,7 @@ impl Slot {
         self.0 & FREQUENCY_MASK == FREQUENCY_MASK
     }
 
-    /// One access more. Not for a slot that [`Slot::is_hottest`].
+    /// The slot after one more access. Not for a slot that [`Slot::is_hottest`].
     #[inline]
     pub(crate) fn warmer(self) -> Slot {
         Slot(self.0 + FREQUENCY_ONE)
@@ -141,7 +141,7 @@ impl Slot {
         Slot((self.0 & !FREQUENCY_MASK) | (frequency.min(3) << FREQUENCY_SHIFT))
     }
 
-    /// The same item at the same place, whatever the frequency.
+    /// Whether it is the same item at the same location, ignoring the frequency.
     #[inline]
     pub(crate) fn same_item(self, other: Slot) -> bool {
         (self.0 ^ other.0) & !FREQUENCY_MASK == 0

@@ -3,27 +3,29 @@
 //! The new sub-table (the child) takes the slots whose next tag bit is 1, into the same bucket
 //! numbers; the old one (the parent) keeps the rest. The directory changes first: from then on the
 //! child serves its half of the hashes, with every bucket marked unfilled. A bucket is filled under
-//! its own lock and the same bucket's lock in the parent, either by the worker that split, some
-//! buckets at the end of each burst, or by whoever has to write there first.
+//! its own lock and the lock of the same bucket in the parent. Either the worker that split fills
+//! it, some buckets at the end of each burst, or the first worker that has to write there.
 //!
-//! So no lookup and no writer waits for a split, wherever the splitter loses its core: a writer waits for
-//! a bucket's lock bit as ever, which may be held for the move of one bucket. Only who has to split a
-//! sub-table himself waits while another split changes the directory, and holds no bucket meanwhile.
+//! So no lookup and no writer waits for a split, no matter where the splitting worker loses its
+//! core. A writer waits only for a bucket's lock bit, as always, which may be held while one bucket
+//! is filled. Only a worker that has to split a sub-table itself waits while another split changes
+//! the directory, and it holds no bucket meanwhile.
 //!
 //! # Concurrency
-//! - A writer with an old entry holds the parent's locks and finds the entry unchanged, so what it
-//!   stores is there when the bucket is filled, which needs the same lock.
-//! - The directory changes word by word, and a bucket that is filled before the last word has
-//!   changed would lose what a writer with an old word stores in the parent behind it. So nothing
-//!   is filled before all words are there. Whoever is about to fill a bucket and finds a split
-//!   half published changes the words that are left (a few hundred at most) instead of waiting: each
-//!   by compare-and-swap from the old entry, which never comes back, since depths only rise.
+//! - A writer with an old entry holds the parent's locks and finds the entry unchanged. What it
+//!   stores is there when the bucket is filled, because filling needs the same lock.
+//! - The directory changes word by word. If a bucket were filled before the last word has changed,
+//!   a writer with an old word could store to the parent after that, and its store would be lost.
+//!   So nothing is filled before all words have changed. A worker that is about to fill a bucket
+//!   and finds a split half published does not wait: it changes the remaining words itself (a few
+//!   hundred at most), each by compare-and-swap from the old entry, which never comes back, since
+//!   depths only rise.
 //! - A lookup with an old entry that misses finds the entry changed: slots leave the parent only
 //!   after the directory names the child.
-//! - While the parent gives, slots of the child's half do not move within it: one that moved into
-//!   a bucket that has been given already would be lost.
-//! - The child is unfilled bucket by bucket, so nothing is displaced into an unfilled bucket before
-//!   it is filled, and filling always finds seven empty slots.
+//! - While the parent is giving, slots of the child's half do not move within it: a slot that moved
+//!   into a bucket that has already been given would be lost.
+//! - The child is marked unfilled bucket by bucket, and nothing is displaced into an unfilled
+//!   bucket. So filling always finds seven empty slots.
 
 use super::bucket::SLOTS;
 use super::slot::Slot;
@@ -32,10 +34,11 @@ use crate::key::KeyHash;
 use crate::sync::Ordering;
 use std::sync::TryLockError;
 
-/// Splits that a worker has under way at most.
+/// Splits that a worker may have under way.
 pub(crate) const MIGRATIONS_MAX: usize = 64;
 
-/// A split whose buckets are being filled. Whoever began it carries it on; see [`Index::migrate`].
+/// A split whose buckets are being filled. The worker that began it continues it; see
+/// [`Index::migrate`].
 #[derive(Clone, Copy)]
 pub(crate) struct Migration {
     pub(super) child: Entry,
@@ -44,21 +47,22 @@ pub(crate) struct Migration {
 }
 
 impl Migration {
-    /// Whether both are of the same split, however far they are.
+    /// Whether both are the same split, whatever their progress.
     pub(crate) fn is_of(&self, other: &Migration) -> bool {
         (self.child, self.start) == (other.child, other.start)
     }
 
-    /// Whether nothing is left of it but to say in the directory that it is over.
+    /// Whether all buckets are filled and only the directory does not say yet that the split is
+    /// over.
     pub(crate) fn is_filled(&self) -> bool {
         self.next == TABLE_BUCKETS
     }
 }
 
 impl Index {
-    /// Splits the sub-table that serves `hash` if it can be split: into itself and `child`, an
-    /// unused table. `None` where another split of it is under way, or its depth is the most;
-    /// then `child` stays the caller's.
+    /// Splits the sub-table that serves `hash`, if possible, into itself and `child`, an unused
+    /// table. `None` if another split of it is under way, or its depth is the highest; then the
+    /// caller keeps `child`.
     pub(crate) fn split(&self, hash: KeyHash, child: TableId) -> Option<Migration> {
         self.reset_table(child, true);
         let guard = self.restructure.lock();
@@ -80,7 +84,7 @@ impl Index {
         })
     }
 
-    /// Splits the only sub-table, and comes no further than to the child's half of the directory: as a
+    /// Splits the only sub-table, but publishes only the child's half of the directory, like a
     /// splitter that has lost its core.
     #[cfg(all(loom, test))]
     pub(crate) fn split_half_way(&self, hash: KeyHash, child: TableId) {
@@ -102,7 +106,7 @@ impl Index {
         self.directory.entry(hash).is_settled()
     }
 
-    /// How many of a hundred slots of the sub-table of `hash` hold items, by a sample.
+    /// The percentage of the slots in the sub-table of `hash` that hold items, from a sample.
     pub(crate) fn load_percent(&self, hash: KeyHash) -> usize {
         const SAMPLE: u32 = if cfg!(loom) { 2 } else { 128 };
         let table = self.directory.entry(hash).table();
@@ -117,8 +121,8 @@ impl Index {
         entry.is_settled() && entry.depth() < self.directory.bits_max()
     }
 
-    /// Names the child, whose words begin at `start`, and its parent in all words of a split that do not
-    /// name them yet.
+    /// Publishes a split: changes those of its words that do not yet name the child, whose words
+    /// begin at `start`, and its parent.
     pub(super) fn publish(&self, child: Entry, start: usize) {
         let (parent, depth) = (child.other(), child.depth());
         let old = Entry::new(parent, depth - 1, SplitState::Settled, parent);
@@ -129,8 +133,9 @@ impl Index {
         self.directory.change_at(parent_start, old, giving);
     }
 
-    /// Fills up to `buckets` more buckets. True when the split is complete. It may be complete but for
-    /// the directory saying so ([`Migration::is_filled`]), where that is changing at the moment.
+    /// Fills up to `buckets` more buckets. True when the split is complete. If another worker is
+    /// changing the directory, a split may have all its buckets filled ([`Migration::is_filled`])
+    /// without being complete.
     pub(crate) fn migrate(&self, migration: &mut Migration, buckets: u32) -> bool {
         let end = TABLE_BUCKETS.min(migration.next.saturating_add(buckets));
         while migration.next < end {
@@ -146,7 +151,7 @@ impl Index {
         self.settle(migration)
     }
 
-    /// The split that the sub-table of `hash` takes part in, from its beginning.
+    /// The split that the sub-table of `hash` takes part in, starting at its first bucket.
     pub(crate) fn split_of(&self, hash: KeyHash) -> Option<Migration> {
         let entry = self.directory.entry(hash);
         let parent_start = self.directory.start(hash, entry.depth());
@@ -166,8 +171,9 @@ impl Index {
         })
     }
 
-    /// Says in the directory that the split is over. Many may come to say so; once is enough. False
-    /// where another changes the directory, who may have lost his core.
+    /// Marks the split as over in the directory. Several workers may do so; once is enough. False
+    /// if another worker is changing the directory; it may have lost its core, so this does not
+    /// wait.
     fn settle(&self, migration: &Migration) -> bool {
         let guard = self.restructure.try_lock();
         if matches!(guard, Err(TryLockError::WouldBlock)) {
@@ -188,15 +194,16 @@ impl Index {
         true
     }
 
-    /// Fetches from the parent what belongs to bucket `number` of a filling sub-table, whose words of
-    /// the directory begin at `start`. The caller holds the bucket's lock.
+    /// Moves what belongs to bucket `number` of a filling sub-table over from the parent. The words
+    /// of the sub-table begin at `start` in the directory. The caller holds the bucket's lock.
     pub(super) fn fill(&self, entry: Entry, start: usize, number: BucketNumber) {
         let bucket = self.bucket(entry.table(), number);
         if !bucket.is_unfilled() {
             return;
         }
-        // Who has seen a word of the split sees the mark that was set before it, or that it was cleared
-        // after the last one. The splitter may have lost its core in between: nobody waits for it.
+        // A thread that has seen a word of the split sees either the mark that was set before that
+        // word, or that the mark was cleared after the last word. The splitter may have lost its
+        // core in between; no thread waits for it.
         if self.publishing.load(Ordering::Acquire) != 0 {
             self.publish(entry, start);
         }
@@ -220,7 +227,7 @@ impl Index {
         parent.unlock();
     }
 
-    /// Whether `slot` in the sub-table of `entry` waits there for the child to fetch it.
+    /// Whether `slot` in the sub-table of `entry` still has to be moved to the child.
     pub(super) fn awaits_child(&self, entry: Entry, slot: Slot) -> bool {
         entry.is_giving() && self.directory.upper_half(slot.tag(), entry.depth() - 1)
     }

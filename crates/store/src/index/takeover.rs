@@ -1,7 +1,7 @@
-//! Taking over an index that another process has left, perhaps in the middle of a change.
+//! Takes over an index that another process has left, perhaps in the middle of a change.
 //!
-//! A process that dies leaves, of all that it stored, what came first: nothing that it stored later is
-//! there without what it stored before. So what can be half done follows from the order of stores:
+//! Of all that a dead process stored, a prefix in time is left: no store is present without all
+//! stores before it. So the order of stores determines what can be half done:
 //!
 //! | killed | what is there | what is done about it |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | the same, before the parent's bucket is cleared | slots in the parent that belong to the child | they go |
 //! | before the directory says that a split is over | some words that say so | all of them do |
 //!
-//! All other changes of the index are one store each. Taking over twice is as good as once, so a process
-//! may die while it takes over.
+//! All other changes of the index are one store each. Taking over twice gives the same result as
+//! once, so a process may die while it takes over.
 
 use super::bucket::SLOTS;
 use super::slot::Slot;
@@ -27,19 +27,20 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 pub(crate) struct Contents {
     /// The sub-tables that are in use, in ascending order.
     pub(crate) tables: Vec<TableId>,
-    /// The items.
+    /// The number of items.
     pub(crate) items: u64,
-    /// Splits, displacements and lock bits that were left, and slots that stood where they no longer belong.
+    /// Splits, displacements and lock bits that were left, and slots that were where they no longer
+    /// belong.
     pub(crate) mended: u64,
 }
 
-/// The directory names what is no sub-table.
+/// The directory names something that is not a sub-table.
 #[derive(Debug)]
 pub(crate) struct DamagedDirectory;
 
 impl Index {
-    /// Completes or undoes what was left half done, and drops slots that are not `is_sound`. Nobody
-    /// else uses the index meanwhile. `is_table` says which sub-tables there can be.
+    /// Completes or undoes what was left half done, and drops slots that are not `is_sound`.
+    /// Nothing else uses the index meanwhile. `is_table` says which sub-tables can exist.
     pub(crate) fn take_over(
         &self,
         is_table: impl Fn(TableId) -> bool,
@@ -49,7 +50,7 @@ impl Index {
         let mended = AtomicU64::new(self.complete_splits());
         let tables = self.settled_tables()?;
         let (next, items) = (AtomicUsize::new(0), AtomicU64::new(0));
-        // Thousands of sub-tables of a memory's length: as many threads as there are cores.
+        // There may be many thousands of sub-tables, so as many threads work as there are cores.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
             for _ in 0..threads.min(tables.len().div_ceil(64)) {
@@ -73,7 +74,7 @@ impl Index {
         })
     }
 
-    /// Each word names sub-tables that there are, at a depth that there can be.
+    /// Checks that each word names sub-tables that can exist, at a depth that is possible.
     fn check_directory(&self, is_table: impl Fn(TableId) -> bool) -> Result<(), DamagedDirectory> {
         let depths = self.directory.base_bits()..=self.directory.bits_max();
         for at in 0..self.directory.len() {
@@ -88,10 +89,10 @@ impl Index {
         Ok(())
     }
 
-    /// Ends the splits that are under way. Returns how much there was to be done.
+    /// Ends the splits that are under way. Returns how many repairs were made.
     fn complete_splits(&self) -> u64 {
         let mut mended = 0;
-        // Children first: while a word of one fills, its parent gives.
+        // Children first: while a word of a child is filling, its parent is giving.
         for at in 0..self.directory.len() {
             let child = self.directory.entry_at(at);
             if !child.is_filling() {
@@ -110,11 +111,12 @@ impl Index {
                 next: 0,
             };
             self.migrate(&mut split, TABLE_BUCKETS);
-            // Where the process died as it said so, the first words do already.
+            // If the process died while it marked the split as over, the first words are marked
+            // already.
             self.say_settled(start, child.table(), child.depth());
             mended += 1;
         }
-        // Their parents, and those of splits that were over but for this.
+        // Then the parents, also those of splits for which only their mark was missing.
         for at in 0..self.directory.len() {
             let parent = self.directory.entry_at(at);
             if parent.is_giving() {
@@ -130,7 +132,7 @@ impl Index {
         self.directory.publish_at(start, settled);
     }
 
-    /// The sub-tables with the words at which each begins. All words of one are the same.
+    /// The sub-tables, each with the word at which it begins. All words of a sub-table are equal.
     fn settled_tables(&self) -> Result<Vec<(usize, Entry)>, DamagedDirectory> {
         let mut tables = Vec::new();
         let mut at = 0;
@@ -148,7 +150,7 @@ impl Index {
         Ok(tables)
     }
 
-    /// Returns the items of a sub-table, and how much of it had to be mended.
+    /// Returns the number of items in a sub-table, and how many repairs were made.
     fn mend_table(
         &self,
         start: usize,
@@ -175,8 +177,8 @@ impl Index {
         (items, mended)
     }
 
-    /// Clears a bucket's lock bit, and where it was set undoes a displacement that ended half-way: the
-    /// slot stands in both of its buckets, which were locked. Returns how much there was to be done.
+    /// Clears a bucket's lock bit. If it was set, undoes a displacement that ended half-way: its
+    /// slot is in both of its buckets, which were locked. Returns how many repairs were made.
     fn unlock_dead(&self, table: TableId, number: BucketNumber) -> u64 {
         let bucket = self.bucket(table, number);
         if !bucket.break_lock() {

@@ -1,11 +1,11 @@
-//! Walking all slots of the index, a cell at a time, while others write.
+//! Walks all slots of the index, a cell at a time, while other threads write.
 //!
 //! Slots move: to their key's other bucket, and to other sub-tables. So a walk in the order of
-//! buckets would lose those that move from before it to behind it. Two things about a key stay: which
-//! words of the directory its hash belongs to, and the even one of its two buckets' numbers (of two
-//! buckets whose numbers differ in their lowest bit one is even). A *cell* is what lies in a range
-//! of words and in a stride of even buckets. Each cell is walked once, wherever its slots stand at
-//! that moment: in their even buckets or in any odd one of their sub-table.
+//! buckets would miss those that move from ahead of it to behind it. Two things about a key do not
+//! change: which words of the directory its hash belongs to, and which of its two buckets has the
+//! even number (the numbers differ in their lowest bit). A *cell* is the set of keys in a range of
+//! words and in a stride of even buckets. Each cell is walked once, wherever its slots are at that
+//! moment: in their even buckets or in any odd bucket of their sub-table.
 //!
 //! ```text
 //! words      |<-- region: a sub-table when it was begun -->|<-- next region ...
@@ -13,15 +13,15 @@
 //! stride 0   |  cell 1   |  cell 2   |       cell 3        |
 //! stride 1   |  cell 4   |  cell 5   |       cell 6        |
 //! ```
-//! Sub-tables are only ever divided, at words that stay borders, so positions keep their meaning.
+//! Sub-tables are only ever divided, and existing borders stay, so positions keep their meaning.
 //!
 //! # Concurrency
 //! A cell is walked as [`Index::find`] looks up a key: the even buckets, then the odd ones, then a
-//! look at what a move would have changed. A slot that is seen nowhere went from an odd bucket to an
-//! even one meanwhile, which raised the even one's count of moves before the slot was cleared; or
-//! its sub-table was split, which had raised the depth in the directory before. Loads of slots are
-//! Acquire, so whoever sees a slot cleared sees these too. A slot that waits to be fetched by a
-//! filling child is shown with the child's cell, from the parent's bucket.
+//! check of what a move would have changed. A slot that is seen nowhere has moved from an odd
+//! bucket to an even one meanwhile, which incremented the even one's count of moves before the slot
+//! was cleared; or its sub-table was split, which had increased the depth in the directory before.
+//! Loads of slots are Acquire, so a walk that sees a slot cleared sees these changes too. A slot
+//! that a filling child has not taken yet is shown with the child's cell, from the parent's bucket.
 
 use super::bucket::{BucketVersion, SLOTS};
 use super::slot::Slot;
@@ -32,15 +32,15 @@ pub(crate) const STRIDE: u32 = if cfg!(loom) { 2 } else { 32 };
 
 const EVENS: usize = STRIDE as usize / 2;
 
-/// All even buckets of a stride, a bit each.
+/// All even buckets of a stride, one bit each.
 const ALL: u32 = (1 << EVENS) - 1;
 
-/// The cell that a walk is at. See the module.
+/// The current cell of a walk. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     /// The first word of the region.
     start: usize,
-    /// Behind its last word; 0 until the region is begun.
+    /// End of the region (exclusive); 0 until the region is begun.
     end: usize,
     /// The word at which the cell's sub-table begins.
     word: usize,
@@ -60,7 +60,7 @@ impl Cell {
         }
     }
 
-    /// The bit of the even bucket that `number`'s slot belongs to, in one or the other.
+    /// The bit of the even bucket of the pair that `slot` in bucket `number` belongs to.
     #[inline]
     fn bit(self, number: BucketNumber, slot: Slot) -> u32 {
         let even = match number & 1 {
@@ -75,11 +75,11 @@ impl Cell {
 }
 
 impl Index {
-    /// Shows the slots of all items in `cell`. Returns the cell that follows, `None` behind the
-    /// last. The caller is within one burst.
+    /// Shows the slots of all items in `cell`. Returns the next cell, or `None` after the last. The
+    /// caller stays within one burst.
     ///
-    /// A key that has an item during the whole call is shown, and once unless a slot of its cell
-    /// moves meanwhile.
+    /// A key that has an item during the whole call is shown; it is shown once unless a slot of its
+    /// cell moves meanwhile.
     pub(crate) fn walk(&self, mut cell: Cell, mut visit: impl FnMut(Slot)) -> Option<Cell> {
         if cell.end == 0 {
             let depth = self.directory.entry_at(cell.start).depth();
@@ -101,7 +101,8 @@ impl Index {
         }
     }
 
-    /// Walks the cell until nothing has moved behind its back. Returns how many words it spans.
+    /// Walks the cell again until no slot has moved during the walk. Returns how many words the
+    /// cell spans.
     fn walk_cell(&self, cell: Cell, visit: &mut impl FnMut(Slot)) -> usize {
         let mut entry = self.directory.entry_at(cell.word);
         let mut wanted = ALL;
@@ -131,7 +132,7 @@ impl Index {
         }
     }
 
-    /// The words of the cell's even buckets, and of their parents' where slots come over from them.
+    /// The words of the cell's even buckets, and of the parents' buckets that slots are moved from.
     fn seen_in(&self, entry: Entry, cell: Cell) -> [[BucketVersion; 2]; EVENS] {
         let mut number = cell.stride;
         std::array::from_fn(|_| {
@@ -145,12 +146,13 @@ impl Index {
         })
     }
 
-    /// Shows the items of the sub-table of `entry` that stand in bucket `number`.
+    /// Shows the items in bucket `number` of the sub-table of `entry`.
     #[inline]
     fn walk_bucket(&self, entry: Entry, number: BucketNumber, mut visit: impl FnMut(Slot)) {
         let bucket = self.bucket(entry.table(), number);
         if entry.is_filling() && bucket.seen().is_unfilled() {
-            // A slot is stored here before it is cleared there, so none passes between the looks.
+            // A slot is stored here before it is cleared in the parent, so reading the parent first
+            // misses none.
             let parent = self.bucket(entry.other(), number);
             items(parent)
                 .filter(|slot| self.directory.upper_half(slot.tag(), entry.depth() - 1))

@@ -1,4 +1,4 @@
-//! Appending to segments, and the CAS that follows from a place in one.
+//! Appends to segments, and derives CASs from places in them.
 
 use super::log::Log;
 use super::open::OpenSegment;
@@ -12,22 +12,23 @@ use coua_cpu::prefetch_write_at;
 /// Bits of a CAS below the segment's sequence number: granules of the largest segment.
 const PLACE_BITS: u32 = 18;
 
-/// How far behind the end of an open segment memory is asked for lines to be written: a few large items.
+/// How far beyond the end of an open segment cache lines are prefetched for writing: a few large
+/// items.
 const AHEAD_LEN: usize = 4 << 10;
 
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 
 impl Log {
-    /// The CAS of an item at `location`, where the item does not carry one: its place in the log.
+    /// The CAS of an item at `location` that does not carry an explicit one: its place in the log.
     #[inline]
     pub(crate) fn cas_of(&self, location: Location) -> u64 {
         let within = (location.offset() & (self.segment_len - 1)) / GRANULE;
         (self.entry_of(location).sequence() << PLACE_BITS) | within as u64
     }
 
-    /// `len` bytes at the end of the worker's open segment, or of a new one; `None` where no page
-    /// is to be had. `len` is at most a segment's.
+    /// `len` bytes at the end of the worker's open segment, or of a new one; `None` if no page is
+    /// available. `len` is at most a segment's length.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -52,9 +53,9 @@ impl Log {
         Some(unsafe { Space::new(&self.mapping, location, len) })
     }
 
-    /// Has memory fetch the lines that are written [`AHEAD_LEN`] bytes behind an item of `len`: none of them
-    /// is in a cache, and a core that stores into many such lines waits for each. `room` are the bytes from the item
-    /// on that are the segment's.
+    /// Prefetches the lines that are [`AHEAD_LEN`] bytes beyond an item of `len`, for writing. None
+    /// of them is in a cache, and a core that stores into many such lines waits for each. `room` is
+    /// the number of bytes from the item to the end of the segment.
     #[inline]
     fn ask_ahead(&self, item: Location, len: usize, room: usize) {
         let from = item.offset();
@@ -67,7 +68,7 @@ impl Log {
         }
     }
 
-    /// The least CAS that the next item appended will have by its place.
+    /// The lowest CAS that the next appended item will have by its place.
     #[inline]
     pub(crate) fn next_cas(&self, open: &OpenSegment) -> u64 {
         match open.segment {
@@ -76,9 +77,9 @@ impl Log {
         }
     }
 
-    /// A CAS above `above` for the next item appended, to be written out, and never given to
-    /// another. `None` where its place gives it one. Nothing comes after the highest CAS, which
-    /// only a client can have chosen: then the item's place decides again.
+    /// A CAS above `above` for the next appended item, to be written explicitly, and never given to
+    /// another item. `None` if the item's place gives it a CAS above. Nothing follows the highest
+    /// CAS, which only a client can have chosen: then the item's place decides again.
     #[inline]
     pub(crate) fn cas_after(&self, open: &mut OpenSegment, above: u64) -> Option<u64> {
         if self.next_cas(open) > above {
@@ -89,7 +90,7 @@ impl Log {
 
     #[cold]
     fn explicit_cas_after(&self, open: &mut OpenSegment, above: u64) -> Option<u64> {
-        // Numbers of this segment's own, one for each place in it, so that none is given twice.
+        // Numbers for this segment alone, one for each place in it, so that none is given twice.
         let place = (open.used / GRANULE) as u64;
         if (open.cas_sequence << PLACE_BITS) | place <= above {
             open.cas_sequence = self
@@ -102,12 +103,12 @@ impl Log {
         if cas > above {
             Some(cas)
         } else {
-            // A client has chosen a CAS that the log will not come to.
+            // A client has chosen a CAS that the log will never reach.
             above.checked_add(1)
         }
     }
 
-    /// Bytes that fit into the open segment without another.
+    /// Bytes that fit into the open segment without opening another.
     pub(crate) fn room(&self, open: &OpenSegment) -> usize {
         if open.segment.is_some() {
             self.segment_len - open.used
@@ -121,7 +122,7 @@ impl Log {
         let next = self.pages.take(purpose)?;
         self.seal(open);
         self.dead.reset(next);
-        // Acquire: who opens a segment that a flush does not kill sees the flush.
+        // Acquire: a worker that opens a segment that a flush does not kill sees the flush.
         let sequence = self
             .superblock()
             .sequences
@@ -145,7 +146,7 @@ impl Log {
         Some(())
     }
 
-    /// Ends an open segment, if there is one.
+    /// Seals an open segment, if there is one.
     pub(crate) fn seal(&self, open: &mut OpenSegment) {
         let Some(segment) = open.segment.take() else {
             return;
@@ -159,15 +160,14 @@ impl Log {
         self.open_records[open.record].clear();
     }
 
-    /// Lets others see how full an open segment is.
+    /// Publishes how full an open segment is.
     pub(crate) fn publish_used(&self, open: &OpenSegment) {
         if let Some(segment) = open.segment {
             self.entry(segment).set_used(open.used);
         }
     }
 
-    /// Ends an open segment that is older than `below`: what is in it is dead, what comes must not
-    /// be.
+    /// Seals an open segment older than `below`: its items are dead, and new ones must not be.
     pub(crate) fn seal_older(&self, open: &mut OpenSegment, below: u64) {
         if open
             .segment

@@ -1,20 +1,21 @@
-//! How many bytes of each segment are of no use any more, and when that is all of them.
+//! How many bytes of each segment are dead, and when all of them are.
 //!
 //! # Concurrency
-//! A segment whose bytes are all dead is freed without a look into the index, by whoever sums them
-//! up. So the number has to tell what a look would: that no slot points into the segment. Each worker
-//! notes an item *after* it has unlinked it, with Release; whoever finds all bytes dead raises an
-//! Acquire fence and only then begins a grace period. What was unlinked before a note that is counted
-//! is then unlinked for every burst that begins after the grace period did. With Relaxed on either
-//! side a burst that is waited for by nobody could still load the old slot, and follow it into a
-//! segment that is used again (`loom_tests` shows it).
+//! A segment whose bytes are all dead is freed without a look into the index, by the worker that
+//! adds them up. So the count has to guarantee what the index would show: that no slot points into
+//! the segment. Each worker notes an item *after* it has unlinked it, with Release. A worker that
+//! finds all bytes dead raises an Acquire fence and only then begins a grace period. What was
+//! unlinked before a counted note is then unlinked for every burst that begins after the grace
+//! period began. With Relaxed on either side, a burst that the grace period does not wait for could
+//! still load the old slot, and follow it into a segment that is in use again (`loom_tests` shows
+//! it).
 
 use crate::memory::{PageId, Slice};
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// For each worker, bytes of each segment that it has made dead. Only the worker adds to its row, so
-/// no line is fought over. The last row is for all others: those who are no workers, and workers of
-/// higher numbers than the arena was made for.
+/// For each worker, the bytes of each segment that it has made dead. Only the worker adds to its
+/// row, so workers do not contend for cache lines. The last row is for all others: threads that are
+/// not workers, and workers whose numbers are beyond those that the arena was made for.
 ///
 /// ```text
 ///  worker 0: segment 0, 1, 2 … │ worker 1: segment 0, 1, 2 … │ … │ others: segment 0, 1, 2 …
@@ -22,12 +23,12 @@ use crate::sync::{AtomicU32, Ordering, fence};
 pub(crate) struct DeadBytes {
     cells: Slice<AtomicU32>,
     segments: usize,
-    /// Where the row of the others begins.
+    /// Where the row for the others begins.
     others: usize,
 }
 
 impl DeadBytes {
-    /// Bytes of the arena for so many workers and segments.
+    /// Bytes that the table takes in the arena for so many workers and segments.
     pub(crate) fn len_for(workers: usize, segments: usize) -> usize {
         (workers + 1) * segments * size_of::<u32>()
     }
@@ -41,8 +42,8 @@ impl DeadBytes {
         }
     }
 
-    /// Notes that `len` bytes of `segment` are of no use any more. The caller is the worker, and no
-    /// slot points to them.
+    /// Notes that `len` bytes of `segment` are dead. The caller is the worker, and no slot points
+    /// to the bytes.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -58,7 +59,7 @@ impl DeadBytes {
         cell.store(noted, Ordering::Release);
     }
 
-    /// As [`DeadBytes::note`], for a thread that need not be a worker.
+    /// As [`DeadBytes::note`], for a thread that may not be a worker.
     #[cold]
     #[expect(
         clippy::cast_possible_truncation,
@@ -75,25 +76,25 @@ impl DeadBytes {
             .map(|at| &self.cells[at])
     }
 
-    /// Bytes of a segment that are known to be of no use.
+    /// Bytes of a segment that are known to be dead.
     pub(crate) fn of(&self, segment: PageId) -> usize {
         self.cells_of(segment)
             .map(|cell| cell.load(Ordering::Relaxed) as usize)
             .sum()
     }
 
-    /// Whether all `used` bytes of a sealed segment are dead. Where they are, the caller may retire it.
+    /// Whether all `used` bytes of a sealed segment are dead. If so, the caller may retire it.
     pub(crate) fn are_all(&self, segment: PageId, used: usize) -> bool {
         let are_all = self.of(segment) >= used;
         if are_all {
-            // Whoever unlinked them did so before this thread begins a grace period.
+            // Their unlinking happened before this thread begins a grace period.
             fence(Ordering::Acquire);
         }
         are_all
     }
 
-    /// Nothing of the segment is dead: it begins a new life. Nobody adds to it at this moment: no slot
-    /// points into a free segment, and the last burst that saw one that did is over.
+    /// Resets the count: the segment is reused. No thread adds to it now: no slot points into a
+    /// free segment, and the last burst that saw such a slot is over.
     pub(crate) fn reset(&self, segment: PageId) {
         for cell in self.cells_of(segment) {
             cell.store(0, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! flush_all as a point in the order of segments: what lies in a segment opened before it is dead.
+//! flush_all as a point in the order of segments: all items in segments opened before it are dead.
 //!
-//! Every worker ends its open segments when it first sees the flush, which is before it executes
-//! anything that a client sent after the flush was answered. The cleaner empties the dead segments
-//! before all others; until none is left, lookups compare an item's segment with the point.
+//! Every worker seals its open segments when it first sees the flush, before it executes anything
+//! that a client sent after the flush was answered. The cleaner empties the dead segments before
+//! all others. Until none is left, lookups compare an item's segment with the point.
 
 use super::log::Log;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use crossbeam_utils::CachePadded;
 
 /// The flushes that were asked for.
 pub(crate) struct FlushState {
-    /// The point of the last one that happened.
+    /// The point of the last flush that happened.
     latest: CachePadded<AtomicU64>,
-    /// The second at which one is due; 0 for none. A later request takes its place, as in memcached.
-    /// The superblock has it until it has happened.
+    /// The second at which a flush is due; 0 if none is. A later request replaces it, as in
+    /// memcached. The superblock keeps it until it has happened.
     due: AtomicU32,
 }
 
 impl FlushState {
-    /// What the arena of `log` says.
+    /// The flushes that the arena of `log` has recorded.
     pub(crate) fn of(log: &Log) -> FlushState {
         FlushState {
             latest: CachePadded::new(AtomicU64::new(0)),
@@ -27,7 +27,7 @@ impl FlushState {
         }
     }
 
-    /// The point of the last flush, after making one that is due happen.
+    /// The point of the last flush. A flush that is due is carried out first.
     #[inline]
     pub(crate) fn latest(&self, log: &Log, now: UnixSeconds) -> u64 {
         let due = self.due.load(Ordering::Relaxed);
@@ -57,12 +57,12 @@ impl FlushState {
     fn happen(&self, log: &Log) -> u64 {
         let below = log.flush();
         self.latest.fetch_max(below, Ordering::Release);
-        // Another may have been asked for meanwhile.
+        // Another flush may have been requested meanwhile.
         kept_due(log).store(self.due.load(Ordering::Relaxed), Ordering::Relaxed);
         below
     }
 
-    /// Kills at `second` everything stored until then.
+    /// At `second`, kills everything stored until then.
     pub(crate) fn at(&self, log: &Log, second: UnixSeconds) {
         kept_due(log).store(second.0, Ordering::Relaxed);
         self.due.store(second.0, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! An item as it lies in segment memory.
+//! An item in segment memory.
 //!
-//! [`layout`](super::layout) says where its parts lie, [`space`](super::space) writes them.
+//! [`layout`](super::layout) says where its parts are, [`space`](super::space) writes them.
 //!
 //! # Concurrency
-//! Once published an item does not change, but for its access word, its expiry, if it has room for
-//! one, and a head's chunk locations, which are atomics. They change under the lock bit of the bucket
-//! that the item's slot stands in, and are copied under it; the access time and "fetched" are the
+//! A published item does not change, except for its access word, its expiry, if it has room for
+//! one, and a head's chunk locations. These are atomics. They change under the lock bit of the
+//! bucket that has the item's slot, and are copied under it. The access time and "fetched" are the
 //! exception: readers set them by compare-and-swap, and may lose the race with a copy.
 #![allow(unsafe_code, reason = "reads items in segment memory")]
 
@@ -73,7 +73,7 @@ impl<'m> RawItem<'m> {
         unsafe { self.byte(ACCESS_AT).cast::<AtomicU32>().as_ref() }
     }
 
-    /// The expiry's word, where there is one.
+    /// The expiry's word, if there is one.
     #[inline]
     fn expiry_cell(self) -> Option<&'m AtomicU32> {
         if self.fields() & EXPIRY == 0 {
@@ -168,7 +168,7 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// The CAS where it is written out.
+    /// The explicit CAS, if there is one.
     #[inline]
     pub(crate) fn explicit_cas(self) -> Option<u64> {
         let fields = self.fields();
@@ -189,7 +189,7 @@ impl<'m> RawItem<'m> {
         self.fields() & PIECE != 0
     }
 
-    /// The value of an item that is no head.
+    /// The value of an item that is not a head.
     #[inline]
     pub(crate) fn value(self) -> &'m [u8] {
         debug_assert!(!self.is_head());
@@ -217,8 +217,8 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// Where a head's pieces are, in order. Acquire, so that each is seen as it was written, also
-    /// where the cleaner has just moved it.
+    /// The locations of a head's pieces, in order. Acquire, so that each piece is seen as it was
+    /// written, even if the cleaner has just moved it.
     pub(crate) fn pieces(self) -> impl Iterator<Item = Location> + Clone + 'm {
         let chunks = self.chunks().iter();
         chunks.map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
@@ -243,7 +243,7 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// When the item dies.
+    /// When the item expires.
     #[inline]
     pub(crate) fn expiry(self) -> Expiry {
         self.expiry_field().unwrap_or(Expiry::NEVER)
@@ -264,7 +264,7 @@ impl<'m> RawItem<'m> {
     /// Changes the expiry; under the lock bit of the item's bucket.
     ///
     /// # Panics
-    /// Where the item has no room for it.
+    /// If the item has no room for it.
     pub(crate) fn set_expiry(self, expiry: Expiry) {
         match self.expiry_cell() {
             Some(cell) => cell.store(expiry.raw(), Ordering::Relaxed),
@@ -293,7 +293,7 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// Notes an access at `time`, in seconds of the store. Writes at most once a second.
+    /// Notes an access at `time`, in the store's seconds. Writes at most once a second.
     #[inline]
     pub(crate) fn note_access(self, time: u32) {
         let cell = self.access_cell();
@@ -321,8 +321,9 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// Writes to `space` an item of `draft`, which is this item's but for its CAS and its room for an
-    /// expiry, with the same value. What changes follows by [`RawItem::copy_changing`].
+    /// Writes an item of `draft` to `space`, with this item's value. `draft` equals this item's,
+    /// except for its CAS and its room for an expiry. The fields that change are copied later by
+    /// [`RawItem::copy_changing`].
     pub(crate) fn copy_to(self, space: &mut Space<'_>, draft: &Draft<'_>) {
         let body = space.write_item(draft);
         if !self.is_head() {
@@ -337,8 +338,8 @@ impl<'m> RawItem<'m> {
         data.copy_from_slice(self.piece_data());
     }
 
-    /// Copies what changes to `copy`, which nobody else can reach yet; under the lock bit of this
-    /// item's bucket.
+    /// Copies the fields that change to `copy`, which no other thread can reach yet; under the lock
+    /// bit of this item's bucket.
     pub(crate) fn copy_changing(self, copy: RawItem<'_>) {
         copy.set_expiry(self.expiry());
         copy.access_cell().store(self.access(), Ordering::Relaxed);
@@ -347,7 +348,7 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// Seconds from the last access to `now`, `made` being when the store was.
+    /// Seconds from the last access to `now`; `made` is when the store was made.
     pub(crate) fn idle_seconds(self, now: UnixSeconds, made: UnixSeconds) -> u32 {
         let last = made.0.wrapping_add(self.access() & mark::TIME);
         now.0.saturating_sub(last)

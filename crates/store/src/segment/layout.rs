@@ -22,9 +22,9 @@
 //!        | known | ed     |     |      |  was made                             |
 //!        +-------+--------+-----+------+---------------------------------------+
 //! ```
-//! The expiry is a second since the epoch, 0 for never. An item that is stored without one has no
-//! room for one either: it is written anew when it is given one. Values of 64 KiB and more always have
-//! the room, and so have heads, so that no great value is copied for that.
+//! The expiry is a second since the epoch, 0 for never. An item that is stored without an expiry
+//! has no room for one: it is rewritten when it is given one. Values of 64 KiB and more always have
+//! the room, and so have heads, so that no large value is copied for that.
 //!
 //! A value too large for one item is a head and chunks ("pieces" here, since they may lie in
 //! different segments):
@@ -45,13 +45,13 @@ use crate::time::Expiry;
 pub(super) const HEADER_LEN: usize = 8;
 /// Where the access word is.
 pub(super) const ACCESS_AT: usize = 4;
-/// Where the expiry is in an item that has one: the first of the optional fields, at a fixed place, since
-/// every lookup asks for it.
+/// Where the expiry is in an item that has one. It is the first optional field, at a fixed offset,
+/// since every lookup reads it.
 pub(super) const EXPIRY_AT: usize = HEADER_LEN;
 /// Where a piece's data begins.
 pub(crate) const PIECE_HEADER_LEN: usize = 24;
 
-// The bits of the optional fields are in the order in which the fields lie.
+// The bits of the optional fields are in the order of the fields.
 pub(super) const EXPIRY: u8 = 1;
 pub(super) const CLIENT_FLAGS: u8 = 2;
 pub(super) const LONG: u8 = 4;
@@ -60,7 +60,7 @@ pub(super) const CAS: u8 = 16;
 pub(super) const KEY_IS_BINARY: u8 = 32;
 pub(super) const PIECE: u8 = 64;
 
-/// Values from this length on need the long length field.
+/// Values of at least this length need the long length field.
 const LONG_FROM: usize = 1 << 16;
 
 /// Marks in an item's access word.
@@ -79,9 +79,9 @@ pub(crate) struct Draft<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) key_is_binary: bool,
     pub(crate) client_flags: u32,
-    /// A CAS that does not follow from the item's place.
+    /// An explicit CAS, which does not follow from the item's place.
     pub(crate) cas: Option<u64>,
-    /// `None` for an item without room for one, which therefore never expires.
+    /// `None` for an item without room for an expiry, which therefore never expires.
     pub(crate) expiry: Option<Expiry>,
     /// Marks and time of the access word.
     pub(crate) access: u32,
@@ -135,7 +135,7 @@ impl Draft<'_> {
 
 #[cfg(test)]
 impl<'a> Draft<'a> {
-    /// An item with no optional fields.
+    /// An item without optional fields.
     pub(super) fn plain(key: &'a [u8], value_len: usize) -> Draft<'a> {
         Draft {
             key,
@@ -167,25 +167,26 @@ impl Layout {
     }
 }
 
-/// `len` or the next multiple of [`GRANULE`] above it. `next_multiple_of` asks first whether it is one.
+/// `len`, rounded up to a multiple of [`GRANULE`]. `next_multiple_of` would first check whether it
+/// is one.
 #[inline(always)]
 const fn aligned(len: usize) -> usize {
     (len + (GRANULE - 1)) & !(GRANULE - 1)
 }
 
-/// Where the key begins, behind the optional fields.
+/// Where the key begins, after the optional fields.
 #[inline]
 pub(super) fn key_at(fields: u8) -> usize {
     HEADER_LEN + usize::from(OPTIONAL_LEN[usize::from(fields)])
 }
 
-/// Where the optional field `field` begins, behind those before it.
+/// Where the optional field `field` begins, after those before it.
 #[inline]
 pub(super) fn field_at(fields: u8, field: u8) -> usize {
     key_at(fields & (field - 1))
 }
 
-/// Bytes of the optional fields, for each value of the field bits: every lookup asks.
+/// Bytes of the optional fields, for each value of the field bits: every lookup needs it.
 const OPTIONAL_LEN: [u8; 256] = {
     let mut table = [0; 256];
     let mut fields = 0;
@@ -208,10 +209,10 @@ pub(crate) fn piece_len(data_len: usize) -> usize {
     aligned(PIECE_HEADER_LEN + data_len)
 }
 
-/// Bytes of an item in which all that says how long it is lies.
+/// The first bytes of an item, enough to contain all that determines its length.
 pub(crate) const LEN_AT_MOST: usize = 32;
 
-/// All bytes of the item or piece whose first bytes these are.
+/// The length of the item or piece that begins with these bytes.
 fn total_len_of(header: &[u8; LEN_AT_MOST]) -> usize {
     let word = |at: usize| {
         let bytes = header[at..].first_chunk().copied();
@@ -231,9 +232,10 @@ fn total_len_of(header: &[u8; LEN_AT_MOST]) -> usize {
     Layout::of(fields, usize::from(header[0]), body_len).total
 }
 
-/// Where the items of a segment end of which `handed_out` bytes were handed out, each place after all
-/// headers before it had been written. `read` copies bytes of the segment. The last item counts if
-/// what stands in its place is as long as the place: if its header was written it is.
+/// Where the items end in a segment of which `handed_out` bytes were handed out. Each place was
+/// handed out after all headers before it had been written. `read` copies bytes of the segment. The
+/// last item counts if the header found in its place has exactly the length of the place: that is
+/// so if it was written.
 pub(crate) fn end_of_items(handed_out: usize, read: impl Fn(usize, &mut [u8])) -> usize {
     let mut end = 0;
     while end < handed_out {
@@ -291,7 +293,7 @@ mod tests {
         assert_eq!(rooms, [false, true, true]);
     }
 
-    /// The order of bits is the order of fields: none begins before another ends.
+    /// The order of bits is the order of fields, so fields do not overlap.
     #[test]
     fn optional_fields_follow_one_another() {
         let lens = [

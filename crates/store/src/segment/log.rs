@@ -1,4 +1,4 @@
-//! All segments together: appending to them, and what follows from a place in them.
+//! All segments together: appending to them, and what follows from a place in the log.
 
 use super::dead_bytes::DeadBytes;
 use super::item::RawItem;
@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
-/// What the log keeps in the arena beside the segments.
+/// What the log keeps in the arena in addition to the segments.
 #[derive(Clone)]
 pub(crate) struct LogTables {
     pub(crate) superblock: Slice<Superblock>,
@@ -32,18 +32,19 @@ pub(crate) struct Log {
     pub(super) open_records: Slice<OpenRecord>,
     pub(super) segment_len: usize,
     segment_shift: u32,
-    /// Segments with a lower sequence number hold only what a flush killed; 0 when that is none. Every
-    /// lookup asks, so it stands here, and in the superblock for whoever takes over.
+    /// Segments with a lower sequence number hold only what a flush killed; 0 if there are none.
+    /// Every lookup reads it, so it is kept here, and in the superblock for a process that takes
+    /// over.
     flushed_below: CachePadded<AtomicU64>,
     queues: Mutex<Queues>,
     retired: Mutex<VecDeque<(Epoch, PageId)>>,
     retired_count: AtomicUsize,
     pub(super) dead: DeadBytes,
-    /// Segments that somebody holds.
+    /// Segments that are held.
     held: AtomicUsize,
 }
 
-/// A place in a segment that is not cleaned and not used again until this is given back by
+/// A place in a segment that is neither cleaned nor reused until the hold is given back with
 /// [`Log::release`].
 #[derive(Debug)]
 #[must_use = "a hold that is not released keeps its segment for ever"]
@@ -63,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Log {
-    /// The log that an arena holds, whose sealed segments stand in no queue yet.
+    /// The log of an arena. Its sealed segments are in no queue yet.
     pub(crate) fn new(tables: LogTables, pages: Arc<Pages>) -> Log {
         let LogTables {
             superblock,
@@ -90,7 +91,7 @@ impl Log {
         }
     }
 
-    /// Bytes of the heap for each segment.
+    /// Heap bytes for each segment.
     pub(crate) const HEAP_LEN_PER_SEGMENT: usize =
         Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>();
 
@@ -116,7 +117,7 @@ impl Log {
         &self.entries[segment as usize]
     }
 
-    /// Segments and other pages that there are, the table's own included.
+    /// The number of pages, segments or not, including the tables' own.
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
     pub(crate) fn segment_count(&self) -> PageId {
         self.entries.len() as PageId
@@ -138,15 +139,15 @@ impl Log {
         Location::of_offset(segment as usize * self.segment_len + offset)
     }
 
-    /// The item or piece at `location`, to be looked at while the guard lasts. The location was loaded
-    /// under the same guard, from a slot or a head's table, or is that of an item that the caller
-    /// has written, or lies in a segment that the caller owns.
+    /// The item or piece at `location`, readable while the guard lives. The location was loaded
+    /// under the same guard, from a slot or a head's table; or the caller has written the item; or
+    /// the caller owns the segment.
     #[inline]
     #[expect(unsafe_code, reason = "follows a slot into segment memory")]
     pub(crate) fn item<'g>(&'g self, _: Guard<'g>, location: Location) -> RawItem<'g> {
         // SAFETY: slots and piece tables only ever hold locations of whole, published items, and a
-        // segment is not used again before every burst that could have loaded one has ended
-        // (`retire` and `reclaim`): the worker announces the end of its own by the presence that the
+        // segment is not reused before every burst that could have loaded one has ended (`retire`
+        // and `reclaim`): the worker announces the end of its own burst by the presence that the
         // guard borrows.
         unsafe { RawItem::new(&self.mapping, location) }
     }
@@ -155,7 +156,7 @@ impl Log {
     /// segment, or has seen it sealed under the same guard.
     ///
     /// # Panics
-    /// Where it does not lie before `end`: then its header is none.
+    /// If it does not lie before `end`: then there is no header.
     pub(crate) fn item_in<'g>(
         &'g self,
         guard: Guard<'g>,
@@ -173,16 +174,16 @@ impl Log {
         (location, item)
     }
 
-    /// The item or piece whose segment `hold` keeps from being used again.
+    /// The item or piece in the segment that `hold` keeps from being reused.
     #[inline]
     #[expect(unsafe_code, reason = "looks into a held segment")]
     pub(crate) fn held_item<'h>(&'h self, hold: &'h Hold) -> RawItem<'h> {
-        // SAFETY: an item or piece was written there before the hold was made, and its segment is not
-        // used again before the hold is released, which takes it by value.
+        // SAFETY: an item or piece was written there before the hold was made, and its segment is
+        // not reused before the hold is released, which takes it by value.
         unsafe { RawItem::new(&self.mapping, hold.location) }
     }
 
-    /// Tells the time, of which segments remember when they were opened. Once a turn.
+    /// Sets the time that segments record when they are opened. Called once a turn.
     pub(crate) fn note_time(&self, now: UnixSeconds) {
         let noted = &self.superblock().state.now;
         if noted.load(Ordering::Relaxed) != now.0 {
@@ -195,14 +196,14 @@ impl Log {
         self.superblock().state.evicting.load(Ordering::Relaxed) != 0
     }
 
-    /// Something is evicted.
+    /// Notes that something is evicted.
     pub(crate) fn note_eviction(&self) {
         if !self.is_evicting() {
             self.superblock().state.evicting.store(1, Ordering::Relaxed);
         }
     }
 
-    /// When the oldest segment was opened of those that hold items, where there are any.
+    /// When the oldest segment that holds items was opened, if there is one.
     pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
         let all = (0..self.segment_count()).map(|segment| self.entry(segment));
         let holds_items = |entry: &&PageEntry| {
@@ -214,33 +215,33 @@ impl Log {
         opened.min().map(UnixSeconds)
     }
 
-    /// How many segments have been opened: the log's clock.
+    /// The number of segments opened so far: the log's clock.
     pub(crate) fn clock(&self) -> u64 {
         self.superblock().sequences.opened.load(Ordering::Relaxed)
     }
 
-    /// Notes that `len` bytes at `location` are of no use any more.
+    /// Notes that `len` bytes at `location` are dead.
     #[inline]
     pub(crate) fn note_dead(&self, worker: usize, location: Location, len: usize) {
         self.dead.note(worker, self.segment_of(location), len);
     }
 
-    /// As [`Log::note_dead`], for a thread that need not be a worker.
+    /// As [`Log::note_dead`], for a thread that may not be a worker.
     pub(crate) fn note_dead_from_outside(&self, location: Location, len: usize) {
         self.dead.note_from_outside(self.segment_of(location), len);
     }
 
-    /// Bytes of a segment that are known to be of no use.
+    /// Bytes of a segment that are known to be dead.
     pub(crate) fn dead_bytes(&self, segment: PageId) -> usize {
         self.dead.of(segment)
     }
 
-    /// Whether all of a sealed segment is of no use, so that it can be retired.
+    /// Whether all of a sealed segment is dead, so that it can be retired.
     pub(crate) fn is_all_dead(&self, segment: PageId) -> bool {
         self.dead.are_all(segment, self.entry(segment).used())
     }
 
-    /// Bytes of segments that items take which are not known to be dead.
+    /// Bytes of items in segments that are not known to be dead.
     pub(crate) fn live_bytes(&self) -> usize {
         (0..self.segment_count())
             .filter(|&segment| self.entry(segment).state().holds_items())
@@ -252,12 +253,12 @@ impl Log {
             .sum()
     }
 
-    /// The queues of sealed segments. Held for a few microseconds, once a segment.
+    /// The queues of sealed segments. Locked for a few microseconds, once a segment.
     pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
         lock(&self.queues)
     }
 
-    /// Hands over a segment that no slot points into any more, to be free after a grace period.
+    /// Retires a segment that no slot points into any more; it becomes free after a grace period.
     pub(crate) fn retire(&self, segment: PageId, epochs: &Epochs) {
         self.entry(segment).set_state(PageState::Retired);
         let mut retired = lock(&self.retired);
@@ -266,7 +267,7 @@ impl Log {
         self.retired_count.store(retired.len(), Ordering::Relaxed);
     }
 
-    /// Frees retired segments whose grace period is over. Those that somebody still holds are freed by
+    /// Frees retired segments whose grace period is over. Segments that are still held are freed by
     /// [`Log::release`].
     pub(crate) fn reclaim(&self, epochs: &Epochs) {
         if self.retired_count.load(Ordering::Relaxed) == 0 {
@@ -291,13 +292,13 @@ impl Log {
         self.pages.give_back(segment);
     }
 
-    /// Retired segments whose grace period lasts, as of a moment ago.
+    /// The approximate number of retired segments whose grace period is not over.
     pub(crate) fn coming_count(&self) -> usize {
         self.retired_count.load(Ordering::Relaxed)
     }
 
-    /// Keeps the item or piece at `location` readable after the burst; see [`Log::item`] for which
-    /// locations these are.
+    /// Keeps the item or piece at `location` readable after the burst; [`Log::item`] says which
+    /// locations are allowed.
     pub(crate) fn hold(&self, _: Guard<'_>, location: Location) -> Hold {
         if self.entry_of(location).hold() {
             self.held.fetch_add(1, Ordering::Relaxed);
@@ -305,7 +306,7 @@ impl Log {
         Hold { location }
     }
 
-    /// Gives a [`Log::hold`] back.
+    /// Gives back a [`Log::hold`].
     pub(crate) fn release(&self, hold: Hold) {
         let segment = self.segment_of(hold.location);
         let released = self.entry(segment).release();
@@ -317,7 +318,7 @@ impl Log {
         }
     }
 
-    /// Segments that somebody holds.
+    /// The number of segments that are held.
     pub(crate) fn held_count(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -327,32 +328,33 @@ impl Log {
         let next = &self.superblock().sequences.next;
         let mut last = next.load(Ordering::Relaxed);
         loop {
-            // The mark first, so that whoever opens a segment that is not killed sees it.
+            // The mark first, so that a worker that opens a segment that is not killed sees it.
             self.raise_flushed_below(last + 1);
             match next.compare_exchange_weak(last, last + 1, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => last = now,
             }
         }
-        // The cleaner may have taken an earlier attempt's mark away.
+        // The cleaner may have reset the mark of an earlier attempt.
         self.raise_flushed_below(last + 1);
         last + 1
     }
 
-    /// For whoever takes over first: what this process has shown as dead must not rise after it.
+    /// The superblock first: what this process has shown as dead must not come back after a
+    /// takeover.
     fn raise_flushed_below(&self, below: u64) {
         let kept = &self.superblock().state.flushed_below;
         kept.fetch_max(below, Ordering::Release);
         self.flushed_below.fetch_max(below, Ordering::Release);
     }
 
-    /// The flush whose dead are still being cleared away; 0 where none are.
+    /// The mark of the flush whose dead items are still being cleaned; 0 if there are none.
     #[inline]
     pub(crate) fn flushed_below(&self) -> u64 {
         self.flushed_below.load(Ordering::Acquire)
     }
 
-    /// Says that nothing is left of what the flush at `below` killed.
+    /// Notes that nothing is left of what the flush at `below` killed.
     pub(crate) fn flush_is_over(&self, below: u64) {
         let kept = &self.superblock().state.flushed_below;
         for mark in [&*self.flushed_below, kept] {
@@ -367,8 +369,8 @@ impl Log {
         below != 0 && self.entry_of(location).sequence() < below
     }
 
-    /// Whether a flush came between the items at two locations, so that what was made from one must
-    /// not take its place at the other: one of them is dead, the other is not.
+    /// Whether a flush came between the items at two locations: one of them is dead and the other
+    /// is not. Then what was made from one must not replace the other.
     #[inline]
     pub(crate) fn are_parted(&self, one: Location, other: Location) -> bool {
         let below = self.flushed_below();

@@ -1,20 +1,20 @@
-//! Segments that workers append to, and what is known of them in the arena.
+//! The segments that workers append to, and their records in the arena.
 
 use crate::memory::{PageId, Queue, shared};
 use crate::sync::{AtomicU32, Ordering};
 
-/// Segments that a worker has open at a time: of each queue one for clients and one for the cleaner.
+/// Segments that a worker has open at a time: one of each queue for clients, and one of each for
+/// the cleaner.
 pub(crate) const OPEN_SEGMENTS: usize = 4;
 
 shared! {
-    /// How far a worker has come in an open segment, for whoever takes its memory over.
+    /// How far a worker has filled an open segment, for a process that takes over.
     #[repr(C, align(16))]
     #[derive(Default)]
     pub(crate) struct OpenRecord {
-        /// The segment; 0, which is none, where the worker has none open.
+        /// The segment; 0, which is never a segment, if the worker has none open.
         segment: AtomicU32,
-        /// Bytes handed out. What lies there is written but for the last item, of which that is not
-        /// known.
+        /// Bytes handed out. All of them are written, except perhaps the last item.
         used: AtomicU32,
     }
 }
@@ -27,19 +27,19 @@ impl OpenRecord {
         (segment != 0).then_some((segment, used as usize))
     }
 
-    /// The worker has no segment open.
+    /// Notes that the worker has no segment open.
     pub(crate) fn clear(&self) {
         self.segment.store(0, Ordering::Release);
     }
 
-    /// Nothing of `segment` is handed out yet.
+    /// Notes that nothing of `segment` is handed out yet.
     pub(super) fn begin(&self, segment: PageId) {
         self.clear();
         self.used.store(0, Ordering::Relaxed);
         self.segment.store(segment, Ordering::Release);
     }
 
-    /// Release: what was written of the items before it stands there.
+    /// Release: the items before have been written by then.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -50,7 +50,7 @@ impl OpenRecord {
     }
 }
 
-/// A worker's place to append to.
+/// A segment that a worker appends to.
 pub(crate) struct OpenSegment {
     pub(super) queue: Queue,
     /// The number of its [`OpenRecord`].
@@ -58,12 +58,13 @@ pub(crate) struct OpenSegment {
     pub(super) segment: Option<PageId>,
     pub(super) used: usize,
     pub(super) sequence: u64,
-    /// A sequence number for CASs that are written out, where the segment's own is too low; or 0.
+    /// A sequence number for explicit CASs, used when the segment's own is too low; otherwise 0.
     pub(super) cas_sequence: u64,
 }
 
 impl OpenSegment {
-    /// Worker `worker`'s segment for `queue`, of clients' items or of those that the cleaner moves.
+    /// Worker `worker`'s segment for `queue`: for clients' items, or for those that the cleaner
+    /// moves.
     pub(crate) fn new(worker: usize, queue: Queue, is_cleaners: bool) -> OpenSegment {
         OpenSegment {
             queue,

@@ -1,12 +1,12 @@
 //! The two queues of sealed segments, oldest first.
 //!
-//! New items go through the small queue; those that are read while they pass through it, and those
-//! that come back soon after they were evicted (their ghost is there), live in the main queue.
+//! New items go through the small queue. Items that are read while they pass through it, and items
+//! that return soon after their eviction (their ghost is there), live in the main queue.
 
 use crate::memory::{PageEntry, PageId, Queue, Slice};
 
-/// Sealed segments in the order in which they were sealed: two rings of links between segments, so that any of
-/// them can be taken out at once.
+/// Sealed segments in the order in which they were sealed: two linked rings of segments, so that
+/// any of them can be removed in constant time.
 ///
 /// ```text
 ///  links:  segment 0 │ segment 1 │ … │ small's ends │ main's ends
@@ -14,13 +14,15 @@ use crate::memory::{PageEntry, PageId, Queue, Slice};
 pub(crate) struct Queues {
     links: Box<[Link]>,
     lens: [usize; 2],
-    /// Where the order is noted for whoever takes over.
+    /// Where the order is recorded for a process that takes over.
     table: Slice<PageEntry>,
-    /// The places of the segment that is put in front next, and of the one at the end.
+    /// The order numbers of the segment that is next put at the front, and of the one next put at
+    /// the end.
     next: [u64; 2],
 }
 
-/// The place of the first segment in its queue. More than any process puts in front of it come before.
+/// The order number of the first segment in its queue. It leaves more numbers below it than any
+/// process uses up.
 const ORDER_MIDDLE: u64 = 1 << 40;
 
 /// A segment's neighbours, or a queue's first and last segment.
@@ -35,10 +37,10 @@ struct Link {
 }
 
 impl Queues {
-    /// Bytes of the heap for each segment.
+    /// Heap bytes for each segment.
     pub(crate) const LEN_PER_SEGMENT: usize = size_of::<Link>();
 
-    /// Empty queues of the segments of a table. They never allocate again.
+    /// Empty queues for the segments of a table. They never allocate again.
     pub(crate) fn new(table: Slice<PageEntry>) -> Queues {
         #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
         let alone = |at: usize| Link {
@@ -54,7 +56,7 @@ impl Queues {
         }
     }
 
-    /// Where a queue's ends are kept.
+    /// The link that keeps a queue's ends.
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
     fn ends(&self, queue: Queue) -> PageId {
         (self.links.len() - 2 + queue as usize) as PageId
@@ -102,8 +104,8 @@ impl Queues {
         self.lens[Queue::Main as usize]
     }
 
-    /// The oldest segment of `queue` that `may_take` allows. Those before it become the youngest, so that nobody
-    /// passes them again and again.
+    /// The oldest segment of `queue` that `may_take` allows. Those before it become the youngest,
+    /// so that they are not passed over again and again.
     pub(crate) fn pop(
         &mut self,
         queue: Queue,
@@ -121,7 +123,7 @@ impl Queues {
         None
     }
 
-    /// Takes `segment` out, wherever it is. False where it is in no queue.
+    /// Removes `segment`, wherever it is. False if it is in no queue.
     pub(crate) fn remove(&mut self, segment: PageId) -> bool {
         let Link {
             older,
@@ -188,7 +190,7 @@ mod tests {
             queues.push(Queue::Main, segment);
         }
         assert_eq!(queues.pop(Queue::Main, |segment| segment > 1), Some(2));
-        // What is asked of next is not what was passed.
+        // The segment offered next is not one that was passed over.
         assert_eq!(queues.pop(Queue::Main, |_| true), Some(3));
         assert_eq!(queues.pop(Queue::Main, |_| false), None);
         assert_eq!(drain(&mut queues, Queue::Main), [0, 1]);

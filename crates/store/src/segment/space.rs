@@ -1,5 +1,5 @@
-//! Room in segment memory that is still its writer's alone, and how items and pieces are written into
-//! it.
+//! Bytes in segment memory that still belong to their writer alone, and how items and pieces are
+//! written into them.
 #![allow(unsafe_code, reason = "writes items into segment memory")]
 
 use super::layout::{
@@ -13,7 +13,8 @@ use coua_cpu::copy_short;
 use std::ptr::NonNull;
 
 /// Bytes in segment memory that belong to the holder alone, until it publishes what it wrote there
-/// or gives it up. Not for longer than the burst in which it was taken, unless the segment is held.
+/// or gives them up. It must not outlive the burst in which it was taken, unless the segment is
+/// held.
 pub(crate) struct Space<'m> {
     at: NonNull<u8>,
     pub(crate) location: Location,
@@ -121,7 +122,7 @@ impl<'m> Space<'m> {
         &mut self.bytes()[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
     }
 
-    /// Has loom know that an item or piece was written.
+    /// Tells loom that an item or piece was written.
     #[cfg(loom)]
     fn track(&self, len: usize, words: [u32; 2], chunks: usize) {
         let at = self.at.as_ptr().addr();

@@ -1,4 +1,4 @@
-//! How a store is made, and why it cannot be.
+//! How a store is made, and why making it can fail.
 
 use crate::observer::Observer;
 use std::path::PathBuf;
@@ -24,16 +24,17 @@ pub struct Config {
     pub evict: bool,
     /// Fault in and lock all memory at the start (`-k`).
     pub lock_memory: bool,
-    /// The logarithm to base 2 of the number of sub-tables that the index starts with. `None`
-    /// chooses it from `memory`, so that small items can fill memory before tags grow short; fewer
-    /// save a little memory for large items and make lookups of many small ones slower.
+    /// The base-2 logarithm of the number of sub-tables that the index starts with. `None` chooses
+    /// it from `memory`, so that small items can fill memory before tags become short. Fewer
+    /// sub-tables save a little memory for large items and make lookups among many small ones
+    /// slower.
     pub index_bits: Option<u32>,
     /// The hash seed; `None` draws one.
     pub seed: Option<u64>,
-    /// The file that the store lies in, so that the next process can take it over, `-e`. A file of
+    /// The file that holds the store, so that the next process can take it over: `-e`. A file on
     /// tmpfs or hugetlbfs is memory; any other is memory that the kernel writes to a disk.
     pub file: Option<PathBuf>,
-    /// Told what happens to items.
+    /// Is told what happens to items.
     pub observer: Option<Box<dyn Observer>>,
 }
 
@@ -56,26 +57,26 @@ impl Default for Config {
 /// Why a store cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Less than [`MEMORY_MIN`], or so little for so many workers that nothing would be left.
+    /// Less than [`MEMORY_MIN`], or too little to leave anything for items with so many workers.
     #[error("{given} bytes of memory are too few for {workers} workers; {least} would do")]
     MemoryTooSmall {
-        /// What was asked for.
+        /// The memory asked for.
         given: usize,
-        /// For how many workers.
+        /// The number of workers.
         workers: usize,
-        /// What would do.
+        /// The memory that would be enough.
         least: usize,
     },
-    /// More than locations can name.
+    /// More than locations can address.
     #[error("more than 8 TiB of memory")]
     MemoryTooLarge,
-    /// An item could not be stored in any case.
+    /// The largest item could never be stored.
     #[error("the largest item may be at most half of memory and 1 GiB")]
     ItemSizeTooLarge,
-    /// More sub-tables at the start than memory of that size is ever filled with.
+    /// More sub-tables at the start than items in that much memory could ever fill.
     #[error("the index may start with at most 2^{most} sub-tables in so much memory")]
     IndexTooLarge {
-        /// The most bits.
+        /// The largest number of bits.
         most: u32,
     },
     /// None, or more than [`WORKERS_MAX`].
@@ -89,7 +90,7 @@ pub enum StoreError {
         /// What is wrong with it.
         why: String,
     },
-    /// The system gave no memory, or would not lock it.
+    /// The system gave no memory, or refused to lock it.
     #[error("cannot {action} {bytes} bytes of memory: {source}")]
     System {
         /// What was tried.

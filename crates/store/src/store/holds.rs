@@ -1,22 +1,23 @@
-//! How much of memory pins and uploads hold.
+//! How much memory pins and uploads hold.
 
 use super::Store;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
-/// The one value at a time that is pinned although it alone takes more than all others may together.
+/// The one value at a time that may be pinned although it alone exceeds the limit for all other
+/// pins together.
 #[derive(Default)]
 pub(crate) struct OversizedPin {
     readers: Mutex<usize>,
     segments: AtomicUsize,
 }
 
-/// What a value takes.
+/// The segments that a value takes.
 pub(crate) struct Extent {
     pub(crate) segments: usize,
-    /// Of these, those that nobody holds yet.
+    /// Of these, the segments that nothing holds yet.
     pub(crate) free: usize,
-    /// It alone takes more than pins may.
+    /// Whether the value alone takes more than pins may.
     pub(crate) is_oversized: bool,
 }
 
@@ -30,7 +31,7 @@ impl OversizedPin {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes its place, or joins those who read the same, where that can be done.
+    /// Pins the value as the oversized one, or adds a reader to it. False if neither is possible.
     pub(crate) fn enter(&self, extent: &Extent) -> bool {
         let mut readers = self.readers();
         let may_enter = extent.may_join(*readers);
@@ -51,20 +52,20 @@ impl OversizedPin {
 }
 
 impl Extent {
-    /// Whether it may be the oversized value that has so many readers.
+    /// Whether it may become the oversized value, which has so many readers now.
     pub(crate) fn may_join(&self, readers: usize) -> bool {
         readers == 0 || self.free == 0
     }
 }
 
 impl Store {
-    /// Segments that pins and uploads hold, but for those of a [`OversizedPin`].
+    /// Segments that pins and uploads hold, without those of the [`OversizedPin`].
     pub(crate) fn held_count(&self) -> usize {
         let held = self.log.held_count();
         held.saturating_sub(self.oversized.segments())
     }
 
-    /// Whether a value that is not oversized can be held beside the others.
+    /// Whether a value that is not oversized can be held in addition to the others.
     pub(crate) fn has_room_for(&self, extent: &Extent) -> bool {
         self.held_count() + extent.free <= self.held_max
     }

@@ -9,10 +9,10 @@
 //!  └────────────┴──────────────┴────────────┴───────────────┴────────────────┴─────────────────────
 //!  ◀───────────────────── tables: whole pages, each part from a multiple of 4 KiB on ─────────▶
 //! ```
-//! Everything is found by its offset, so that the next process can map it elsewhere. Only what follows
-//! from the arena, or dies with the process, lies on the heap: the queues' links (the page table has their
-//! order), the list of free pages (the page table's states), segments in their grace period, spare
-//! sub-tables, counters.
+//! All parts are found by their offsets, so that the next process can map the arena at another
+//! address. The heap holds only what follows from the arena, or what ends with the process: the
+//! queues' links (the page table has their order), the list of free pages (the page table has their
+//! states), segments in their grace period, spare sub-tables, counters.
 
 use super::config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 use crate::index::TABLE_BYTES;
@@ -26,16 +26,17 @@ const SEGMENT_LEN_MIN: usize = 64 << 10;
 const SEGMENT_LEN_MAX: usize = 2 << 20;
 
 /// Levels of the directory beyond those that cost no tag bits. Each one spends a bit of the tag:
-/// with 8 spent 5.6 % of lookups meet a false match, with 7 under 3 %.
+/// with 8 spent, 5.6 % of lookups meet a false match; with 7, under 3 %.
 const TAG_BITS_SPENT_MAX: u32 = 7;
 
-/// Where the parts of the tables begin: a page of memory that dies then takes of one part only.
+/// Alignment of the tables' parts: when the machine loses a page of memory, it hits one part only.
 const PART_ALIGN: usize = 4096;
 
-/// Rows for workers that an arena in a file has at least, so that the next process may have more of them.
+/// The least number of workers that an arena in a file has rows for, so that the next process may
+/// have more workers.
 const ROWS_IN_FILE_MIN: usize = 16;
 
-/// For how many workers an arena in a file has rows, of which so many are used now.
+/// The number of workers that an arena in a file has rows for; `workers` of them are used now.
 pub(crate) fn rows_in_file(workers: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     workers.max(cores).clamp(ROWS_IN_FILE_MIN, WORKERS_MAX)
@@ -68,8 +69,8 @@ pub(crate) struct StoreLayout {
 }
 
 impl StoreLayout {
-    /// The layout for a configuration, with room for the rows of `workers` workers, which may be more than there will be
-    /// now.
+    /// The layout for a configuration, with rows for `workers` workers, which may be more than
+    /// there are now.
     pub(crate) fn of(config: &Config, workers: usize) -> Result<StoreLayout, StoreError> {
         if config.workers == 0 || config.workers > WORKERS_MAX {
             return Err(StoreError::Workers);
@@ -85,7 +86,8 @@ impl StoreLayout {
                 .clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX)
                 .ilog2();
         let len = config.memory / (2 << 20) * (2 << 20);
-        // What lies on the heap for each segment is part of the memory too: so much of the range stays unused.
+        // The heap's bytes for each segment count as memory too: as many bytes of the range stay
+        // unused.
         let heap_len = len / segment_len * Log::HEAP_LEN_PER_SEGMENT;
         let pages = (len - heap_len.min(len)) / segment_len;
         let directory_bits = base_bits(config.memory) + TAG_BITS_SPENT_MAX;
@@ -114,8 +116,8 @@ impl StoreLayout {
             segment_len,
             pages,
             first_page: end.div_ceil(segment_len),
-            // For each worker a segment of each queue to clean into, and two more that wait for the
-            // end of their grace period.
+            // For each worker one segment of each queue to clean into, and two more that are in
+            // their grace period.
             reserve: 2 * config.workers + 2,
             base_bits,
             directory_bits,
@@ -155,7 +157,7 @@ impl StoreLayout {
         }
     }
 
-    /// The parts of an arena that is laid out so.
+    /// The parts of an arena with this layout.
     pub(crate) fn parts(&self, mapping: &Arc<Mapping>) -> Arena {
         let records = self.workers * OPEN_SEGMENTS;
         let rows = self.workers + 1;
@@ -170,7 +172,7 @@ impl StoreLayout {
         }
     }
 
-    /// What a superblock says of an arena that is laid out so.
+    /// What a superblock says of an arena with this layout.
     #[expect(clippy::cast_possible_truncation, reason = "bounded above")]
     pub(crate) fn identity(&self) -> Identity {
         Identity {
@@ -182,7 +184,7 @@ impl StoreLayout {
         }
     }
 
-    /// Memory in which the workers' open segments and the reserve are at most half.
+    /// The least memory with which the workers' open segments and the reserve take at most half.
     fn least(&self, workers: usize) -> usize {
         let fixed = self.first_page
             + (TABLE_BYTES << self.base_bits).div_ceil(self.segment_len)
@@ -200,11 +202,11 @@ impl StoreLayout {
     }
 }
 
-/// So many free levels that the smallest items that fill memory spend four to five tag bits, with
-/// which under one lookup in a hundred meets a false match. One level more would cost large items,
-/// of which few fill memory, a hundredth of it.
+/// Chosen so that the smallest items, when they fill memory, spend four to five tag bits; then less
+/// than one lookup in a hundred meets a false match. One more level would cost large items, of
+/// which few fit, a hundredth of memory.
 fn base_bits(memory: usize) -> u32 {
-    // A 10-byte key and value with their share of the index; seven eighths of the slots in use.
+    // A 10-byte key and value with their share of the index, at seven eighths of the slots in use.
     let items = memory / 42;
     let tables = items / (TABLE_BYTES / 64 * 7 * 7 / 8);
     tables.max(1).ilog2().saturating_sub(4).min(16)

@@ -3,17 +3,18 @@
 use super::Store;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What the workers' rounds have found.
+/// What the workers' last complete round found.
 #[derive(Default)]
 pub(crate) struct Reclaimable {
-    /// Bytes that could be made use of when the last complete round looked.
+    /// Reclaimable bytes at the last complete round.
     found: AtomicUsize,
-    /// Bytes that had died by the time it began.
+    /// Bytes that had died by the beginning of that round.
     died_before: AtomicU64,
 }
 
 impl Reclaimable {
-    /// A round has found so many bytes of use, and so many had died before it began.
+    /// Notes a complete round: `found` bytes are reclaimable, and `died_before` had died when it
+    /// began.
     pub(crate) fn note_round(&self, found: usize, died_before: u64) {
         self.found.store(found, Ordering::Relaxed);
         self.died_before.store(died_before, Ordering::Relaxed);
@@ -21,7 +22,7 @@ impl Reclaimable {
 }
 
 impl Store {
-    /// Bytes of items that have died so far, but for those that were moved.
+    /// Bytes of items that have died so far, without those that were moved.
     pub(crate) fn died(&self) -> u64 {
         self.counters
             .iter()
@@ -29,8 +30,8 @@ impl Store {
             .sum()
     }
 
-    /// Whether there will be room for `len` more bytes of new items although nobody deletes any more. Only for a
-    /// store that evicts nothing.
+    /// Whether there will be room for `len` more bytes of new items even if nothing more is
+    /// deleted. Only for a store that does not evict.
     pub(crate) fn will_have_room(&self, len: usize) -> bool {
         let pages = self.log.pages();
         let segment_len = self.log.segment_len();

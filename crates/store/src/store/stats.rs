@@ -7,22 +7,22 @@ use crate::memory::HugePages;
 use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 
-/// Where memory is, by what it is used for, and what the workers counted.
+/// How memory is used, and what the workers have counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
     /// Counts since the start.
     pub totals: Totals,
-    /// Seconds for which the item that was evicted last had not been used.
+    /// How many seconds the item that was evicted last had been unused.
     pub evicted_idle_s: u64,
-    /// When the oldest segment was opened of those that hold items: how far memory reaches back.
+    /// When the oldest segment that holds items was opened: how far memory reaches back.
     pub oldest_segment: Option<UnixSeconds>,
-    /// Items that there are.
+    /// The number of items.
     pub items: u64,
-    /// Bytes of segments that live items take, headers included.
+    /// Bytes of live items in segments, headers included.
     pub bytes: u64,
-    /// Bytes given for all: what was asked for, in whole pages.
+    /// Bytes given for everything: what was asked for, in whole pages.
     pub memory: u64,
-    /// Bytes of pages that nobody has.
+    /// Bytes of free pages.
     pub memory_free: u64,
     /// Bytes of pages of the index.
     pub memory_index: u64,
@@ -30,13 +30,13 @@ pub struct Stats {
     pub memory_lent: u64,
     /// Bytes that unfinished uploads hold.
     pub memory_uploads: u64,
-    /// Bytes of segments that are pinned or that uploads hold.
+    /// Bytes of segments that are pinned or held by uploads.
     pub memory_held: u64,
     /// Bytes of the segment table, the directory, and what the heap holds for each segment.
     pub memory_tables: u64,
     /// Bytes of a segment.
     pub segment_len: u64,
-    /// Segments that there are or may be.
+    /// Segments that exist or may exist.
     pub segments: u64,
     /// Sealed segments of the small queue.
     pub segments_small: u64,
@@ -46,7 +46,7 @@ pub struct Stats {
     pub tables: u64,
     /// Slots of the index.
     pub slots: u64,
-    /// What pages the kernel gives.
+    /// The page sizes that the kernel provides.
     pub huge_pages: HugePages,
 }
 

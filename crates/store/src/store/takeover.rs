@@ -1,18 +1,20 @@
-//! Taking over the memory of the process before.
+//! Takes over the memory that the previous process has left.
 //!
-//! A process that works in a file may die at any moment: what it leaves is what this module begins
-//! with. All that a reader can see is published by one store, so a half-done change is one that
-//! nobody has seen, or one of those that [`crate::index`] can complete:
+//! A process that works in a file may die at any moment; this module starts from what it leaves.
+//! Every change becomes visible to readers by a single store. So a half-done change is either one
+//! that no reader has seen, or one that [`crate::index`] can complete:
 //!
-//! - A page belongs to whom its entry says. Lent pages are free again, and so are segments in their
-//!   grace period, into which no slot points. What uploads and pins held is held no more.
-//! - An open segment is sealed behind the last item that was written. An item's header is written before
-//!   the next one's place is handed out, and the place before the header, so only the last header may
-//!   be half written; a slot may point to it only if it is whole. Items that no slot points to are dead.
-//! - A segment under cleaning is sealed again. What has moved has its slot elsewhere.
-//! - Dead bytes are noted after the slot is gone, so what was not noted lives, and is found to be dead
-//!   when its segment is cleaned.
-//! - Sequence numbers are taken from the superblock, so that none is given twice.
+//! - The state of each page is in its page table entry. Lent pages become free again, and so do
+//!   segments in their grace period, since no slot points into them. Holds of uploads and pins end.
+//! - An open segment is sealed after the last item that was written. A worker hands out an item's
+//!   place first, then writes the header, and only then hands out the next place. So only the last
+//!   header may be half written; a slot may point to it only if it is whole. Items that no slot
+//!   points to are dead.
+//! - A segment under cleaning is sealed again. The items that have moved have slots that point
+//!   elsewhere.
+//! - Dead bytes are noted after the slot is cleared. Bytes that were not noted count as live, and
+//!   are found to be dead when their segment is cleaned.
+//! - Sequence numbers continue from the superblock, so that none is used twice.
 
 use super::layout::StoreLayout;
 use crate::index::{Contents, DamagedDirectory, Index, TABLE_BYTES};
@@ -24,44 +26,44 @@ use std::time::Duration;
 /// How a store began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// In memory of the process's own.
+    /// In the process's private memory.
     Private,
-    /// In a file from which nothing was taken over.
+    /// In a file, with nothing taken over.
     Cold(ColdReason),
-    /// With the items of the process before.
+    /// With the items of the previous process.
     Warm(Warm),
 }
 
 /// Why nothing was taken over from a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColdReason {
-    /// It is new.
+    /// The file is new.
     #[error("the file is new")]
     New,
-    /// It holds something else, or has another length than it says.
+    /// It holds something else, or its length is not what it says.
     #[error("the file held no store of coua")]
     Foreign,
-    /// It is of another version of coua.
+    /// It was written by another version of coua.
     #[error("the file's layout is version {found}, and this is version {own}")]
     Version {
-        /// The file's.
+        /// The file's version.
         found: u32,
-        /// This program's.
+        /// This program's version.
         own: u32,
     },
     /// It was made with other settings.
     #[error("the file was made for {memory} MiB of items, or for fewer workers")]
     Settings {
-        /// Mebibytes that it was made for.
+        /// Mebibytes that the file was made for.
         memory: u64,
     },
-    /// The machine has been restarted since, and the store was not left in order before.
+    /// The machine has been restarted since, and the store had not been left in order.
     #[error("the machine was restarted before the store was left in order")]
     Restarted,
-    /// It is a copy.
+    /// The file is a copy.
     #[error("the file is a copy of the one that the store was left in")]
     Copy,
-    /// Something in it contradicts itself.
+    /// The file contradicts itself.
     #[error("the file is damaged: {0}")]
     Damaged(&'static str),
 }
@@ -73,24 +75,24 @@ pub struct Warm {
     pub items: u64,
     /// Segments that hold them.
     pub segments: u64,
-    /// Whether the process before was ended without leaving the store in order.
+    /// Whether the previous process ended without leaving the store in order.
     pub was_killed: bool,
-    /// Lock bits, displacements and open segments that it left half done.
+    /// Lock bits, displacements and open segments that were left half done.
     pub mended: u64,
-    /// How long it took.
+    /// How long taking over took.
     pub took: Duration,
 }
 
-/// What follows from an arena's contents and lies outside of it.
+/// What is derived from an arena's contents and kept outside it.
 pub(super) struct Taken {
     pub(super) warm: Warm,
-    /// Sub-tables in use, and those of the index's pages that are not.
+    /// Sub-tables in use, items, and repairs of the index.
     pub(super) contents: Contents,
     /// Sealed segments in the order of their queues.
     pub(super) sealed: Vec<(Queue, PageId)>,
 }
 
-/// Mends the arena of a dead process. Nobody else uses it meanwhile.
+/// Repairs the arena of a dead process. Nothing else uses the arena meanwhile.
 pub(super) fn take_over(
     tables: &LogTables,
     layout: &StoreLayout,
@@ -143,7 +145,7 @@ pub(super) fn take_over(
     })
 }
 
-/// How far each open segment is written.
+/// Up to where each open segment is written.
 fn open_ends(
     tables: &LogTables,
     layout: &StoreLayout,
@@ -171,7 +173,7 @@ fn open_ends(
     Ok(ends)
 }
 
-/// Gives a page the state that follows from the death of its process.
+/// Gives a page the state that it has after the death of its process.
 fn take_page_over(
     tables: &LogTables,
     layout: &StoreLayout,
@@ -197,7 +199,7 @@ fn take_page_over(
             if entry.used() == 0 {
                 entry.end();
             } else {
-                // A crawl or a cleaning that had begun is none any more.
+                // A crawl or cleaning that had begun is abandoned.
                 entry.make_crawl_due();
                 entry.set_state(PageState::Sealed);
             }

@@ -10,13 +10,13 @@ use crate::worker::input::SessionInput;
 #[derive(Clone, Copy)]
 pub(in crate::worker) struct Entry {
     pub(in crate::worker) what: What,
-    /// What is going to be done to its key.
+    /// Whether its key will be read or written.
     pub(in crate::worker) intent: Intent,
-    /// It has a key; else what is looked ahead for is of no use.
+    /// Whether it has a key; without one, `hash` and `ahead` mean nothing.
     pub(super) has_key: bool,
-    /// The parser stands between two requests behind it.
+    /// Whether the parser is between two requests after this entry.
     pub(super) is_boundary: bool,
-    /// Behind its last byte in the input buffer.
+    /// Where the entry ends in the input buffer (exclusive).
     pub(super) end: u32,
     /// Its key's hash.
     pub(in crate::worker) hash: KeyHash,
@@ -24,7 +24,8 @@ pub(in crate::worker) struct Entry {
     pub(in crate::worker) ahead: Ahead,
 }
 
-/// What is asked. Gets and plain sets are by far the most, so they have forms of their own.
+/// What is asked. Gets and plain sets are by far the most frequent, so they have variants of their
+/// own.
 #[derive(Clone, Copy)]
 pub(in crate::worker) enum What {
     /// As [`Op::Get`].
@@ -36,15 +37,15 @@ pub(in crate::worker) enum What {
         /// `END` follows.
         last: bool,
     },
-    /// The plain set of this number.
+    /// A plain set, by its number in the list of sets.
     Set(u16),
-    /// The operation of this number.
+    /// Any other operation, by its number in the list of operations.
     Other(u16),
 }
 
 /// An operation that is neither a get nor a plain set.
 pub(in crate::worker) struct Operation {
-    /// Where in the input buffer the bytes begin that its spans count from.
+    /// The offset in the input buffer that its spans count from.
     pub(in crate::worker) base: usize,
     pub(in crate::worker) op: Op,
 }
@@ -52,43 +53,43 @@ pub(in crate::worker) struct Operation {
 /// A session's part of the batch.
 pub(in crate::worker) struct SessionBatch {
     pub(in crate::worker) input: SessionInput,
-    /// Behind its last entry.
+    /// End of its entries (exclusive).
     pub(in crate::worker) entries_end: usize,
-    /// Behind the last byte that has been parsed.
+    /// End of what has been parsed (exclusive).
     pub(in crate::worker) parsed_to: usize,
     pub(in crate::worker) pause: Pause,
-    /// All of the input has been parsed, and it ends with a whole request.
+    /// All of the input has been parsed, and it ends at the end of a request.
     pub(in crate::worker) is_exhausted: bool,
 }
 
 /// Why parsing paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::worker) enum Pause {
-    /// What is left is no whole request.
+    /// The rest is not a whole request.
     NeedsMore,
-    /// All has been parsed, and what comes next belongs to something that is refused.
+    /// All has been parsed, and the next bytes belong to a request that is refused.
     Skips,
-    /// Others have their turn.
+    /// Other sessions get their turn first.
     Yields,
-    /// The connection closes behind what has been parsed.
+    /// The connection closes after what has been parsed.
     Closes,
 }
 
-/// A session whose part of the batch leaves something to be seen to.
+/// A session whose part of the batch needs more work after execution.
 #[derive(Clone, Copy)]
 pub(in crate::worker) struct Unfinished {
     /// Its number in [`Batch::sessions`].
     pub(in crate::worker) number: usize,
     /// Its first entry.
     pub(in crate::worker) first: usize,
-    /// Behind the last entry that has been executed.
+    /// End of the entries that have been executed (exclusive).
     pub(in crate::worker) executed_to: usize,
-    /// What the last one came to.
+    /// The outcome of the last one.
     pub(in crate::worker) outcome: Outcome,
 }
 
 impl Entry {
-    /// Its key's hash, where it has a key.
+    /// The hash of its key, if it has a key.
     pub(in crate::worker) fn key_hash(&self) -> Option<KeyHash> {
         self.has_key.then_some(self.hash)
     }

@@ -1,4 +1,4 @@
-//! A walk beside displacements and splits, in every interleaving: what stays is never passed over.
+//! A walk during displacements and splits, in every interleaving: a key that stays is never missed.
 
 use super::Cell;
 use crate::index::slot::Slot;
@@ -45,7 +45,7 @@ fn about_to_displace(home: u64, upper: bool) -> (Index, KeyHash, KeyHash) {
     (index, key, pushy)
 }
 
-/// `home` even: the key moves from an odd bucket to an even one, which is looked at before.
+/// `home` is even: the key moves from an odd bucket to an even one, which the walk has read before.
 #[test]
 fn a_key_that_is_displaced_is_shown() {
     for home in [2, 3] {
@@ -99,7 +99,7 @@ fn a_key_that_is_fetched_is_shown() {
     });
 }
 
-/// A displacer that has seen the old directory carries on in the parent.
+/// A displacer that has read the old directory continues in the parent.
 #[test]
 fn a_key_that_is_displaced_as_the_split_begins_is_shown() {
     check(1, 50, || {
@@ -119,7 +119,7 @@ fn a_key_that_is_displaced_as_the_split_begins_is_shown() {
     });
 }
 
-/// A position that was taken before a split goes on behind it without a key twice.
+/// A position from before a split is still valid after it, and no key is shown twice.
 #[test]
 fn a_walk_goes_on_across_a_split() {
     check(1, 1, || {

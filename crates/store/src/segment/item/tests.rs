@@ -2,7 +2,7 @@ use super::*;
 use crate::segment::layout::HEADER_LEN;
 use proptest::prelude::*;
 
-/// What an item of one byte many times over is made from.
+/// A description of an item whose value is one byte repeated.
 #[derive(Clone, Debug)]
 struct Sketch {
     key: Vec<u8>,
@@ -75,7 +75,7 @@ fn item_at(memory: &Mapping, offset: usize) -> RawItem<'_> {
     unsafe { RawItem::new(memory, Location::of_offset(offset)) }
 }
 
-/// Room for the test that made the memory.
+/// Space that belongs to the test that made the memory.
 fn space_at(memory: &Mapping, offset: usize, len: usize) -> Space<'_> {
     // SAFETY: the memory is one test's alone, which looks at what it has written only afterwards.
     unsafe { Space::new(memory, Location::of_offset(offset), len) }
@@ -84,8 +84,8 @@ fn space_at(memory: &Mapping, offset: usize, len: usize) -> Space<'_> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
 
-    /// Items that lie one behind the other are walked over as they were written, and a copy with or
-    /// without a CAS and with room for an expiry is else the same.
+    /// Items that follow one another are read back as they were written. A copy with or without a
+    /// CAS and with room for an expiry is otherwise the same.
     #[test]
     fn what_is_written_is_read(sketches in proptest::collection::vec(sketch(), 1..6), carries in any::<bool>()) {
         let memory = Mapping::reserve(2 << 20).unwrap();
@@ -134,7 +134,7 @@ fn an_expiry_is_changed_where_there_is_room_for_one() {
         item.set_expiry(expiry);
         assert_eq!((item.expiry(), item.expiry_field()), (expiry, Some(expiry)));
     }
-    // Its key lies where the other has its expiry.
+    // Its key is where the other item has its expiry.
     let immortal = Draft::plain(b"\x05\0\0\0key", 3);
     space_at(&memory, 128, immortal.layout().total)
         .write_item(&immortal)
