@@ -1,9 +1,10 @@
 //! The cleaner: makes free segments out of used ones, in slices at the end of bursts.
 //!
-//! Each worker cleans in measure with what it appends, so nobody waits for a thread that lags. A
-//! victim is, in this order: a segment that a flush or age has killed; where free segments run low,
-//! the emptiest segment looked at, if a quarter of it or more is dead; the head of the small queue
-//! where that has more than its tenth; the head of the main queue. What lives in it moves, or goes:
+//! Each worker cleans in proportion to what it appends, so no worker waits for a cleaning thread
+//! that lags. A victim is chosen in this order: a segment that a flush or age has killed; when free
+//! segments run low, the emptiest segment looked at, if a quarter of it or more is dead; the head
+//! of the small queue, if that queue has more than its tenth; the head of the main queue. The
+//! victim's live items move, or are evicted:
 //!
 //! | victim | read since its frequency was last lowered | not read |
 //! |---|---|---|
@@ -11,14 +12,14 @@
 //! | main queue's head | to the queue's end, frequency one less | gone |
 //! | emptiest | to its own queue's end | the same |
 //!
-//! This is S3-FIFO over segments: the frequency is the slot's two bits, the ghosts stand in the
-//! index where free slots stood. Where nearly everything is read again and again, going round until
-//! something is not would take longer than storing does: where no segments are left meanwhile, an item
-//! must have been read twice since to be kept, or three times.
+//! This is S3-FIFO over segments: the frequency is two bits of the slot, and the ghosts are in the
+//! index, in slots that would be free. If nearly everything is read again and again, going round
+//! the queue until an unread item comes would take longer than storing does. So when segments run
+//! out meanwhile, an item is kept only if it has been read twice, or three times.
 //!
 //! # Invariants
-//! - Room for what moves is taken before it moves. Where there is none an item is evicted rather
-//!   than lost from sight; with evictions off the job waits.
+//! - Room for an item is taken before it moves. If there is none, the item is evicted rather than
+//!   lost; with evictions off the job waits.
 //! - A victim retires once no slot points into it.
 
 mod crawl;
@@ -41,18 +42,18 @@ use job::Job;
 use pace::{Limits, Pace, Room};
 use survey::Survey;
 
-/// A worker's cleaning.
+/// A worker's part of the cleaning.
 pub(crate) struct Cleaner {
-    /// What it is at.
+    /// The segment being cleaned.
     job: Option<Job>,
-    /// Where what moves goes, apart from where clients' items go: clients must not use up the
-    /// segments that are set aside for cleaning.
+    /// The segments that items are moved to. They are separate from those for clients' items:
+    /// clients must not use up the segments that are reserved for cleaning.
     pub(crate) open: [OpenSegment; 2],
     pace: Pace,
     survey: Survey,
-    /// Where it looks for empty segments next.
+    /// Where it next looks for sparse segments.
     look_at: u32,
-    /// Where it looks for segments without a live item next.
+    /// Where it next looks for segments without a live item.
     look_for_dead: u32,
     flush_round: FlushRound,
     crawling: crawl::Crawl,
@@ -83,14 +84,14 @@ impl Cleaner {
         }
     }
 
-    /// Cleans as much as is due after a turn in which `stored` bytes were stored. True where the next turn
-    /// should come soon.
+    /// Does the cleaning that is due after a turn in which `stored` bytes were stored. True if the
+    /// next turn should come soon.
     pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixSeconds) -> bool {
         let mut local = turn.begin();
         self.pace.begin(stored, room(local));
         loop {
             if self.job.is_none() {
-                // Nothing is written where there is nothing to do, which is after nearly every burst.
+                // If there is nothing to do, as after nearly every burst, nothing is written.
                 let Some(job) = self.pick(local, now, self.pace.owes()) else {
                     break;
                 };
@@ -101,7 +102,7 @@ impl Cleaner {
                 break;
             }
             if self.job.is_none() {
-                // What was emptied is room to move more to, where no other worker is in a burst.
+                // If no other worker is in a burst, the emptied segment is room to move items to.
                 local = turn.reclaim();
                 self.pace.note_segment(room(local));
             }
@@ -113,7 +114,7 @@ impl Cleaner {
         crawls || has_dead || is_behind
     }
 
-    /// Puts half-done segments back, for other workers.
+    /// Gives half-cleaned segments back, for other workers.
     pub(crate) fn abandon(&mut self, local: WorkerStore<'_>) {
         self.crawling.abandon(local);
         if let Some(job) = self.job.take() {
@@ -122,7 +123,7 @@ impl Cleaner {
     }
 }
 
-/// What there is for new items.
+/// The free room for new items.
 fn room(local: WorkerStore<'_>) -> Room {
     let log = &local.shared.log;
     Room {

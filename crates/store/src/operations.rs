@@ -1,8 +1,8 @@
-//! What clients do to items, each operation as if it were alone.
+//! What clients do to items. Each operation is atomic.
 //!
-//! A writer finds the old item without a lock, writes the new one beside it, then locks the old
-//! one's bucket and replaces it there if it is still the same; where it is not, what was written is
-//! dead and the operation starts over. So the lock is never held over a copy of a value, and
+//! A writer finds the old item without a lock, writes the new one elsewhere, then locks the old
+//! one's bucket and replaces the old item if it is still the same. If it is not, what was written
+//! is dead and the operation starts over. So the lock is never held while a value is copied, and
 //! conditions (add, cas, append …) hold at the moment of the replacement.
 
 mod arithmetic;
@@ -40,14 +40,14 @@ impl Burst<'_> {
         self.store_ahead(key, Ahead::NONE, put, value)
     }
 
-    /// As [`Burst::store`], beginning where the look-ahead saw the item.
+    /// As [`Burst::store`], starting from where the look-ahead saw the item.
     #[inline]
     pub fn store_ahead(&mut self, key: &Key<'_>, ahead: Ahead, put: &Put, value: &[u8]) -> Stored {
         self.store_counting(key, ahead, put, value, true)
     }
 
-    /// As [`Burst::store_ahead`], for a caller that stores by that where this is refused. It counts as an
-    /// operation without memory there, and not here.
+    /// As [`Burst::store_ahead`], for a caller that calls that when this one refuses. An operation
+    /// without memory is counted there and not here.
     #[inline]
     pub fn try_store_ahead(
         &mut self,
@@ -77,11 +77,11 @@ impl Burst<'_> {
         writer.put(key, ahead, put, Body::Bytes(value), written)
     }
 
-    /// Gives the item another expiry and shows it: touch, gat. That takes memory where the item never had
-    /// one.
+    /// Gives the item another expiry and returns it: touch, gat. This takes memory if the item has
+    /// no room for an expiry.
     ///
     /// # Errors
-    /// [`Untouched`]: there is no such item, or no memory for its first expiry.
+    /// [`Untouched`] if there is no such item, or no memory for its first expiry.
     pub fn touch(
         &mut self,
         key: &Key<'_>,
@@ -91,15 +91,15 @@ impl Burst<'_> {
         self.writer().touch(key, expiry, access)
     }
 
-    /// `mg` with all it can do beside reading.
+    /// `mg` with all that it can do besides reading.
     ///
     /// # Errors
-    /// [`MetaMiss`]: there is no such item, or no memory for what was asked.
+    /// [`MetaMiss`] if there is no such item, or no memory for what was asked.
     pub fn meta_get(&mut self, key: &Key<'_>, get: &MetaGet) -> Result<MetaHit<'_>, MetaMiss> {
         self.writer().meta_get(key, get)
     }
 
-    /// Deletes the item, or what `md` makes of that.
+    /// Deletes the item, or does the variant of that which `md` asks for.
     pub fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
         self.writer().delete(key, delete)
     }
@@ -109,8 +109,8 @@ impl Burst<'_> {
         self.writer().arithmetic(key, arithmetic)
     }
 
-    /// Kills all that was stored so far, or, with a second to come, all that will have been stored
-    /// by then. A later call takes the place of one that has not happened yet.
+    /// Kills all that was stored so far, or, with a second in the future, all that will have been
+    /// stored by then. A later call replaces one that has not taken effect yet.
     pub fn flush_all(&mut self, at: Option<UnixSeconds>) {
         let store = self.local.shared;
         match at {

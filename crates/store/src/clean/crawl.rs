@@ -1,6 +1,6 @@
-//! The crawler: finds expired items that nobody asks for, so that the cleaner sees how empty their
-//! segments are. It passes over all segments about once a minute, but looks only into those with
-//! an item that has expired.
+//! The crawler: finds expired items that are never asked for, so that the cleaner sees how empty
+//! their segments are. It passes over all segments about once a minute, but reads only those that
+//! have an expired item.
 
 use super::Cleaner;
 use crate::memory::PageId;
@@ -19,7 +19,7 @@ const SLICE_ITEMS: usize = 256;
 /// A worker's part of the crawl.
 #[derive(Default)]
 pub(super) struct Crawl {
-    /// The second in which it last got segments to look at.
+    /// The second in which it was last given segments to look at.
     second: u32,
     /// Segments that it may still look at.
     credit: usize,
@@ -28,13 +28,13 @@ pub(super) struct Crawl {
 
 struct Position {
     segment: PageId,
-    /// Tells that the segment is still the one that was begun.
+    /// The segment's sequence number, to check that the segment has not been reused.
     sequence: u64,
     offset: usize,
 }
 
 impl Crawl {
-    /// Leaves the segment that it is at to others.
+    /// Leaves its current segment to other workers.
     pub(super) fn abandon(&mut self, local: WorkerStore<'_>) {
         if let Some(position) = self.at.take() {
             local.shared.log.entry(position.segment).make_crawl_due();
@@ -43,7 +43,7 @@ impl Crawl {
 }
 
 impl Cleaner {
-    /// Does a slice of crawling. True where it has more to do at once.
+    /// Does a slice of crawling. True if there is more to do at once.
     pub(super) fn crawl(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
         if self.crawling.second != now.0 {
             self.crawling.second = now.0;
@@ -85,7 +85,7 @@ impl Cleaner {
         })
     }
 
-    /// Looks at items from `position` on. Returns where to go on.
+    /// Checks items from `position` on. Returns where to continue.
     fn crawl_segment(
         &mut self,
         local: WorkerStore<'_>,
@@ -95,7 +95,7 @@ impl Cleaner {
     ) -> Option<Position> {
         let log = &local.shared.log;
         let entry = log.entry(position.segment);
-        // Sealed now means that it is not used again before this worker's next quiescent state.
+        // A sealed segment is not reused before this worker's next quiescent state.
         if entry.state() != PageState::Sealed || entry.sequence() != position.sequence {
             return None;
         }

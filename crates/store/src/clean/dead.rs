@@ -1,9 +1,9 @@
-//! Segments in which nothing lives are freed without being looked into.
+//! Frees segments without live items without reading them.
 //!
-//! Every item is noted dead once, by whoever unlinked it, so a segment whose bytes are all dead has
-//! no slot that points into it (`segment/dead_bytes.rs`). Where few keys are written again and again that is what segments
-//! come to, and freeing them at once keeps the memory in use small, and warm in the caches, however
-//! much there is.
+//! Every item is noted dead once, by the worker that unlinked it, so no slot points into a segment
+//! whose bytes are all dead (`segment/dead_bytes.rs`). When few keys are written again and again,
+//! most segments come to that. Freeing them at once keeps the memory in use small, and warm in the
+//! caches, however much memory there is.
 
 use super::Cleaner;
 use crate::memory::PageId;
@@ -14,7 +14,8 @@ use crate::worker_store::WorkerStore;
 const LOOK: u32 = 2;
 
 impl Cleaner {
-    /// Looks at the next few of the segments that have ever been used, and frees the dead ones.
+    /// Looks at the next few segments, among those that have ever been used, and frees the dead
+    /// ones.
     pub(super) fn free_dead(&mut self, local: WorkerStore<'_>) {
         let log = &local.shared.log;
         let touched = log.pages().touched_pages().min(log.segment_count());
@@ -22,12 +23,12 @@ impl Cleaner {
             self.look_for_dead = (self.look_for_dead + 1) % touched;
             let segment = self.look_for_dead;
             let entry = log.entry(segment);
-            // Pieces die with their heads, which are noted elsewhere and later.
+            // Pieces die with their heads, which are noted in another segment, and later.
             let may_be_dead = entry.state() == PageState::Sealed
                 && !entry.has_pieces()
                 && !entry.is_held()
                 && log.is_all_dead(segment);
-            // Another worker may have taken it since.
+            // Another worker may have taken it by now.
             if may_be_dead && log.queues().remove(segment) {
                 debug_assert!(nothing_points_into(local, segment), "a dead item lives");
                 local.counters().segments_dead.add(1);
@@ -37,7 +38,7 @@ impl Cleaner {
     }
 }
 
-/// Looks all items of a segment up.
+/// Whether no slot points into a segment: looks up all of its items.
 fn nothing_points_into(local: WorkerStore<'_>, segment: PageId) -> bool {
     let log = &local.shared.log;
     let mut offset = 0;

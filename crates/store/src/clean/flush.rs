@@ -1,4 +1,4 @@
-//! Finding the segments that a flush has killed; see [`crate::segment::FlushState`].
+//! Finds the segments that a flush has killed; see [`crate::segment::FlushState`].
 
 use crate::memory::PageId;
 use crate::memory::PageState;
@@ -7,25 +7,25 @@ use crate::worker_store::WorkerStore;
 /// Segments looked at in a turn for those that a flush has killed.
 const LOOK: u32 = 256;
 
-/// Turns between two rounds, where what remains is in use.
+/// Turns between two rounds, if dead segments remain that were in use.
 const PAUSE: u32 = 256;
 
 /// A worker's round over all segments for those that a flush has killed.
 #[derive(Default)]
 pub(super) struct FlushRound {
-    /// The flush.
+    /// The flush's point.
     below: u64,
     /// The segment looked at next.
     next: PageId,
-    /// Some that are dead were in use.
+    /// Whether some dead segments were in use.
     remains: bool,
     /// Turns until the next round.
     pause: u32,
 }
 
 impl FlushRound {
-    /// A segment from before the flush at `below`, taken out of its queue. When a whole round has seen none,
-    /// not even in use, the flush is over.
+    /// Takes a segment from before the flush at `below` out of its queue. When a whole round has
+    /// seen none, not even one in use, the flush is over.
     #[cold]
     pub(super) fn find(&mut self, local: WorkerStore<'_>, below: u64) -> Option<PageId> {
         let log = &local.shared.log;

@@ -8,15 +8,15 @@ use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 
-/// Items whose buckets are fetched ahead of looking at them.
+/// Items whose buckets are prefetched before the items are looked at.
 const AHEAD: usize = 16;
 
-/// Why a segment was picked, which decides what becomes of its items.
+/// Why a segment was picked, which decides the fate of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing in it lives, as far as is known.
+    /// Nothing in it is known to be alive.
     Dead,
-    /// Mostly dead: what lives stays in its queue.
+    /// Partly dead: live items stay in its queue.
     Compact,
     /// The small queue's head.
     Small,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Main,
 }
 
-/// A segment under cleaning and how far it has come.
+/// A segment under cleaning, and the progress made.
 pub(super) struct Job {
     kind: Kind,
     segment: PageId,
@@ -46,13 +46,13 @@ impl Job {
         self.segment
     }
 
-    /// Whether it costs next to nothing and frees a whole segment.
+    /// Whether the job costs next to nothing and frees a whole segment.
     pub(super) fn is_of_dead(&self) -> bool {
         self.kind == Kind::Dead
     }
 }
 
-/// An item that a job has come to.
+/// The current item of a job.
 #[derive(Clone, Copy)]
 pub(super) struct CleanedItem {
     pub(super) location: Location,
@@ -61,7 +61,7 @@ pub(super) struct CleanedItem {
 }
 
 impl Cleaner {
-    /// Works on the job. False where it can do nothing at the moment.
+    /// Works on the job. False if it can do nothing now.
     pub(super) fn work(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
         let Some(mut job) = self.job.take() else {
             return false;
@@ -88,7 +88,7 @@ impl Cleaner {
         }
         if job.offset < job.end {
             if stuck && job.kind == Kind::Compact && job.offset == 0 {
-                // There is no room to move anything: somebody else may find what can be freed.
+                // There is no room to move anything: another worker may find segments to free.
                 self.put_back(local, job);
                 return false;
             }
@@ -100,12 +100,12 @@ impl Cleaner {
         true
     }
 
-    /// Whether the turn goes on with `job`.
+    /// Whether `job` continues in this turn.
     pub(super) fn goes_on(&self, job: &Job) -> bool {
         self.pace.items_at_once(1) > 0 && (self.pace.owes() || job.kind == Kind::Dead)
     }
 
-    /// The next items of the segment, their buckets on the way into the cache.
+    /// The next items of the segment; their buckets are prefetched.
     fn next_batch(
         &self,
         local: WorkerStore<'_>,

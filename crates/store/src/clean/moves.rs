@@ -1,4 +1,4 @@
-//! What becomes of an item whose segment is cleaned: it moves, it goes, or it was dead already.
+//! The fate of an item whose segment is cleaned: it moves, it is evicted, or it was dead already.
 
 use super::Cleaner;
 use super::job::{CleanedItem, Kind};
@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
 
-/// What is to be done with a live item.
+/// What to do with a live item.
 #[derive(Clone, Copy)]
 enum Fate {
     Move { queue: Queue, frequency: u64 },
@@ -19,7 +19,7 @@ enum Fate {
 }
 
 impl Cleaner {
-    /// Deals with one item. Returns the bytes moved, or `None` where there is no room to move it.
+    /// Cleans one item. Returns the bytes moved, or `None` if there is no room to move it.
     pub(super) fn clean_item(
         &mut self,
         local: WorkerStore<'_>,
@@ -27,7 +27,7 @@ impl Cleaner {
         victim: CleanedItem,
         now: UnixSeconds,
     ) -> Option<usize> {
-        // The item's own segment is ours, and is not used again before we retire it.
+        // The item's own segment is ours, and is not reused before we retire it.
         let store = local.shared;
         let item = local.item(victim.location);
         loop {
@@ -42,7 +42,7 @@ impl Cleaner {
                     .index
                     .find(victim.hash, |slot| slot.location() == victim.location)
             };
-            // Replaced or deleted before: a dead item.
+            // It has been replaced or deleted: a dead item.
             let Some(place) = place else { return Some(0) };
             // The item, or the head of the piece.
             let owner = local.item_of(place.slot);
@@ -120,7 +120,7 @@ impl Cleaner {
         }
     }
 
-    /// Drops a live item. False where it is no longer where it was found.
+    /// Evicts a live item. False if it is no longer where it was found.
     fn evict(
         &self,
         local: WorkerStore<'_>,
@@ -187,22 +187,22 @@ impl Cleaner {
             log.note_dead(local.id, location, victim.len);
             return Done::Raced;
         };
-        // Only this worker moves what is in its segment, so the entry is what it was. Release: who
-        // finds the piece by it sees the piece.
+        // Only this worker moves what is in its segment, so the entry is unchanged. Release: a
+        // thread that finds the piece by this entry sees the piece.
         entry.store(location.raw(), Ordering::Release);
         log.note_dead(local.id, victim.location, victim.len);
         Done::Moved(victim.len)
     }
 }
 
-/// What an attempt at an item came to.
+/// The result of an attempt to clean an item.
 #[derive(Clone, Copy)]
 enum Done {
     /// So many bytes were written elsewhere.
     Moved(usize),
-    /// It was dropped.
+    /// It was evicted.
     Gone,
-    /// No segment to move it to.
+    /// There is no segment to move it to.
     NoRoom,
     /// The slot changed meanwhile.
     Raced,

@@ -1,51 +1,53 @@
 //! How much a worker cleans at the end of a turn.
 //!
-//! A worker owes the store a debt: bytes of items that it has to look at. Each turn adds to it in
-//! measure with what the turn stored, the more so the fewer segments are free; looking at items pays
-//! it off. As soon as enough segments are free there is no debt, so a worker never evicts more than was
-//! stored, but for the segments that it keeps free. A turn pays so much at most, and the rest of the debt
-//! waits for the next turn.
+//! A worker has a debt: bytes of items that it still has to look at. Each turn adds to the debt in
+//! proportion to what the turn stored, and by a larger factor the fewer segments are free; looking
+//! at items pays it off. Once enough segments are free there is no debt, so a worker never evicts
+//! more than was stored, apart from the segments that it keeps free. A turn pays only up to a
+//! limit; the rest of the debt waits for the next turn.
 //!
-//! Numbers go in and numbers come out: nothing here knows a store, a clock or a thread.
+//! It only computes with numbers: it knows no store, clock or thread.
 //!
 //! # Invariants
-//! - A segment that is retired counts as free, but for those that are about to be used up while their grace
-//!   period lasts. Where a worker is stalled inside a burst, no grace period ends: the others then wait for
-//!   it, and do not empty segment after segment.
+//! - A retired segment counts as free, except for those that may be needed before their grace
+//!   period ends. If a worker is stalled inside a burst, no grace period ends: the others then wait
+//!   for it, and do not empty segment after segment.
 //! - A turn looks at no more than [`ITEMS_MAX`] items, and at no more bytes than [`BYTES_LEAST`] or
 //!   [`BYTES_FACTOR`] times what was stored.
 
-/// Items that a turn looks at, at most. Each may cost a line of memory; together they take a quarter of a
-/// millisecond.
+/// Items that a turn looks at, at most. Each may cost a cache miss; together they take a quarter of
+/// a millisecond.
 pub(super) const ITEMS_MAX: usize = 4096;
 
-/// Items that a turn looks at where nobody needs the space.
+/// Items that a turn looks at when the space is not needed.
 const ITEMS_AT_LEISURE: usize = 64;
 
-/// Bytes that a turn looks at, at most: so many, or so many times what was stored since the last.
+/// Bytes that a turn looks at, at most: this many, or a multiple of what was stored since the last
+/// turn.
 const BYTES_LEAST: usize = 512 << 10;
 const BYTES_FACTOR: usize = 4;
 
-/// Bytes that a turn moves before another segment is free to move to, as far as whole items allow: less than
-/// is set aside for cleaning.
+/// Bytes that a turn moves before it has freed another segment to move to, as far as whole items
+/// allow. It is less than what is reserved for cleaning.
 const MOVES_MAX: usize = 128 << 10;
 
-/// Turns after which a burst that stored much is as good as forgotten.
+/// Turns after which a burst that stored much no longer counts.
 const PEAK_TURNS: usize = 256;
 
-/// Turns for which a worker that can store nothing hopes for a grace period to end at once.
+/// Turns for which a worker that cannot store asks for the next turn soon, in case a grace period
+/// ends.
 const HOPE_TURNS: u32 = 256;
 
 /// The part of memory that may be kept free for what bursts store: one sixteenth.
 const FREE_SHARE: usize = 16;
 
-/// What has been looked at when it is told how much of it stays: so much of a worker's share of memory, so many
-/// bytes or so many items, whichever comes first.
+/// How much stays of what was looked at is judged after this part of a worker's share of memory, or
+/// this many bytes or items, whichever comes first.
 const KEPT_SHARE: usize = 64;
 const KEPT_MAX: usize = 16 << 20;
 const KEPT_ITEMS: usize = 4 * ITEMS_MAX;
 
-/// Samples in a row with room all the time after which one read less is asked for.
+/// Samples in a row that always had room, after which one read less is required.
 const CALM_SAMPLES: u32 = 64;
 
 /// What does not change while the store runs.
@@ -53,7 +55,7 @@ const CALM_SAMPLES: u32 = 64;
 pub(super) struct Limits {
     /// Bytes of a segment.
     pub(super) segment_len: usize,
-    /// Segments that there are.
+    /// The number of segments.
     pub(super) segments: usize,
     /// Segments that only the cleaner may take.
     pub(super) reserve: usize,
@@ -63,8 +65,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Segments that all workers together fill in a turn where each stores `bytes`; no more than may be kept
-    /// free for that.
+    /// Segments that all workers together fill in a turn in which each stores `bytes`, up to the
+    /// number that may be kept free for that.
     fn bursts_of(&self, bytes: usize) -> usize {
         let bursts = (bytes * self.workers).div_ceil(self.segment_len);
         let largest_item = self.item_size_max.div_ceil(self.segment_len);
@@ -72,7 +74,7 @@ impl Limits {
     }
 }
 
-/// Segments that hold nothing, at one moment.
+/// The empty segments at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Those that can be taken.
@@ -84,13 +86,14 @@ pub(super) struct Room {
 /// See the module.
 pub(super) struct Pace {
     limits: Limits,
-    /// Bytes of items that it still ought to look at.
+    /// Bytes of items that still have to be looked at.
     debt: usize,
-    /// The most bytes that were lately stored in a turn.
+    /// The most bytes stored in a recent turn.
     peak: usize,
-    /// Segments that all workers together may fill in a turn, by what this one has filled lately.
+    /// Segments that all workers together may fill in a turn, estimated from what this one has
+    /// filled recently.
     bursts: usize,
-    /// Turns for which nothing could be stored until a grace period is over.
+    /// Turns in a row in which nothing could be stored until a grace period ends.
     full_turns: u32,
     kept: KeptShare,
     /// What is left of this turn's share.
@@ -114,7 +117,7 @@ impl Pace {
         }
     }
 
-    /// Begins a turn's cleaning, `stored` bytes having been stored since the last.
+    /// Begins a turn's cleaning; `stored` bytes have been stored since the last turn.
     pub(super) fn begin(&mut self, stored: usize, room: Room) {
         self.peak = stored.max(self.peak - self.peak.div_ceil(PEAK_TURNS));
         self.bursts = self.limits.bursts_of(self.peak);
@@ -128,8 +131,8 @@ impl Pace {
         if available >= wanted {
             self.debt = 0;
         } else {
-            // From one and a half times what is stored, where segments begin to run low, to eight times
-            // where none are left.
+            // From one and a half times what is stored, when segments begin to run low, to eight
+            // times when none are left.
             let missing = wanted - available.max(reserve);
             let halves = 3 + 13 * missing / (wanted - reserve);
             self.debt = self.debt.saturating_add(stored.saturating_mul(halves) / 2);
@@ -146,24 +149,24 @@ impl Pace {
         self.moves = MOVES_MAX;
     }
 
-    /// Segments that are to be free or on their way to it: a few for each worker, and what every worker
-    /// may store in a turn, or the largest item takes.
+    /// Segments that should be free or in their grace period: a few for each worker, and room for
+    /// what every worker may store in a turn, or for the largest item.
     fn wanted(&self) -> usize {
         self.limits.reserve + self.limits.workers + 2 + self.bursts
     }
 
-    /// Segments that are free, or that will be when they are needed: what comes while all workers store
-    /// another burst each may come too late for that.
+    /// Segments that are free, or will be when they are needed. Segments in their grace period may
+    /// come too late for what all workers store in another burst each.
     fn available(&self, room: Room) -> usize {
         room.free + room.coming.saturating_sub(self.bursts)
     }
 
-    /// Whether space is wanted.
+    /// Whether there is a debt.
     pub(super) fn owes(&self) -> bool {
         self.debt > 0
     }
 
-    /// Items that may be looked at now, `most` at most; none where the turn has done its share.
+    /// Items that may be looked at now, up to `most`; none if the turn has done its share.
     pub(super) fn items_at_once(&self, most: usize) -> usize {
         if self.bytes == 0 || self.moves == 0 {
             0
@@ -172,12 +175,13 @@ impl Pace {
         }
     }
 
-    /// Whether the turn may go on when it looks at so many bytes more and moves so many of them.
+    /// Whether the turn may continue after looking at `len` more bytes and moving `moved` of them.
     pub(super) fn goes_beyond(&self, len: usize, moved: usize) -> bool {
         len < self.bytes && moved < self.moves
     }
 
-    /// So many items of so many bytes together were looked at, and so many bytes of them were moved.
+    /// Notes that `count` items of `len` bytes together were looked at, and that `moved` bytes were
+    /// moved.
     pub(super) fn note_items(&mut self, count: usize, len: usize, moved: usize) {
         self.items = self.items.saturating_sub(count);
         self.bytes = self.bytes.saturating_sub(len);
@@ -186,7 +190,7 @@ impl Pace {
         self.kept.note(count, len, moved);
     }
 
-    /// A segment has been emptied; `room` is what there is since.
+    /// Notes that a segment has been emptied; `room` is the room since then.
     pub(super) fn note_segment(&mut self, room: Room) {
         if self.available(room) >= self.wanted() {
             self.debt = 0;
@@ -196,8 +200,8 @@ impl Pace {
         }
     }
 
-    /// Ends a turn's cleaning. `has_work` says whether there is anything left to clean. True where the next turn
-    /// should come soon, although nobody may have asked for anything by then.
+    /// Ends a turn's cleaning. `has_work` says whether there is anything left to clean. True if the
+    /// next turn should come soon, even if no request arrives.
     pub(super) fn end(&mut self, has_work: bool, room: Room) -> bool {
         let next_burst_fits = room.free >= self.limits.reserve + self.bursts;
         self.kept.judge(next_burst_fits, &self.limits);
@@ -216,7 +220,7 @@ impl Pace {
     }
 }
 
-/// How much of what is looked at stays, and how many reads it takes to stay.
+/// How much of what is looked at stays, and how many reads an item needs to stay.
 #[derive(Default)]
 struct KeptShare {
     sample: Sample,
@@ -226,13 +230,13 @@ struct KeptShare {
     calm: u32,
 }
 
-/// What was looked at lately.
+/// What was looked at recently.
 #[derive(Default)]
 struct Sample {
     items: usize,
     bytes: usize,
     kept: usize,
-    /// There was room meanwhile.
+    /// Whether there was room all the time.
     had_room: bool,
     lacked_room: bool,
 }
@@ -244,9 +248,9 @@ impl KeptShare {
         self.sample.kept += kept;
     }
 
-    /// Where more than seven eighths stay, looking at eight times what is stored makes no room for it:
-    /// then an item must have been read more often to stay. That ends slowly, since it is what makes
-    /// the room.
+    /// If more than seven eighths stay, looking at eight times what is stored does not make enough
+    /// room for it: then an item must have been read more often to stay. This ends slowly, since it
+    /// is what makes the room.
     fn judge(&mut self, has_room: bool, limits: &Limits) {
         let sample = &mut self.sample;
         sample.had_room |= has_room;

@@ -1,4 +1,4 @@
-//! Which segment is cleaned next.
+//! Chooses the segment to clean next.
 
 use super::Cleaner;
 use super::job::{Job, Kind};
@@ -8,16 +8,16 @@ use crate::store::Store;
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
 
-/// Segments looked at for an empty one at a time. A pick takes a few microseconds whatever the
-/// memory's size; all segments are looked at in turn.
+/// Segments looked at in one search for a sparse one. A pick takes a few microseconds, however much
+/// memory there is; all segments are looked at in turn.
 const LOOK: u32 = 256;
 
-/// A segment is compacted when less of it lives: three quarters. Even where no item fits into the rest of a
-/// segment, more of it is in use.
+/// A segment is compacted when less of it than this is alive: three quarters. Even if no item fits
+/// into the rest of a segment, more of it than that is in use.
 const LIVE_QUARTERS: usize = 3;
 
-/// Without evictions it is compacted when this part of it is dead: one in 64. So many are moved, at most, to get
-/// one.
+/// Without evictions it is compacted when this part of it is dead: one in 64. So at most 64
+/// segments are moved to gain one.
 const DEAD_SHARE: usize = 64;
 
 /// The small queue's share of sealed segments: one in ten.
@@ -31,7 +31,7 @@ impl Store {
 }
 
 impl Cleaner {
-    /// Takes a victim out of its queue: a dead one, or, where space is wanted, any.
+    /// Takes a victim out of its queue: a dead one, or any if space is wanted.
     pub(super) fn pick(
         &mut self,
         local: WorkerStore<'_>,
@@ -57,7 +57,8 @@ impl Cleaner {
         !local.shared.log.entry(segment).is_held()
     }
 
-    /// A segment all of whose items have expired, or the emptiest of those looked at that are worth compacting.
+    /// A segment whose items have all expired, or the emptiest of those looked at that are worth
+    /// compacting.
     fn pick_sparse(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> Option<(Kind, PageId)> {
         let log = &local.shared.log;
         if !local.shared.evict && self.survey.is_settled(local, now) {
@@ -71,7 +72,7 @@ impl Cleaner {
             let segment = self.look_at;
             let entry = log.entry(segment);
             let state = entry.state();
-            // What is being cleaned cannot be picked, but counts.
+            // A segment being cleaned cannot be picked, but its bytes count.
             let counts = state == PageState::Cleaning && !local.shared.evict;
             let is_of_use = (state == PageState::Sealed || counts) && !entry.is_held();
             let reclaimable = if is_of_use {
@@ -101,7 +102,7 @@ impl Cleaner {
             (None, Some((_, segment))) => (Kind::Compact, segment),
             (None, None) => return None,
         };
-        // Another worker may have taken it since.
+        // Another worker may have taken it by now.
         log.queues().remove(segment).then_some((kind, segment))
     }
 
@@ -139,18 +140,19 @@ impl Cleaner {
         Job::new(kind, segment, entry.used())
     }
 
-    /// Gives a segment that is not emptied back, for any worker to take: it is the oldest of its queue.
+    /// Gives back a segment that is not emptied, for any worker to take: it becomes the oldest of
+    /// its queue.
     pub(super) fn put_back(&mut self, local: WorkerStore<'_>, job: Job) {
         let log = &local.shared.log;
         let entry = log.entry(job.segment());
-        // A crawl may have given it up meanwhile.
+        // A crawl may have abandoned it meanwhile.
         entry.make_crawl_due();
         entry.set_state(PageState::Sealed);
         log.queues().push_oldest(entry.queue(), job.segment());
     }
 }
 
-/// Bytes that compacting a segment gains; 0 where that is not worth it.
+/// Bytes that compacting a segment gains; 0 if it is not worth it.
 fn reclaimable(local: WorkerStore<'_>, segment: PageId) -> usize {
     let log = &local.shared.log;
     let (len, used) = (log.segment_len(), log.entry(segment).used());

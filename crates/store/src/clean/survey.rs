@@ -1,9 +1,10 @@
-//! How much a store without evictions can make of what has died in it.
+//! How much of the dead memory a store without evictions can reclaim.
 //!
-//! Such a store has room for more where enough is dead: the cleaner moves together what lives. Whether that
-//! is so no counter says, since what is dead in an open segment, or in one that is held, cannot be used yet,
-//! nor what is spread too thinly. So the cleaner adds up what it sees as it goes round all segments, and
-//! publishes the sum when it has come round. What has died since it set out is added when somebody asks.
+//! Such a store has room for more if enough of it is dead, because the cleaner moves the live items
+//! together. No counter says whether that is so: dead bytes in an open or held segment cannot be
+//! used yet, and neither can those that are spread too thinly. So the cleaner sums up what it sees
+//! on its round over all segments, and publishes the sum at the end of the round. What has died
+//! since the round began is added when the sum is asked for.
 
 use crate::time::UnixSeconds;
 use crate::worker_store::WorkerStore;
@@ -14,12 +15,13 @@ pub(super) struct Survey {
     looked_at: u32,
     found: usize,
     died_before: u64,
-    /// The second in which the last complete round found nothing to be compacted, and what had died before it.
+    /// The second in which the last complete round found nothing to compact, and what had died
+    /// before it.
     settled: Option<(UnixSeconds, u64)>,
 }
 
 impl Survey {
-    /// A segment was looked at, of which so many bytes could be made use of.
+    /// Notes a segment that was looked at, of which `reclaimable` bytes can be reclaimed.
     pub(super) fn note(&mut self, local: WorkerStore<'_>, reclaimable: usize) {
         if self.looked_at == 0 {
             self.died_before = local.shared.died();
@@ -28,7 +30,7 @@ impl Survey {
         self.found += reclaimable;
     }
 
-    /// Publishes what was found, if this was a whole round.
+    /// Publishes what was found, if the round is complete.
     pub(super) fn settle(&mut self, local: WorkerStore<'_>, now: UnixSeconds) {
         let store = local.shared;
         if self.looked_at < store.log.segment_count() {
@@ -42,8 +44,8 @@ impl Survey {
         };
     }
 
-    /// Whether another round would find nothing new: nothing has died since the last one found nothing. Segments may have
-    /// been sealed or let go since, so that holds for a second.
+    /// Whether another round would find nothing new: nothing has died since the last one found
+    /// nothing. Segments may have been sealed or released since, so this holds only for a second.
     pub(super) fn is_settled(&self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
         self.settled
             .is_some_and(|(when, died)| when == now && died == local.shared.died())

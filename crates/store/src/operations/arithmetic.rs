@@ -31,7 +31,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// `None` where the item changed meanwhile.
+    /// `None` if the item changed meanwhile.
     fn count(
         &mut self,
         key: &Key<'_>,
@@ -62,7 +62,7 @@ impl<'p> Writer<'p> {
         };
         let mut text = [b' '; DIGITS_MAX];
         let digits = format(number, &mut text);
-        // memcached counts in place where the number fits, and fills up with spaces.
+        // memcached counts in place if the number fits, and pads it with spaces.
         let in_place = digits <= item.value_len();
         let value_len = item.value_len().max(digits);
         let draft = Draft {
@@ -166,8 +166,8 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// A number as C's `strtoull` takes it, followed by white space, NUL or the end: what memcached
-/// counts.
+/// A number as C's `strtoull` accepts it, followed by white space, NUL or the end: what memcached
+/// can count.
 fn parse(text: &[u8]) -> Option<u64> {
     let is_space = |b: &u8| matches!(b, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|b| !is_space(b))?;
@@ -187,7 +187,7 @@ fn parse(text: &[u8]) -> Option<u64> {
     let number = text[..end].iter().try_fold(0u64, |n, b| {
         n.checked_mul(10)?.checked_add(u64::from(b - b'0'))
     })?;
-    // A minus sign turns the number round; memcached refuses only what then looks negative.
+    // A minus sign negates the number; memcached refuses it only if the result looks negative.
     if negative {
         let turned = number.wrapping_neg();
         return (turned >> 63 == 0).then_some(turned);
@@ -195,7 +195,7 @@ fn parse(text: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// Writes `number` in decimal to the start of `text`. Returns how many digits.
+/// Writes `number` in decimal to the start of `text`. Returns the number of digits.
 fn format(number: u64, text: &mut [u8; DIGITS_MAX]) -> usize {
     let mut digits = [0; DIGITS_MAX];
     let (mut at, mut left) = (DIGITS_MAX, number);

@@ -1,4 +1,4 @@
-//! delete, and what `md` makes of it: dropping only the value, marking the item stale.
+//! delete, and the variants of `md`: dropping only the value, marking the item stale.
 
 use super::writer::Writer;
 use crate::index::Place;
@@ -12,7 +12,7 @@ use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 
 impl Writer<'_> {
-    /// Deletes the item of `key`, or what `delete` makes of that.
+    /// Deletes the item of `key`, or does the variant that `delete` asks for.
     pub(crate) fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
         loop {
             let (place, item) = match self.local.find_live(key, self.now) {
@@ -38,7 +38,7 @@ impl Writer<'_> {
         }
     }
 
-    /// False where the item is no longer where it was found.
+    /// False if the item is no longer where it was found.
     fn remove(&self, place: Place<'_>, item: RawItem<'_>) -> bool {
         let Some(lock) = place.lock() else {
             return false;
@@ -49,7 +49,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Puts an item without a value in its place.
+    /// Replaces the item by one without a value.
     fn clear(
         &mut self,
         key: &Key<'_>,
@@ -66,7 +66,7 @@ impl Writer<'_> {
         }
         let draft = Draft {
             key: key.bytes,
-            // As in memcached, an item made of another forgets how the key came.
+            // As in memcached, an item made from another does not keep how its key was sent.
             key_is_binary: false,
             client_flags,
             cas: delete.cas.or(new_cas),
@@ -80,7 +80,7 @@ impl Writer<'_> {
         Ok(self.replace(place, new, |_| ()))
     }
 
-    /// Puts the same item in its place, stale, with a new CAS. A large item's pieces stay.
+    /// Replaces the item by the same item, stale, with a new CAS. A large item keeps its pieces.
     fn mark_stale(
         &mut self,
         delete: &Delete,
@@ -104,10 +104,10 @@ impl Writer<'_> {
         *self.appended += len;
         item.copy_to(&mut space, &draft);
         let new = Slot::item(place.slot.tag(), space.location, len);
-        // The pieces live on under the new head, or under the old one.
+        // The pieces continue under the new head, or under the old one.
         Ok(self.replace_head(place, new, |new_item| {
             item.copy_changing(new_item);
-            // Nobody knows the new CAS, and the next one to ask may win.
+            // No client knows the new CAS, and the next one to ask may win.
             new_item.change_marks(mark::STALE, mark::WON | mark::CAS_KNOWN);
             let expiry = delete.expiry.unwrap_or_else(|| item.expiry());
             log.entry_of(new.location()).note_expiry(expiry);

@@ -1,4 +1,4 @@
-//! Publishing: an item that is written comes to be what its key's lookups find.
+//! Publishing: makes a written item the one that its key's lookups find.
 
 use super::writer::Writer;
 use crate::index::slot::Slot;
@@ -7,32 +7,34 @@ use crate::key::{Key, KeyHash};
 use crate::request::Refused;
 use crate::segment::item::RawItem;
 
-/// Attempts to displace before the sub-table splits, and to split before something else has to go.
+/// Attempts to displace before the sub-table splits, and to split before another item has to be
+/// given up.
 const DISPLACE_TRIES: u32 = 8;
 const GROW_TRIES: u32 = 64;
 
-/// Buckets of a split that are filled before an insert that found no room tries again. Its tries are
-/// enough for as many splits as a tag has bits to spend.
+/// Buckets of a split that are filled before an insert that found no room tries again. The number
+/// of tries suffices for as many splits as a tag has bits to spend.
 const GROW_BUCKETS: u32 = 128;
 
-/// The index may take this part of memory for the sake of ghosts: one twentieth.
+/// The part of memory that the index may take to keep ghosts: one twentieth.
 const GHOST_SHARE: usize = 20;
 
-/// A sub-table splits for its ghosts' sake when more than this many of 100 slots live.
+/// A sub-table splits to keep its ghosts when more than this many of 100 slots are live.
 const GHOST_LOAD: usize = 63;
 
-/// What publishing came to.
+/// The result of publishing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkOutcome {
     Done,
-    /// The key's item is not what it was when the operation looked. Nothing is published.
+    /// The key's item has changed since the operation looked. Nothing is published.
     Raced,
     Refused(Refused),
 }
 
 impl Writer<'_> {
-    /// Publishes `new` in place of the item at `place`, if that is still there. False where it is not:
-    /// then `new` is dead. `adjust` is called under the lock, with the new item, before it can be found.
+    /// Publishes `new` in place of the item at `place`, if that is still there. False if it is not:
+    /// then `new` is dead. `adjust` is called with the new item, under the lock, before it can be
+    /// found.
     #[inline]
     pub(crate) fn replace(
         &self,
@@ -47,7 +49,7 @@ impl Writer<'_> {
         is_published
     }
 
-    /// As [`Writer::replace`], but `new` can still be published where this was in vain.
+    /// As [`Writer::replace`], but if this fails `new` can still be published.
     #[inline]
     pub(crate) fn try_replace(
         &self,
@@ -63,7 +65,8 @@ impl Writer<'_> {
         is_published
     }
 
-    /// As [`Writer::replace`], where the new item has the pieces of the old one, if there are any.
+    /// As [`Writer::replace`], for a new item that takes over the pieces of the old one, if there
+    /// are any.
     pub(crate) fn replace_head(
         &self,
         place: Place<'_>,
@@ -79,7 +82,8 @@ impl Writer<'_> {
         is_published
     }
 
-    /// Publishes `new` in place of the item at `place`, which it returns; see [`Writer::replace`].
+    /// Publishes `new` in place of the item at `place`, and returns the old item; see
+    /// [`Writer::replace`].
     #[inline]
     fn publish(
         &self,
@@ -101,7 +105,7 @@ impl Writer<'_> {
         Some(old)
     }
 
-    /// Publishes `new`, an item of a key that has none. Where it cannot be published it is dead.
+    /// Publishes `new`, an item of a key that has none. If it cannot be published it is dead.
     pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
         let link = self.try_link(key, new);
         if link != LinkOutcome::Done {
@@ -110,7 +114,7 @@ impl Writer<'_> {
         link
     }
 
-    /// As [`Writer::link`], but `new` can still be published where this was in vain.
+    /// As [`Writer::link`], but if this fails `new` can still be published.
     pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
         let (local, store) = (self.local, self.local.shared);
         let mut tries = 0;
@@ -154,8 +158,8 @@ impl Writer<'_> {
         LinkOutcome::Done
     }
 
-    /// Publishes `new` where the least used item of its two buckets stood. Keys can be made to
-    /// collide in all their hash bits; the price is their own.
+    /// Publishes `new` in place of the least used item of its two buckets. Keys can be chosen to
+    /// collide in all their hash bits; only such keys pay for it.
     #[cold]
     fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
         let (local, store) = (self.local, self.local.shared);
@@ -176,19 +180,20 @@ impl Writer<'_> {
         self.linked(new)
     }
 
-    /// Splits the sub-table of `hash`, or completes the split that it takes part in. False where
-    /// it can grow no more.
+    /// Splits the sub-table of `hash`, or completes the split that it takes part in. False if it
+    /// can grow no further.
     fn grow(&mut self, hash: KeyHash) -> bool {
         let store = self.local.shared;
         if let Some(mut split) = store.index.split_of(hash) {
             match self.migrations.iter().position(|own| own.is_of(&split)) {
-                // A part of it at a time: most often there is room long before all of it is done.
+                // Only a part of it at a time: most often there is room long before all of it is
+                // done.
                 Some(at) => {
                     if store.index.migrate(&mut self.migrations[at], GROW_BUCKETS) {
                         self.migrations.remove(at);
                     }
                 }
-                // Another worker's, which may be asleep.
+                // The split is another worker's, which may be asleep.
                 None => {
                     store.index.migrate(&mut split, TABLE_BUCKETS);
                 }
@@ -200,7 +205,7 @@ impl Writer<'_> {
         }
         if self.migrations.len() == MIGRATIONS_MAX {
             if !store.index.migrate(&mut self.migrations[0], TABLE_BUCKETS) {
-                // Another worker changes the directory at this moment.
+                // Another worker is changing the directory.
                 return true;
             }
             self.migrations.remove(0);
@@ -218,12 +223,13 @@ impl Writer<'_> {
         true
     }
 
-    /// A ghost was written over. Where ghosts have too little room, and memory for them is small
-    /// against memory for items, their sub-table splits before it has to.
+    /// Called when a ghost was overwritten. If ghosts have too little room, and their memory is
+    /// small compared to the memory for items, their sub-table splits earlier than it has to.
     #[cold]
     fn consider_ghosts(&mut self, hash: KeyHash) {
         let store = self.local.shared;
-        // Looking costs more than most inserts: one in 32 looks, at an eighth of the buckets.
+        // Checking costs more than most inserts, so one insert in 32 checks, and samples an eighth
+        // of the buckets.
         if hash.low() >> 10 & 31 != 0 || !store.index.can_split(hash) {
             return;
         }

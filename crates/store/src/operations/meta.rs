@@ -1,7 +1,7 @@
-//! `mg` where it does more than read: vivify, recache, win tokens.
+//! `mg` when it does more than read: vivify, recache, win tokens.
 //!
-//! A win token is a mark of the item, set under its bucket's lock, so of all requests that could
-//! win exactly one does.
+//! A win token is a mark of the item, set under its bucket's lock, so exactly one of the requests
+//! that could win does win.
 
 use super::link::LinkOutcome;
 use super::writer::Writer;
@@ -34,7 +34,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// `None` where the item changed meanwhile.
+    /// `None` if the item changed meanwhile.
     fn hit(
         &mut self,
         get: &MetaGet,
@@ -42,14 +42,14 @@ impl<'p> Writer<'p> {
         item: RawItem<'p>,
     ) -> Result<Option<MetaHit<'p>>, MetaMiss> {
         if get.touch.is_some_and(|expiry| !item.takes_expiry(expiry)) {
-            // Nothing has been decided yet: it is found once more, with room.
+            // Nothing has been decided yet: the caller finds the item once more, with room.
             let added = self.add_expiry(place, item);
             return added.map(|()| None).map_err(MetaMiss::Untouched);
         }
         Ok(self.show_hit(get, place, item))
     }
 
-    /// As [`Writer::hit`], of an item that takes the new expiry, if there is one.
+    /// As [`Writer::hit`], for an item that has room for the new expiry, if there is one.
     fn show_hit(&self, get: &MetaGet, place: Place<'p>, item: RawItem<'p>) -> Option<MetaHit<'p>> {
         let store = self.local.shared;
         let mut marks = item.access();
@@ -73,7 +73,7 @@ impl<'p> Writer<'p> {
                 self.extend(place, item, expiry);
             }
             if get.access.cas {
-                // Under this lock, so that showing it cannot fail: a token is won but once.
+                // Under this lock, so that showing it cannot fail: a token is won only once.
                 item.change_marks(mark::CAS_KNOWN, 0);
             }
         }
@@ -91,7 +91,7 @@ impl<'p> Writer<'p> {
         })
     }
 
-    /// Makes an empty item and wins. `None` where somebody else made one meanwhile.
+    /// Makes an empty item and wins. `None` if another worker has made one meanwhile.
     fn vivify(
         &mut self,
         key: &Key<'_>,
@@ -139,7 +139,7 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// Whether an item of `expiry` dies before `at`.
+/// Whether an item with `expiry` expires before `at`.
 fn dies_before(expiry: Expiry, at: Expiry) -> bool {
     match (expiry.second(), at.second()) {
         (Some(expiry), Some(at)) => expiry < at,

@@ -8,10 +8,10 @@ use crate::worker::Burst;
 use std::sync::Arc;
 
 /// A value that stays readable after its burst, whatever happens to its item. It keeps its segments
-/// from being used again, so it should not be held for long.
+/// from being reused, so it should not be held for long.
 pub struct Pinned {
     store: Arc<Store>,
-    /// Taken when it is dropped.
+    /// Taken out when the value is dropped.
     item: Option<Hold>,
     /// A large value's pieces, as they were when it was pinned.
     pieces: Vec<Hold>,
@@ -41,12 +41,12 @@ impl Store {
 }
 
 impl Burst<'_> {
-    /// Pins the value of `item`, which this burst has found. `None` where others have to be let go
-    /// before: pins and uploads hold an eighth of memory at most, and beside that one value that alone
+    /// Pins the value of `item`, which this burst has found. `None` if other pins have to be
+    /// released first: pins and uploads hold at most an eighth of memory, plus one value that alone
     /// takes more.
     ///
     /// # Panics
-    /// If the item is another store's.
+    /// If the item belongs to another store.
     pub fn pin(&self, item: &Item<'_>) -> Option<Pinned> {
         let store = self.store;
         assert!(
@@ -81,7 +81,7 @@ impl Burst<'_> {
         }
     }
 
-    /// Whether pins or uploads hold memory at this moment.
+    /// Whether pins or uploads hold memory now.
     pub fn holds_memory(&self) -> bool {
         self.local.shared.log.held_count() > 0
     }

@@ -13,14 +13,14 @@ use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
 use coua_cpu::copy_short;
 
-/// The old item's place in the new one's value.
+/// Where the old item's value goes in the new one's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Join {
-    /// It has none.
+    /// Nowhere.
     Replace,
-    /// In front.
+    /// In front of the new value.
     Behind,
-    /// At the end.
+    /// After the new value.
     Before,
 }
 
@@ -36,23 +36,23 @@ struct PutPlan {
 }
 
 impl PutPlan {
-    /// Whether the new item says nothing of the old one, so that it can take any old one's place.
+    /// Whether the new item does not depend on the old one, so that it can replace any item.
     fn is_fresh(&self) -> bool {
         self.join == Join::Replace && !self.over_newer
     }
 }
 
-/// Marks the item whose CAS a client is told.
+/// The mark for an item whose CAS is shown to a client.
 #[inline]
 fn known_mark(put: &Put) -> u32 {
     if put.return_cas { mark::CAS_KNOWN } else { 0 }
 }
 
 impl<'p> Writer<'p> {
-    /// Sets a value over the item that the look-ahead saw, as [`Writer::put`] would. That is what most
-    /// stores are, and it needs no plan: the old item says nothing but where the new one goes. `Err`
-    /// where there is more to it; then nothing has been stored, but perhaps written, for [`Writer::put`] to
-    /// go on with.
+    /// Sets a value over the item that the look-ahead saw, as [`Writer::put`] would. Most stores
+    /// are like this. They need no plan: the old item only says where the new one goes. `Err` if
+    /// there is more to do; then nothing has been stored, but an item may have been written, for
+    /// [`Writer::put`] to continue with.
     #[inline(always)]
     pub(crate) fn set_over(
         &mut self,
@@ -102,8 +102,8 @@ impl<'p> Writer<'p> {
         })
     }
 
-    /// Stores `body` under `key` as `put` says, looking first where the look-ahead saw the item. `written` is a
-    /// whole item of it, not yet published, where there is one.
+    /// Stores `body` under `key` as `put` says, looking first where the look-ahead saw the item.
+    /// `written` is a whole item made from it that is not published yet, if there is one.
     pub(crate) fn put(
         &mut self,
         key: &Key<'_>,
@@ -119,7 +119,7 @@ impl<'p> Writer<'p> {
         loop {
             let seen = self.local.recall(key, ahead, self.now);
             let old = seen.or_else(|| self.local.find_live(key, self.now).ok());
-            // Should it be lost, it is looked for afresh.
+            // If that is lost, the next attempt looks it up again.
             ahead = Ahead::NONE;
             let plan = match self.plan(put, old) {
                 Ok(plan) => plan,
@@ -133,7 +133,7 @@ impl<'p> Writer<'p> {
                     .filter(|_| plan.join != Join::Replace)
                     .map_or(0, |(_, item)| item.value_len());
             if value_len + key.bytes.len() > limit {
-                // memcached's append says no more when the whole would be too large.
+                // memcached's append gives no other reason when the whole would be too large.
                 self.abandon_if_any(written);
                 return Stored::NotStored;
             }
@@ -168,7 +168,7 @@ impl<'p> Writer<'p> {
                         over_newer: plan.over_newer,
                     };
                 }
-                // The value need not be copied again for that.
+                // The value need not be copied again.
                 LinkOutcome::Raced if plan.is_fresh() => written = Some(new),
                 LinkOutcome::Raced => self.local.abandon(new.location()),
                 LinkOutcome::Refused(refused) => {
@@ -179,7 +179,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// What a client is told of a new item's CAS, if anything.
+    /// The CAS of a new item that the client is told, if any.
     fn told_cas(&self, put: &Put, new: Slot) -> u64 {
         if put.return_cas {
             let item = self.local.item_of(new);
@@ -189,7 +189,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Decides by the mode and the old item. `Err` is an answer that changes nothing.
+    /// Decides from the mode and the old item. `Err` is an answer that changes nothing.
     #[inline]
     fn plan(&self, put: &Put, old: Option<(Place<'p>, RawItem<'p>)>) -> Result<PutPlan, Stored> {
         let known = known_mark(put);
@@ -240,13 +240,13 @@ impl<'p> Writer<'p> {
             join,
             client_flags: item.client_flags(),
             expiry: item.expiry_field(),
-            // As in memcached, an item made of two forgets how the key came.
+            // As in memcached, an item made from two does not keep how its key was sent.
             key_is_binary: false,
             ..fresh
         })
     }
 
-    /// Writes the item that `plan` says, for the first time.
+    /// Writes the item of `plan` for the first time.
     #[inline]
     fn write_new(
         &mut self,
@@ -273,8 +273,9 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// The item that `plan` says, made of `written`, which has lost a race: that itself, if it can take the place of
-    /// what is there now, or a new head for its pieces. `None` where it has to be written anew.
+    /// The item of `plan`, made from `written`, which has lost a race: `written` itself, if it can
+    /// replace the item that is there now, or a new head for its pieces. `None` if it has to be
+    /// rewritten.
     #[cold]
     fn reuse(
         &mut self,
@@ -286,7 +287,7 @@ impl<'p> Writer<'p> {
     ) -> Result<Option<Slot>, Refused> {
         let log = &self.local.shared.log;
         let item = self.local.item_of(written);
-        // What a flush has killed meanwhile would be dead when it is published.
+        // If a flush has killed it meanwhile, it would be dead when published.
         let is_of_use = plan.is_fresh() && !log.is_flushed(written.location());
         let cas_above = self.cas_above(old);
         let cas = self.local.cas_at(written.location(), item);
@@ -307,7 +308,7 @@ impl<'p> Writer<'p> {
         new.map(Some)
     }
 
-    /// The CAS that a new item's must be above.
+    /// The CAS that the new item's CAS must exceed.
     fn cas_above(&self, old: Option<(Place<'p>, RawItem<'p>)>) -> u64 {
         old.map_or(0, |(place, item)| {
             self.local.cas_at(place.slot.location(), item)
@@ -328,7 +329,7 @@ impl<'p> Writer<'p> {
         };
         let done = self.try_replace(place, new, |new_item| {
             if !plan.is_fresh() {
-                // It may have been touched, or its token won, since the plan was made.
+                // The item may have been touched, or its token won, since the plan was made.
                 let expiry = item.expiry();
                 self.local
                     .shared

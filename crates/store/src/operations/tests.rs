@@ -1,4 +1,4 @@
-//! Keys that collide in all their hash bits, which no client can choose but anybody can meet.
+//! Keys that collide in all their hash bits. No client can choose them, but they can occur.
 
 use crate::key::{Key, KeyHash};
 use crate::{Access, Config, Delete, Deleted, Expiry, Put, Refused, Store, Stored, UnixSeconds};
@@ -17,8 +17,8 @@ fn store(evict: bool) -> Arc<Store> {
     Store::new(config, NOW).unwrap()
 }
 
-/// A key that the store takes for one of hash `hash`. Memory must not run so full that the cleaner
-/// would look for it by its real hash.
+/// A key that the store believes to have the hash `hash`. Memory must not run so full that the
+/// cleaner looks it up by its real hash.
 fn colliding(bytes: &[u8], hash: u64) -> Key<'_> {
     Key {
         bytes,
@@ -37,7 +37,7 @@ fn the_least_used_of_keys_that_collide_gives_way() {
     for (i, name) in names.iter().enumerate() {
         let stored = burst.store(&colliding(name, hash), &Put::set(0, Expiry::NEVER), name);
         assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
-        // The first is read again and again, so it never is the least used.
+        // The first is read again and again, so it is never the least used.
         for name in [&names[0], &names[i]] {
             let item = burst.get(&colliding(name, hash), Access::default());
             assert_eq!(item.unwrap().as_slice(), Some(&name[..]));

@@ -11,7 +11,7 @@ use crate::time::Expiry;
 use crate::worker_store::{Rewrite, Rewritten};
 
 impl<'p> Writer<'p> {
-    /// Gives the item of `key` another expiry and shows it.
+    /// Gives the item of `key` another expiry and returns it.
     pub(crate) fn touch(
         &mut self,
         key: &Key<'_>,
@@ -23,9 +23,9 @@ impl<'p> Writer<'p> {
             let (place, item) = found.map_err(Untouched::Miss)?;
             if !item.takes_expiry(expiry) {
                 match self.add_expiry(place, item) {
-                    // It is found elsewhere now.
+                    // The next attempt finds it elsewhere.
                     Ok(()) => continue,
-                    // To die takes no memory.
+                    // Expiring takes no memory.
                     Err(_) if expiry.is_past(self.now) => {
                         let shown = self.local.show(place, item, access, self.now);
                         match shown.filter(|_| self.local.unlink_dead(place, item, Miss::Expired)) {
@@ -48,7 +48,7 @@ impl<'p> Writer<'p> {
 
     /// Changes the expiry of an item that has room for it; under the lock bit of its bucket.
     pub(crate) fn extend(&self, place: Place<'_>, item: RawItem<'_>, expiry: Expiry) {
-        // The segment must not be freed for its age before the item's new one.
+        // The segment must not be freed as expired before the item's new expiry.
         self.local
             .shared
             .log
@@ -57,8 +57,8 @@ impl<'p> Writer<'p> {
         item.set_expiry(expiry);
     }
 
-    /// Writes an item that has no room for an expiry anew, with room. Clients see nothing of that. What
-    /// the caller has found is then out of date, whether or not another was faster.
+    /// Rewrites an item that has no room for an expiry, with room. Clients do not notice. What the
+    /// caller has found is out of date afterwards, whether or not another worker was faster.
     #[cold]
     pub(crate) fn add_expiry(
         &mut self,

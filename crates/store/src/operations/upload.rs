@@ -3,7 +3,7 @@
 //! A value that is stored whole gets its place, and its item's header, at once; a larger one gets
 //! pieces as its bytes arrive. Until the upload is finished no slot points to any of it, and it
 //! holds its segments, so that the cleaner leaves them alone. All unfinished uploads together hold
-//! at most an eighth of memory; one that is alone may hold as much as its item is large.
+//! at most an eighth of memory; if there is only one, it may hold as much as its item needs.
 
 use crate::key::KeyHash;
 use crate::memory::Queue;
@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use std::sync::Arc;
 
-/// A value on its way in. Dropping it gives it up.
+/// A value that is still arriving. Dropping it gives it up.
 pub struct Upload {
     pub(super) store: Arc<Store>,
     pub(super) put: Put,
@@ -26,13 +26,13 @@ pub struct Upload {
     pub(super) queue: Queue,
     pub(super) whole: Option<Part>,
     pub(super) pieces: Vec<Part>,
-    /// Bytes that it holds of all uploads' share.
+    /// Bytes that it holds of the uploads' share.
     pub(super) held: usize,
-    /// What was written belongs to an item now.
+    /// Whether what was written belongs to an item now.
     pub(super) adopted: std::cell::Cell<bool>,
 }
 
-/// A stretch of segment memory that the upload has for itself.
+/// A range of segment memory that belongs to the upload alone.
 pub(super) struct Part {
     pub(super) hold: Hold,
     pub(super) total: usize,
@@ -68,10 +68,10 @@ impl Upload {
         &self.put
     }
 
-    /// The first `n` bytes of the last [`Burst::upload_space`] are filled.
+    /// Notes that the first `n` bytes of the last [`Burst::upload_space`] are filled.
     ///
     /// # Panics
-    /// Where there was not so much space.
+    /// If there was not so much space.
     pub fn advance(&mut self, n: usize) {
         assert!(
             self.filled + n <= self.reserved(),
@@ -98,12 +98,12 @@ impl Upload {
         }
     }
 
-    /// Takes a part of what uploads may hold.
+    /// Reserves a part of what uploads may hold.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Refused> {
         let before = self.store.upload_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // A few bytes hold a whole segment.
+        // A few bytes can hold a whole segment.
         let holds_too_many = self.store.held_count() >= 2 * self.store.held_max;
-        // One that is alone may be as large as an item may be.
+        // A single upload may be as large as an item may be.
         let is_alone = before == self.held;
         if !is_alone && (before + bytes > self.store.upload_bytes_max || holds_too_many) {
             self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -123,12 +123,12 @@ impl Upload {
         self.whole.iter().chain(&self.pieces)
     }
 
-    /// Bytes of the value that have a place.
+    /// Bytes of the value that have been given a place.
     pub(super) fn reserved(&self) -> usize {
         self.parts().map(|part| part.data_len).sum()
     }
 
-    /// The place of the bytes that come next.
+    /// The place of the next bytes.
     pub(super) fn unfilled(&mut self) -> &mut [u8] {
         let reserved = self.reserved();
         let Some(part) = self.whole.as_ref().or(self.pieces.last()) else {

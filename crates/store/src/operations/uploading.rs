@@ -1,4 +1,4 @@
-//! Storing a value that arrives in parts.
+//! Stores a value that arrives in parts.
 
 use super::upload::{Part, Upload};
 use super::writer::{Body, KEY_MAX, Writer};
@@ -12,11 +12,11 @@ use crate::worker::Burst;
 use std::sync::Arc;
 
 impl Burst<'_> {
-    /// Begins to store a value of `value_len` bytes that arrives in parts. The burst may end
-    /// before it is complete.
+    /// Begins to store a value of `value_len` bytes that arrives in parts. The burst may end before
+    /// the value is complete.
     ///
     /// # Errors
-    /// [`Refused`]: the item would be too large, or there is no memory for it.
+    /// [`Refused`] if the item would be too large, or there is no memory for it.
     pub fn begin_upload(
         &mut self,
         key: &Key<'_>,
@@ -63,10 +63,10 @@ impl Burst<'_> {
     }
 
     /// Where the value's next bytes go: at least one byte, unless the upload is complete. Fill some
-    /// of it, then tell by [`Upload::advance`].
+    /// of it, then call [`Upload::advance`].
     ///
     /// # Errors
-    /// [`Refused`]: there is no memory for the next part.
+    /// [`Refused`] if there is no memory for the next part.
     pub fn upload_space<'u>(&mut self, upload: &'u mut Upload) -> Result<&'u mut [u8], Refused> {
         upload.assert_is_to(self.store);
         if upload.filled < upload.value_len && upload.filled == upload.reserved() {
@@ -93,14 +93,14 @@ impl Burst<'_> {
         Ok(upload.unfilled())
     }
 
-    /// Publishes a complete upload. Where there is no memory at the moment the upload comes back,
-    /// to be finished later.
+    /// Publishes a complete upload. If there is no memory now, the upload is returned, to be
+    /// finished later.
     ///
     /// # Errors
-    /// The upload, where there is no memory at the moment.
+    /// The upload, if there is no memory now.
     ///
     /// # Panics
-    /// Where the upload is not complete, or to another store.
+    /// If the upload is not complete, or belongs to another store.
     #[expect(clippy::result_large_err, reason = "the upload moves either way")]
     pub fn finish_upload(&mut self, upload: Upload) -> Result<Stored, Upload> {
         assert_eq!(
@@ -125,8 +125,8 @@ impl Burst<'_> {
 }
 
 impl Writer<'_> {
-    /// An item of a complete upload's own bytes, where they are, to be published. Where that cannot
-    /// be, of a copy.
+    /// An item to be published, made from a complete upload's own bytes where they are, or from a
+    /// copy if that is not possible.
     pub(crate) fn adopt(
         &mut self,
         upload: &Upload,
@@ -139,7 +139,7 @@ impl Writer<'_> {
             Some(part) => {
                 let location = part.hold.location();
                 let cas_fits = draft.cas.is_some() || log.cas_of(location) > cas_above;
-                // What was flushed since it began to arrive must not die by that.
+                // A flush since the upload began must not kill the item.
                 let is_as_wanted = cas_fits
                     && !log.is_flushed(location)
                     && upload.put.mode != Mode::Cas
@@ -153,7 +153,7 @@ impl Writer<'_> {
                         cas_above,
                     );
                 }
-                // Only with `Mode::Cas` it may be another than the upload began with.
+                // Only with `Mode::Cas` may the expiry differ from the upload's.
                 debug_assert_eq!(draft.expiry, upload.put.expiry.given());
                 Slot::item(upload.hash.tag(), location, part.total)
             }
@@ -175,7 +175,7 @@ impl Writer<'_> {
                 self.write_head(upload.hash, queue, draft, &pieces, cas_above)?
             }
         };
-        // From here on the bytes are the item's: should it lose a race it is abandoned as an item.
+        // From here on the bytes are the item's: if it loses a race it is abandoned as an item.
         upload.adopted.set(true);
         Ok(new)
     }

@@ -1,4 +1,5 @@
-//! A worker about to write: the store, its open segments, and how new items come into them.
+//! A worker that is about to write: the store, its open segments, and how new items are written
+//! into them.
 
 use super::upload::Upload;
 use crate::index::Migration;
@@ -23,9 +24,9 @@ pub(crate) struct Writer<'p> {
     pub(crate) migrations: &'p mut Vec<Migration>,
     pub(crate) appended: &'p mut usize,
     pub(crate) now: UnixSeconds,
-    /// Whether it is counted that there is no memory.
+    /// Whether a lack of memory has been counted.
     pub(crate) counts_waits: bool,
-    /// Pieces that this operation has written. It holds their segments.
+    /// Pieces that this operation has written. Their segments are held.
     unlinked: Vec<Hold>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) const KEY_MAX: usize = 250;
 pub(crate) enum Body<'a> {
     /// A slice of the request.
     Bytes(&'a [u8]),
-    /// An upload that is complete.
+    /// A complete upload.
     Upload(&'a Upload),
     /// Another item's value.
     Item(RawItem<'a>),
@@ -77,7 +78,7 @@ impl Body<'_> {
 }
 
 impl Burst<'_> {
-    /// For writing.
+    /// The handle for operations that write.
     #[inline]
     pub(crate) fn writer(&mut self) -> Writer<'_> {
         Writer {
@@ -99,7 +100,8 @@ impl<'p> Writer<'p> {
         self.local.shared.access_time(self.now) | marks
     }
 
-    /// The queue that an item belongs to: its predecessor's, or by whether it was evicted lately.
+    /// The queue that an item belongs to: that of the item it replaces, or else by whether it was
+    /// evicted recently.
     #[inline]
     pub(crate) fn queue_for(&self, hash: KeyHash, old: Option<Location>) -> Queue {
         let store = self.local.shared;
@@ -118,8 +120,8 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// Writes an item whose value is that of `parts`, one after the other. Its CAS will be above
-    /// `cas_above`, unless the draft names one. Large values are cut into pieces.
+    /// Writes an item whose value is `parts`, one after the other. Its CAS will exceed `cas_above`,
+    /// unless the draft names one. Large values are split into pieces.
     pub(crate) fn write(
         &mut self,
         hash: KeyHash,
@@ -147,8 +149,8 @@ impl<'p> Writer<'p> {
         Ok(slot)
     }
 
-    /// Writes all of an item but its value. Returns the slot to be published once the value is in
-    /// the bytes returned.
+    /// Writes an item except its value. Returns the slot, to be published once the value is in the
+    /// returned bytes.
     pub(crate) fn write_header(
         &mut self,
         hash: KeyHash,
@@ -173,7 +175,7 @@ impl<'p> Writer<'p> {
         Ok(self.fill_header(hash, space, &draft))
     }
 
-    /// Writes all of an item but its value into its space; see [`Writer::write_header`].
+    /// Writes an item except its value into its space; see [`Writer::write_header`].
     #[inline]
     pub(crate) fn fill_header(
         &mut self,
@@ -191,7 +193,7 @@ impl<'p> Writer<'p> {
         (slot, space.into_item(draft))
     }
 
-    /// A head, and its value in pieces.
+    /// Writes a head, and its value in pieces.
     #[cold]
     fn write_large(
         &mut self,
@@ -215,15 +217,16 @@ impl<'p> Writer<'p> {
         result
     }
 
-    /// Refuses a value of `value_len` that cannot be written whole, where nothing is evicted: pieces that are given up
-    /// for lack of memory would be what is cleaned for the next attempt, over and over. With evictions the
-    /// cleaner learns from such pieces how much is wanted.
+    /// Refuses a value of `value_len` that cannot be written completely, if nothing is evicted:
+    /// otherwise its abandoned pieces would be cleaned to make room for the next attempt, over and
+    /// over. With evictions the cleaner learns from such pieces how much room is wanted.
     fn expect_room(&mut self, value_len: usize) -> Result<(), Refused> {
         let store = self.local.shared;
         if store.evict {
             return Ok(());
         }
-        // Less than an eighth of each segment stays empty behind its last piece; and a segment for the head.
+        // Less than an eighth of each segment stays empty after its last piece; one more segment
+        // for the head.
         let len = value_len + value_len / 6 + store.log.segment_len();
         let pages = store.log.pages();
         let free = pages.free_count().saturating_sub(pages.reserve());
@@ -272,7 +275,7 @@ impl<'p> Writer<'p> {
         result
     }
 
-    /// Room for a piece of a value of which `left` bytes are still without.
+    /// Room for a piece of a value, of which `left` bytes have no room yet.
     pub(crate) fn new_piece(
         &mut self,
         hash: KeyHash,
@@ -285,7 +288,7 @@ impl<'p> Writer<'p> {
         let open = &mut self.open[queue as usize];
         let most = store.whole_max - PIECE_HEADER_LEN;
         let room = log.room(open).saturating_sub(PIECE_HEADER_LEN);
-        // What is left of the segment, unless that is so little that the head would grow long.
+        // The rest of the segment, unless that is so little that the head would become long.
         let data_len = if room >= most / 2 {
             most.min(room)
         } else {
@@ -335,7 +338,7 @@ impl<'p> Writer<'p> {
         Ok(slot)
     }
 
-    /// Why there is no memory for `len` more bytes: whether there will be some.
+    /// Why there is no memory for `len` more bytes, and whether there will be.
     #[cold]
     pub(crate) fn refused(&mut self, len: usize) -> Refused {
         if self.counts_waits {
@@ -347,7 +350,7 @@ impl<'p> Writer<'p> {
         if !self.local.shared.will_have_room(len) {
             return Refused::OutOfMemory;
         }
-        // The cleaner makes as much room as if it had been stored.
+        // The cleaner makes as much room as if the bytes had been stored.
         *self.appended = len.max(*self.appended);
         Refused::Wait
     }
