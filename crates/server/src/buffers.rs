@@ -1,5 +1,5 @@
-//! Memory for what connections cannot get rid of at once: requests that are not whole, replies
-//! that the kernel does not take.
+//! Memory for bytes that connections have to keep: incomplete requests, and replies that the socket
+//! does not take.
 //!
 //! A worker's [`Pool`] borrows pages of `-m` from the store. A page is cut into frames of 16 KiB,
 //! and a frame is one block, or is cut into blocks of 4 KiB or 512 bytes:
@@ -9,12 +9,13 @@
 //! blocks | 16 KiB                       | 4 KiB | 4 KiB | 4 KiB | free | 32 × 512 bytes …
 //! ```
 //! A connection holds a block only while it has bytes to keep. A frame whose blocks are all free
-//! can become any size; a page whose frames are all free goes back to the store, but for the
-//! first, which is taken at the start: there is always some memory, also when items fill the rest.
+//! can be cut into any size. A page whose frames are all free goes back to the store, except the
+//! first, which is taken at the start: so there is always some memory, even when items fill the
+//! rest.
 //!
 //! # Invariants
-//! A [`Block`] comes from one pool and goes back to the same, exactly once. (Losing one wastes
-//! memory and nothing else.)
+//! A [`Block`] comes from one pool and goes back to the same pool, exactly once. (Losing one only
+//! wastes memory.)
 
 use std::sync::Arc;
 
@@ -59,8 +60,8 @@ struct BlockGroup {
 }
 
 impl Pool {
-    /// A pool that holds at most `pages_max` of the store's pages, and one at least where the
-    /// store has any.
+    /// A pool that holds at most `pages_max` of the store's pages, but at least one if the store
+    /// has any.
     pub fn new(store: Arc<Store>, pages_max: usize) -> Pool {
         let mut pool = Pool {
             store,
@@ -77,7 +78,7 @@ impl Pool {
         pool
     }
 
-    /// A block of at least `len` bytes, or `None` where memory for connections is used up.
+    /// A block of at least `len` bytes, or `None` if the memory for connections is used up.
     ///
     /// # Panics
     /// If `len` is above [`BLOCK_SIZE_MAX`].
@@ -191,7 +192,7 @@ impl Pool {
             .extend(numbers.filter_map(|frame| u32::try_from(frame).ok()));
     }
 
-    /// Gives a page back, if none of its frames is in use and it is not the last.
+    /// Gives a page back if none of its frames is in use and it is not the last.
     fn give_page_back(&mut self, page: usize) {
         let is_in_page = |frame: u32| frame as usize / self.frames_per_page == page;
         // Few pages come back at a time, and only this many frames can be free beside theirs.
@@ -210,7 +211,7 @@ impl Pool {
     }
 }
 
-/// The bits of a frame of a class, all of whose blocks are free.
+/// The bits of a frame of a class whose blocks are all free.
 fn all_blocks(class: usize) -> u32 {
     u32::MAX >> (32 - FRAME_SIZE / BLOCK_SIZES[class])
 }

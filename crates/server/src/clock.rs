@@ -1,4 +1,4 @@
-//! Time as the server sees it: read once a turn, handed down as a value.
+//! The server's time: read once a turn and passed on as a value.
 
 #[cfg(feature = "simulated")]
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use coua_store::UnixSeconds;
 
-/// Wall-clock time at the start, carried on by the monotonic clock, so that a step of the wall
-/// clock neither kills items nor makes them immortal.
+/// Wall-clock time at the start, continued by the monotonic clock, so that a step of the wall clock
+/// neither expires items nor keeps them for ever.
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Start,
     start_since_epoch: Duration,
 }
 
-/// What tells how long ago the start was.
+/// How the time since the start is measured.
 #[derive(Clone, Debug)]
 enum Start {
     Monotonic(Instant),
-    /// The milliseconds themselves, which a simulation raises.
+    /// The milliseconds themselves, which a simulation increments.
     #[cfg(feature = "simulated")]
     Simulated(Arc<AtomicU64>),
 }

@@ -1,4 +1,4 @@
-//! Why connections close: one list, by which they are counted and logged.
+//! Why connections close: the one list of causes for counters and log.
 
 use crate::connections::ConnectionInfo;
 use crate::counters::{Counter, Counters, Totals};
@@ -9,17 +9,17 @@ use crate::log::Limit;
 pub enum CloseCause {
     /// The client has ended it.
     Client,
-    /// The client, or somebody on the way, has reset it, or it has timed out.
+    /// The client, or a host in between, has reset it, or it has timed out.
     Reset,
     /// The client has asked for it: `quit`, or `shutdown`.
     Quit,
-    /// No request came for as long as `-o idle_timeout` says.
+    /// No request came for the time that `-o idle_timeout` sets.
     Idle,
-    /// What came is not a request, and nothing tells where the next one begins.
+    /// The input is not a request, and nothing tells where the next one begins.
     Protocol,
-    /// There was no memory for what it has to be sent, or others needed what it held.
+    /// There was no memory for its replies, or others needed the memory that it held.
     Memory,
-    /// The kernel does not let the server wait for it.
+    /// The kernel does not let the server poll it.
     System,
 }
 
@@ -35,7 +35,7 @@ impl CloseCause {
         (CloseCause::System, "coua_close_system"),
     ];
 
-    /// How often connections have closed for it.
+    /// How many connections have closed for this cause.
     pub fn count_in(self, totals: &Totals) -> u64 {
         match self {
             CloseCause::Client => totals.closed_by_client,
@@ -48,7 +48,7 @@ impl CloseCause {
         }
     }
 
-    /// Counts and logs that a connection closes for it.
+    /// Counts and logs a connection that closes for this cause.
     pub fn note(self, connection: &ConnectionInfo, counters: &Counters, since_start_ms: u64) {
         self.counter(counters).add(1);
         let (number, peer) = (connection.descriptor, &connection.peer);

@@ -1,4 +1,4 @@
-//! Which connections there are, as all threads may see them.
+//! The connections that exist, as all threads may see them.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coua_store::UnixSeconds;
 use coua_transport::{PeerAddress, Stream};
 
-/// What a connection is about, in memcached's words.
+/// What a connection is doing, in memcached's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Activity {
@@ -18,24 +18,25 @@ pub enum Activity {
     Writing = 2,
     /// A value that has been refused is arriving.
     Swallowing = 3,
-    /// It has been accepted, and nothing has come.
+    /// It has been accepted, and nothing has been received.
     New = 4,
 }
 
-/// What is known of one connection, shared between its worker and whoever answers `stats conns`.
+/// What is known of one connection, shared between its worker and the threads that answer `stats
+/// conns`.
 pub struct ConnectionInfo {
     /// The socket's number.
     pub descriptor: i32,
     /// The client's address.
     pub peer: PeerAddress,
-    /// The address to which it has connected.
+    /// The address that it has connected to.
     pub local: PeerAddress,
     last_request: AtomicU32,
     activity: AtomicU8,
 }
 
 impl ConnectionInfo {
-    /// What there is to know of a connection that has just been accepted.
+    /// The state of a connection that has just been accepted.
     pub fn new(stream: &Stream, now: UnixSeconds) -> ConnectionInfo {
         ConnectionInfo {
             descriptor: stream.descriptor(),
@@ -46,7 +47,7 @@ impl ConnectionInfo {
         }
     }
 
-    /// Remembers that a request was executed at `now`.
+    /// Notes that a request was executed at `now`.
     pub fn note_request(&self, now: UnixSeconds) {
         self.last_request.store(now.0, Relaxed);
         if self.activity.load(Relaxed) == Activity::New as u8 {
@@ -59,12 +60,12 @@ impl ConnectionInfo {
         UnixSeconds(self.last_request.load(Relaxed))
     }
 
-    /// Says what the connection is about from now on.
+    /// Sets what the connection is doing from now on.
     pub fn set_activity(&self, activity: Activity) {
         self.activity.store(activity as u8, Relaxed);
     }
 
-    /// memcached's name for what the connection is about.
+    /// memcached's name for what the connection is doing.
     pub fn state_name(&self) -> &'static str {
         match self.activity.load(Relaxed) {
             1 => "conn_nread",
@@ -76,15 +77,15 @@ impl ConnectionInfo {
     }
 }
 
-/// One worker's connections, by their places.
+/// One worker's connections, by place.
 type Places = Vec<Option<Arc<ConnectionInfo>>>;
 
 /// All connections of all workers.
 ///
 /// # Invariants
-/// Workers whose connections are the kernel's have equally many of those that have been opened: the
-/// kernel spreads connections over listeners by a hash of their addresses, which leaves some workers
-/// with twice as many as others, and some with none, where clients are few.
+/// Workers whose connections belong to the kernel open equally many of them. The kernel alone would
+/// spread connections over listeners by a hash of their addresses; with few clients that leaves
+/// some workers with twice as many as others, and some with none.
 ///
 /// # Concurrency
 /// The locks are taken when a connection opens or closes and by `stats conns`, never by requests.
@@ -93,7 +94,7 @@ pub struct Registry {
     open_most: AtomicUsize,
     open_max: usize,
     by_worker: Box<[Mutex<Places>]>,
-    /// How many connections each worker has, those included that are on their way to it.
+    /// How many connections each worker has, including those being handed over to it.
     shares: Mutex<Box<[usize]>>,
 }
 
@@ -109,8 +110,8 @@ impl Registry {
         }
     }
 
-    /// Deals a connection that a worker has accepted: to the worker with the fewest, and to the one
-    /// that has it already where that is one of them.
+    /// Deals a connection that a worker has accepted to the worker with the fewest connections,
+    /// preferring the one that accepted it.
     pub fn deal(&self, accepted_by: usize) -> usize {
         let mut shares = self.shares();
         let least = shares.iter().copied().min().unwrap_or_default();
@@ -125,12 +126,12 @@ impl Registry {
         to
     }
 
-    /// Counts a connection as the worker's that cannot be dealt.
+    /// Counts a connection that cannot be handed over as its worker's.
     pub fn keep(&self, accepted_by: usize) {
         self.shares()[accepted_by] += 1;
     }
 
-    /// How many connections a worker has, those included that are on their way to it.
+    /// How many connections a worker has, including those being handed over to it.
     pub fn share(&self, worker: usize) -> usize {
         self.shares()[worker]
     }
@@ -144,7 +145,7 @@ impl Registry {
         self.open.load(Relaxed)
     }
 
-    /// How many were open at a time at most.
+    /// The highest number that were open at a time.
     pub fn open_most(&self) -> usize {
         self.open_most.load(Relaxed)
     }
@@ -163,7 +164,7 @@ impl Registry {
             .is_ok()
     }
 
-    /// Gives a place back that no connection was shown at.
+    /// Gives back a place at which no connection was shown.
     pub fn give_place_back(&self) {
         self.open.fetch_sub(1, Relaxed);
     }
@@ -178,14 +179,14 @@ impl Registry {
         places[slot] = Some(connection);
     }
 
-    /// Takes out the connection at place `slot` of its worker, which closes.
+    /// Removes the closing connection at place `slot` of its worker.
     pub fn remove(&self, worker: usize, slot: usize) {
         self.places(worker)[slot] = None;
         self.shares()[worker] -= 1;
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// The first connection of a worker at place `from` or behind it, and its place.
+    /// The first connection of a worker at or after place `from`, and its place.
     pub fn next(&self, worker: usize, from: usize) -> Option<(usize, Arc<ConnectionInfo>)> {
         let places = self.places(worker);
         let rest = places.get(from..)?;

@@ -1,13 +1,13 @@
 //! What a worker counts.
 //!
 //! # Concurrency
-//! Each worker writes its own [`Counters`] and nobody else does, so an addition is a load and a
-//! store; whoever answers `stats` adds the workers' values up and may see one worker a little
-//! later than another.
+//! Each worker writes only its own [`Counters`] and no other thread writes them, so an addition is
+//! a load and a store. A thread that answers `stats` adds the workers' values up and may see one
+//! worker a little later than another.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that one thread raises and others read.
+/// A number that one thread increments and others read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -19,7 +19,7 @@ impl Counter {
             .store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
-    /// Makes it a value that may also fall. Only the owner may call this.
+    /// Sets it to a value, which may also fall. Only the owner may call this.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
@@ -63,7 +63,7 @@ macro_rules! counters {
 counters! {
     /// Keys looked up by get, gets and mg.
     cmd_get,
-    /// Store commands that got as far as to ask for memory.
+    /// Store commands that came as far as asking for memory.
     cmd_set,
     /// flush_all commands.
     cmd_flush,
@@ -81,7 +81,7 @@ counters! {
     get_flushed,
     /// Deletes of a missing key, or of another CAS.
     delete_misses,
-    /// Deletes that deleted.
+    /// Deletes that succeeded.
     delete_hits,
     /// Increments of a missing key.
     incr_misses,
@@ -95,11 +95,11 @@ counters! {
     cas_misses,
     /// cas that stored.
     cas_hits,
-    /// cas with another CAS than the item's.
+    /// cas whose CAS was not the item's.
     cas_badval,
     /// Touches that found the key.
     touch_hits,
-    /// Touches that did not.
+    /// Touches that did not find the key.
     touch_misses,
     /// Values that were too large.
     store_too_large,
@@ -123,15 +123,15 @@ counters! {
     closed_quit,
     /// Connections closed for being idle.
     idle_kicks,
-    /// Connections closed because what came was no request.
+    /// Connections closed because their input was not a request.
     closed_protocol,
-    /// Connections closed for want of memory.
+    /// Connections closed for lack of memory.
     closed_memory,
-    /// Connections closed because the kernel does not let the server wait for them.
+    /// Connections closed because the kernel does not let the server poll them.
     closed_system,
-    /// Times that accepting was suspended.
+    /// Times that accepting was paused.
     listen_disabled,
-    /// Microseconds for which accepting was suspended.
+    /// Microseconds for which accepting was paused.
     listen_disabled_us,
     /// Connections closed because connection buffers had used up their share of memory.
     connections_shed,
@@ -141,7 +141,7 @@ counters! {
     udp_requests,
     /// Datagrams that held none, came from an address that is not answered, or found no room.
     udp_dropped,
-    /// Replies that were not sent as datagrams: too long, or more than the address is sent.
+    /// Replies that were not sent as datagrams: too long, or beyond the address's allowance.
     udp_replies_dropped,
     /// Requests put off to a later turn because memory was being cleaned.
     requests_deferred,

@@ -1,4 +1,4 @@
-//! What clients have told memcached's crawler, which the store has no need to be told.
+//! What clients have set for memcached's crawler. The store does not need it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -7,8 +7,8 @@ use crate::flags::Settings;
 /// memcached's default pause between two items, in microseconds.
 const SLEEP_US: u32 = 100;
 
-/// What clients have told the crawler. Only its commands look at it: the store's own pace keeps
-/// within any bound that they can set.
+/// What clients have set for the crawler. Only the crawler commands read it: the store's own pace
+/// stays within any limit that they can set.
 pub struct Crawler {
     is_enabled: AtomicBool,
     sleep_us: AtomicU32,
@@ -26,7 +26,7 @@ impl Crawler {
         }
     }
 
-    /// Whether its commands may begin something.
+    /// Whether its commands may start anything.
     pub fn is_enabled(&self) -> bool {
         self.is_enabled.load(Relaxed)
     }
@@ -41,7 +41,7 @@ impl Crawler {
         self.to_crawl.load(Relaxed)
     }
 
-    /// Lets its commands begin something, or not. Whether they might before.
+    /// Permits or forbids its commands to start anything. Returns whether they could before.
     pub fn enable(&self, is_enabled: bool) -> bool {
         self.is_enabled.swap(is_enabled, Relaxed)
     }

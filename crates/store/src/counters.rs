@@ -1,5 +1,5 @@
-//! What a worker counts. Each worker has a set of its own, on lines of its own, that only it
-//! writes; whoever asks for statistics sums them.
+//! What a worker counts. Each worker has its own set, on its own cache lines, that only it writes;
+//! a thread that asks for statistics sums them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Raises it; for its owner only.
+    /// Increments it; for its owner only.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(
@@ -47,11 +47,11 @@ macro_rules! counters {
 counters! {
     /// Items stored.
     stored,
-    /// Items that came to be where their key had none.
+    /// Items linked under a key that had none.
     linked,
-    /// Items that ceased to be, whatever the reason.
+    /// Items unlinked, for whatever reason.
     unlinked,
-    /// Items dropped to make room.
+    /// Items evicted to make room.
     evicted,
     /// Of those, never read.
     evicted_unfetched,
@@ -59,13 +59,13 @@ counters! {
     evicted_active,
     /// Of those, with an expiry still to come.
     evicted_nonzero,
-    /// Items dropped because the index had no place for another.
+    /// Items evicted because the index had no place for another.
     evicted_index_full,
-    /// Items found dead of age by a lookup, the cleaner or the crawler.
+    /// Items found expired by a lookup, the cleaner or the crawler.
     expired,
     /// Of those, never read.
     expired_unfetched,
-    /// Items found dead by a flush.
+    /// Items found flushed.
     flushed,
     /// Expired or flushed items that the cleaner found.
     reclaimed,
@@ -89,7 +89,7 @@ counters! {
     bytes_moved,
     /// Segments emptied.
     segments_cleaned,
-    /// Segments freed without a look, because nothing in them lived.
+    /// Segments freed without being read, because all of their items were dead.
     segments_dead,
     /// Segments whose items had all expired.
     segments_expired,

@@ -1,17 +1,16 @@
-//! Grace periods: when memory that a reader may still look at can be used again.
+//! Grace periods: when memory that a reader may still be reading can be reused.
 //!
-//! Quiescent-state based. A worker announces the global epoch at the start of each burst, and
-//! holds no reference to items between bursts. Whoever unlinks items raises the global epoch
-//! afterwards; once every worker has announced that epoch or a later one, or is absent, nobody
-//! holds a reference to them.
+//! Reclamation is based on quiescent states. A worker announces the global epoch at the start of
+//! each burst, and holds no reference to items between bursts. A thread that unlinks items
+//! increments the global epoch afterwards. Once every worker has announced that epoch or a later
+//! one, or is absent, no worker holds a reference to them.
 //!
 //! # Concurrency
 //! - A worker's announcement needs no fence: it read the global epoch with Acquire, so whatever was
 //!   unlinked before that epoch is unlinked for its later loads too; and the Release store keeps
-//!   its earlier loads before the announcement.
 //! - A worker that comes back from being absent needs a SeqCst fence between its announcement and
-//!   its first load: the cleaner may have found it absent already, and must then be the one whose
-//!   unlinking it sees. `loom_tests` shows the race without it.
+//!   its first load: the cleaner may have found it absent already, and then the worker must see
+//!   what the cleaner has unlinked. `loom_tests` shows the race without it.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use crossbeam_utils::CachePadded;
@@ -23,18 +22,19 @@ pub(crate) struct Epoch(u64);
 
 const ABSENT: u64 = u64::MAX;
 
-/// One worker's side of the grace periods: the only way to announce a quiescent state, and to get the
-/// [`Guard`] that looking at items takes. A worker has one.
+/// One worker's side of the grace periods: the only way to announce a quiescent state, and to get
+/// the [`Guard`] that reading items requires. A worker has one.
 ///
-/// Announcing needs the presence by `&mut`, and a guard borrows it. So no guard, and no item that was
-/// found under it, is left when the next quiescent state is announced: the compiler refuses it.
+/// Announcing needs `&mut` access to the presence, and a guard borrows it. So the compiler ensures
+/// that no guard, and no item that was found under it, is left when the next quiescent state is
+/// announced.
 pub(crate) struct Presence {
     worker: usize,
     present: bool,
 }
 
-/// Shows that a worker is between two quiescent states: the memory of items that it finds is not used
-/// again while `'g` lasts. It takes no room.
+/// The proof that a worker is between two quiescent states: the memory of items that it finds is
+/// not reused while `'g` lasts. It has no size.
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'g>(PhantomData<&'g Presence>);
 
@@ -47,7 +47,7 @@ impl Presence {
         }
     }
 
-    /// The worker holds no reference, and goes on, or begins, to take new ones.
+    /// The worker holds no reference, and may take new ones from now on.
     #[inline]
     pub(crate) fn announce(&mut self, epochs: &Epochs) -> Guard<'_> {
         if self.present {
@@ -59,7 +59,7 @@ impl Presence {
         Guard(PhantomData)
     }
 
-    /// The worker holds no reference, and takes none until it announces itself again. False where it
+    /// The worker holds no reference, and takes none until it announces itself again. False if it
     /// was absent already.
     pub(crate) fn leave(&mut self, epochs: &Epochs) -> bool {
         if self.present {
@@ -86,7 +86,7 @@ impl Epochs {
         }
     }
 
-    /// The worker holds no reference and goes on to take new ones.
+    /// The worker holds no reference, and may take new ones.
     #[inline]
     fn announce(&self, worker: usize) {
         let now = self.global.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! An item as the store's users see it.
+//! An item as the users of the store see it.
 
 use crate::epoch::Guard;
 use crate::index::slot::Location;
@@ -9,9 +9,8 @@ use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
 
-/// An item that a burst has found. It stays readable, and as it was, until the burst ends, even
-/// where it is replaced or deleted meanwhile. [`Burst::pin`](crate::Burst::pin) keeps a value for
-/// longer.
+/// An item that a burst has found. It stays readable and unchanged until the burst ends, even if it
+/// is replaced or deleted meanwhile. [`Burst::pin`](crate::Burst::pin) keeps a value for longer.
 ///
 /// ```
 /// # use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
@@ -27,8 +26,8 @@ use crate::time::{Expiry, UnixSeconds};
 /// worker.end(now);
 /// # Ok::<(), coua_store::StoreError>(())
 /// ```
-/// Its memory may be used again as soon as the burst is over, so nothing of it can be kept: neither
-/// the item
+/// Its memory may be reused as soon as the burst is over, so nothing of it can be kept: neither the
+/// item
 ///
 /// ```compile_fail,E0505
 /// # use coua_store::{Access, Config, Expiry, Put, Store, UnixSeconds};
@@ -106,7 +105,7 @@ impl<'b> Item<'b> {
         self.raw.value_len()
     }
 
-    /// The value in one slice, or `None` for a large one that lies in pieces.
+    /// The value in one slice, or `None` for a large one that is in pieces.
     #[inline]
     pub fn as_slice(&self) -> Option<&'b [u8]> {
         (!self.raw.is_head()).then(|| self.raw.value())
@@ -122,17 +121,17 @@ impl<'b> Item<'b> {
         }
     }
 
-    /// The client's 32 bits.
+    /// The client flags.
     pub fn client_flags(&self) -> u32 {
         self.raw.client_flags()
     }
 
-    /// The CAS where the access asked for it, else 0.
+    /// The CAS if the access asked for it, otherwise 0.
     pub fn cas(&self) -> u64 {
         self.cas
     }
 
-    /// When the item dies.
+    /// When the item expires.
     pub fn expiry(&self) -> Expiry {
         self.raw.expiry()
     }

@@ -15,7 +15,8 @@ pub struct Key<'k> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(pub(crate) u16);
 
-/// The hash of a key in one store. It differs from store to store, since each has its own seed.
+/// The hash of a key in one store. Each store has its own seed, so its hashes differ from another
+/// store's.
 ///
 /// ```text
 /// 63       48 47        32 31             10 9            0
@@ -50,7 +51,7 @@ impl KeyHash {
 /// Hashes keys with a seed that clients cannot know, so that they cannot choose keys that collide.
 pub(crate) struct Hasher {
     secrets: RapidSecrets,
-    /// An odd factor of the length of keys that are hashed as [`words`].
+    /// An odd factor for the length of keys that are hashed as [`words`].
     length_factor: u64,
 }
 
@@ -71,7 +72,7 @@ impl Hasher {
         let Some(mut words) = words(key) else {
             return self.hash_unusual(key);
         };
-        // Keys of two lengths may have the same words.
+        // Keys of different lengths may have the same words.
         words[2] ^= (key.len() as u64).wrapping_mul(self.length_factor);
         let mut block = [0; 32];
         for (bytes, word) in block.chunks_exact_mut(8).zip(words) {
@@ -90,7 +91,7 @@ impl Hasher {
     }
 }
 
-/// Four words that overlap and together are the whole key, if it has 8 to 32 bytes.
+/// Four overlapping words that together cover the whole key, if it has 8 to 32 bytes.
 #[inline(always)]
 fn words(key: &[u8]) -> Option<[u64; 4]> {
     let length = key.len();
@@ -110,8 +111,8 @@ fn words(key: &[u8]) -> Option<[u64; 4]> {
     ])
 }
 
-/// Whether two keys of one length are the same. Keys are short, and a call to compare them would
-/// cost more than the comparison.
+/// Whether two keys of one length are equal. Keys are short, so a call to compare them would cost
+/// more than the comparison.
 #[inline(always)]
 pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     debug_assert_eq!(a.len(), b.len());

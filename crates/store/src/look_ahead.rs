@@ -8,11 +8,11 @@ pub struct Ahead(pub(crate) LookAheadStep);
 
 #[derive(Clone, Copy)]
 pub(crate) enum LookAheadStep {
-    /// No item of the key's tag, or not looked.
+    /// No item with the key's tag was seen, or nothing was looked at.
     Nothing,
-    /// The first bucket is on its way.
+    /// The first bucket is being prefetched.
     First(usize),
-    /// No item of the tag in the first bucket; the second is on its way.
+    /// The first bucket has no item with the tag; the second bucket is being prefetched.
     Second(usize),
     /// What is likely the key's item.
     Seen(Hint),

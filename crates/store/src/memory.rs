@@ -1,8 +1,8 @@
-//! The one owner of `-m`: a range of memory, cut into pages of one size, and who has which.
+//! The only owner of `-m`: a range of memory, cut into pages of one size, and the use of each page.
 //!
-//! A page becomes a segment of items, sub-tables of the index, or is lent to the server for connection
-//! buffers. The first pages hold the tables. Everything is found by offset, never by address, so that
-//! the next process can map it elsewhere.
+//! A page becomes a segment of items, or sub-tables of the index, or is lent to the server for
+//! connection buffers. The first pages hold the tables. Everything is found by offset, never by
+//! address, so that the next process can map the range at another address.
 
 mod file;
 mod mapping;

@@ -1,4 +1,4 @@
-//! The file that an arena lies in, so that another process can take it over.
+//! The file that holds an arena, so that another process can take it over.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,32 +10,32 @@ use std::sync::Arc;
 /// What kind of file system the file is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// Memory of ordinary pages.
+    /// Memory in pages of the normal size.
     Tmpfs,
     /// Memory of huge pages.
     Hugetlb,
-    /// One that lasts: a disk's, or one of persistent memory.
+    /// A persistent one: on a disk, or on persistent memory.
     Other,
 }
 
 /// Why a file cannot be used for an arena.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    /// Another process has it.
+    /// Another process uses it.
     #[error("another process uses it")]
     InUse,
     /// A directory, a device or the like.
     #[error("it is no ordinary file")]
     NotAFile,
-    /// Somebody else could write to it, and so to this process's memory.
+    /// Another user could write to it, and so to this process's memory.
     #[error("others may write to it: it must be this user's, with access bits like 600")]
     OfOthers,
-    /// There is not so much space.
+    /// There is not enough space.
     #[error("its file system has room for {has} bytes, and {wants} are wanted")]
     NoSpace {
-        /// Bytes that it could have.
+        /// Bytes that are available.
         has: u64,
-        /// Bytes that it is to have.
+        /// Bytes that are needed.
         wants: u64,
     },
     /// The system refused.
@@ -43,7 +43,7 @@ pub(crate) enum FileError {
     System(#[from] io::Error),
 }
 
-/// A file that this process alone has, until the last view of it is dropped.
+/// A file that this process has locked, until the last view of it is dropped.
 #[derive(Clone)]
 pub(crate) struct ArenaFile {
     file: Arc<File>,
@@ -106,11 +106,11 @@ impl ArenaFile {
         Ok(self.file.metadata()?.ino())
     }
 
-    /// Makes the file one of `len` zeros.
+    /// Makes the file `len` zeros.
     pub(crate) fn empty(&self, len: u64) -> Result<(), FileError> {
         self.file.set_len(0)?;
         let system = rustix::fs::fstatvfs(&self.file).map_err(io::Error::from)?;
-        // Where there is no limit there are no blocks.
+        // If there is no limit, the file system reports no blocks.
         let has = system.f_bavail * system.f_frsize;
         if system.f_blocks > 0 && has < len {
             return Err(FileError::NoSpace { has, wants: len });
@@ -120,7 +120,7 @@ impl ArenaFile {
     }
 }
 
-/// Tells this run of the machine from others; 0 where that cannot be told.
+/// Identifies this boot of the machine; 0 if that is not possible.
 pub(crate) fn boot_number() -> u64 {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits = id.chars().filter(char::is_ascii_hexdigit).take(16);

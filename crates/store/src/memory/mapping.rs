@@ -1,4 +1,4 @@
-//! A range of memory, or a file's, and typed views of it.
+//! A range of memory, or of a file, and typed views of it.
 #![allow(unsafe_code, reason = "maps memory and hands out views of it")]
 
 use super::file::{ArenaFile, FileKind};
@@ -10,18 +10,18 @@ use std::sync::Arc;
 /// A huge page, and the alignment of every range.
 const HUGE: usize = if cfg!(loom) { 4096 } else { 2 << 20 };
 
-/// What pages the kernel gives for the range.
+/// Which pages the kernel provides for the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
     /// Transparent 2 MiB pages, where the kernel finds them.
     Transparent,
-    /// 2 MiB pages that were set aside for it: a file of hugetlbfs.
+    /// 2 MiB pages that were reserved for it: a file on hugetlbfs.
     Reserved,
-    /// Pages of the system's ordinary size.
+    /// Pages of the system's normal size.
     None,
 }
 
-/// A zeroed range of memory, or a file's. It is unmapped when dropped.
+/// A zeroed range of memory, or of a file. It is unmapped when dropped.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -32,8 +32,8 @@ pub(crate) struct Mapping {
     tracked: super::tracked::Tracked,
 }
 
-/// What a pointer into the mapping borrows. It takes no room, but under loom, where the mapping is asked
-/// for the atomics that stand for an item's words.
+/// What a pointer into the mapping borrows. It has no size, except under loom, where the mapping
+/// provides the atomics that stand for an item's words.
 #[cfg(not(loom))]
 pub(crate) type Borrowed<'m> = std::marker::PhantomData<&'m Mapping>;
 #[cfg(loom)]
@@ -108,14 +108,14 @@ impl Mapping {
         self.file.as_ref()
     }
 
-    /// Whether it is a view of a file that outlives the machine's run.
+    /// Whether it is a view of a file that survives a reboot.
     fn is_on_disk(&self) -> bool {
         let file = self.file.as_ref();
         file.is_some_and(|file| file.kind() == FileKind::Other)
     }
 
-    /// Has all that was written so far, or only the first `len` bytes of the range, reach the disk that the
-    /// file lies on, if it lies on one.
+    /// Writes all that was stored so far, or only the first `len` bytes of the range, to the disk
+    /// that holds the file, if there is one.
     pub(crate) fn sync(&self, len: usize) -> std::io::Result<()> {
         assert!(len <= self.len);
         if self.is_on_disk() {
@@ -131,7 +131,7 @@ impl Mapping {
     /// Copies the bytes from `offset` on.
     ///
     /// # Safety
-    /// Nobody writes to them meanwhile.
+    /// No thread writes to them meanwhile.
     pub(crate) unsafe fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
         assert!(
             offset
@@ -144,7 +144,7 @@ impl Mapping {
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// As the other; Miri has no advice on memory.
+    /// As the other function; Miri supports no advice on memory.
     #[cfg(any(miri, loom))]
     pub(crate) fn reserve(len: usize) -> std::io::Result<Arc<Mapping>> {
         let len = len.next_multiple_of(HUGE);
@@ -196,14 +196,14 @@ impl Mapping {
         &self.tracked
     }
 
-    /// Has the kernel supply memory for a range now, so that nobody waits for it later.
+    /// Makes the kernel supply memory for a range now, so that no thread waits for it later.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> std::io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         #[cfg(not(any(miri, loom)))]
         {
             use rustix::mm::{Advice, madvise};
 
-            // What is made ready to be written counts as written, and goes to the disk.
+            // What is populated for writing counts as written, and goes to the disk.
             let advice = match self.is_on_disk() {
                 true => Advice::LinuxPopulateRead,
                 false => Advice::LinuxPopulateWrite,
@@ -276,7 +276,7 @@ fn reserve_range(len: usize) -> std::io::Result<(NonNull<u8>, usize)> {
     Ok((base, len))
 }
 
-/// Asks the kernel for huge pages. True where it heard.
+/// Asks the kernel for huge pages. True if the kernel accepted the advice.
 #[cfg(not(any(miri, loom)))]
 fn advise_huge(base: NonNull<u8>, len: usize) -> bool {
     let advice = rustix::mm::Advice::LinuxHugepage;
@@ -284,7 +284,7 @@ fn advise_huge(base: NonNull<u8>, len: usize) -> bool {
     unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, advice) }.is_ok()
 }
 
-/// Whether a setting of the kernel's has transparent huge pages for whoever asks.
+/// Whether a setting of the kernel permits transparent huge pages for processes that ask.
 #[cfg(not(any(miri, loom)))]
 fn transparent_enabled(setting: &str) -> bool {
     let path = format!("/sys/kernel/mm/transparent_hugepage/{setting}");
@@ -295,8 +295,8 @@ fn transparent_enabled(setting: &str) -> bool {
 /// Types that a view of the range may have.
 ///
 /// # Safety
-/// All bits of the type are atomics, so any bytes are a value of it and shared references do not
-/// forbid others to change it.
+/// All bits of the type are atomics, so any bytes are a valid value, and other threads may change
+/// it through shared references.
 pub(crate) unsafe trait Shared: Sync {}
 
 // SAFETY: an atomic.
@@ -306,7 +306,7 @@ unsafe impl Shared for AtomicU64 {}
 // SAFETY: as its elements, which follow one another.
 unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 
-/// Declares a type that may lie in the arena: all its fields may.
+/// Declares a type that may be in the arena: all its fields may.
 macro_rules! shared {
     (
         $(#[$attribute:meta])*
@@ -380,8 +380,8 @@ impl<T: Shared> Slice<T> {
     }
 }
 
-/// One value at a time, and never a reference to all: other bytes of the range may at that moment be
-/// an item that is being written, or a page that is lent.
+/// Gives access to one value at a time, and never a reference to all: other bytes of the range may
+/// be an item that is being written, or a page that is lent.
 #[cfg(not(loom))]
 impl<T: Shared> Index<usize> for Slice<T> {
     type Output = T;

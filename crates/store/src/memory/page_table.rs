@@ -14,14 +14,14 @@ use super::mapping::shared;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
 
-/// A page's number: its offset in the arena in pages. Segments go by the same number.
+/// A page's number: its offset in the arena in pages. Segments use the same numbers.
 pub(crate) type PageId = u32;
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum PageState {
-    /// Nobody's.
+    /// Not in use.
     Free = 0,
     /// A segment that a worker appends to.
     Open = 1,
@@ -35,7 +35,7 @@ pub(crate) enum PageState {
     Index = 5,
     /// Buffers of the server's connections.
     Lent = 6,
-    /// The superblock, the page table, the directory and the rest of what lies before the first page
+    /// The superblock, the page table, the directory and whatever else is before the first page
     /// that can be given out.
     Tables = 7,
 }
@@ -50,27 +50,28 @@ impl PageState {
     }
 }
 
-/// Which queue a segment belongs to, from when it is opened.
+/// The queue that a segment belongs to, from when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Queue {
     /// Items on probation, about a tenth of memory.
     Small = 0,
-    /// Items that have proved themselves.
+    /// Items that were read while on probation, or came back soon after their eviction.
     Main = 1,
 }
 
-/// Of a segment's holds: no burst can find anything here any more, so whoever lets go last frees it.
+/// A bit of a segment's holds: no burst can find anything here any more, so the thread that
+/// releases the last hold frees the segment.
 const UNREACHABLE: u32 = 1 << 31;
 
-/// What a segment is once somebody has let go of it.
+/// The state of a segment after a hold was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// Held by others.
+    /// Other holds remain.
     Held,
-    /// Held by nobody.
+    /// Nothing holds it.
     Unheld,
-    /// Held by nobody, and out of reach: to be freed by who let go.
+    /// Nothing holds it, and no burst can reach it: the thread that released it frees it.
     Unreachable,
 }
 
@@ -83,17 +84,17 @@ shared! {
         state: AtomicU32,
         /// A [`Queue`].
         queue: AtomicU32,
-        /// Orders segments by when they were opened, and so makes the CAS of their items.
+        /// Orders segments by when they were opened; the CASs of their items are derived from it.
         sequence: AtomicU64,
         /// Bytes appended, once sealed.
         used: AtomicU32,
-        /// The latest expiry of an item here; `u32::MAX` where one never expires.
+        /// The latest expiry of an item here; `u32::MAX` if one never expires.
         expiry_max: AtomicU32,
-        /// The earliest expiry of an item here, as of the last crawl; `u32::MAX` where none expires.
+        /// The earliest expiry of an item here, as of the last crawl; `u32::MAX` if none expires.
         expiry_min: AtomicU32,
         /// Unfinished uploads and pinned values here, and [`UNREACHABLE`].
         holds: AtomicU32,
-        /// Pieces of large items lie here.
+        /// Whether there are pieces of large items here.
         has_pieces: AtomicU32,
         /// The second in which it was opened.
         opened_at: AtomicU32,
@@ -120,7 +121,7 @@ impl PageEntry {
         self.state.store(state as u32, Ordering::Release);
     }
 
-    /// Begins a new life as an open segment.
+    /// Begins a new use as an open segment.
     pub(crate) fn open(&self, queue: Queue, sequence: u64, now: UnixSeconds) {
         self.opened_at.store(now.0, Ordering::Relaxed);
         self.queue.store(queue as u32, Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl PageEntry {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// Where it stands among the sealed segments of its queue.
+    /// Its position among the sealed segments of its queue.
     pub(crate) fn order(&self) -> u64 {
         self.order.load(Ordering::Relaxed)
     }
@@ -172,8 +173,8 @@ impl PageEntry {
         self.used.load(Ordering::Relaxed) as usize
     }
 
-    /// Notes that an item here lives until `expiry`, `None` for ever. Before the item can be found
-    /// to live so long.
+    /// Notes that an item here lives until `expiry`, or for ever. Call it before the item can be
+    /// found with that expiry.
     #[inline]
     pub(crate) fn note_expiry(&self, expiry: Expiry) {
         let until = if expiry.raw() == 0 {
@@ -197,12 +198,12 @@ impl PageEntry {
         self.expiry_min.load(Ordering::Relaxed)
     }
 
-    /// Before a crawl looks at the items; it notes those that stay.
+    /// Called before a crawl reads the items; the crawl notes those that stay.
     pub(crate) fn reset_expiry_min(&self) {
         self.expiry_min.store(u32::MAX, Ordering::Relaxed);
     }
 
-    /// The next crawl looks at the items, whatever their expiry.
+    /// Makes the next crawl read the items, whatever their expiry.
     pub(crate) fn make_crawl_due(&self) {
         self.expiry_min.store(0, Ordering::Relaxed);
     }
