@@ -13,16 +13,16 @@
 /// Bytes of the frame.
 pub const FRAME_LEN: usize = 8;
 
-/// Bytes of a reply that one datagram takes where it has room for them: with its frame, as memcached
-/// has it, 1400, which fit Ethernet's.
+/// Bytes of a reply that one datagram carries if it has room for them. With its frame that is 1400
+/// bytes, as in memcached, which fits Ethernet's MTU.
 pub const PART_LEN: usize = 1400 - FRAME_LEN;
 
-/// How many datagrams a reply of `len` bytes takes, each with `part_len` bytes of it at most, which is
-/// not 0.
+/// How many datagrams a reply of `len` bytes takes, if each carries at most `part_len` bytes of it;
+/// `part_len` is not 0.
 #[inline]
 #[must_use]
 pub const fn parts(len: usize, part_len: usize) -> usize {
-    // Nearly all take one, which needs no division.
+    // Nearly all replies take one, which needs no division.
     match len <= part_len {
         true => (len > 0) as usize,
         false => len.div_ceil(part_len),
@@ -37,8 +37,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Reads a datagram: the frame, and what stands behind it, which is not empty. `None` where
-    /// it is no request that is whole; such datagrams are not answered.
+    /// Reads a datagram: the frame, and the bytes after it, which are not empty. `None` if it is
+    /// not a whole request; such datagrams are not answered.
     #[inline]
     #[must_use]
     pub fn read(datagram: &[u8]) -> Option<(Frame, &[u8])> {
@@ -50,7 +50,7 @@ impl Frame {
         (!request.is_empty()).then_some((Frame { request_id }, request))
     }
 
-    /// The frame of a reply that one datagram takes.
+    /// The frame of a reply that fits one datagram.
     #[inline]
     #[must_use]
     pub const fn alone(self) -> [u8; FRAME_LEN] {
@@ -58,8 +58,8 @@ impl Frame {
         [i0, i1, 0, 0, 0, 1, 0, 0]
     }
 
-    /// The reply's datagrams, each with `part_len` bytes of it at most, which is not 0: the frame and
-    /// the part of each. What is beyond the 65535th is not in them.
+    /// The frame and the part of each of the reply's datagrams, each with at most `part_len` bytes
+    /// of it, which is not 0. Parts beyond the 65535th are left out.
     pub fn parts(
         self,
         reply: &[u8],

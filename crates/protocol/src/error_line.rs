@@ -1,31 +1,31 @@
-//! The lines that say no.
+//! The error lines.
 
 /// An error line of memcached 1.6.45.
 ///
-/// The parser yields those that the request alone decides; the others are for
-/// the server, so that all of them stand in one place.
+/// The parser yields those that follow from the request alone; the server yields the others. They
+/// are listed here together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorLine {
     /// An unknown command.
     Unknown,
-    /// Too few arguments, a key that is too long, a number that is none.
+    /// Too few arguments, a key that is too long, or an invalid number.
     BadFormat,
     /// The value is not followed by a line end.
     BadDataChunk,
-    /// An expiry that is no 32-bit number.
+    /// An expiry that is not a 32-bit number.
     BadExptime,
-    /// An `incr` or `decr` amount that is no 64-bit number.
+    /// An `incr` or `decr` amount that is not a 64-bit number.
     BadDelta,
-    /// `incr` or `decr` of a value that is no number.
+    /// `incr` or `decr` of a value that is not a number.
     NotNumeric,
     /// More than twenty tokens in a meta request.
     TooManyFlags,
-    /// A meta flag twice, or one outside of ASCII.
+    /// A meta flag that is repeated, or one outside ASCII.
     DuplicateFlag,
     /// A meta flag that does not exist.
     UnknownFlag,
-    /// A meta flag of `ma` that is unknown, twice, or has a bad argument.
+    /// A meta flag of `ma` that is unknown, repeated, or has a bad argument.
     BadArithmeticFlag,
     /// A meta flag whose number does not parse.
     BadToken,
@@ -57,7 +57,7 @@ pub enum ErrorLine {
     OutOfMemoryStats,
     /// `shutdown` without `-A`.
     ShutdownDisabled,
-    /// `shutdown` with an argument that is no mode.
+    /// `shutdown` with an argument that is not a mode.
     BadShutdownMode,
     /// `flush_all` with `-F`.
     FlushDisabled,

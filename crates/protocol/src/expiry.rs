@@ -1,14 +1,14 @@
-//! When an item ends: memcached's reading of the expiry on the wire.
+//! When an item expires: how memcached reads the expiry on the wire.
 
-/// Above this many seconds an expiry is a point in time, not a distance.
+/// Above this many seconds an expiry is a point in time, not a duration.
 pub const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
 
 /// The absolute expiry in unix seconds, 0 for never.
 ///
-/// `raw` is what the client sent: 0 never ends; negative has ended already; up to
-/// thirty days it counts from `now_unix`; above it is unix time, and a time up to
-/// `started_unix` (when the server began) has ended already. Something that has
-/// ended gets `started_unix`, which must not be after `now_unix`.
+/// `raw` is what the client sent. 0 never expires; a negative number has expired already. Up to
+/// thirty days, it counts from `now_unix`; above that it is unix time, and a time up to
+/// `started_unix` (when the server began) has expired already. An expired item gets `started_unix`,
+/// which must not be after `now_unix`.
 #[inline]
 #[must_use]
 pub fn expiry(raw: i32, now_unix: u32, started_unix: u32) -> u32 {
@@ -34,20 +34,20 @@ pub struct TtlStart {
     pub token_sent: bool,
 }
 
-/// What a walk over the time flags comes to.
+/// The result of a walk over the time flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlWalk {
-    /// The expiry that the item has from now on, in unix seconds, 0 for never.
+    /// The item's expiry from now on, in unix seconds, 0 for never.
     pub expiry: u32,
-    /// The expiry that the flag `t` tells of.
+    /// The expiry that the flag `t` reports.
     pub expiry_shown: u32,
     /// This client has won (`W`): mark it in the item.
     pub won: bool,
 }
 
 impl TtlWalk {
-    /// What the flag `t` answers: seconds left, 0 if the item has ended, negative
-    /// if it never will.
+    /// What the flag `t` answers: seconds left, 0 if the item has expired, negative if it never
+    /// will.
     #[must_use]
     pub fn ttl_shown(&self, now_unix: u32) -> i64 {
         match self.expiry_shown {

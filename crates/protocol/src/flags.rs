@@ -21,7 +21,7 @@ impl<'a> Flags<'a> {
 }
 
 impl<'a> Iterator for Flags<'a> {
-    /// The letter, and what follows it without a space.
+    /// The letter, and the argument that follows it without a space.
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
@@ -60,8 +60,8 @@ impl FlagSet {
     }
 }
 
-/// What the answer to a store command takes from its flags, kept while the value
-/// of [`crate::Op::StoreStream`] arrives: a bounded copy of the tokens.
+/// What the answer to a store command takes from its flags, kept while the value of
+/// [`crate::Op::StoreStream`] arrives: a bounded copy of the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     bytes: [u8; Echo::LEN_MAX],
@@ -72,7 +72,8 @@ impl Echo {
     /// An opaque of 32 bytes, the letters `k`, `c` and `s`, and spaces between them.
     const LEN_MAX: usize = 32 + 3 * 2;
 
-    /// Keeps what `tokens`, those of an accepted request, ask to have answered.
+    /// Keeps those of `tokens`, the flags of an accepted request, that the answer repeats or fills
+    /// in.
     #[must_use]
     pub fn of(tokens: &[u8]) -> Self {
         let mut echo = Echo {

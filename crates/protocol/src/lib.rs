@@ -33,7 +33,7 @@
 //!
 //! # Invariants
 //! - No I/O, no allocation, no clock, no `unsafe`, no panic on any input.
-//! - A span that an [`Op`] carries lies inside of the slice that was parsed.
+//! - A span that an [`Op`] carries lies inside the slice that was parsed.
 //!
 //! # Not here
 //! What an operation does to an item is the store's; which operations are

@@ -1,4 +1,4 @@
-//! What a request may measure.
+//! The limits on the size of a request.
 
 /// The longest key, in bytes. A base64 key counts as it is sent.
 pub const KEY_LEN_MAX: usize = 250;
@@ -7,7 +7,7 @@ pub const KEY_LEN_MAX: usize = 250;
 /// length and line end together in a signed 32-bit number.
 pub const VALUE_LEN_MAX: u32 = i32::MAX as u32 - 2;
 
-/// What a server lets a request measure; the same for all its connections.
+/// The limits that a server sets for requests; the same for all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest item in bytes, as [`Limits::item_len`] counts it (`-I`).

@@ -1,13 +1,13 @@
-//! What memcached takes for a number. It depends on where the number stands: most
-//! words must be digits from end to end, flags and expiry of the classic store
-//! commands go through C's `strtoul` and `strtol`.
+//! What memcached accepts as a number. It depends on the field: most words must consist of digits
+//! only, while flags and expiry of the classic store commands go through C's `strtoul` and
+//! `strtol`.
 
 use crate::limits::VALUE_LEN_MAX;
 
-/// Longest word that is looked at for a 32-bit number.
+/// The longest word that is parsed as a 32-bit number.
 const WORD32_LEN_MAX: usize = 11;
 
-/// Longest word that is looked at for a 64-bit number.
+/// The longest word that is parsed as a 64-bit number.
 const WORD64_LEN_MAX: usize = 22;
 
 /// A word of digits, up to `u32::MAX`.
@@ -38,7 +38,7 @@ pub(crate) fn word_i32(word: &[u8]) -> Option<i32> {
     i32::try_from(number).ok()
 }
 
-/// The length of a value, which is announced as a signed number.
+/// The length of a value, which is sent as a signed number.
 pub(crate) fn value_len(word: &[u8]) -> Option<u32> {
     let len = u32::try_from(word_i32(word)?).ok()?;
     (len <= VALUE_LEN_MAX).then_some(len)
@@ -59,7 +59,7 @@ pub(crate) fn strtoul(text: &[u8]) -> Option<u32> {
     Some(low_half(number))
 }
 
-/// `strtol` as the expiry goes through it; see [`strtoul`].
+/// `strtol` as applied to the expiry; see [`strtoul`].
 pub(crate) fn strtol(text: &[u8]) -> Option<i32> {
     let (negative, magnitude) = c_number(text)?;
     let limit = i64::MAX.unsigned_abs() + u64::from(negative);
@@ -90,7 +90,7 @@ fn digits(word: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// Sign and magnitude at the front of `text`, whose end counts as white space.
+/// Sign and magnitude at the start of `text`, whose end counts as white space.
 fn c_number(text: &[u8]) -> Option<(bool, u64)> {
     let start = text.iter().position(|&byte| !is_space(byte))?;
     let text = &text[start..];

@@ -13,7 +13,7 @@ use crate::span::Span;
 /// `noreply` silences the answer whatever it is, errors included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// `get` and `gets`: one key. A request with many keys is as many of these.
+    /// `get` and `gets`: one key. A request with many keys becomes as many of these.
     Get {
         /// At most [`crate::KEY_LEN_MAX`] bytes, as every key.
         key: Span,
@@ -33,8 +33,7 @@ pub enum Op {
         /// The request's last key: `END` follows it.
         last: bool,
     },
-    /// The end of a `get` whose last key had gone out before its line end came:
-    /// answer `END`.
+    /// The end of a `get` whose last key was yielded before its line end came: answer `END`.
     GetEnd,
     /// A store command of any dialect with its whole body.
     Store(Store),
@@ -54,8 +53,8 @@ pub enum Op {
         /// answer is [`ErrorLine::BadDataChunk`].
         terminated: bool,
     },
-    /// A store command that the item size forbids. It is not answered yet: its body is passed over,
-    /// and the answer is an [`Op::Error`] or a [`BinaryCommand::Error`] of its own behind that.
+    /// A store command that the item size forbids. It is not answered yet: its body is skipped, and
+    /// an [`Op::Error`] or a [`BinaryCommand::Error`] after the body is the answer.
     StoreRefused(StoreRefused),
     /// `delete`.
     Delete {
@@ -131,7 +130,7 @@ pub enum Op {
         /// No answer.
         noreply: bool,
     },
-    /// A request of the binary protocol, but for stores.
+    /// A request of the binary protocol, except stores.
     Binary(Binary),
     /// Answer this line.
     Error {
