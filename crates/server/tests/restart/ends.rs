@@ -174,6 +174,8 @@ fn end_background(pid_file: &Path) {
             .rsplit(") ")
             .next()
             .is_some_and(|rest| rest.starts_with('Z'));
-        (is_zombie || test_kill_process(pid).is_err()).then_some(())
+        // Its sockets and files are open until the last of its threads has ended.
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        (is_zombie && threads <= 1 || test_kill_process(pid).is_err()).then_some(())
     });
 }

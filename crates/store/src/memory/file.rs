@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What kind of file system the file is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub(crate) struct ArenaFile {
     kind: FileKind,
 }
 
+/// How long the process before may take to end.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
 const TMPFS: i64 = 0x0102_1994;
 const HUGETLBFS: i64 = 0x9584_58f6;
 
@@ -73,10 +77,17 @@ impl ArenaFile {
         if !is_ours || metadata.mode() & 0o022 != 0 {
             return Err(FileError::OfOthers);
         }
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(FileError::InUse),
-            Err(error) => return Err(io::Error::from(error).into()),
+        let began = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                // A process that was killed has the lock until the last of its threads has ended.
+                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < LOCK_WAIT => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(FileError::InUse),
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
         }
         let kind = match fstatfs(&file).map_err(io::Error::from)?.f_type {
             TMPFS => FileKind::Tmpfs,
