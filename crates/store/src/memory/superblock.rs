@@ -1,7 +1,7 @@
 //! The superblock: what a process has to know to take over the memory of the one before it.
 //!
 //! It is the arena's first page. Its first line says how the arena is laid out, and never changes;
-//! the others hold what changes seldom. See [`crate::takeover`].
+//! the others hold what changes seldom. See `store/takeover.rs`.
 
 use super::mapping::shared;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};

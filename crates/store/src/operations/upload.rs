@@ -68,7 +68,7 @@ impl Upload {
         &self.put
     }
 
-    /// Notes that the first `n` bytes of the last [`Burst::upload_space`] are filled.
+    /// Notes that the first `n` bytes of the last [`Burst::upload_space`](crate::Burst::upload_space) are filled.
     ///
     /// # Panics
     /// If there was not so much space.

@@ -78,7 +78,7 @@ pub(in crate::worker) enum Pause {
 /// A session whose part of the batch needs more work after execution.
 #[derive(Clone, Copy)]
 pub(in crate::worker) struct Unfinished {
-    /// Its number in [`Batch::sessions`].
+    /// Its number in [`Batch::sessions`](super::Batch::sessions).
     pub(in crate::worker) number: usize,
     /// Its first entry.
     pub(in crate::worker) first: usize,
