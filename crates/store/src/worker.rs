@@ -58,7 +58,7 @@ pub enum Intent {
 }
 
 impl Store {
-    /// The worker with number `id`, below [`Config::workers`].
+    /// The worker with number `id`, below [`Config::workers`](crate::Config::workers).
     ///
     /// # Panics
     /// If `id` is too high, or that worker exists already.
