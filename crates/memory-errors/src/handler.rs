@@ -197,12 +197,22 @@ fn end(info: &FaultInfo) {
         std::process::abort();
     }
     let info: *const FaultInfo = info;
+    // SAFETY: the kernel handed the siginfo_t over itself.
+    if unsafe { send_fault(info.cast()) }.is_err() {
+        std::process::abort();
+    }
+}
+
+/// Queues a SIGBUS with a `siginfo_t` for the calling thread. A process may send itself any.
+///
+/// # Safety
+/// `info` points to as many readable bytes as a `siginfo_t` has.
+pub(crate) unsafe fn send_fault(info: *const libc::siginfo_t) -> std::io::Result<()> {
     // SAFETY: asks for a number.
     let process = unsafe { libc::syscall(libc::SYS_getpid) };
     // SAFETY: asks for a number.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    // SAFETY: the kernel reads the siginfo_t that it handed over itself. A process may send itself
-    // any.
+    // SAFETY: the kernel reads a siginfo_t's length, which the caller says is there.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_rt_tgsigqueueinfo,
@@ -212,7 +222,9 @@ fn end(info: &FaultInfo) {
             info,
         )
     };
-    if sent != 0 {
-        std::process::abort();
+    if sent == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
     }
 }

@@ -145,25 +145,8 @@ fn report(address: usize, code: i32) -> io::Result<()> {
         rest: [0; 12],
     };
     const _: () = assert!(size_of::<Fault>() == size_of::<libc::siginfo_t>());
-    // SAFETY: asks for a number.
-    let process = unsafe { libc::syscall(libc::SYS_getpid) };
-    // SAFETY: asks for a number.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
-    // SAFETY: the kernel reads a siginfo_t's length.
-    let sent = unsafe {
-        libc::syscall(
-            libc::SYS_rt_tgsigqueueinfo,
-            process,
-            thread,
-            libc::SIGBUS,
-            &raw const fault,
-        )
-    };
-    if sent == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    // SAFETY: it is as long as a siginfo_t.
+    unsafe { crate::handler::send_fault((&raw const fault).cast()) }
 }
 
 fn userfaultfd() -> io::Result<OwnedFd> {

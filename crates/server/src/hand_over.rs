@@ -13,7 +13,6 @@
     reason = "descriptors that the process before has left open"
 )]
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -24,13 +23,14 @@ use std::{env, io};
 
 use coua_transport::Listener;
 
+use crate::process;
+
 /// Names the process's own number and the descriptors that are left open: `123:7,8`.
 const SOCKETS: &str = "COUA_SOCKETS";
 
 /// The program that takes this one's place.
 pub struct Successor {
     program: PathBuf,
-    words: Vec<OsString>,
 }
 
 impl Successor {
@@ -41,7 +41,6 @@ impl Successor {
     pub fn find() -> io::Result<Successor> {
         Ok(Successor {
             program: env::current_exe()?,
-            words: env::args_os().collect(),
         })
     }
 
@@ -67,16 +66,10 @@ impl Successor {
                 Err(error) => return error,
             }
         }
-        let mut command = Command::new(&self.program);
-        let (name, words) = self
-            .words
-            .split_first()
-            .map_or((None, &[][..]), |(name, words)| (Some(name), words));
-        if let Some(name) = name {
-            command.arg0(name);
-        }
         let sockets = format!("{}:{}", std::process::id(), descriptors.join(","));
-        command.args(words).env(SOCKETS, sockets).exec()
+        process::with_same_arguments(&self.program)
+            .env(SOCKETS, sockets)
+            .exec()
     }
 }
 

@@ -212,6 +212,17 @@ fn become_user(user: &User) -> io::Result<()> {
     Ok(())
 }
 
+/// `program` under the name and with the arguments that this process was started with.
+pub fn with_same_arguments(program: &Path) -> Command {
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    command.args(arguments);
+    command
+}
+
 /// Whether this is the process that [`start_in_background`] has started.
 pub fn is_in_background() -> bool {
     std::env::var_os(BACKGROUND_MARK).is_some()
@@ -225,13 +236,7 @@ pub fn is_in_background() -> bool {
 /// [`ProcessError`]: the program cannot be found or started.
 pub fn start_in_background() -> Result<u8, ProcessError> {
     let program = std::env::current_exe().map_err(failed("find the program for -d"))?;
-    let mut words = std::env::args_os();
-    let mut command = Command::new(program);
-    if let Some(name) = words.next() {
-        command.arg0(name);
-    }
-    let mut child = command
-        .args(words)
+    let mut child = with_same_arguments(&program)
         .env(BACKGROUND_MARK, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -86,7 +86,7 @@ impl Store {
                 bytes: layout.len,
                 source,
             })?;
-            return Store::found(config, &layout, &mapping, Start::Private, now);
+            return Store::create(config, &layout, &mapping, Start::Private, now);
         };
         let layout = StoreLayout::of(&config, layout::rows_in_file(config.workers))?;
         let in_file = |error: FileError| StoreError::File {
@@ -100,7 +100,7 @@ impl Store {
         };
         file.empty(layout.len as u64).map_err(in_file)?;
         let mapping = Mapping::of_file(file).map_err(|error| in_file(error.into()))?;
-        Store::found(config, &layout, &mapping, Start::Cold(why), now)
+        Store::create(config, &layout, &mapping, Start::Cold(why), now)
     }
 
     /// A store small enough for loom: segments of 512 bytes, and an index that splits once.
@@ -108,11 +108,11 @@ impl Store {
     pub(crate) fn tiny(config: Config, pages: usize, now: UnixSeconds) -> Arc<Store> {
         let layout = StoreLayout::tiny(pages, config.workers);
         let mapping = Mapping::reserve(layout.len).unwrap();
-        Store::found(config, &layout, &mapping, Start::Private, now).unwrap()
+        Store::create(config, &layout, &mapping, Start::Private, now).unwrap()
     }
 
     /// An empty store in memory that is all zeros.
-    fn found(
+    fn create(
         config: Config,
         layout: &StoreLayout,
         mapping: &Arc<Mapping>,
@@ -122,7 +122,7 @@ impl Store {
         let arena = layout.parts(mapping);
         let superblock = &arena.tables.superblock[0];
         let seed = config.seed.unwrap_or_else(random_seed);
-        superblock.found(&layout.identity(), seed, now.0);
+        superblock.format(&layout.identity(), seed, now.0);
         superblock.set_whereabouts(whereabouts(mapping));
         for page in 0..layout.first_page {
             arena.tables.page_table[page].set_state(PageState::Tables);
@@ -185,7 +185,7 @@ impl Store {
         if number != here.1 {
             return Err(ColdReason::Copy);
         }
-        if boot != here.0 && in_use != Use::Left {
+        if boot != here.0 && in_use != Use::Clean {
             return Err(ColdReason::Restarted);
         }
         // The disk is told first: if the machine goes down while the store runs, the file holds a
@@ -369,7 +369,7 @@ impl Store {
             // What the disk holds is complete before the superblock says so.
             let is_kept = mapping.sync(mapping.len()).is_ok();
             if is_kept {
-                superblock.set_use(Use::Left);
+                superblock.set_use(Use::Clean);
                 let _ = mapping.sync(size_of::<Superblock>());
             }
         }

@@ -10,6 +10,7 @@
 mod book;
 mod content;
 mod ends;
+mod hand_over;
 mod kills;
 mod refused;
 mod user;

@@ -1,7 +1,6 @@
 //! Finds the segments that a flush has killed; see [`crate::segment::FlushState`].
 
-use crate::memory::PageId;
-use crate::memory::PageState;
+use crate::memory::{PageId, PageState};
 use crate::worker_store::WorkerStore;
 
 /// Segments looked at in a turn for those that a flush has killed.

@@ -54,7 +54,7 @@ pub(crate) enum Use {
     /// A process works in it, or died in it.
     Running = 1,
     /// It was left in order.
-    Left = 2,
+    Clean = 2,
 }
 
 shared! {
@@ -125,7 +125,7 @@ shared! {
 
 impl Superblock {
     /// Writes what never changes. The arena counts as set up once it is [`Use::Running`].
-    pub(crate) fn found(&self, identity: &Identity, seed: u64, made: u32) {
+    pub(crate) fn format(&self, identity: &Identity, seed: u64, made: u32) {
         let line = &self.identity;
         let [base, all] = identity.directory_bits.map(u32::from);
         line.magic.store(MAGIC, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Superblock {
     pub(crate) fn in_use(&self) -> Use {
         match self.state.in_use.load(Ordering::Acquire) {
             1 => Use::Running,
-            2 => Use::Left,
+            2 => Use::Clean,
             _ => Use::None,
         }
     }
@@ -240,20 +240,20 @@ mod tests {
     };
 
     #[test]
-    fn what_was_founded_is_read() {
+    fn what_was_formatted_is_read() {
         let block = Superblock::default();
         assert_eq!(block.read(), Err(Unreadable::Empty));
-        block.found(&IDENTITY, 77, 1000);
+        block.format(&IDENTITY, 77, 1000);
         assert_eq!(block.read(), Ok((IDENTITY, 77, 1000)));
         assert_eq!(block.in_use(), Use::None);
-        block.set_use(Use::Left);
-        assert_eq!(block.in_use(), Use::Left);
+        block.set_use(Use::Clean);
+        assert_eq!(block.in_use(), Use::Clean);
     }
 
     #[test]
     fn what_is_not_ours_is_told_apart() {
         let block = Superblock::default();
-        block.found(&IDENTITY, 77, 1000);
+        block.format(&IDENTITY, 77, 1000);
         block.identity.pages.store(1025, Ordering::Relaxed);
         assert_eq!(block.read(), Err(Unreadable::Damaged));
         block

@@ -135,43 +135,26 @@ impl Writer<'_> {
         cas_above: u64,
     ) -> Result<Slot, Refused> {
         let log = &self.local.shared.log;
-        let new = match &upload.whole {
-            Some(part) => {
+        let can_be_adopted = !upload.adopted.get()
+            && upload.whole.as_ref().is_none_or(|part| {
                 let location = part.hold.location();
                 let cas_fits = draft.cas.is_some() || log.cas_of(location) > cas_above;
                 // A flush since the upload began must not kill the item.
-                let is_as_wanted = cas_fits
-                    && !log.is_flushed(location)
-                    && upload.put.mode != Mode::Cas
-                    && !upload.adopted.get();
-                if !is_as_wanted {
-                    return self.write(
-                        upload.hash,
-                        queue,
-                        draft,
-                        &[Body::Upload(upload)],
-                        cas_above,
-                    );
-                }
+                cas_fits && !log.is_flushed(location) && upload.put.mode != Mode::Cas
+            });
+        if !can_be_adopted {
+            let body = [Body::Upload(upload)];
+            return self.write(upload.hash, queue, draft, &body, cas_above);
+        }
+        let new = match &upload.whole {
+            Some(part) => {
                 // Only with `Mode::Cas` may the expiry differ from the upload's.
                 debug_assert_eq!(draft.expiry, upload.put.expiry.given());
-                Slot::item(upload.hash.tag(), location, part.total)
-            }
-            None if upload.adopted.get() => {
-                return self.write(
-                    upload.hash,
-                    queue,
-                    draft,
-                    &[Body::Upload(upload)],
-                    cas_above,
-                );
+                Slot::item(upload.hash.tag(), part.hold.location(), part.total)
             }
             None => {
-                let pieces: Vec<Location> = upload
-                    .pieces
-                    .iter()
-                    .map(|part| part.hold.location())
-                    .collect();
+                let pieces = upload.pieces.iter().map(|part| part.hold.location());
+                let pieces: Vec<Location> = pieces.collect();
                 self.write_head(upload.hash, queue, draft, &pieces, cas_above)?
             }
         };

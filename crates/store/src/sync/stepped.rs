@@ -28,6 +28,30 @@ pub(crate) fn step() {
     });
 }
 
+macro_rules! changes {
+    ($of:ty: $($name:ident),*) => { $(
+        pub(crate) fn $name(&self, value: $of, order: Ordering) -> $of {
+            step();
+            self.0.$name(value, order)
+        }
+    )* };
+}
+
+macro_rules! exchanges {
+    ($of:ty: $($name:ident),*) => { $(
+        pub(crate) fn $name(
+            &self,
+            old: $of,
+            new: $of,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<$of, $of> {
+            step();
+            self.0.$name(old, new, success, failure)
+        }
+    )* };
+}
+
 macro_rules! stepped {
     ($($name:ident: $of:ty,)*) => { $(
         /// As the standard library's.
@@ -54,52 +78,8 @@ macro_rules! stepped {
                 self.0.store(value, order);
             }
 
-            pub(crate) fn fetch_add(&self, value: $of, order: Ordering) -> $of {
-                step();
-                self.0.fetch_add(value, order)
-            }
-
-            pub(crate) fn fetch_sub(&self, value: $of, order: Ordering) -> $of {
-                step();
-                self.0.fetch_sub(value, order)
-            }
-
-            pub(crate) fn fetch_or(&self, value: $of, order: Ordering) -> $of {
-                step();
-                self.0.fetch_or(value, order)
-            }
-
-            pub(crate) fn fetch_max(&self, value: $of, order: Ordering) -> $of {
-                step();
-                self.0.fetch_max(value, order)
-            }
-
-            pub(crate) fn fetch_min(&self, value: $of, order: Ordering) -> $of {
-                step();
-                self.0.fetch_min(value, order)
-            }
-
-            pub(crate) fn compare_exchange(
-                &self,
-                old: $of,
-                new: $of,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$of, $of> {
-                step();
-                self.0.compare_exchange(old, new, success, failure)
-            }
-
-            pub(crate) fn compare_exchange_weak(
-                &self,
-                old: $of,
-                new: $of,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$of, $of> {
-                step();
-                self.0.compare_exchange_weak(old, new, success, failure)
-            }
+            changes! { $of: fetch_add, fetch_sub, fetch_or, fetch_max, fetch_min }
+            exchanges! { $of: compare_exchange, compare_exchange_weak }
         }
     )* };
 }

@@ -1,40 +1,16 @@
 //! Another program takes the place of a running one (`SIGUSR2`): clients connect once more, and nothing
 //! else.
 
-#[path = "support/mod.rs"]
-#[allow(dead_code, reason = "each test takes what it needs")]
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::Server;
 
-/// A file that goes when the test does.
-struct MemoryFile(PathBuf);
-
-impl MemoryFile {
-    fn new(name: &str) -> MemoryFile {
-        let path = PathBuf::from(format!("/dev/shm/coua-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        MemoryFile(path)
-    }
-
-    fn text(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for MemoryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+use super::MemoryFile;
+use super::support::Server;
 
 fn signal(server: &Server, signal: Signal) {
     let number = i32::try_from(server.child.id()).unwrap();
@@ -64,7 +40,7 @@ fn ask(address: SocketAddr, request: &[u8], end: &[u8]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// The number of times that the server has been started anew, by its age.
+/// Seconds since the program began.
 fn uptime(address: SocketAddr) -> u64 {
     let stats = loop {
         if let Some(stats) = ask(address, b"stats\r\n", b"END\r\n") {
@@ -77,7 +53,7 @@ fn uptime(address: SocketAddr) -> u64 {
 
 #[test]
 fn clients_connect_once_more_and_find_their_items() {
-    let file = MemoryFile::new("hand-over");
+    let file = MemoryFile::new();
     let server = Server::coua(&["-m", "32", "-t", "3", "-e", file.text()]);
     let address = server.address;
     let stored = ask(address, b"set key 5 0 5\r\nvalue\r\n", b"\r\n");
