@@ -120,7 +120,7 @@ impl Server {
                 }
             }
         }
-        // Nobody is served before all are there.
+        // Nobody is served before all workers are there.
         drop(starts);
         if server.shared.settings.unix_socket.is_none() {
             write_port_file(&server.shared.listening);
@@ -129,7 +129,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Makes a worker, which begins to serve when what is given back is dropped.
+    /// Makes a worker. It begins to serve when the returned value is dropped.
     fn start_worker(
         &mut self,
         index: usize,
@@ -143,9 +143,9 @@ impl Server {
         // A worker stays on the thread that makes it.
         let run = move || match Worker::new(index, shared, sockets, buffers) {
             Ok(worker) => {
-                // Who waits for it is there.
+                // The other end is there: it waits for this.
                 let _ = tells.send(Ok(()));
-                // Nothing is ever sent: the other end goes.
+                // Nothing is ever sent: this ends when the other end is dropped.
                 let _ = started.recv();
                 worker.run();
             }
@@ -182,7 +182,7 @@ impl Server {
             }
         }
         if let Some(socket) = &self.shared.settings.unix_socket {
-            // Gone already is as good.
+            // It does not matter if the file is gone already.
             let _ = std::fs::remove_file(&socket.path);
         }
     }
@@ -198,7 +198,7 @@ fn store_refusal(error: &StoreError) -> String {
     }
 }
 
-/// Takes the memory. Where it cannot be locked the cache does without, as memcached does.
+/// Takes the memory. If it cannot be locked the cache does without that, as memcached does.
 fn open_store(
     settings: &mut Settings,
     clock: &Clock,
@@ -206,7 +206,8 @@ fn open_store(
 ) -> Result<Arc<Store>, StoreError> {
     let open = |lock_memory| {
         let config = coua_store::Config {
-            memory: settings.store_memory(),
+            memory: settings.store_memory_max(),
+            memory_limit: (settings.memory_max > settings.memory).then(|| settings.store_memory()),
             item_size_max: settings.limits.item_size_max as usize,
             workers: settings.workers,
             evict: settings.evict,
@@ -226,7 +227,7 @@ fn open_store(
             ));
             Ok(store)
         }
-        // The figures are those of -m.
+        // The figures in the message are to be those of -m.
         Err(StoreError::MemoryTooSmall {
             given,
             workers,
@@ -246,7 +247,7 @@ const MEMORY_PER_THREAD: usize = 3 << 20;
 /// Threads beside the workers: for signals, and for the store's first steps.
 const OTHER_THREADS: usize = 2;
 
-/// Sees whether there is memory for the threads, who cannot do without once they have begun.
+/// Checks that there is memory for the threads, which cannot do without it once they have begun.
 fn reserve_for_workers(workers: usize) -> Result<(), StartError> {
     let bytes = workers * MEMORY_PER_WORKER + (workers + OTHER_THREADS) * MEMORY_PER_THREAD;
     let mut trial: Vec<u8> = Vec::new();
@@ -301,7 +302,7 @@ fn announce(shared: &Shared) {
     }
 }
 
-/// Says what the store began with.
+/// Logs what the store began with.
 fn announce_file(path: &Path, shared: &Shared) {
     let path = path.display();
     match shared.store.start() {

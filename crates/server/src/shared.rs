@@ -7,10 +7,10 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coua_store::Store;
+use coua_store::{LimitRefused, Store};
 use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{Listener, Waker};
 
@@ -43,6 +43,8 @@ pub struct Shared {
     pub listening: Listening,
     /// Bytes outside `-m` that each worker takes, without the card and the stack's tables.
     pub memory_per_worker: usize,
+    /// Bytes of memory as `cache_memlimit` has set them last.
+    memory: AtomicUsize,
     counters: Box<[Counters]>,
     /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
@@ -114,8 +116,26 @@ impl Shared {
             stopping: AtomicBool::new(false),
             handing_over: AtomicBool::new(false),
             verbosity: AtomicU8::new(settings.verbosity),
+            memory: AtomicUsize::new(settings.memory),
             settings,
         }
+    }
+
+    /// Bytes of memory for all that is kept: `-m`, or what `cache_memlimit` has set since.
+    pub fn memory(&self) -> usize {
+        self.memory.load(Relaxed)
+    }
+
+    /// Changes how many bytes may be kept. Less is kept as soon as enough has been evicted.
+    ///
+    /// # Errors
+    /// If the server cannot work with so little, or was not started for so much.
+    pub fn limit_memory(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let stacks = self.settings.stacks_memory();
+        self.store.set_memory_limit(bytes.saturating_sub(stacks))?;
+        self.memory.store(bytes, Relaxed);
+        tracing::info!("cache_memlimit: {} MiB of memory from now on", bytes >> 20);
+        Ok(())
     }
 
     /// What has been counted since the start or the last `stats reset`.

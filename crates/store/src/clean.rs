@@ -88,6 +88,12 @@ impl Cleaner {
     /// next turn should come soon.
     pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixSeconds) -> bool {
         let mut local = turn.begin();
+        let mut worked = false;
+        let stored = match local.shared.log.pages().excess() {
+            0 => stored,
+            // As if new items needed the room.
+            _ => stored.max(local.shared.log.segment_len()),
+        };
         self.pace.begin(stored, room(local));
         loop {
             if self.job.is_none() {
@@ -97,6 +103,7 @@ impl Cleaner {
                 };
                 self.job = Some(job);
             }
+            worked = true;
             let goes_on = self.job.as_ref().is_some_and(|job| self.goes_on(job));
             if !goes_on || !self.work(local, now) {
                 break;
@@ -111,7 +118,7 @@ impl Cleaner {
         self.free_dead(local);
         let crawls = self.crawl(local, now);
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
-        crawls || has_dead || is_behind
+        crawls || has_dead || is_behind || shrinks(local, worked)
     }
 
     /// Gives half-cleaned segments back, for other workers.
@@ -121,6 +128,14 @@ impl Cleaner {
             self.put_back(local, job);
         }
     }
+}
+
+/// Takes a free page out of use, if the limit of memory has been lowered. True if the next turn may
+/// find another: there was one, or this turn has `worked` on a segment.
+#[inline]
+fn shrinks(local: WorkerStore<'_>, worked: bool) -> bool {
+    let log = &local.shared.log;
+    log.pages().excess() > 0 && (log.pages().withhold() || worked || log.coming_count() > 0)
 }
 
 /// The free room for new items.

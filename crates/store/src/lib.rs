@@ -80,8 +80,8 @@ pub use {
     },
     scan::ScanPosition,
     store::{
-        ColdReason, Config, ITEM_SIZE_LIMIT, MEMORY_MIN, Start, Stats, Store, StoreError,
-        WORKERS_MAX, Warm,
+        ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, Start, Stats, Store,
+        StoreError, WORKERS_MAX, Warm,
     },
     time::{Expiry, UnixSeconds},
     worker::{Burst, Intent, Worker},

@@ -40,7 +40,16 @@ impl Prefault {
 fn run(mapping: &Mapping, len: usize, pages: &Pages, stop: &AtomicBool) {
     let mut done = 0;
     while !stop.load(Ordering::Relaxed) && done < len {
-        let goal = (pages.touched_bytes() + AHEAD).min(len);
+        let limit = len.min(pages.limit() * pages.page_len());
+        let goal = (pages.touched_bytes() + AHEAD).min(limit);
+        if done >= limit {
+            // A new limit wakes this thread.
+            pages.set_wake_at(usize::MAX);
+            if pages.limit() * pages.page_len() <= done {
+                thread::park();
+            }
+            continue;
+        }
         if done >= goal {
             // Until half of what is ahead is used up.
             pages.set_wake_at(goal - AHEAD / 2);

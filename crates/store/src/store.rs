@@ -3,11 +3,13 @@
 mod config;
 pub(crate) mod holds;
 mod layout;
+mod limit;
 mod room;
 mod stats;
 mod takeover;
 
 pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
+pub use limit::LimitRefused;
 pub use stats::Stats;
 pub use takeover::{ColdReason, Start, Warm};
 
@@ -48,11 +50,8 @@ pub struct Store {
     pub(crate) made: UnixSeconds,
     pub(crate) flush: FlushState,
     pub(crate) reclaimable: Reclaimable,
-    /// Bytes that unfinished uploads hold, and the most that they may.
+    /// Bytes that unfinished uploads hold.
     pub(crate) upload_bytes: AtomicUsize,
-    pub(crate) upload_bytes_max: usize,
-    /// Segments that may be pinned or held at a time, beside those of an oversized value.
-    pub(crate) held_max: usize,
     pub(crate) oversized: OversizedPin,
     /// How many seconds the item that was evicted last had been unused.
     pub(crate) evicted_idle_s: AtomicU32,
@@ -63,6 +62,9 @@ pub struct Store {
     tables: AtomicUsize,
     tables_len: usize,
     heap_len: usize,
+    /// The least and the most that [`Store::set_memory_limit`] takes.
+    memory_least: usize,
+    memory_most: usize,
     /// Items that this process took over when it began.
     items_taken_over: u64,
     start: Start,
@@ -243,8 +245,6 @@ impl Store {
             log,
             reclaimable: Reclaimable::default(),
             upload_bytes: AtomicUsize::new(0),
-            upload_bytes_max: layout.len / 8,
-            held_max: (layout.pages / 8).max(1),
             oversized: OversizedPin::default(),
             evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),
@@ -252,6 +252,8 @@ impl Store {
             tables: AtomicUsize::new(0),
             tables_len: layout.tables_len,
             heap_len: layout.heap_len,
+            memory_least: layout.least(config.workers),
+            memory_most: config.memory,
             items_taken_over: 0,
             start,
             taken: Mutex::new(vec![false; config.workers].into()),
@@ -262,6 +264,17 @@ impl Store {
     /// Locks the memory, or faults it in ahead of use.
     fn ready(mut self, config: Config) -> Result<Store, StoreError> {
         self.observer = config.observer;
+        if let Some(limit) = config.memory_limit {
+            self.set_memory_limit(limit).map_err(|why| match why {
+                LimitRefused::TooSmall { least } => StoreError::MemoryTooSmall {
+                    given: limit,
+                    workers: config.workers,
+                    least,
+                },
+                LimitRefused::TooLarge { .. } => StoreError::MemoryTooLarge,
+            })?;
+            self.log.pages().withhold_untouched();
+        }
         let mapping = self.log.mapping();
         let used = self.log.segment_count() as usize * self.log.segment_len();
         if config.lock_memory {

@@ -6,6 +6,7 @@ use coua_store::{Burst, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
 use crate::outcome::Outcome;
+use crate::shared::Shared;
 use crate::stats::{self, Report};
 use crate::version::PROTOCOL_VERSION;
 
@@ -95,8 +96,8 @@ impl Answers<'_> {
         }
     }
 
-    /// Commands for mechanisms that are memcached's: where coua has nothing of the kind, it answers
-    /// as a memcached in which they are switched off.
+    /// Commands for memcached's own mechanisms. For those that coua lacks it answers as a memcached
+    /// that has them switched off.
     pub(super) fn administer(
         &mut self,
         request: Request<'_>,
@@ -113,7 +114,7 @@ impl Answers<'_> {
             AdminCommand::LruCrawler => {
                 stats::crawl(args, &self.shared.crawler, request.session.may)
             }
-            _ => Report::Line(admin_answer(command, args, self.shared.settings.memory)),
+            _ => Report::Line(admin_answer(command, args, self.shared)),
         };
         match noreply {
             true => Outcome::Done,
@@ -135,13 +136,28 @@ const WATCHES: [&[u8]; 10] = [
     b"deletions",
 ];
 
-/// `memory` is what the server has, in bytes.
-fn admin_answer(command: AdminCommand, args: Tokens<'_>, memory: usize) -> &'static [u8] {
+/// Answers `cache_memlimit` and changes the limit.
+fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
+    match parse_u32(megabytes) {
+        None => ErrorLine::Unknown.as_bytes(),
+        Some(0..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
+        Some(1_000_000_001..) => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+        Some(megabytes) => match shared.limit_memory((megabytes as usize) << 20) {
+            Ok(()) => Line::Ok.as_bytes(),
+            Err(why) => {
+                tracing::warn!("cache_memlimit {megabytes}: {why}");
+                b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+            }
+        },
+    }
+}
+
+fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'static [u8] {
     let error = ErrorLine::Unknown.as_bytes();
     let count = args.clone().count();
     let mut args = args;
     let first = args.next().unwrap_or_default();
-    // memcached takes any beginning of a subcommand's name for the whole.
+    // memcached accepts any prefix of a subcommand's name.
     let is = |name: &[u8]| name.starts_with(first);
     match command {
         AdminCommand::Slabs if count == 3 && is(b"reassign") => match args.all(is_class) {
@@ -151,17 +167,7 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, memory: usize) -> &'sta
         AdminCommand::Slabs if count >= 2 && is(b"automove") => {
             b"CLIENT_ERROR slab reassignment disabled\r\n"
         }
-        AdminCommand::CacheMemlimit => match parse_u32(first) {
-            None => error,
-            Some(0..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-            Some(1_000_000_001..) => {
-                b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n"
-            }
-            Some(megabytes) if (megabytes as usize) << 20 == memory => Line::Ok.as_bytes(),
-            Some(_) => {
-                b"MEMLIMIT_ADJUST_FAILED memory is set at the start (-m) and cannot change\r\n"
-            }
-        },
+        AdminCommand::CacheMemlimit => limit_memory(shared, first),
         AdminCommand::RefreshCerts => b"Error TLS not enabled\r\n",
         AdminCommand::Watch => {
             let known = |word: &[u8]| WATCHES.iter().any(|name| name.starts_with(word));
@@ -178,7 +184,7 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, memory: usize) -> &'sta
     }
 }
 
-/// Whether memcached reads a word as the number of a slab class, from -2^31 to 2^31 - 1.
+/// Whether memcached reads a word as the number of a slab class: it takes -2^31 to 2^31 - 1.
 fn is_class(word: &[u8]) -> bool {
     let number = std::str::from_utf8(word).ok();
     number.is_some_and(|number| number.parse::<i32>().is_ok())

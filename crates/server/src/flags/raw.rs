@@ -99,6 +99,12 @@ pub struct Raw {
           help_heading = MEMORY)]
     pub memory: String,
 
+    /// How far the command cache_memlimit may raise the memory while coua serves, in megabytes.
+    /// Without it no further than -m. Tables and an index for that much are made at the start, about
+    /// 1 % of it.
+    #[arg(long = "memory-max", value_name = "NUM", help_heading = MEMORY)]
+    pub memory_max: Option<String>,
+
     /// The largest item, 1k to 1024m and at most half of the memory.
     #[arg(short = 'I', long = "max-item-size", value_name = "SIZE", default_value = "1m",
           help_heading = MEMORY)]

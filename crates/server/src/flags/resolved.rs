@@ -65,6 +65,8 @@ pub struct Settings {
     pub dialect: Dialect,
     /// Bytes of memory for all that is kept (`-m`).
     pub memory: usize,
+    /// As many bytes as `cache_memlimit` may raise that to (`--memory-max`).
+    pub memory_max: usize,
     /// Of these, what each worker's stack in user space takes; 0 without one.
     pub stack_memory: usize,
     /// Items are evicted when memory is full.
@@ -175,6 +177,7 @@ impl Settings {
             protocol_name,
             dialect,
             memory,
+            memory_max: memory_max(raw, memory)?,
             stack_memory,
             evict: !raw.disable_evictions,
             lock_memory: raw.lock_memory,
@@ -228,6 +231,11 @@ impl Settings {
     /// Bytes of memory for everything else: the store has it, and lends it.
     pub fn store_memory(&self) -> usize {
         self.memory - self.stacks_memory()
+    }
+
+    /// Bytes that the store is made for.
+    pub fn store_memory_max(&self) -> usize {
+        self.memory_max - self.stacks_memory()
     }
 
     /// Whether another program can take this one's place (`SIGUSR2`): the memory lies in a file, and no card
@@ -387,6 +395,24 @@ fn memory(raw: &Raw, unmet: &mut Vec<String>) -> Result<usize, FlagError> {
         ));
     }
     usize::try_from(memory).map_err(|_| FlagError::value("-m", &raw.memory, "fewer megabytes"))
+}
+
+/// As much memory as there may ever be.
+fn memory_max(raw: &Raw, memory: usize) -> Result<usize, FlagError> {
+    let Some(text) = &raw.memory_max else {
+        return Ok(memory);
+    };
+    let most = usize::try_from(bytes("--memory-max", text, 1 << 20)?).unwrap_or(usize::MAX);
+    if most < memory {
+        return Err(FlagError::value("--memory-max", text, "no less than -m"));
+    }
+    if raw.lock_memory && most > memory {
+        return Err(FlagError::new(
+            "--memory-max: with -k all memory is locked at the start; leave one of them out"
+                .to_owned(),
+        ));
+    }
+    Ok(most)
 }
 
 /// What each worker's stack takes of memory, which leaves enough for the store.

@@ -223,6 +223,24 @@ fn less_than_the_least_memory_becomes_the_least() {
     assert!(enough.unmet.is_empty(), "{:?}", enough.unmet);
 }
 
+#[test]
+fn memory_may_grow_as_far_as_is_said() {
+    assert_eq!(settings("-m 64").expect("plain").memory_max, 64 << 20);
+    let given = settings("-m 64 --memory-max 1024").expect("more than -m");
+    assert_eq!((given.memory, given.memory_max), (64 << 20, 1 << 30));
+    for flags in [
+        "-m 64 --memory-max 32",
+        "--memory-max x",
+        "-k --memory-max 128",
+    ] {
+        let error = match settings(flags) {
+            Ok(_) => panic!("{flags} is taken"),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains("--memory-max"), "{error}");
+    }
+}
+
 /// What is shown by `stats settings` although it has no effect.
 #[test]
 fn values_without_effect_are_kept_as_memcached_shows_them() {

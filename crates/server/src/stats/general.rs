@@ -17,7 +17,7 @@ const DESCRIPTORS_PER_WORKER: usize = 4;
 /// `stats`: memcached's keys in memcached's order, then coua's own.
 ///
 /// Keys of mechanisms that only memcached has (slab classes, the segmented LRU, its log watchers)
-/// are there with the value of a memcached in which they have never been at work.
+/// are there too, with the values of a memcached in which they have never worked.
 pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     let counts = shared.counts();
     let store = shared.store.stats();
@@ -79,7 +79,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     }
     stats.add("bytes_read", counts.bytes_read);
     stats.add("bytes_written", counts.bytes_written);
-    stats.add("limit_maxbytes", shared.settings.memory);
+    stats.add("limit_maxbytes", shared.memory());
     stats.add("accepting_conns", u8::from(shared.is_accepting()));
     stats.add("listen_disabled_num", counts.listen_disabled);
     stats.add("time_in_listen_disabled_us", counts.listen_disabled_us);

@@ -7,12 +7,12 @@ use crate::shared::Shared;
 
 /// memcached's keys in memcached's order, then coua's own.
 ///
-/// Settings of mechanisms that only memcached has are told as switched off, but for numbers: those
-/// are as they were given.
+/// Settings of mechanisms that only memcached has are shown as switched off. Their numbers are shown
+/// as they were given.
 pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     let settings = &shared.settings;
     let mut stats = Stats::new(output);
-    stats.add("maxbytes", settings.memory);
+    stats.add("maxbytes", shared.memory());
     stats.add("maxconns", settings.connections_max);
     stats.add("tcpport", shared.tcp_port());
     stats.add("udpport", shared.udp_port());

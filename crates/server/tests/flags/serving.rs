@@ -56,6 +56,58 @@ fn admitted(address: std::net::SocketAddr) -> Client {
 }
 
 #[test]
+fn memory_is_lowered_and_raised_while_it_serves() {
+    let process = Process::start(coua(&["-m", "32", "--memory-max", "64", "-t", "2"]));
+    let mut client = Client::connect(process.address());
+    let value = "v".repeat(10_000);
+    let fill = |client: &mut Client| {
+        for number in 0..8000 {
+            let set = format!("set key-{number} 0 0 10000\r\n{value}\r\n");
+            assert_eq!(client.ask(&set), "STORED");
+        }
+        let memory = client.stat("stats", "coua_memory");
+        memory.parse::<u64>().expect("a number") >> 20
+    };
+    let items = |client: &mut Client| -> u64 {
+        let count = client.stat("stats", "curr_items");
+        count.parse().expect("a number")
+    };
+    assert!(fill(&mut client) <= 32);
+    let at_start = items(&mut client);
+    assert_eq!(
+        client.stat("stats", "limit_maxbytes"),
+        (32 << 20).to_string()
+    );
+
+    assert_eq!(client.ask("cache_memlimit 16\r\n"), "OK");
+    poll("memory given back, without a request that stores", || {
+        let memory = client.stat("stats", "coua_memory");
+        (memory.parse::<u64>().expect("a number") <= 16 << 20).then_some(())
+    });
+    let lowered = items(&mut client);
+    assert!(
+        lowered > at_start / 3 && lowered < at_start * 2 / 3,
+        "{lowered} of {at_start}"
+    );
+    assert_eq!(
+        client.stat("stats settings", "maxbytes"),
+        (16 << 20).to_string()
+    );
+
+    assert_eq!(client.ask("cache_memlimit 64\r\n"), "OK");
+    let memory = fill(&mut client);
+    assert!((48..=64).contains(&memory), "{memory}");
+    assert!(items(&mut client) > at_start * 3 / 2);
+
+    let refused = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust";
+    assert_eq!(client.ask("cache_memlimit 65\r\n"), refused);
+    assert_eq!(
+        client.stat("stats", "limit_maxbytes"),
+        (64 << 20).to_string()
+    );
+}
+
+#[test]
 fn idle_connections_are_closed() {
     let process = Process::start(coua(&["-o", "idle_timeout=1"]));
     let address = process.address();

@@ -271,5 +271,6 @@ impl KeptShare {
     }
 }
 
-#[cfg(test)]
+// Numbers alone, in turns too many for Miri.
+#[cfg(all(test, not(miri), not(loom)))]
 mod tests;

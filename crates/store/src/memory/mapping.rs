@@ -214,6 +214,24 @@ impl Mapping {
         Ok(())
     }
 
+    /// Gives the memory of a range back to the system, and to the file system that holds the file.
+    /// Nobody uses the range: what it holds is lost. Nothing happens where the system refuses, as it
+    /// does for memory that is locked.
+    pub(crate) fn give_back(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        #[cfg(not(any(miri, loom)))]
+        {
+            use rustix::mm::{Advice, madvise};
+
+            let advice = match self.file {
+                Some(_) => Advice::LinuxRemove,
+                None => Advice::LinuxDontNeed,
+            };
+            // SAFETY: the range is inside the mapping, and the caller says that nobody uses it.
+            let _ = unsafe { madvise(self.at(offset).as_ptr().cast(), len, advice) };
+        }
+    }
+
     /// Locks a range into memory, so that it is never paged out.
     pub(crate) fn lock(&self, offset: usize, len: usize) -> std::io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));

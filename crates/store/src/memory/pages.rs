@@ -2,7 +2,7 @@
 
 use super::mapping::{Mapping, Slice};
 use super::page_table::{PageEntry, PageId, PageState};
-use crate::sync::{AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -26,6 +26,15 @@ pub(crate) struct Shares {
     pub(crate) free: usize,
     pub(crate) index: usize,
     pub(crate) lent: usize,
+    pub(crate) withheld: usize,
+}
+
+/// Pages that nobody uses.
+struct Unused {
+    /// Those that can be taken.
+    free: Vec<PageId>,
+    /// Those that are beyond the present limit of memory. The system has their memory back.
+    withheld: Vec<PageId>,
 }
 
 /// Gives out the pages of the arena.
@@ -35,11 +44,15 @@ pub(crate) struct Pages {
     page_len: usize,
     /// Pages that only the cleaner and the index may take.
     reserve: usize,
-    /// Most pages that may be lent at a time.
-    lent_max: usize,
-    free: Mutex<Vec<PageId>>,
-    /// The length of `free`, read without its lock.
+    /// Pages that the tables take for good.
+    tables: usize,
+    unused: Mutex<Unused>,
+    /// The number of free pages, read without the lock.
     free_count: CachePadded<AtomicUsize>,
+    /// How many pages are withheld, and how many are to be, so that the others are what the limit
+    /// of memory allows.
+    withheld: AtomicUsize,
+    to_withhold: AtomicUsize,
     index: AtomicUsize,
     lent: AtomicUsize,
     /// Pages below this number have been given out at least once.
@@ -67,9 +80,14 @@ impl Pages {
             mapping: Arc::clone(table.mapping()),
             page_len,
             reserve,
-            lent_max: ((table.len() - tables) / 4).max(2),
+            tables,
             free_count: CachePadded::new(AtomicUsize::new(free.len())),
-            free: Mutex::new(free),
+            unused: Mutex::new(Unused {
+                withheld: Vec::with_capacity(pages.len()),
+                free,
+            }),
+            withheld: AtomicUsize::new(0),
+            to_withhold: AtomicUsize::new(0),
             index: AtomicUsize::new(index),
             lent: AtomicUsize::new(0),
             touched: AtomicUsize::new(touched.map_or(0, |page| page + 1)),
@@ -96,10 +114,8 @@ impl Pages {
 
     /// A page, or `None` where there is none for that purpose.
     pub(crate) fn take(&self, purpose: Purpose) -> Option<PageId> {
-        let mut free = self
-            .free
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut unused = self.unused();
+        let free = &mut unused.free;
         let leave = match purpose {
             Purpose::Items => self.reserve,
             Purpose::Index | Purpose::Lent => self.reserve / 2,
@@ -108,7 +124,7 @@ impl Pages {
         if free.len() <= leave {
             return None;
         }
-        if purpose == Purpose::Lent && self.lent.load(Ordering::Relaxed) >= self.lent_max {
+        if purpose == Purpose::Lent && self.lent.load(Ordering::Relaxed) >= self.lent_max() {
             return None;
         }
         let page = free.pop()?;
@@ -138,12 +154,86 @@ impl Pages {
     /// Takes a page back that nothing points into any more, and that its entry calls free.
     pub(crate) fn give_back(&self, page: PageId) {
         debug_assert_eq!(self.table[page as usize].state(), PageState::Free);
-        let mut free = self
-            .free
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut unused = self.unused();
+        let free = &mut unused.free;
         free.push(page);
         self.free_count.store(free.len(), Ordering::Relaxed);
+    }
+
+    fn unused(&self) -> MutexGuard<'_, Unused> {
+        self.unused
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Most pages that may be lent at a time: a quarter of those for items and index.
+    fn lent_max(&self) -> usize {
+        (self.limit().saturating_sub(self.tables) / 4).max(2)
+    }
+
+    /// Pages that may be in use, those of the tables included.
+    pub(crate) fn limit(&self) -> usize {
+        self.table.len() - self.to_withhold.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many pages may be in use, up to all of them. More can be taken at once. Fewer
+    /// are in use only after [`Pages::withhold`] has found so many free.
+    pub(crate) fn set_limit(&self, pages: usize) {
+        let to_withhold = self.table.len().saturating_sub(pages);
+        let mut unused = self.unused();
+        self.to_withhold.store(to_withhold, Ordering::Relaxed);
+        let Unused { free, withheld } = &mut *unused;
+        while withheld.len() > to_withhold {
+            free.extend(withheld.pop());
+        }
+        self.withheld.store(withheld.len(), Ordering::Relaxed);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+        drop(unused);
+        if let Some(supplier) = self.supplier.get() {
+            supplier.unpark();
+        }
+    }
+
+    /// Withholds all that [`Pages::set_limit`] asks for, of pages that nobody has touched yet.
+    pub(crate) fn withhold_untouched(&self) {
+        let mut unused = self.unused();
+        let Unused { free, withheld } = &mut *unused;
+        let touched = self.touched.load(Ordering::Relaxed);
+        let wanted = self.to_withhold.load(Ordering::Relaxed) - withheld.len();
+        // The highest page lies at the beginning.
+        let untouched = free.iter().take_while(|&&page| page as usize >= touched);
+        let count = untouched.count().min(wanted);
+        withheld.extend(free.drain(..count));
+        self.withheld.store(withheld.len(), Ordering::Relaxed);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+    }
+
+    /// Pages that are still in use beyond the limit.
+    #[inline]
+    pub(crate) fn excess(&self) -> usize {
+        let to_withhold = self.to_withhold.load(Ordering::Relaxed);
+        to_withhold.saturating_sub(self.withheld.load(Ordering::Relaxed))
+    }
+
+    /// Takes a free page out of use if there are too many, and gives its memory back to the
+    /// system. It leaves as many free pages as the cleaner needs. True if it has found one.
+    #[cold]
+    pub(crate) fn withhold(&self) -> bool {
+        let mut unused = self.unused();
+        let Unused { free, withheld } = &mut *unused;
+        // New items need some as well.
+        let enough = self.reserve + self.reserve / 2;
+        if withheld.len() >= self.to_withhold.load(Ordering::Relaxed) || free.len() <= enough {
+            return false;
+        }
+        let page = free.remove(0);
+        self.free_count.store(free.len(), Ordering::Relaxed);
+        // Under the lock, so that nobody is given the page meanwhile.
+        self.mapping
+            .give_back(page as usize * self.page_len, self.page_len);
+        withheld.push(page);
+        self.withheld.store(withheld.len(), Ordering::Relaxed);
+        true
     }
 
     /// Lends a page to the server.
@@ -160,6 +250,7 @@ impl Pages {
             free: self.free_count(),
             index: self.index.load(Ordering::Relaxed),
             lent: self.lent.load(Ordering::Relaxed),
+            withheld: self.withheld.load(Ordering::Relaxed),
         }
     }
 

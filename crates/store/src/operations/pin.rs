@@ -35,7 +35,7 @@ impl Store {
                 extent.free += usize::from(!self.log.entry(segment).is_held());
             }
         }
-        extent.is_oversized = extent.segments > self.held_max;
+        extent.is_oversized = extent.segments > self.held_max();
         extent
     }
 }

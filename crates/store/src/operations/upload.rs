@@ -102,10 +102,10 @@ impl Upload {
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Refused> {
         let before = self.store.upload_bytes.fetch_add(bytes, Ordering::Relaxed);
         // A few bytes can hold a whole segment.
-        let holds_too_many = self.store.held_count() >= 2 * self.store.held_max;
+        let holds_too_many = self.store.held_count() >= 2 * self.store.held_max();
         // A single upload may be as large as an item may be.
         let is_alone = before == self.held;
-        if !is_alone && (before + bytes > self.store.upload_bytes_max || holds_too_many) {
+        if !is_alone && (before + bytes > self.store.upload_bytes_max() || holds_too_many) {
             self.store.upload_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Refused::OutOfMemory);
         }

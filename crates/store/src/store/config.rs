@@ -14,8 +14,14 @@ pub const ITEM_SIZE_LIMIT: usize = 1 << 30;
 
 /// How a store is made.
 pub struct Config {
-    /// Bytes for items, index, and what is lent: memcached's `-m`.
+    /// Bytes for items, index, and what is lent: memcached's `-m`. With a `memory_limit` the most
+    /// that this can become.
     pub memory: usize,
+    /// How much of `memory` may be in use until [`Store::set_memory_limit`] says otherwise; `None`
+    /// for all of it.
+    ///
+    /// [`Store::set_memory_limit`]: crate::Store::set_memory_limit
+    pub memory_limit: Option<usize>,
     /// The largest item in bytes, `-I`: at most 1 GiB and half of `memory`.
     pub item_size_max: usize,
     /// How many workers there will be, at most.
@@ -42,6 +48,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             memory: 64 << 20,
+            memory_limit: None,
             item_size_max: 1 << 20,
             workers: 1,
             evict: true,

@@ -67,6 +67,6 @@ impl Store {
 
     /// Whether a value that is not oversized can be held in addition to the others.
     pub(crate) fn has_room_for(&self, extent: &Extent) -> bool {
-        self.held_count() + extent.free <= self.held_max
+        self.held_count() + extent.free <= self.held_max()
     }
 }

@@ -185,7 +185,7 @@ impl StoreLayout {
     }
 
     /// The least memory with which the workers' open segments and the reserve take at most half.
-    fn least(&self, workers: usize) -> usize {
+    pub(crate) fn least(&self, workers: usize) -> usize {
         let fixed = self.first_page
             + (TABLE_BYTES << self.base_bits).div_ceil(self.segment_len)
             + self.reserve

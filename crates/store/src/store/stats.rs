@@ -20,7 +20,8 @@ pub struct Stats {
     pub items: u64,
     /// Bytes of live items in segments, headers included.
     pub bytes: u64,
-    /// Bytes given for everything: what was asked for, in whole pages.
+    /// Bytes given for everything: what was asked for, in whole pages, without those that a lower
+    /// limit has taken out of use.
     pub memory: u64,
     /// Bytes of free pages.
     pub memory_free: u64,
@@ -71,7 +72,7 @@ impl Store {
             oldest_segment: self.log.oldest_opened_at(),
             items: (self.items_taken_over + totals.linked).saturating_sub(totals.unlinked),
             bytes: self.log.live_bytes() as u64,
-            memory: self.log.mapping().len() as u64,
+            memory: self.log.mapping().len() as u64 - shares.withheld as u64 * page_len,
             memory_free: shares.free as u64 * page_len,
             memory_index: shares.index as u64 * page_len,
             memory_lent: shares.lent as u64 * page_len,
