@@ -4,7 +4,7 @@ use crate::limits::KEY_LEN_MAX;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Marks a byte that is outside of the alphabet.
+/// Marks a byte that is not in the alphabet.
 const FOREIGN: u8 = 0x80;
 
 const VALUES: [u8; 256] = {
@@ -20,19 +20,19 @@ const VALUES: [u8; 256] = {
     values
 };
 
-/// How many bytes [`encode`] makes of `len`.
+/// How many bytes [`encode`] writes for `len` bytes.
 #[must_use]
 pub const fn encoded_len(len: usize) -> usize {
     len.div_ceil(3) * 4
 }
 
-/// Decodes `text` into the front of `out` and returns how many bytes that are, or
-/// `None` if it does not decode.
+/// Decodes `text` into the front of `out` and returns the number of bytes written, or
+/// `None` if `text` is not valid.
 ///
-/// As lenient as memcached: bytes outside of the alphabet are passed over, and
-/// the first group of four with padding ends the text. It decodes if the bytes
-/// of the alphabet (`=` is one) come in groups of four, at least one of them, and
-/// the last has less than three `=`. Longer texts than [`KEY_LEN_MAX`] do not.
+/// It is as lenient as memcached: it skips bytes that are not in the alphabet, and
+/// the first group of four with padding ends the text. A text is valid if the bytes
+/// of the alphabet (`=` is one) form one or more groups of four, the last group has
+/// fewer than three `=`, and the text is at most [`KEY_LEN_MAX`] bytes long.
 #[must_use]
 pub fn decode(text: &[u8], out: &mut [u8; KEY_LEN_MAX]) -> Option<usize> {
     let known = text
@@ -64,8 +64,8 @@ pub fn decode(text: &[u8], out: &mut [u8; KEY_LEN_MAX]) -> Option<usize> {
     Some(len)
 }
 
-/// Encodes `bytes` into the front of `out` and returns how many bytes that made,
-/// or `None` if `out` has fewer than [`encoded_len`].
+/// Encodes `bytes` into the front of `out` and returns the number of bytes written,
+/// or `None` if `out` is shorter than [`encoded_len`].
 #[must_use]
 pub fn encode(bytes: &[u8], out: &mut [u8]) -> Option<usize> {
     let len = encoded_len(bytes.len());

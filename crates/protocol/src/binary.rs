@@ -1,4 +1,4 @@
-//! What is particular to the binary protocol of memcached.
+//! The parts of memcached's binary protocol that requests and replies share.
 //!
 //! ```text
 //! byte 0       1        2           4        5        6          8           12       16    24
@@ -8,7 +8,7 @@
 //!      +-------+--------+-----------+--------+--------+----------+-----------+--------+-----+
 //!      extras, key, value: the body
 //! ```
-//! Numbers are big-endian. Data type and vbucket of a request are not looked at.
+//! Numbers are big-endian. The data type and vbucket of a request are ignored.
 
 use crate::error_line::ErrorLine;
 use crate::span::Span;
@@ -22,10 +22,10 @@ pub(crate) const REQUEST_MAGIC: u8 = 0x80;
 /// The first byte of an answer.
 pub(crate) const RESPONSE_MAGIC: u8 = 0x81;
 
-/// The longest body memcached takes, in bytes: its largest item.
+/// The longest body that memcached accepts, in bytes: its largest item.
 pub(crate) const BODY_LEN_MAX: u32 = 1 << 30;
 
-/// The request that an answer is to.
+/// Identifies the request that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BinaryRequestId {
     /// The answer repeats it.
@@ -34,7 +34,7 @@ pub struct BinaryRequestId {
     pub opaque: u32,
 }
 
-/// Opcodes by name: the header of memcached's `protocol_binary.h`.
+/// The opcodes, named as in memcached's `protocol_binary.h`.
 pub(crate) mod opcode {
     pub(crate) const GET: u8 = 0x00;
     pub(crate) const SET: u8 = 0x01;
@@ -74,8 +74,8 @@ pub(crate) mod opcode {
 }
 
 impl BinaryRequestId {
-    /// Whether the client wants to hear only of what is out of the ordinary: a hit of the quiet
-    /// gets, anything but success of the others.
+    /// Whether the command is quiet. A quiet get is answered only on a hit, every other quiet
+    /// command only if it fails.
     #[inline]
     #[must_use]
     pub fn is_quiet(self) -> bool {
@@ -87,10 +87,10 @@ impl BinaryRequestId {
     }
 }
 
-/// A request that the text has no like of; stores are [`crate::Op::Store`] in both.
+/// A binary request other than a store; stores are [`crate::Op::Store`] in both dialects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// What the answer is to.
+    /// The request, for its answer.
     pub asked: BinaryRequestId,
     /// What to do.
     pub command: BinaryCommand,
@@ -98,15 +98,15 @@ pub struct Binary {
 
 /// What a [`Binary`] request wants.
 ///
-/// Expiries are as in the text, but never negative: what 31 bits do not hold is the last moment
-/// that they do.
+/// Expiries are as in the text dialect, but never negative: an expiry that does not fit 31 bits
+/// becomes the largest that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryCommand {
-    /// `get`, `gat`, `touch` and their kin.
+    /// `get`, `gat`, `touch` and their variants.
     Get {
         /// The key.
         key: Span,
-        /// The new expiry, for those that touch.
+        /// The new expiry, for commands that set it.
         touch: Option<i32>,
         /// Answer with the key.
         with_key: bool,
@@ -124,20 +124,20 @@ pub enum BinaryCommand {
     Arithmetic {
         /// The key.
         key: Span,
-        /// By how much.
+        /// The amount to add or subtract.
         delta: u64,
-        /// What an item that is created on a miss holds.
+        /// The number in an item that is created on a miss.
         initial: u64,
         /// The expiry of that item; `None` creates none.
         vivify: Option<i32>,
-        /// Down, and not below 0; else up, round at 2^64.
+        /// Subtract, but not below 0; otherwise add, wrapping at 2^64.
         decrement: bool,
         /// The CAS that the item must have; 0 for any.
         cas: u64,
     },
     /// `flush`.
     FlushAll {
-        /// Seconds, 0 for now.
+        /// Seconds to wait; 0 for now.
         delay: i32,
     },
     /// `noop`.
@@ -148,14 +148,14 @@ pub enum BinaryCommand {
     Quit,
     /// `stat`.
     Stats {
-        /// Which.
+        /// Which statistics.
         args: Span,
     },
-    /// Answer this.
+    /// Answer with an error.
     Error {
-        /// How.
+        /// The error.
         status: Status,
-        /// Close behind the answer: there is no telling where the next request begins.
+        /// Close after the answer: nobody can tell where the next request begins.
         closes: bool,
     },
 }
@@ -164,17 +164,17 @@ pub enum BinaryCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
-    /// Nothing is there.
+    /// No item has the key.
     KeyNotFound = 0x01,
-    /// Something is there, or its CAS differs.
+    /// An item has the key, or its CAS differs.
     KeyExists = 0x02,
     /// The item is over the size limit.
     TooLarge = 0x03,
     /// The lengths do not fit the command.
     InvalidArguments = 0x04,
-    /// Nothing is there to add to.
+    /// There is no item to append or prepend to.
     NotStored = 0x05,
-    /// The value is no number.
+    /// The value is not a number.
     NotNumeric = 0x06,
     /// Not allowed.
     AuthError = 0x20,
@@ -185,7 +185,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// What the answer says for people.
+    /// The text of the answer, for people.
     #[must_use]
     pub const fn text(self) -> &'static [u8] {
         match self {
@@ -202,7 +202,7 @@ impl Status {
     }
 }
 
-/// What binary requests are answered where the text has an error line, and its words.
+/// The status and the text by which a binary answer replaces an error line.
 impl From<ErrorLine> for (Status, &'static [u8]) {
     fn from(line: ErrorLine) -> Self {
         let status = match line {

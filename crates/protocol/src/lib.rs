@@ -1,12 +1,12 @@
 //! Memcached's language: classic text, meta and binary, both directions.
 //!
-//! Bytes in, plain values out, and plain values in, bytes out. A [`Parser`] is
-//! the state of one connection; it looks at the bytes that its caller owns and
-//! yields [`Op`]s whose [`Span`]s point into them, so that the operations of
-//! many connections can stand in one list before any is executed. A [`Reply`]
-//! appends answers to a bounded buffer, and [`response`] finds the boundaries
-//! of answers for a client. The behaviour, down to the error lines, is that of
-//! memcached 1.6.45; [`Parser`] lists where it differs and why.
+//! The crate turns bytes into plain values, and plain values into bytes. A [`Parser`] is
+//! the state of one connection. It reads bytes that its caller owns and yields [`Op`]s.
+//! Their [`Span`]s point into these bytes, so that the operations of many connections can
+//! stand in one list before any is executed. A [`Reply`] appends answers to a bounded
+//! buffer, and [`response`] finds the boundaries of answers for a client. The behaviour,
+//! down to the error lines, is that of memcached 1.6.45; [`Parser`] lists the differences
+//! and their reasons.
 //!
 //! ```
 //! use coua_protocol::{Limits, Op, Parser, Reply, Step};
@@ -36,9 +36,8 @@
 //! - A span that an [`Op`] carries lies inside the slice that was parsed.
 //!
 //! # Not here
-//! What an operation does to an item is the store's; which operations are
-//! allowed, and the answers to `stats` and the administrative commands, are the
-//! server's.
+//! The store decides what an operation does to an item. The server decides which
+//! operations are allowed, and answers `stats` and the administrative commands.
 #![no_std]
 
 #[cfg(test)]

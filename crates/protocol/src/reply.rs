@@ -1,7 +1,7 @@
 //! Replies: from values to bytes.
 //!
 //! A [`Reply`] appends to a bounded piece of memory. Each call writes all of its
-//! line (or lines) or nothing, and then says how much room it takes.
+//! line (or lines), or it writes nothing and says how much room it needs.
 
 mod binary;
 mod digits;
@@ -29,7 +29,7 @@ pub struct Reply<'a> {
 /// The reply does not fit; nothing of it has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// How many free bytes it takes.
+    /// How many free bytes the reply needs.
     pub needed: usize,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Reply<'a> {
     /// Appends bytes as they are.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Full> {
         self.write(|out| out.put(bytes))
@@ -76,7 +76,7 @@ impl<'a> Reply<'a> {
     /// Appends a line that never varies.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     #[inline]
     pub fn line(&mut self, line: Line) -> Result<(), Full> {
         self.bytes(line.as_bytes())
@@ -85,7 +85,7 @@ impl<'a> Reply<'a> {
     /// Appends an error line.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     #[inline]
     pub fn error(&mut self, error: ErrorLine) -> Result<(), Full> {
         self.bytes(error.as_bytes())
@@ -94,7 +94,7 @@ impl<'a> Reply<'a> {
     /// Appends the result of `incr` or `decr`.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     pub fn number(&mut self, number: u64) -> Result<(), Full> {
         self.write(|out| {
             out.number(number);
@@ -102,10 +102,10 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Appends one item of a `get`; with a CAS for `gets`, and with `END` where it is the last.
+    /// Appends one item of a `get`; with a CAS for `gets`, and with `END` if it is the last.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     #[inline]
     pub fn value(
         &mut self,
@@ -125,11 +125,11 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Appends the line before a value of `value_len` bytes, for a value that goes
-    /// out by other means; a line end must follow it.
+    /// Appends the line before a value of `value_len` bytes, for a value that is sent
+    /// by other means; a line end must follow the value.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     pub fn value_line(
         &mut self,
         key: &[u8],
@@ -143,7 +143,7 @@ impl<'a> Reply<'a> {
     /// Appends one statistic.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     pub fn stat(&mut self, name: &[u8], value: &[u8]) -> Result<(), Full> {
         self.write(|out| {
             out.put(b"STAT ");
@@ -157,7 +157,7 @@ impl<'a> Reply<'a> {
     /// Appends the answer to `version`.
     ///
     /// # Errors
-    /// [`Full`] where it does not fit; nothing of it has been written.
+    /// [`Full`] if the reply does not fit; nothing of it has been written.
     pub fn version(&mut self, version: &[u8]) -> Result<(), Full> {
         self.write(|out| {
             out.put(b"VERSION ");
@@ -185,11 +185,11 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Writes while there is room, and counts on when there is none.
+/// Writes while there is room; after that it counts the bytes that did not fit.
 struct Cursor<'a> {
-    /// What is still free.
+    /// The room that is still free.
     rest: &'a mut [u8],
-    /// Bytes for which there was no room. Where there are any, nothing is free.
+    /// Bytes for which there was no room. If there are any, nothing is free.
     missing: usize,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As [`Cursor::put`], for bytes that are likely few.
+    /// As [`Cursor::put`], for bytes that are probably few.
     #[inline(always)]
     fn put_short(&mut self, bytes: &[u8]) {
         if let Some(to) = self.take(bytes.len()) {
@@ -209,7 +209,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next `len` bytes, or none where fewer are free.
+    /// The next `len` bytes, or none if fewer are free.
     #[inline(always)]
     fn take(&mut self, len: usize) -> Option<&'a mut [u8]> {
         let rest = mem::take(&mut self.rest);
@@ -222,7 +222,8 @@ impl<'a> Cursor<'a> {
         Some(taken)
     }
 
-    /// Lengths of values have few digits as a rule, which are written without a copy of unknown length.
+    /// Lengths of values usually have few digits. These are written without a copy of
+    /// unknown length.
     #[inline]
     fn number(&mut self, number: u64) {
         match number {

@@ -1,10 +1,10 @@
 //! Requests: from bytes to operations.
 //!
-//! [`parser`] keeps a connection's place in its input and finds the lines;
-//! [`fast`] reads the commonest of them in one go; [`command`] tells which
+//! [`parser`] keeps a connection's place in its input and finds the lines.
+//! [`fast`] reads the most common requests in one go. [`command`] tells which
 //! command a line is, and [`retrieval`], [`classic`] and [`meta`] read the rest of it.
 //! [`keys`] takes the keys of a retrieval one by one. [`binary`] reads the requests of the
-//! binary protocol. A [`step`] is what comes of all this.
+//! binary protocol. Their result is a [`step`].
 
 pub(crate) mod binary;
 pub(crate) mod classic;

@@ -1,8 +1,8 @@
-//! Responses: where a server's answers end, for clients.
+//! Responses: finds the ends of a server's answers, for clients.
 //!
-//! A [`Responses`] is to a client what [`crate::Parser`] is to a server: one
-//! connection's place in its input, fed with the bytes that are there. It knows
-//! the answers of both text dialects by themselves, whatever was asked.
+//! A [`Responses`] is to a client what [`crate::Parser`] is to a server: it keeps one
+//! connection's place in its input. It recognizes the answers of classic text and meta
+//! without knowing the requests.
 
 use crate::number::{word_u32, word_u64};
 use crate::span::Span;
@@ -14,10 +14,10 @@ pub const LINE_LEN_MAX: usize = 8192;
 /// The answers of one connection.
 ///
 /// # Contract
-/// As for [`crate::Parser`]: call [`Responses::next`] with all bytes that are
-/// there, drop those consumed, and after [`ResponseStep::More`] call again with
-/// the same bytes and more behind them. A buffer of [`LINE_LEN_MAX`] bytes never
-/// fills up without a step forward.
+/// As for [`crate::Parser`]: call [`Responses::next`] with all bytes that have come,
+/// and drop those consumed. After [`ResponseStep::More`] call again with the same
+/// bytes and more behind them. A full buffer of [`LINE_LEN_MAX`] bytes always allows
+/// a step forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Responses {
     state: State,
@@ -35,12 +35,12 @@ pub enum ResponseStep {
     Part {
         /// Bytes used up, never 0.
         consumed: u32,
-        /// What they are.
+        /// What these bytes are.
         part: Part,
         /// The answer ends here.
         complete: bool,
     },
-    /// This is no answer; the connection is out of step for good.
+    /// This is not an answer; the rest of the connection cannot be read either.
     Bad,
 }
 
@@ -69,7 +69,7 @@ pub enum Part {
     MetaValue {
         /// Bytes in the value.
         value_len: u32,
-        /// The flags; [`crate::Flags`] walks them.
+        /// The flags; [`crate::Flags`] iterates over them.
         flags: Span,
     },
     /// The next bytes of a value.
@@ -98,7 +98,7 @@ pub enum Answer {
     Touched,
     /// `OK`
     Ok,
-    /// `END`, after the values or statistics that there were.
+    /// `END`, after any values or statistics.
     End,
     /// `RESET`
     Reset,
@@ -120,7 +120,7 @@ pub enum Answer {
     MetaNoop,
     /// `ME`
     MetaDebug,
-    /// A line of a list, whose end is another line: `STAT`, `ITEM`, `key=`, `mg`.
+    /// A line of a list that another line ends: `STAT`, `ITEM`, `key=`, `mg`.
     Listed,
     /// `ERROR`
     Error,
@@ -134,9 +134,9 @@ pub enum Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At the front of a line, whose first `scanned` bytes hold no end.
+    /// At the front of a line. Its first `scanned` bytes hold no line end.
     Line { scanned: u32 },
-    /// Inside of a value of which `rest` bytes are left, or at its end. An answer
+    /// Inside a value, with `rest` bytes left, or at its end. An answer
     /// of `mg` or `ma` ends with its value.
     Body { rest: u32, meta: bool },
 }
@@ -203,8 +203,8 @@ impl Responses {
         }
     }
 
-    /// Some of a value's bytes are there; if all are, and its end, they are one
-    /// piece.
+    /// Takes the bytes of a value that have come. If its end has come too, the step
+    /// includes it.
     fn body(&mut self, input: &[u8], rest: u32, meta: bool) -> ResponseStep {
         let held = Span::between(0, input.len()).len;
         if held == 0 {
@@ -212,7 +212,7 @@ impl Responses {
         }
         let len = held.min(rest);
         let bytes = Span { start: 0, len };
-        // What follows the value may not be here yet.
+        // The line end may not have come yet.
         let last = input[len as usize..].starts_with(b"\r\n");
         self.state = match last {
             true => State::Line { scanned: 0 },
@@ -265,7 +265,7 @@ fn value_line(text: &[u8]) -> Option<(u32, Part)> {
     };
     let start = b"VALUE ".len();
     let part = Part::Value {
-        // A key follows its space at once, since it has none.
+        // The key must follow directly after one space; the check is below.
         key: Span::between(start, start + key.len()),
         client_flags,
         value_len,

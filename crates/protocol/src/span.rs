@@ -1,8 +1,8 @@
-//! A piece of somebody else's bytes.
+//! A piece of bytes that somebody else owns.
 
 /// `len` bytes from offset `start` of the input that was parsed.
 ///
-/// Four bytes each, so that an operation with several of them stays small.
+/// The two numbers have four bytes each, so that an operation with several spans stays small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
@@ -12,11 +12,11 @@ pub struct Span {
 }
 
 impl Span {
-    /// The bytes that the span names in `input`, which must be the slice (or one
-    /// with the same front) that the span came from.
+    /// The bytes of `input` that the span names. `input` must be the slice that was
+    /// parsed, or one that begins with the same bytes.
     ///
     /// # Panics
-    /// If the span reaches beyond `input`: it belongs to another one.
+    /// If the span reaches beyond `input`: it then belongs to another slice.
     #[inline]
     #[must_use]
     pub fn of(self, input: &[u8]) -> &[u8] {
@@ -26,7 +26,7 @@ impl Span {
     /// The same bytes as seen from a slice that begins `base` bytes earlier.
     ///
     /// # Panics
-    /// In debug builds, if the offset passes `u32::MAX`.
+    /// In debug builds, if the offset exceeds `u32::MAX`.
     #[inline]
     #[must_use]
     pub fn shifted(self, base: u32) -> Span {
@@ -36,7 +36,7 @@ impl Span {
         }
     }
 
-    /// The span of `start..end`; both have been bounded by the length of an
+    /// The span of `start..end`. The caller has bounded both by the length of an
     /// input, which is at most `u32::MAX`.
     #[inline]
     #[allow(clippy::cast_possible_truncation)]

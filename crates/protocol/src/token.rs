@@ -2,10 +2,10 @@
 
 use crate::span::Span;
 
-/// How many words of a line count; what follows is not looked at.
+/// How many words of a line count; the rest is ignored.
 pub(crate) const TOKENS_MAX: usize = 23;
 
-/// The words of a piece of a line: what stands between spaces, and only those.
+/// The words of a piece of a line. Only spaces separate them.
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {
     rest: &'a [u8],
@@ -33,7 +33,7 @@ impl<'a> Iterator for Tokens<'a> {
 
 /// Bytes before the first space.
 ///
-/// Eight at a time and without a call: words are short.
+/// Words are short, so this looks at eight bytes at a time and calls no function.
 #[inline]
 pub(crate) fn word_len(text: &[u8]) -> usize {
     let mut len = 0;
@@ -51,11 +51,11 @@ pub(crate) fn word_len(text: &[u8]) -> usize {
     len + found.unwrap_or(rest.len())
 }
 
-/// One in each byte.
+/// The value 1 in each byte.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// Marks the bytes of `chunk` that are below `limit`, which is at most 128, with
-/// their top bit. The lowest mark is right; a borrow may set others above it.
+/// Marks the bytes of `chunk` that are below `limit` with their top bit. `limit` is at
+/// most 128. The lowest mark is right; a borrow may set wrong marks above it.
 #[inline]
 pub(crate) fn bytes_below(chunk: u64, limit: u64) -> u64 {
     chunk.wrapping_sub(ONES * limit) & !chunk & (ONES << 7)
@@ -69,8 +69,8 @@ pub(crate) struct TokenSpans {
 }
 
 impl TokenSpans {
-    /// No words; [`TokenSpans::split`] fills it in where it stands, since it is
-    /// too large to be handed about.
+    /// No words. [`TokenSpans::split`] fills it in place, since it is too large to be
+    /// copied.
     #[inline]
     pub(crate) const fn new() -> Self {
         const NONE: Span = Span { start: 0, len: 0 };
@@ -100,7 +100,7 @@ impl TokenSpans {
         }
     }
 
-    /// How many there are, at most [`TOKENS_MAX`].
+    /// The number of words, at most [`TOKENS_MAX`].
     pub(crate) fn count(&self) -> usize {
         self.count
     }

@@ -1,7 +1,7 @@
 //! Answers of any length, a part at a time.
 //!
 //! # Not here
-//! How the parts reach the client is in `stats`: [`produce`](crate::stats::produce).
+//! [`produce`](crate::stats::produce) sends the parts to the client.
 
 mod listing;
 
@@ -15,14 +15,14 @@ use crate::prefixes::Prefixes;
 use crate::shared::Shared;
 use listing::Listing;
 
-/// How many parts a part of a list of items counts for: it looks at many items, or at much of an
-/// index that is empty.
+/// How many parts a part of a list of items counts for: it looks at many items, or at a large part
+/// of an empty index.
 const LISTING_PARTS: usize = 16;
 
 /// How far a long answer has got.
 pub struct Dump {
     position: Position,
-    /// What stands in front of it, until that has been said.
+    /// The text before the answer, until that has been produced.
     head: &'static [u8],
     /// The binary request that it answers, if it is one.
     pub asked: Option<BinaryRequestId>,
@@ -70,7 +70,7 @@ impl Dump {
         }
     }
 
-    /// Whether the answer is made of items, which the binary protocol has no form for.
+    /// Whether the answer is a list of items, for which the binary protocol has no form.
     pub fn is_of_items(&self) -> bool {
         matches!(self.position, Position::Items(_))
     }
@@ -83,9 +83,9 @@ impl Dump {
         }
     }
 
-    /// The next part of the answer: a few hundred bytes unless it tells of a very long path, or
-    /// some ten thousand for items. `asker` is the descriptor of who asks. How many parts it counts for;
-    /// `None` at the end.
+    /// Appends the next part of the answer: a few hundred bytes, or more with a very long path, or
+    /// some ten thousand for items. `asker` is the descriptor of the connection that asks. Returns how
+    /// many parts it counts for; `None` at the end.
     pub fn next(
         &mut self,
         shared: &Shared,
@@ -186,7 +186,7 @@ fn prefix(prefixes: &Prefixes, after: Option<&[u8]>, text: &mut Vec<u8>) -> Posi
     let Some((prefix, counts)) = prefixes.next(after) else {
         return Position::End;
     };
-    // Keys need not be UTF-8; a prefix is shown as it was sent.
+    // Keys need not be UTF-8: a prefix is shown as it was sent.
     text.extend_from_slice(b"PREFIX ");
     text.extend_from_slice(&prefix);
     // Writing to memory does not fail.

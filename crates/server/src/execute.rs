@@ -1,7 +1,7 @@
 //! Executes operations: what each does to the store and what it answers.
 //!
-//! The [`Executor`] lives for one burst. It executes the operations of a connection in order,
-//! writes their replies into the worker's [`Output`], and says by its [`Outcome`] whether the next
+//! The [`Executor`] lives for one burst. It executes the operations of a connection in order, and
+//! writes their replies into the worker's [`Output`]. Its [`Outcome`] says whether the next
 //! operation may follow.
 
 mod admin;
@@ -63,11 +63,11 @@ pub struct Request<'r> {
     pub hash: Option<KeyHash>,
     /// What the look-ahead has found.
     pub ahead: Ahead,
-    /// It has waited for memory for as long as it may.
+    /// It has waited for memory as long as it may.
     pub gives_up: bool,
 }
 
-/// Where the answer to a command goes that the text and the binary protocol share.
+/// Where the answer goes to a command that both the text and the binary protocol have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     /// A line of text.
@@ -217,7 +217,7 @@ impl Executor<'_, '_> {
             }
             Op::Error { error, noreply } => {
                 if *error == ErrorLine::BadDataChunk {
-                    // The set had come as far as asking for memory.
+                    // The set has asked for memory already, so it is counted.
                     self.answers.counters.cmd_set.add(1);
                 }
                 let connection = &request.session.connection;

@@ -1,8 +1,9 @@
 //! Another version of the program in this one's place, without an outage: `SIGUSR2`.
 //!
-//! The process executes the program anew. Its number stays, and so do the sockets that listen, in whose
-//! queues new connections wait meanwhile; the memory lies in a file (`-e`), and is taken over from there
-//! as after any end. So clients whose connections end connect once more, and find their items.
+//! The process executes the new program in its own place. It keeps its number and its listening
+//! sockets; new connections wait in their queues meanwhile. The memory lies in a file (`-e`) and is
+//! taken over from there, as after any end. Clients lose their connections, connect once more, and
+//! find their items.
 //!
 //! ```text
 //!  SIGUSR2 ─▶ does the program start? ─▶ workers end ─▶ execve ─▶ take over ─▶ serve
@@ -25,7 +26,8 @@ use coua_transport::Listener;
 
 use crate::process;
 
-/// Names the process's own number and the descriptors that are left open: `123:7,8`.
+/// The environment variable with the process's own number and the descriptors that are left open:
+/// `123:7,8`.
 const SOCKETS: &str = "COUA_SOCKETS";
 
 /// The program that takes this one's place.
@@ -34,7 +36,8 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// What this process was started as. To be asked at the start: an upgrade replaces the file.
+    /// The program that this process was started as. To be asked at the start: an upgrade replaces
+    /// the file.
     ///
     /// # Errors
     /// Where the system does not tell.
@@ -57,7 +60,7 @@ impl Successor {
         }
     }
 
-    /// Becomes the program, with the sockets. Returns only where that fails.
+    /// Becomes the program, and leaves it the sockets. Returns only if that fails.
     pub fn take_place(&self, sockets: &[Listener]) -> io::Error {
         let mut descriptors = Vec::new();
         for socket in sockets {
@@ -73,11 +76,12 @@ impl Successor {
     }
 }
 
-/// Sockets that the process before has left, for whoever listens where they do.
+/// Listening sockets that the program before has left.
 pub struct Inherited(Vec<Listener>);
 
 impl Inherited {
-    /// Takes them, once. There are none where this process was not started by [`Successor::take_place`].
+    /// Takes them; a second call finds none. There are none either if this program was not started
+    /// by [`Successor::take_place`].
     pub fn take() -> Inherited {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::Relaxed) {
@@ -94,7 +98,7 @@ impl Inherited {
         Inherited(sockets.filter_map(|fd| Listener::adopt(fd).ok()).collect())
     }
 
-    /// Those that listen on `address`, of which port 0 stands for any.
+    /// The sockets that listen on `address`; port 0 stands for any port.
     pub fn listening_on(&mut self, address: SocketAddr) -> Vec<Listener> {
         let is_there = |listener: &Listener, port: u16| {
             let bound = listener.address();
@@ -120,7 +124,7 @@ impl Inherited {
     }
 }
 
-/// The descriptors of a text that was meant for the process of number `own`.
+/// The descriptors that the text names, if it is meant for process `own`.
 fn descriptors_in(text: &str, own: u32) -> Vec<RawFd> {
     let Some((process, descriptors)) = text.split_once(':') else {
         return Vec::new();

@@ -41,8 +41,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has a thread that panics end the program, as release builds do without being asked: a server
-/// that has lost one of its workers would answer some of its clients, and look alive.
+/// Makes a panic in any thread end the program, as it does in release builds anyway. A server that
+/// has lost a worker would look alive and answer only some of its clients.
 fn end_with_any_thread() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -51,9 +51,9 @@ fn end_with_any_thread() {
     }));
 }
 
-/// Everything that takes root's rights is done before the server becomes another user; files are
-/// made after it, so that they are that user's, but for the one with the number, which may lie in a
-/// folder of root's.
+/// Everything that needs root's rights is done before the server becomes another user. Files are
+/// made after that, so that they belong to that user. The pid file is the exception, since it may
+/// lie in a folder of root's.
 fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::find_user(settings.user.as_deref())?;
     if settings.daemon {
@@ -91,7 +91,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         action: "find the program",
         source,
     })?);
-    // Whoever is told that the server listens finds it complete.
+    // Only a complete server is announced.
     let (tell_signals, started) = channel();
     stop_at_signal(signals, started, Arc::clone(&successor))?;
     let server = Server::start(settings, sockets)?;
@@ -115,7 +115,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         shared.store.leave();
     }
     if shared.is_handing_over() {
-        // The number in the file stays right.
+        // The process keeps its number, so the file stays right.
         std::mem::forget(pid_file);
         let source = successor.take_place(&shared.listening.kept);
         return Err(ProcessError::System {
@@ -138,7 +138,7 @@ fn stop_at_signal(
     std::thread::Builder::new()
         .name("coua-signals".to_owned())
         .spawn(move || {
-            // None is where the server cannot start.
+            // There is none if the server could not start.
             let Ok(shared) = started.recv() else { return };
             for signal in signals.forever() {
                 match signal {
@@ -178,13 +178,13 @@ fn hand_over(shared: &Shared, successor: &Successor) {
 }
 
 fn print(text: &str) -> ExitCode {
-    // A reader that has gone away wants no more.
+    // If the reader has gone away, nobody wants the rest.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
 fn complain(error: &dyn std::fmt::Display, status: u8) -> ExitCode {
-    // Without standard error the status has to do.
+    // Without standard error only the exit status tells.
     let _ = writeln!(std::io::stderr(), "coua: {error}");
     ExitCode::from(status)
 }

@@ -1,4 +1,4 @@
-//! The process around the server: user, limits, background, the file with its number.
+//! The process around the server: user, limits, background, pid file.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -34,7 +34,7 @@ const DESCRIPTORS_PER_WORKER: u64 = 8;
 /// Why the process cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// Root did not say whom to become.
+    /// Root named no user to become.
     #[error("-u: must add '-u root' to start as root, or better another user")]
     RootWithoutUser,
     /// No such user.
@@ -53,7 +53,7 @@ pub enum ProcessError {
         /// Descriptors that there may be.
         granted: u64,
     },
-    /// Core files may have no byte.
+    /// The limit on core files is zero.
     #[error(
         "-r: the system allows no core files: raise the hard limit (ulimit -c) or leave it out"
     )]
@@ -93,8 +93,8 @@ fn failed<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Process
     }
 }
 
-/// Raises the limits that the settings need to be higher. Before root's rights are given up. Gives
-/// a warning for the log where a limit will do, but is lower than it should be.
+/// Raises the limits that are too low for the settings. To be called before root's rights are given
+/// up. Returns a warning for the log if a limit is lower than it should be but will do.
 ///
 /// # Errors
 /// [`ProcessError`]: a limit cannot be raised to what the settings need.
@@ -103,7 +103,7 @@ pub fn raise_limits(settings: &Settings) -> Result<Option<String>, ProcessError>
         raise_core_limit()?;
     }
     if settings.lock_memory {
-        // Where it may not be raised, locking itself tells whether it was high enough.
+        // If it cannot be raised, locking itself shows whether it was high enough.
         let _ = setrlimit(Resource::Memlock, WITHOUT_LIMIT);
     }
     raise_descriptor_limit(settings)
@@ -130,9 +130,9 @@ fn raise_core_limit() -> Result<(), ProcessError> {
     }
 }
 
-/// Fewer descriptors than wanted will do as long as there is one for each connection, which is all
-/// that memcached asks for: then the last connections may have to wait. Those on a stack of the
-/// server's own take none.
+/// Fewer descriptors than wanted will do if there is one for each connection: the last connections
+/// may then have to wait. memcached asks for no more. Connections on the server's own stack take
+/// none.
 fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, ProcessError> {
     let connections = settings.connections_max as u64;
     let others = DESCRIPTORS + DESCRIPTORS_PER_WORKER * settings.workers as u64;
@@ -168,7 +168,7 @@ fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, Process
     )))
 }
 
-/// Whom to become: nobody else where this is not root, or where root said so.
+/// The user to become. `None` if this process is not root's, or if root asked to stay root.
 ///
 /// # Errors
 /// [`ProcessError`]: the system knows no such user.
@@ -184,7 +184,8 @@ pub fn find_user(user: Option<&str>) -> Result<Option<User>, ProcessError> {
     Ok(Some(user).filter(|user| !user.uid.is_root()))
 }
 
-/// Stops being root. Before any thread is started, and after privileged ports are bound.
+/// Stops being root. To be called before any thread is started, and after privileged ports are
+/// bound.
 ///
 /// # Errors
 /// [`ProcessError`]: the system knows no such user, or refuses a step.
@@ -194,7 +195,7 @@ pub fn drop_root(settings: &Settings) -> Result<(), ProcessError> {
     };
     become_user(&user).map_err(failed("assume the identity of the user (-u)"))?;
     if settings.core_dumps {
-        // A process that has changed its user leaves no core files unless it asks to.
+        // A process that has changed its user writes no core files unless it asks to.
         rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
             .map_err(failed("allow core files (-r) beside another user (-u)"))?;
     }
@@ -203,7 +204,7 @@ pub fn drop_root(settings: &Settings) -> Result<(), ProcessError> {
 
 fn become_user(user: &User) -> io::Result<()> {
     match nix::unistd::setgroups(&[]) {
-        // Without the right to, there are few rights to lose.
+        // A process that may not drop its groups has few rights to lose.
         Ok(()) | Err(Errno::EPERM) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -228,9 +229,9 @@ pub fn is_in_background() -> bool {
     std::env::var_os(BACKGROUND_MARK).is_some()
 }
 
-/// Starts the same program once more, which calls [`leave_terminal`] and [`tell_ready`], and waits
-/// until it is ready or has ended. Gives the status to exit with, so that whoever starts a service
-/// knows at once whether it runs.
+/// Starts the same program once more and waits until that is ready or has ended. The new process
+/// calls [`leave_terminal`] and [`tell_ready`]. Returns the status to exit with, so that whoever
+/// starts a service knows at once whether it runs.
 ///
 /// # Errors
 /// [`ProcessError`]: the program cannot be found or started.
@@ -253,14 +254,14 @@ pub fn start_in_background() -> Result<u8, ProcessError> {
     let status = child
         .wait()
         .map_err(failed("wait for the process in the background (-d)"))?;
-    // One that was killed has said nothing, and 0 would be a lie.
+    // A process that was killed has no status, and 0 would be wrong.
     let code = status.code().filter(|code| *code != 0);
     Ok(code
         .and_then(|code| u8::try_from(code).ok())
         .unwrap_or(EX_OSERR))
 }
 
-/// Leaves the session of the terminal that the server was started from.
+/// Leaves the session of the terminal from which the server was started.
 ///
 /// # Errors
 /// [`ProcessError`]: the system refuses, as it does for the leader of a process group.
@@ -270,19 +271,19 @@ pub fn leave_terminal() -> Result<(), ProcessError> {
         .map_err(failed("leave the terminal's session (-d)"))
 }
 
-/// Tells the process in the foreground that all is well, and lets go of what was its: the folder,
-/// unless core files are to be found there, and the standard streams, unless the log goes there.
+/// Tells the process in the foreground that the server is ready. Then leaves its folder, unless
+/// core files are to be written there, and its standard streams, unless the log goes there.
 pub fn tell_ready(settings: &Settings) {
     let mut pipe = io::stdout();
-    // It may have been killed meanwhile, which the server need not mind.
+    // That process may have been killed meanwhile, which does not matter.
     let _ = pipe.write_all(b"\n").and_then(|()| pipe.flush());
     if !settings.core_dumps {
-        // The folder would only be in the way of an administrator.
+        // A process in the folder would keep its file system from being unmounted.
         let _ = std::env::set_current_dir("/");
     }
     match File::options().read(true).write(true).open("/dev/null") {
         Ok(null) => {
-            // They fail for lack of memory only; the streams then stay as they are.
+            // This fails only for lack of memory. Then the streams stay as they are.
             let _ = rustix::stdio::dup2_stdout(&null);
             if settings.verbosity == 0 {
                 let _ = rustix::stdio::dup2_stderr(&null);
@@ -292,32 +293,32 @@ pub fn tell_ready(settings: &Settings) {
     }
 }
 
-/// Tells the service manager that started the process, if it waits for that, that the server serves (systemd's
-/// `Type=notify`: `NOTIFY_SOCKET`).
+/// Tells the service manager that the server serves, if it waits for that (systemd's `Type=notify`,
+/// `NOTIFY_SOCKET`).
 pub fn tell_service_manager() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         tracing::warn!("NOTIFY_SOCKET: cannot tell the service manager: {error}");
     }
 }
 
-/// The file that tells others the process's number. Dropping it removes the file, or empties it where
-/// the user may not remove it, unless it has become another process's.
+/// The pid file. Dropping it removes the file, or empties it if the user may not remove it. A file
+/// that has become another process's is left alone.
 pub struct PidFile {
     path: PathBuf,
-    /// The file, opened with root's rights where the server becomes another user, whose folder it may
-    /// not be.
+    /// The file, opened with root's rights if the server becomes another user, who may have no right
+    /// to its folder.
     opened: Option<File>,
 }
 
 impl PidFile {
-    /// Sees to it that the file can be written later: before root's rights are given up, and before
-    /// the folder of a process in the background changes.
+    /// Prepares the file to be written later. To be called before root's rights are given up, and
+    /// before a process in the background changes its folder.
     pub fn prepare(path: &Path) -> PidFile {
         let is_root = Uid::effective().is_root();
         let open = || {
             let mut options = File::options();
             options.write(true).create(true).truncate(false);
-            // What others put there to have root write elsewhere is not followed.
+            // No symbolic link is followed: others could make root write elsewhere by it.
             options.custom_flags(libc::O_NOFOLLOW).open(path).ok()
         };
         PidFile {
@@ -326,8 +327,8 @@ impl PidFile {
         }
     }
 
-    /// Writes the number, so that others find it whole. Where the system refuses, the log says so and
-    /// there is none: the cache is of use without it.
+    /// Writes the number at once, so that others never find a part of it. If the system refuses, the
+    /// log says so and there is no file: the cache is of use without it.
     pub fn write(&mut self) {
         let path = self.path.display();
         if let Some(other) = running(&self.path) {
@@ -361,7 +362,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
-        // Empty is what nothing has been written into.
+        // It is empty if nothing has been written to it yet.
         let is_own = match number_in(&self.path) {
             Some(pid) => pid.as_raw_nonzero() == own_pid(),
             None => self.opened.is_some() && text.is_empty(),
@@ -370,7 +371,7 @@ impl Drop for PidFile {
             && std::fs::remove_file(&self.path).is_err()
             && let Some(file) = &self.opened
         {
-            // In a folder that is not the user's it has to stay.
+            // It has to stay if the folder is not the user's.
             let _ = file.set_len(0);
         }
     }
@@ -380,7 +381,7 @@ fn own_pid() -> std::num::NonZeroI32 {
     rustix::process::getpid().as_raw_nonzero()
 }
 
-/// The other process whose number is in the file, if it runs.
+/// The number in the file, if it is that of another process that runs.
 fn running(path: &Path) -> Option<i32> {
     let pid = number_in(path)?;
     let runs = pid.as_raw_nonzero() != own_pid() && rustix::process::test_kill_process(pid).is_ok();

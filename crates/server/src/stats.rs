@@ -1,4 +1,4 @@
-//! What the server tells of itself: the answers to `stats`.
+//! What the server says about itself: the answers to `stats`.
 
 mod classes;
 mod crawler;
@@ -23,7 +23,7 @@ use crate::output::Output;
 use crate::permissions::Permissions;
 use crate::shared::Shared;
 
-/// How a command is answered that asks for more than items.
+/// How a command that asks for more than items is answered.
 pub enum Report {
     /// With a text of bounded length.
     Text(fn(&Shared, Now, &mut Output)),
@@ -33,12 +33,12 @@ pub enum Report {
     Dump(Dump),
 }
 
-/// The answer to `stats` with these arguments. What the command changes is changed.
+/// The answer to `stats` with these arguments. Carries out what the command changes.
 pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report {
     let Some(name) = args.next() else {
         return Report::Text(general::write);
     };
-    // memcached takes any beginning of these names for the whole, the first that fits.
+    // memcached accepts any prefix of these names; the first that fits counts.
     let is = |whole: &[u8]| whole.starts_with(name);
     if is(b"reset") {
         shared.reset_counters();
@@ -65,7 +65,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         b"slabs" => Report::Text(classes::write_slabs),
         b"net" => Report::Text(net::write),
         b"threads" => Report::Text(threads::write),
-        // As of a memcached without `-o track_sizes`, which is its default.
+        // As memcached answers without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),
         _ => Report::Line(ErrorLine::Unknown.as_bytes()),
     }

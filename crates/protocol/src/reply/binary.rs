@@ -3,14 +3,14 @@
 use super::{Cursor, Full, Reply};
 use crate::binary::{BinaryRequestId, HEADER_LEN, RESPONSE_MAGIC, Status};
 
-/// A binary answer that is no error.
+/// A binary answer other than an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BinaryAnswer<'a> {
-    /// The item's CAS, 0 where there is none to tell.
+    /// The item's CAS, or 0 if the answer has none.
     pub cas: u64,
-    /// The item's client flags, where the answer is of an item.
+    /// The item's client flags, if the answer is about an item.
     pub client_flags: Option<u32>,
-    /// The key, where the request asked for it.
+    /// The key, if the request asked for it.
     pub key: &'a [u8],
     /// Bytes of the value, which follows the answer.
     pub value_len: usize,
@@ -20,7 +20,7 @@ impl Reply<'_> {
     /// Appends an answer up to its value, whose bytes must follow.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     #[inline]
     pub fn binary(
         &mut self,
@@ -36,10 +36,10 @@ impl Reply<'_> {
         })
     }
 
-    /// Appends an error and its words.
+    /// Appends an error and its text.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn binary_error(
         &mut self,
         asked: BinaryRequestId,
@@ -56,10 +56,10 @@ impl Reply<'_> {
         })
     }
 
-    /// Appends that a key, which the answer repeats, is not there.
+    /// Appends a miss; the answer repeats the key.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn binary_miss(&mut self, asked: BinaryRequestId, key: &[u8]) -> Result<(), Full> {
         let answer = BinaryAnswer {
             key,
@@ -71,10 +71,10 @@ impl Reply<'_> {
         })
     }
 
-    /// Appends one statistic; one without name and value is the end of them.
+    /// Appends one statistic; one without name and value ends the list.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn binary_stat(
         &mut self,
         asked: BinaryRequestId,

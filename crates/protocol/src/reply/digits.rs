@@ -39,7 +39,7 @@ impl Digits {
             text[start..start + 2].copy_from_slice(&pair(number));
             number /= 100;
         }
-        // What is left is 0 behind an even number of digits, else the first digit.
+        // The rest is 0 after an even number of digits, otherwise the first digit.
         if number > 0 || start == text.len() {
             start -= 1;
             [text[start]] = digit(number);
@@ -47,7 +47,7 @@ impl Digits {
         Digits { text, start }
     }
 
-    /// The digits, at least one.
+    /// The digits; there is at least one.
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.text[self.start..]

@@ -1,15 +1,15 @@
-//! The lines that never vary and are no errors.
+//! The lines that never vary, other than errors.
 
 /// A fixed line of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// The value was stored.
     Stored,
-    /// The value was not stored: something was there, or nothing was.
+    /// The value was not stored, since an item was there, or since none was.
     NotStored,
     /// The CAS differs.
     Exists,
-    /// Nothing is there.
+    /// No item has the key.
     NotFound,
     /// The item was deleted.
     Deleted,
@@ -19,13 +19,13 @@ pub enum Line {
     Ok,
     /// The end of the values or the statistics.
     End,
-    /// The statistics were set back.
+    /// The statistics were reset.
     Reset,
     /// The answer to `mn`.
     MetaNoop,
-    /// An `ms` whose answer repeats no flags has stored.
+    /// An `ms` has stored its value; the answer repeats no flags.
     MetaDone,
-    /// Nothing is there for `me`.
+    /// `me` has found no item.
     MetaMiss,
 }
 

@@ -10,11 +10,11 @@ use crate::limits::KEY_LEN_MAX;
 pub enum MetaHead {
     /// `VA`: a value of this many bytes follows.
     Value(usize),
-    /// `HD`: done, or there but not sent.
+    /// `HD`: the command is done, or the item exists and its value is not sent.
     Done,
     /// `EN`: a miss of `mg`.
     Miss,
-    /// `NF`: nothing is there.
+    /// `NF`: no item has the key.
     NotFound,
     /// `EX`: the CAS differs.
     Exists,
@@ -22,22 +22,22 @@ pub enum MetaHead {
     NotStored,
 }
 
-/// A key as the flag `k` answers it.
+/// The key in the answer to the flag `k`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaKey<'a> {
     /// The key as it is stored, decoded; at most [`KEY_LEN_MAX`] bytes.
     pub bytes: &'a [u8],
-    /// Answer in base64. For a hit of `mg` and for `ms` the item knows: it was
-    /// stored by `ms` with `b`. For a miss of `mg`, for `md` and `ma` it is
+    /// Answer in base64. For a hit of `mg` and for `ms` this is whether the item was
+    /// stored by `ms` with `b`. For a miss of `mg`, for `md` and for `ma` this is
     /// whether the request has `b`.
     pub base64: bool,
 }
 
-/// What the flags of a request are answered from.
+/// The facts from which the flags of a request are answered.
 ///
-/// A flag whose fact is `None` is one that the command does not answer: `mg`
-/// answers all, a miss only `O` and `k` (the key is always there), `ms` also `c`
-/// and `s`, `ma` also `c` and `t`.
+/// A command does not answer a flag whose fact is `None`. A hit of `mg` answers all
+/// flags, a miss only `O` and `k` (the key is always known). `ms` answers `c` and `s`
+/// as well, `ma` answers `c` and `t` as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFacts<'a> {
     /// `k`
@@ -52,7 +52,7 @@ pub struct MetaFacts<'a> {
     pub ttl: Option<i64>,
     /// `l`: seconds since the last access.
     pub idle: Option<u32>,
-    /// `h`: it has been fetched before.
+    /// `h`: the item has been fetched before.
     pub fetched: Option<bool>,
     /// Ends with `Z`: another client has won.
     pub token_sent: bool,
@@ -62,10 +62,10 @@ pub struct MetaFacts<'a> {
     pub won: bool,
 }
 
-/// What `me` tells of an item.
+/// What `me` tells about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDebug<'a> {
-    /// The key; in base64 if it was stored so.
+    /// The key; in base64 if it was stored with `b`.
     pub key: MetaKey<'a>,
     /// Seconds left, negative for unlimited.
     pub ttl: i64,
@@ -73,21 +73,21 @@ pub struct MetaDebug<'a> {
     pub idle: u32,
     /// The CAS.
     pub cas: u64,
-    /// It has been fetched.
+    /// The item has been fetched.
     pub fetched: bool,
     /// The size class.
     pub class: u32,
-    /// Bytes that the item takes in all.
+    /// All bytes that the item takes.
     pub size: u64,
 }
 
 impl Reply<'_> {
-    /// Appends a meta answer without a value: the head and, in the order of
-    /// `flags`, what the request asked for. After [`MetaHead::Value`] the value
-    /// and a line end must follow.
+    /// Appends a meta answer without a value: the head, then the facts that the request
+    /// asked for, in the order of `flags`. After [`MetaHead::Value`] the value and a
+    /// line end must follow.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn meta(
         &mut self,
         head: MetaHead,
@@ -100,7 +100,7 @@ impl Reply<'_> {
     /// Appends a meta answer with a value.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn meta_value(
         &mut self,
         flags: Flags<'_>,
@@ -117,7 +117,7 @@ impl Reply<'_> {
     /// Appends a meta answer whose value is a number, for `ma`.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn meta_number(
         &mut self,
         flags: Flags<'_>,
@@ -131,7 +131,7 @@ impl Reply<'_> {
     /// Appends the answer to `me`.
     ///
     /// # Errors
-    /// [`Full`](crate::reply::Full) where it does not fit; nothing of it has been written.
+    /// [`Full`](crate::reply::Full) if the reply does not fit; nothing of it has been written.
     pub fn meta_debug(&mut self, item: &MetaDebug<'_>) -> Result<(), Full> {
         self.write(|out| {
             out.put(b"ME ");
@@ -220,7 +220,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// A negative number of seconds is unlimited, which is written as -1.
+    /// A negative number of seconds means unlimited and is written as -1.
     fn signed(&mut self, seconds: i64) {
         match u64::try_from(seconds) {
             Ok(seconds) => self.number(seconds),

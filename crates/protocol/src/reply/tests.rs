@@ -6,7 +6,7 @@ use super::{Full, Line, MetaDebug, MetaFacts, MetaHead, MetaKey, Reply};
 use crate::error_line::ErrorLine;
 use crate::flags::Flags;
 
-/// What `write` appends, checked at every room from none to enough.
+/// The bytes that `write` appends. It must fail in every shorter room.
 fn written(write: impl Fn(&mut Reply<'_>) -> Result<(), Full>) -> std::vec::Vec<u8> {
     let mut room = [0xa5; 2048];
     let mut reply = Reply::new(&mut room);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{Answer, LINE_LEN_MAX, Part, ResponseStep, Responses};
 
-/// What a client sees, independent of how the bytes came.
+/// What a client sees, no matter how the bytes are cut into pieces.
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     Line(Answer, Vec<u8>),

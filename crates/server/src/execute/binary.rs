@@ -1,4 +1,4 @@
-//! The binary protocol, as far as it is more than another way to write the text's answers.
+//! What the binary protocol answers differently from the text protocol, apart from the form.
 
 use coua_protocol::reply::BinaryAnswer;
 use coua_protocol::{Binary, BinaryCommand, BinaryRequestId, Status, Tokens};
@@ -35,7 +35,7 @@ pub(super) struct BinaryForm {
 }
 
 impl ItemForm {
-    /// What the lookup has to see to.
+    /// How the lookup accesses the item.
     #[inline]
     pub(super) fn access(self, bump: bool) -> Access {
         let cas = match self {
@@ -45,7 +45,7 @@ impl ItemForm {
         Access { bump, cas }
     }
 
-    /// Whether the value, if any, is copied, and not sent from where it lies.
+    /// Whether the value, if any, is copied into the reply. Otherwise it is sent from the store.
     #[inline]
     pub(super) fn is_copied(self, item: &Item<'_>) -> bool {
         let sends_value = match self {
@@ -112,7 +112,7 @@ impl Executor<'_, '_> {
                 self.answers.binary_stats(request, asked, args, &self.burst)
             }
             BinaryCommand::Error { status, closes } => {
-                // As behind a refused body of the text.
+                // As after a refused body in the text protocol.
                 let connection = &request.session.connection;
                 connection.set_activity(Activity::Reading);
                 complaints::bad_binary(connection, status, self.answers.now);

@@ -63,8 +63,9 @@ impl Executor<'_, '_> {
         self.execute(request, &Op::Store(store))
     }
 
-    /// Executes a plain set on the fast path: there is room for the reply, and memory for the item. False
-    /// where it takes more, and nothing has been stored or answered then. Nothing is counted.
+    /// Executes a plain set on the fast path, which needs room for the reply and memory for the
+    /// item. False if there is more to do: then nothing has been stored or answered. Nothing is
+    /// counted.
     #[inline]
     pub fn try_set_fast(
         &mut self,
@@ -92,8 +93,8 @@ impl Executor<'_, '_> {
         true
     }
 
-    /// Sees to what a store command leaves behind that is too large. Its answer is an operation of
-    /// its own, behind the body.
+    /// Notes a store command whose value is too large, and deletes the old item if that must not
+    /// stay. The answer is an operation of its own, after the body.
     pub(super) fn refuse_store(&mut self, request: Request<'_>, refused: &StoreRefused) -> Outcome {
         self.answers.counters.store_too_large.add(1);
         let mut room = None;
@@ -207,7 +208,7 @@ impl Executor<'_, '_> {
 }
 
 impl Answers<'_> {
-    /// Answers what a number has come to.
+    /// Answers with the number after counting.
     fn number(&mut self, to: To, number: u64, cas: u64) -> Outcome {
         match to {
             To::Line => self.output.reply(|reply| reply.number(number)),
@@ -217,7 +218,7 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    /// What the store is asked for.
+    /// The request to the store.
     pub(super) fn put(&self, store: &Store, input: &[u8]) -> Put {
         Put {
             mode: match store.mode {
@@ -232,7 +233,7 @@ impl Answers<'_> {
             },
             compare: store.cas,
             allow_stale: store.invalidate,
-            // 0 is no CAS that an item can have; memcached chooses one then.
+            // No item has the CAS 0: for that memcached chooses one.
             cas: store.explicit_cas().filter(|&cas| cas != 0),
             return_cas: match store.reply {
                 StoreReply::Binary(_) => true,
@@ -320,15 +321,15 @@ impl Answers<'_> {
     }
 }
 
-/// What the answer to a store command is made of.
+/// What is needed to answer a store command.
 pub(super) struct StoreAnswer<'a> {
     /// The key as stored.
     pub(super) key: &'a [u8],
-    /// It came in base64.
+    /// The key came in base64.
     pub(super) key_base64: bool,
     /// Bytes of the value as sent.
     pub(super) value_len: u32,
-    /// How it was to be stored.
+    /// How the value was to be stored.
     pub(super) mode: StoreMode,
     /// How it is answered.
     pub(super) reply: StoreReply,
@@ -336,14 +337,14 @@ pub(super) struct StoreAnswer<'a> {
     pub(super) flags: coua_protocol::Flags<'a>,
 }
 
-/// Whether an item's old value goes when a new one is refused: memcached does so for `set` and
-/// for all that `ms` does.
+/// Whether the old item is deleted when a new value is refused. memcached does so for `set`, and
+/// for `ms` in all its modes.
 pub(super) fn unlinks_when_refused(store: &Store) -> bool {
     let is_meta = matches!(store.reply, StoreReply::Meta | StoreReply::MetaQuiet);
     is_meta || store.mode == StoreMode::Set
 }
 
-/// What a binary store is told where its mode forbids it.
+/// The answer to a binary store that its mode forbids.
 fn not_stored(mode: StoreMode) -> Status {
     match mode {
         StoreMode::Add => Status::KeyExists,

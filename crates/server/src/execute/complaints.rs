@@ -1,4 +1,5 @@
-//! What the log says of requests: with `-v` those that are errors, with `-vv` the first line of each reply.
+//! What the log says about requests: with `-v` the bad ones, with `-vv` the first line of each
+//! reply.
 
 use coua_protocol::{ErrorLine, Status};
 
@@ -9,11 +10,11 @@ use crate::log::Limit;
 static BAD_REQUEST: Limit = Limit::new();
 static TOO_LARGE: Limit = Limit::new();
 
-/// A request is answered with this error.
+/// Logs that a request is answered with this error.
 #[cold]
 pub(super) fn bad_request(connection: &ConnectionInfo, error: ErrorLine, now: Now) {
     if error == ErrorLine::TooLarge {
-        // That has been said with the value's length.
+        // The line with the value's length has said that already.
         return;
     }
     let line = error.as_bytes().trim_ascii_end().escape_ascii();
@@ -33,7 +34,7 @@ pub(super) fn bad_binary(connection: &ConnectionInfo, status: Status, now: Now) 
     BAD_REQUEST.debug(now.since_start_ms, text);
 }
 
-/// A value is over the size limit.
+/// Logs that a value is over the size limit.
 #[cold]
 pub(super) fn too_large(connection: &ConnectionInfo, key: &[u8], value_len: u32, now: Now) {
     let (peer, key) = (&connection.peer, key.escape_ascii());
@@ -41,7 +42,7 @@ pub(super) fn too_large(connection: &ConnectionInfo, key: &[u8], value_len: u32,
     TOO_LARGE.debug(now.since_start_ms, text);
 }
 
-/// Logs the first line of a reply, as memcached does. Nothing where it has left already.
+/// Logs the first line of a reply, as memcached does. A reply that has left already is not logged.
 #[cold]
 pub(super) fn show_reply(descriptor: i32, reply: &[u8]) {
     let line = reply.split(|&byte| byte == b'\n').next();

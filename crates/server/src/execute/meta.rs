@@ -32,14 +32,14 @@ impl Executor<'_, '_> {
         if let Some(expiry) = ends_it
             && outcome != Outcome::Wait
         {
-            // It may be gone by now; what matters is that it is.
+            // Whether it was still there does not matter: now it is gone.
             let _ = self.burst.touch(&key, expiry, get.access);
         }
         outcome
     }
 
-    /// Whether the request ends an item that it still answers with a value sent in place: the
-    /// item is looked at twice then, so it must not end before the answer.
+    /// Whether the request ends an item whose value it sends in place. Such an item is looked up
+    /// twice, so it must not end before the answer.
     fn is_last_of_large(&self, meta: &Meta, key: &Key<'_>, expiry: Expiry) -> bool {
         let access = Access {
             bump: false,
@@ -80,7 +80,7 @@ impl Executor<'_, '_> {
             }
             Err(miss) => return self.answers.meta_miss(meta, flags, key.bytes, miss),
         };
-        // Another worker may have replaced or deleted it since: the answer is of one item.
+        // Another worker may have replaced or deleted it since. The whole answer is of one item.
         let access = Access {
             bump: false,
             cas: get.access.cas,
@@ -274,7 +274,7 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    /// Answers a hit whose value, if it is asked for at all, is copied.
+    /// Answers a hit. Its value, if that is asked for, is copied.
     fn meta_hit(
         &mut self,
         meta: &Meta,
@@ -339,7 +339,7 @@ impl Answers<'_> {
         }
     }
 
-    /// The expiry of an item that the request makes, `T` and `N` in the order sent.
+    /// The expiry of an item that the request creates, from `T` and `N` in the order sent.
     fn expiry_of_created(&self, meta: &Meta) -> Expiry {
         let created = TtlStart {
             created: true,
@@ -350,7 +350,7 @@ impl Answers<'_> {
         Expiry::at(UnixSeconds(walk.expiry))
     }
 
-    /// The seconds left that the flag `t` tells of, with `t`, `T` and `N` in the order sent.
+    /// The seconds left that the flag `t` shows, from `t`, `T` and `N` in the order sent.
     fn ttl_shown(&self, meta: &Meta, before: Expiry, created: bool) -> i64 {
         let before = if created { Expiry::NEVER } else { before };
         let expiry = before.second().map_or(0, |second| second.0);
@@ -373,7 +373,7 @@ impl Answers<'_> {
         }
     }
 
-    /// Answers `ms`; `stored` is no refusal.
+    /// Answers an `ms` that was not refused.
     pub(super) fn answer_meta_store(&mut self, stored: Stored, answer: StoreAnswer<'_>) -> Outcome {
         let mut facts = MetaFacts {
             key: MetaKey {
@@ -406,7 +406,7 @@ impl Answers<'_> {
     }
 }
 
-/// What `mg` tells of an item besides what the item itself tells.
+/// What `mg` shows of an item and the item itself does not know.
 struct Known {
     created: bool,
     won: bool,
@@ -431,17 +431,17 @@ impl Known {
     }
 }
 
-/// Whether the value is asked for; one that the client has already (`C`) is not.
+/// Whether the value is sent: it is asked for, and the client has not got it already (`C`).
 fn sends_value(meta: &Meta, item: &Item<'_>) -> bool {
     meta.set.has(b'v') && meta.cas().is_none_or(|cas| cas != item.cas())
 }
 
-/// Whether the value goes out from where it lies.
+/// Whether the value is sent from the store without a copy.
 fn is_sent_in_place(meta: &Meta, item: &Item<'_>) -> bool {
     item.value_len() >= IN_PLACE_LEN_MIN && sends_value(meta, item)
 }
 
-/// A key as answers repeat it that do not ask the item how it was sent.
+/// A key for an answer that repeats it as the request has sent it.
 fn meta_key<'k>(bytes: &'k [u8], meta: &Meta) -> MetaKey<'k> {
     MetaKey {
         bytes,

@@ -1,9 +1,8 @@
 //! Values that arrive in pieces.
 //!
-//! The item's memory is taken as bytes arrive. From the moment that an upload is refused, what
-//! still comes of the value is dropped, so that the connection stays in step. The refusal is
-//! answered behind it: a client that reads while it writes may take an earlier answer for the end
-//! of its request.
+//! Memory for the item is taken as bytes arrive. When an upload is refused, the rest of the value
+//! is received and dropped, so that the connection stays in step. The refusal is answered after
+//! that: a client that reads while it writes may take an earlier answer for the end of its request.
 
 use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply};
 use coua_store::{Delete, Refused, Stored};

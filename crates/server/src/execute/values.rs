@@ -1,7 +1,7 @@
-//! Items that are looked up and answered with their values: `get`, `gat`, and their binary kin.
+//! Commands that answer with values: `get`, `gat`, and their binary forms.
 //!
-//! A small value is copied into the reply. A large one is sent from where it lies, and pinned there
-//! while the client does not take it.
+//! A small value is copied into the reply. A large one is sent from the store, and pinned there
+//! until the client has taken it.
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Span};
@@ -26,9 +26,9 @@ impl Executor<'_, '_> {
         self.get_in_form(request, key, ItemForm::Classic { cas, last })
     }
 
-    /// Executes a key of a `get` on the fast path: there is room for the reply, and a value is copied into
-    /// it. Says whether there was an item; `None` where it takes more, and nothing has been answered then.
-    /// Of what it does only the reason of a miss is counted.
+    /// Executes a key of a `get` on the fast path, which needs room for the reply and a value that
+    /// is copied into it. Returns whether there was an item, or `None` if there is more to do: then
+    /// nothing has been answered. It counts only the reason of a miss.
     #[inline]
     pub fn try_get_fast(
         &mut self,
@@ -55,7 +55,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Inlined into each caller, where the form is known: a classic get asks nothing about binary.
+    /// Inlined into each caller, which knows the form: so a classic get has no code for binary.
     #[inline(always)]
     pub(super) fn get_in_form(
         &mut self,
@@ -89,12 +89,12 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Whether a value that is sent from where it lies must wait until connections hold less memory.
+    /// Whether a value that is sent in place must wait until connections hold less memory.
     fn waits_for_pin(&self, item: &Item<'_>, gives_up: bool) -> bool {
         !gives_up && item.value_len() > COPIED_LEN_MAX && !self.burst.can_pin(item)
     }
 
-    /// The same for a request that does more than look at an item, before it does anything.
+    /// As [`Self::waits_for_pin`], for a request that changes the item: asked before it does so.
     pub(super) fn must_wait_for_pin(&self, key: &Key<'_>, gives_up: bool) -> bool {
         let access = Access {
             bump: false,
@@ -121,7 +121,7 @@ impl Executor<'_, '_> {
         }
         let expiry = self.answers.expiry(exptime);
         let access = form.access(true);
-        // An item that ends here is answered once more, so it is looked at before it is touched.
+        // An item that expires by this is still answered, so it is looked up before it is touched.
         let found = match expiry.is_past(self.answers.now.unix) {
             true => self.burst.get(&key, access).map_err(Untouched::Miss),
             false => self.burst.touch(&key, expiry, access),
@@ -144,7 +144,7 @@ impl Executor<'_, '_> {
         let outcome = if form.is_copied(&item) {
             self.answers.copied_value(&item, form)
         } else {
-            // Another worker may have deleted it since, which is as if it had done so before.
+            // Another worker may have deleted it since. That counts as if it had done so before.
             match self.burst.get(&key, form.access(false)) {
                 Ok(item) => self
                     .answers
@@ -153,7 +153,7 @@ impl Executor<'_, '_> {
             }
         };
         if expiry.is_past(self.answers.now.unix) {
-            // It may be gone by now; what matters is that it is.
+            // Whether it was still there does not matter: now it is gone.
             let _ = self.burst.touch(&key, expiry, access);
         }
         outcome
@@ -234,11 +234,11 @@ impl Answers<'_> {
         }
     }
 
-    /// Answers that there is no memory for an item's first expiry. Nothing has been done then.
+    /// Answers that there is no memory for an item's first expiry. Nothing has been done.
     fn refuse_touch(&mut self, session: &mut Session, form: ItemForm) -> Outcome {
         let to = match form {
             ItemForm::Classic { last, .. } => {
-                // As where a value is refused, the error line ends the answer.
+                // The error line ends the answer, as it does when a value is refused.
                 session.skips_keys = !last;
                 To::Line
             }
@@ -256,7 +256,7 @@ impl Answers<'_> {
         }
     }
 
-    /// Sends what has been gathered and a large value behind it.
+    /// Sends the replies so far, and a large value after them.
     pub(super) fn send_in_place(
         &mut self,
         burst: &Burst<'_>,
@@ -268,7 +268,7 @@ impl Answers<'_> {
             .flush_with_value(value, burst, session, self.pool);
         if flushed == Flushed::Refused {
             self.counters.values_refused.add(1);
-            // The error line ends the answer, as in memcached: a client reads nothing behind it.
+            // The error line ends the answer, as in memcached: a client reads nothing after it.
             session.skips_keys = matches!(value.question, Question::Classic { last: false });
         }
         flushed.into()

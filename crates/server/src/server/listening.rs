@@ -1,4 +1,4 @@
-//! What the server listens on: sockets by worker, the flag to change where there can be none, and
+//! What the server listens on: each worker's sockets, the flag to change if one cannot be made, and
 //! the file with the ports.
 
 use std::error::Error;
@@ -24,7 +24,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Listens for TCP and UDP where the settings say, and opens the card that they name.
+    /// Listens for TCP and UDP as the settings say, and opens the card that they name.
     ///
     /// # Errors
     /// [`StartError`]: an address or a card cannot be used.
@@ -88,8 +88,8 @@ impl Sockets {
         self.by_worker[worker].setup = Some(setup);
     }
 
-    /// Listens on the unix socket, where the settings name one. It becomes the user's who the
-    /// process is at that moment.
+    /// Listens on the unix socket, if the settings name one. It belongs to the user that the process
+    /// is at that moment.
     ///
     /// # Errors
     /// [`StartError`]: there can be no socket at that path.
@@ -115,8 +115,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Begins to write the frames of the settings' card to files, where they name one. The files
-    /// become the user's who the process is at that moment.
+    /// Begins to write the card's frames to files, if the settings say so. The files belong to the
+    /// user that the process is at that moment.
     ///
     /// # Errors
     /// [`StartError`]: a file cannot be made or written to.
@@ -210,7 +210,7 @@ fn is_absent(error: &ListenError) -> bool {
     matches!(errno(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }
 
-/// What the kernel said of an IP address.
+/// What the kernel said about an IP address.
 fn errno(error: &ListenError) -> Option<Errno> {
     match error {
         ListenError::Tcp { source, .. } | ListenError::Udp { source, .. } => {
@@ -220,7 +220,7 @@ fn errno(error: &ListenError) -> Option<Errno> {
     }
 }
 
-/// Which flag to change where an address cannot be listened on.
+/// Which flag to change if the server cannot listen on an address.
 pub(super) fn remedy(error: &ListenError) -> String {
     let source = error.source().and_then(<dyn Error>::downcast_ref);
     let errno = source.and_then(Errno::from_io_error);
@@ -244,7 +244,7 @@ pub(super) fn remedy(error: &ListenError) -> String {
     }
 }
 
-/// The remedy where the process or the system has no descriptor left.
+/// What to do if the process or the system has no descriptor left.
 const TOO_MANY_FILES: &str =
     "give fewer threads (-t), or raise the limit on open files (ulimit -n)";
 
@@ -258,8 +258,8 @@ fn remedy_for_path(errno: Option<Errno>) -> &'static str {
     }
 }
 
-/// Writes the ports where the environment asks for it, so that tests find a server that was to
-/// take any free port. The file appears whole; where it cannot, the log says so.
+/// Writes the ports to a file if the environment asks for it, so that tests find a server that took
+/// any free port. The file appears whole; if it cannot be made, the log says so.
 pub(super) fn write_port_file(listening: &Listening) {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from) else {
         return;

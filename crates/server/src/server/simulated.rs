@@ -14,11 +14,11 @@ use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerSockets};
 /// A worker, and the number of its poller in the network.
 pub type Driven = (Worker, usize);
 
-/// Makes a server of `settings` that listens on `network`, for TCP, or as on a unix socket where the
+/// Makes a server of `settings` that listens on `network`: for TCP, or as on a unix socket if the
 /// settings name one. `seed` is the store's.
 ///
 /// # Errors
-/// Where there is no memory.
+/// If there is no memory.
 pub fn start(
     mut settings: Settings,
     network: &Network,

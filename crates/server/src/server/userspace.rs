@@ -1,5 +1,5 @@
-//! Cards for stacks of a program's own, one queue a thread: the server's workers, or whoever loads
-//! one.
+//! Cards for a program's own stacks, one queue for each thread: for the server's workers, or for a
+//! load generator.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -26,7 +26,7 @@ use crate::log::Limit;
 /// Opens the queues of the card that the settings name, with a stack's settings for each.
 pub(super) fn open(net: &Net, settings: &Settings) -> Result<Vec<StackSetup>, StartError> {
     let stack = StackSizes {
-        // Beside those that are served some are opening or closing.
+        // Some connections are opening or closing, beside those that are served.
         connections: settings.connections_max * 2 + 1024,
         memory: settings.stack_memory,
     };
@@ -104,7 +104,7 @@ fn own_port(net: &Net) -> Option<u16> {
 /// Access bits of a trace: all that clients send and get stands in it.
 const TRACE_MODE: u32 = 0o600;
 
-/// Has the frames of a setup's card written to a new file.
+/// Begins to write the frames of a setup's card to a new file.
 ///
 /// # Errors
 /// [`StartError::Trace`].
@@ -120,7 +120,7 @@ pub fn traced(setup: StackSetup, path: &Path) -> Result<StackSetup, StartError> 
     Ok(StackSetup { card, ..setup })
 }
 
-/// What a driver is called where the server says where it listens.
+/// The driver's name when the server says where it listens.
 pub(super) fn name(driver: &Driver) -> &'static str {
     match driver {
         Driver::Xdp(_) => "xdp",
@@ -230,8 +230,8 @@ fn cards(
     }
 }
 
-/// Starts DPDK's environment, which is once in a process, or gives the one that has been started with
-/// the same arguments.
+/// Starts DPDK's environment, or returns the one that was started with the same arguments: a process
+/// has only one.
 #[cfg(feature = "dpdk")]
 fn start_eal(arguments: &str) -> Result<dpdk::Eal, StartError> {
     static STARTED: Mutex<Option<(String, dpdk::Eal)>> = Mutex::new(None);
@@ -246,7 +246,7 @@ fn start_eal(arguments: &str) -> Result<dpdk::Eal, StartError> {
     }
 }
 
-/// Writes what happens to a memif link into the log.
+/// Logs what happens to a memif link.
 fn report(name: String, workers: usize) -> memif::Report {
     let started = Instant::now();
     let refusals = Limit::new();

@@ -9,14 +9,14 @@
 //! | chunk | the 8 bytes that an item's memory is a multiple of |
 //! | used chunks | what items take; the rest is free, or dead until its segment is cleaned |
 //! | counts of the class | counts of the server |
-//! | COLD queue | all items: it is where those of an unsegmented LRU are |
+//! | COLD queue | all items: memcached shows those of an unsegmented LRU there |
 //!
-//! So `used_chunks * chunk_size` is what items take and `total_malloced` what is set aside for
-//! them, as there; memory of the index and of connections is in neither.
+//! So `used_chunks * chunk_size` is what items take, and `total_malloced` what is set aside for
+//! them, as in memcached. Neither has the memory of the index or of connections in it.
 //!
 //! # Invariants
-//! A key names class 1 and nothing that exporters cannot read in a class (`store_too_large` and
-//! `store_no_memory`, or `mem_requested` in both answers, would end a scrape).
+//! A key of a class names class 1 and only what exporters can read there: `store_too_large` and
+//! `store_no_memory`, or `mem_requested` in both answers, would end a scrape.
 
 use super::Stats;
 use crate::clock::Now;
@@ -104,7 +104,7 @@ pub(super) fn write_slabs(shared: &Shared, _now: Now, output: &mut Output) {
     if segments > 0 {
         let per_page = store.segment_len / CHUNK_BYTES;
         let chunks = segments * per_page;
-        // Memory and items are read one after the other: items may have grown meanwhile.
+        // Memory is read before items are, so items may have grown meanwhile.
         let used = (store.bytes / CHUNK_BYTES).min(chunks);
         class.add("chunk_size", CHUNK_BYTES);
         class.add("chunks_per_page", per_page);

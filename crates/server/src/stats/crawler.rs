@@ -1,8 +1,9 @@
 //! The answers to `lru_crawler`.
 //!
 //! memcached's crawler looks for expired items in one class after the other when it is told to, and
-//! lists keys. The store crawls by itself, all the time, and cannot be told not to; `disable` only
-//! has the commands refused, as there. Lists are not its work: any number of them may be under way.
+//! lists keys. The store crawls by itself, all the time, and cannot be stopped; `disable` only makes
+//! the commands be refused, as in memcached. Lists do not need the crawler: any number of them may
+//! be under way.
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
@@ -12,21 +13,21 @@ use crate::crawler::Crawler;
 use crate::dump::Dump;
 use crate::permissions::Permissions;
 
-/// Bytes of a list of classes that memcached looks at.
+/// How many bytes of a list of classes memcached reads.
 const CLASSES_LEN_MAX: usize = 511;
 
 /// The longest `sleep`, in microseconds.
 const SLEEP_US_MAX: u32 = 1_000_000;
 
-/// What a list of classes comes to.
+/// What a list of classes names.
 enum Classes {
-    /// The one that has the items is among them.
+    /// The class that has the items, perhaps with others.
     Filled,
-    /// They are all empty.
+    /// Only empty classes.
     Empty,
-    /// It names none.
+    /// No class.
     None,
-    /// It names one that cannot be.
+    /// A class that cannot exist.
     Bad,
 }
 
@@ -36,7 +37,7 @@ pub fn crawl(mut args: Tokens<'_>, crawler: &Crawler, may: Permissions) -> Repor
     let (Some(command), None) = (command, args.next()) else {
         return error(ErrorLine::Unknown);
     };
-    // memcached takes any beginning of a name for the whole, the first that fits.
+    // memcached accepts any prefix of a name; the first name that fits counts.
     let is = |whole: &[u8]| whole.starts_with(command);
     let Some(argument) = argument else {
         return match () {
@@ -105,7 +106,7 @@ fn list(argument: &[u8], dump: fn() -> Dump, empty: &'static [u8]) -> Report {
     })
 }
 
-/// Why there is nothing to be done for these classes, if so.
+/// Why nothing is to be done for these classes, if that is so.
 fn refusal(classes: &Classes) -> Option<Report> {
     match classes {
         Classes::Filled | Classes::Empty => None,
@@ -157,7 +158,7 @@ fn class(word: &[u8]) -> Option<u32> {
     Some(class)
 }
 
-/// A number of digits only.
+/// A number made of digits only.
 fn number(word: &[u8]) -> Option<u32> {
     let is_plain = word.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(word)

@@ -1,8 +1,8 @@
-//! `stats net`: what the stacks of the server's own have counted (`--net`). Nothing without one.
+//! `stats net`: what the server's own stacks have counted (`--net`). Empty without `--net`.
 //!
-//! All counts are told as sums over the workers; of each worker's, those that show whether the card
-//! spreads connections evenly, which worker has trouble and of what kind (all drops, by their
-//! reasons), and how much of its time it is waiting.
+//! All counts are shown as sums over the workers. Some are also shown for each worker: those that
+//! say whether the card spreads connections evenly, which drops a worker has and why, and how much
+//! of its time it waits.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::clock::Now;
 use crate::output::Output;
 use crate::shared::Shared;
 
-/// Workers that are told of one by one: the answer is bounded.
+/// The most workers that are shown one by one, so that the answer is bounded.
 const WORKERS_MAX: usize = 64;
 
 pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
@@ -44,7 +44,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.end();
 }
 
-/// Whether a count of the stack's is told of each worker.
+/// Whether a count of the stack is shown for each worker.
 fn is_of_worker(name: &str) -> bool {
     matches!(
         name,

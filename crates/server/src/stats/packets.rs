@@ -4,14 +4,14 @@ use coua_protocol::BinaryRequestId;
 
 use crate::output::Output;
 
-/// Makes answers of the text that stands in the output from `start` on.
+/// Turns the text in the output, from `start` on, into answers.
 pub fn repack(output: &mut Output, start: usize, asked: BinaryRequestId) {
     let text = output.written_from(start).to_vec();
     output.truncate(start);
     pack(output, asked, &text);
 }
 
-/// Appends answers for the lines of a text. Whether its end was among them.
+/// Appends an answer for each line of a text. Returns whether the text's end was among them.
 pub fn pack(output: &mut Output, asked: BinaryRequestId, text: &[u8]) -> bool {
     let mut ended = false;
     for line in text.split(|&byte| byte == b'\n') {
@@ -30,7 +30,7 @@ pub fn pack(output: &mut Output, asked: BinaryRequestId, text: &[u8]) -> bool {
     ended
 }
 
-/// Appends the end of statistics that have none in the text.
+/// Appends the answer that ends statistics whose text has no end line.
 pub fn end(output: &mut Output, asked: BinaryRequestId) {
     add(output, asked, b"", b"");
 }

@@ -10,15 +10,15 @@ use crate::output::{Flushed, Output};
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Bytes and parts of an answer that one turn produces for a connection at most, so that others
-/// have theirs.
+/// The most bytes and parts of an answer that one turn produces for a connection, so that other
+/// connections have their share.
 const TURN_LEN: usize = 64 << 10;
 const TURN_PARTS: usize = 256;
 
 /// Bytes that are appended to the output at a time.
 const PIECE_LEN: usize = 4 << 10;
 
-/// Produces as much of a session's answer as the client takes and its turn allows. Where it is
+/// Produces as much of a session's answer as the client takes and the turn allows. If it returns
 /// [`Outcome::Blocked`] and the session's reply queue is empty, only the turn is over.
 pub fn produce(
     shared: &Shared,

@@ -5,7 +5,7 @@ use crate::clock::Now;
 use crate::output::Output;
 use crate::shared::Shared;
 
-/// Workers that are told of one by one: the answer is bounded.
+/// The most workers that are shown one by one, so that the answer is bounded.
 const WORKERS_MAX: usize = 64;
 
 pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
