@@ -262,6 +262,32 @@ impl Drop for Folder {
     }
 }
 
+/// Where a server keeps its memory beyond its end (`-e`), and memcached's second file beside that. Both
+/// go when this is dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryFile(PathBuf);
+
+impl MemoryFile {
+    /// A path in `folder` at which there is no file yet.
+    pub(crate) fn new(folder: &Path) -> MemoryFile {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        MemoryFile(folder.join(format!("coua-bench-memory-{}-{number}", std::process::id())))
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(self.0.with_extension("meta"));
+    }
+}
+
 /// A port that was free a moment ago.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()

@@ -199,7 +199,7 @@ fn figures_are_written_with_what_was_published() {
     let out = folder.display();
     let program = coua().display().to_string();
     for (name, flags, published) in [
-        ("restart", "--seconds 2 --rate 500", "by 82 %"),
+        ("recovery", "--seconds 2 --rate 500", "by 82 %"),
         ("latency", "--seconds 0.2", "published: Pan 2018, figure 9"),
         ("requests-by-workers", "--seconds 0.2", "slide 32: iip"),
         ("gain", "--seconds 0.2", "slide 7: memcached"),
@@ -210,7 +210,7 @@ fn figures_are_written_with_what_was_published() {
         );
         let output = bench(&all);
         let errors = String::from_utf8_lossy(&output.stderr);
-        if !["restart", "gain"].contains(&name) && !rustix::process::geteuid().is_root() {
+        if !["recovery", "gain"].contains(&name) && !rustix::process::geteuid().is_root() {
             assert!(errors.contains("needs root"), "{errors}");
             continue;
         }

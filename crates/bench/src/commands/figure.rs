@@ -8,8 +8,8 @@
 mod gain;
 mod latency;
 mod page;
+mod recovery;
 mod requests;
-mod restart;
 mod throughput;
 
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) struct Flags {
     /// cores]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Vec<u16>,
-    /// Seconds of each measurement; for restart, of the whole run [default: as published, if that is
+    /// Seconds of each measurement; for recovery, of the whole run [default: as published, if that is
     /// known]
     #[arg(long, value_parser = positive_time)]
     seconds: Option<Duration>,
@@ -44,7 +44,7 @@ pub(crate) struct Flags {
     /// Number of keys [default: a million, as published]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     keys: Option<u32>,
-    /// For restart: requests per second [default: 20000]
+    /// For recovery: requests per second [default: 20000]
     #[arg(long, value_parser = rate)]
     rate: Option<f64>,
     /// One more server, as coua-bench compare takes it; {workers} stands for the number of workers in
@@ -74,9 +74,10 @@ enum Name {
     Gain,
     /// Load times of web pages of 200 values, by cache (U2cache, figure 16); needs ab, of apache2-utils
     PageLoad,
-    /// Hits and misses per second around a restart, cold and warmed (a study of memcached that
-    /// recovers from memory errors, about 2018, figures 8 to 12)
-    Restart,
+    /// Hits, misses and the longest answer of each second around an event: a restart that is warm,
+    /// cold, or warmed by its clients (a study of memcached that recovers from memory errors, about
+    /// 2018, figures 8 to 12)
+    Recovery,
 }
 
 const EXAMPLES: &str = "\
@@ -88,9 +89,9 @@ Examples:
   With DPDK on a packet socket beside the others, where coua was built with it
     coua-bench figure requests-by-workers --also 'DPDK=coua --net dpdk'
   A restart after 4 of 20 seconds
-    coua-bench figure restart --seconds 20 --keys 100000
+    coua-bench figure recovery --seconds 20 --keys 100000
 
-All but gain and restart lay a cable between two network namespaces for each server and need root.";
+All but gain and recovery lay a cable between two network namespaces for each server and need root.";
 
 /// Measures the figure and writes it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -100,7 +101,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         Name::RequestsByWorkers => requests::measure(flags)?,
         Name::Gain => gain::measure(flags)?,
         Name::PageLoad => page::measure(flags)?,
-        Name::Restart => restart::measure(flags)?,
+        Name::Recovery => recovery::measure(flags)?,
     };
     let name = flags.name.to_possible_value();
     let name = name.as_ref().map_or("figure", |name| name.get_name());

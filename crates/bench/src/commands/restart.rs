@@ -23,7 +23,7 @@ use crate::client::Client;
 use crate::cpu;
 use crate::guard;
 use crate::load::{Engine, Measured, Requests};
-use crate::process::{self, free_address};
+use crate::process::{self, MemoryFile, free_address};
 use crate::report::{self, Table, require};
 use crate::target::Target;
 use crate::workload::{KeyFormat, Sampler, Values};
@@ -195,16 +195,6 @@ struct Case<'a> {
     program: &'a Path,
 }
 
-/// The file of a server, and memcached's second one; both go when this is dropped.
-struct Files(PathBuf);
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-        let _ = std::fs::remove_file(self.0.with_extension("meta"));
-    }
-}
-
 /// A server that runs; it is killed when this is dropped.
 struct Running {
     child: Child,
@@ -222,12 +212,11 @@ impl Drop for Running {
 
 impl Case<'_> {
     fn measure(&self, name: &'static str, signal: Signal) -> anyhow::Result<Row> {
-        let file = format!("coua-bench-restart-{}", std::process::id());
-        let files = Files(self.flags.folder.join(file));
+        let file = MemoryFile::new(&self.flags.folder);
         let keys = KeyFormat::new(KEY_LEN, u32::MAX)?;
         let values = Arc::new(Values::new(self.flags.value_size));
         let items = self.items()?;
-        let before = self.start(&files)?;
+        let before = self.start(&file)?;
         let mut client = before.first_answer(0)?.1;
         self.drive(
             &before,
@@ -240,7 +229,7 @@ impl Case<'_> {
 
         // memcached may begin empty where it is started again at once.
         std::thread::sleep(PAUSE);
-        let after = self.start(&files)?;
+        let after = self.start(&file)?;
         let (first_answer, mut client) = after.first_answer(items - 1)?;
         let items_after = client.stats()?.number("curr_items");
         let seconds = Duration::from_secs_f64(self.flags.seconds);
@@ -283,12 +272,12 @@ impl Case<'_> {
         u32::try_from(items.max(1)).context("more items than there are numbers: give --items")
     }
 
-    fn start(&self, files: &Files) -> anyhow::Result<Running> {
+    fn start(&self, file: &MemoryFile) -> anyhow::Result<Running> {
         let address = free_address()?;
         let flags = process::Flags {
             memory: self.flags.memory,
             item_size_max: None,
-            more: vec!["-e".to_owned(), files.0.display().to_string()],
+            more: vec!["-e".to_owned(), file.path().display().to_string()],
         };
         let arguments = flags.arguments(address);
         let mut command = guard::command(self.program)?;

@@ -138,6 +138,14 @@ impl Recipe {
         self
     }
 
+    /// With its memory in this file, where its words have the place `{memory}` for that.
+    pub(crate) fn with_memory_in(mut self, file: &Path) -> Recipe {
+        for word in &mut self.words {
+            *word = word.replace("{memory}", &file.to_string_lossy());
+        }
+        self
+    }
+
     /// Whether it is the echo, which knows no keys.
     pub(super) fn is_echo(&self) -> bool {
         self.program == Program::Echo

@@ -1,6 +1,7 @@
 //! Hits and misses a second around a restart: figures 8 to 12 of a study of memcached that recovers
 //! from memory errors (about 2018).
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -12,6 +13,7 @@ use crate::commands::fill;
 use crate::commands::load_flags::LoadFlags;
 use crate::cpu;
 use crate::load::{Order, Pace, Requests, Team};
+use crate::process::MemoryFile;
 use crate::report;
 use crate::target::Target;
 
@@ -28,14 +30,28 @@ const COLD: [(f64, f64); 2] = [(20.0, 1.0 / 1.82), (250.0, 1.0 / 1.3)];
 /// 8 % apart after 222 s of restart and warm-up.
 const WARMED: [(f64, f64); 1] = [(222.0, 1.0 / 1.08)];
 
-/// What the client does between the restart and the load.
+/// What happens to a server after the first part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// Nothing.
+enum Event {
+    /// It is killed and started again with the memory that it left (`-e`).
+    Warm,
+    /// It is killed and started again, empty.
     Cold,
-    /// It stores every item.
+    /// The same, and the client stores every item before the load goes on.
     Warmed,
 }
+
+/// Each server, what happens to it, and how that is called in the figure.
+const CASES: [(&str, Event, &str); 5] = [
+    ("coua -e {memory}", Event::Warm, "coua, warm restart"),
+    ("coua", Event::Cold, "coua, cold restart"),
+    ("coua", Event::Warmed, "coua, warmed by clients"),
+    ("memcached", Event::Cold, "memcached, cold restart"),
+    ("memcached", Event::Warmed, "memcached, warmed by clients"),
+];
+
+/// Where the memory of a server lies that outlives it.
+const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// One second of one load.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +61,31 @@ struct Second {
     /// A second.
     hits: f64,
     misses: f64,
+    /// The longest time from when a request was due to its answer, in milliseconds.
+    longest_ms: f64,
 }
 
-/// Measures every server, cold and warmed.
+/// All that is measured: the known servers, and cold and warmed what was asked for beside them.
+fn cases(flags: &Flags) -> anyhow::Result<Vec<(Recipe, Event)>> {
+    let mut cases = Vec::new();
+    for (line, event, name) in CASES {
+        let recipe: Recipe = line.parse().map_err(anyhow::Error::msg)?;
+        cases.push((recipe.named(name), event));
+    }
+    for recipe in &flags.also {
+        for (event, what) in [
+            (Event::Cold, "cold restart"),
+            (Event::Warmed, "warmed by clients"),
+        ] {
+            let name = format!("{}, {what}", recipe.name());
+            cases.push((recipe.clone().named(name), event));
+        }
+    }
+    let with_workers = |(recipe, event): (Recipe, _)| (recipe.with_workers(1), event);
+    Ok(cases.into_iter().map(with_workers).collect())
+}
+
+/// Measures every case.
 pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     let rate = flags.rate.unwrap_or(RATE);
     let words = format!(
@@ -55,28 +93,27 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
         flags.keys()
     );
     let load = flags.load(&words, SECONDS)?;
-    let (mut hits, mut misses, mut shares) = (Vec::new(), Vec::new(), Vec::new());
-    for recipe in flags.recipes(&[("coua", "coua"), ("memcached", "memcached")], 1)? {
-        for (start, what) in [(Start::Cold, "cold"), (Start::Warmed, "warmed")] {
-            let name = format!("{}, {what}", recipe.name());
-            report::progress(&name);
-            let played = play(flags, &recipe, &load, rate, start);
-            let seconds = played.with_context(|| name.clone())?;
-            let series = |of: &dyn Fn(&Second) -> f64| {
-                let points = seconds
-                    .iter()
-                    .map(|second| Point::new(second.at, of(second)));
-                Series::measured(name.clone(), points.collect())
-            };
-            hits.push(series(&|second| second.hits));
-            misses.push(series(&|second| second.misses));
-            let before = seconds.iter().filter(|second| second.at <= 0.0);
-            let (count, sum) = before.fold((0.0, 0.0), |(count, sum), second| {
-                (count + 1.0, sum + second.hits)
-            });
-            let usual = (sum / f64::max(count, 1.0)).max(1e-9);
-            shares.push(series(&|second| second.hits / usual));
-        }
+    let [mut hits, mut misses, mut longest, mut shares] = [const { Vec::new() }; 4];
+    for (recipe, event) in cases(flags)? {
+        let name = recipe.name();
+        report::progress(name);
+        let played = play(flags, &recipe, &load, rate, event);
+        let seconds = played.with_context(|| name.to_owned())?;
+        let series = |of: &dyn Fn(&Second) -> f64| {
+            let points = seconds
+                .iter()
+                .map(|second| Point::new(second.at, of(second)));
+            Series::measured(name, points.collect())
+        };
+        hits.push(series(&|second| second.hits));
+        misses.push(series(&|second| second.misses));
+        longest.push(series(&|second| second.longest_ms));
+        let before = seconds.iter().filter(|second| second.at <= 0.0);
+        let (count, sum) = before.fold((0.0, 0.0), |(count, sum), second| {
+            (count + 1.0, sum + second.hits)
+        });
+        let mean_before = (sum / f64::max(count, 1.0)).max(1e-9);
+        shares.push(series(&|second| second.hits / mean_before));
     }
     let last = load.flags.seconds.as_secs_f64() * (1.0 - BEFORE);
     for (name, points) in [
@@ -94,7 +131,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     }
     let panel = |title: &str, unit: &str, series| Panel {
         title: title.to_owned(),
-        x: Axis::new("seconds after the server's end", Scale::Linear),
+        x: Axis::new("seconds after the event", Scale::Linear),
         y: Axis::new(unit, Scale::Linear),
         series,
     };
@@ -102,7 +139,9 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
         title: "Hits and misses around a restart".to_owned(),
         caption: vec![
             format!("Measured here on loopback: {}", load.words),
-            "Warmed: before the load resumes, the client stores every item.".to_owned(),
+            "Warm: the server is killed, and the next one begins with its memory. Cold: the next one \
+             begins empty. Warmed by clients: before the load resumes, the client stores every item."
+                .to_owned(),
             "Published (a study of recovery from memory errors, about 2018; memcached 1.4.39, 20 GB, \
              Twitter-like load of the Data Caching benchmark, 9:1, event at 60 s, load back after about 10 s): a cache that was kept \
              is ahead of a cold one by 82 % of throughput 10 s after the load is back and by 30 % after \
@@ -113,6 +152,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
             panel("hits", "hits/s", hits),
             panel("misses", "misses/s", misses),
             panel("hits by those before the event", "share", shares),
+            panel("the longest answer of each second", "ms", longest),
         ],
     })
 }
@@ -123,8 +163,10 @@ fn play(
     recipe: &Recipe,
     load: &Load,
     rate: f64,
-    start: Start,
+    event: Event,
 ) -> anyhow::Result<Vec<Second>> {
+    let memory = MemoryFile::new(Path::new(MEMORY_FOLDER));
+    let recipe = recipe.clone().with_memory_in(memory.path());
     let ground = &flags.ground;
     let needs = Needs::of(&load.team);
     let whole = load.flags.seconds;
@@ -142,7 +184,7 @@ fn play(
     stage.rest(begun, before);
     drop(first);
     let second = recipe.start(ground, false, needs)?;
-    if start == Start::Warmed {
+    if event == Event::Warmed {
         stage.store(second.target())?;
     }
     stage.rest(begun, before);
@@ -208,6 +250,7 @@ impl Stage<'_> {
                 at: begun.elapsed().as_secs_f64() - event.as_secs_f64(),
                 hits: measured.hits as f64 / seconds,
                 misses: measured.misses as f64 / seconds,
+                longest_ms: measured.latency_ns.max() as f64 / 1e6,
             });
         }
         Ok(())
@@ -219,6 +262,7 @@ impl Stage<'_> {
             at: begun.elapsed().as_secs_f64() - event.as_secs_f64(),
             hits: 0.0,
             misses: 0.0,
+            longest_ms: 0.0,
         });
     }
 }
