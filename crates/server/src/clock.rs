@@ -56,11 +56,22 @@ impl Clock {
 
     /// Reads the clock.
     pub fn now(&self) -> Now {
-        let since_start = match &self.start {
+        self.at(self.since_start())
+    }
+
+    /// The time since the start.
+    #[inline]
+    pub fn since_start(&self) -> Duration {
+        match &self.start {
             Start::Monotonic(start) => start.elapsed(),
             #[cfg(feature = "simulated")]
             Start::Simulated(ms) => Duration::from_millis(ms.load(Relaxed)),
-        };
+        }
+    }
+
+    /// The reading at this time since the start.
+    #[inline]
+    pub fn at(&self, since_start: Duration) -> Now {
         let since_epoch = self.start_since_epoch + since_start;
         Now {
             unix: UnixSeconds(u32::try_from(since_epoch.as_secs()).unwrap_or(u32::MAX)),

@@ -6,6 +6,7 @@ pub mod simulated;
 pub mod userspace;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -47,6 +48,14 @@ pub enum StartError {
     Trace {
         /// The file.
         path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The socket for scrapes.
+    #[error("--metrics: cannot listen on {address}: {source}; give another address or port")]
+    Metrics {
+        /// What was asked for.
+        address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
@@ -122,6 +131,13 @@ impl Server {
         }
         // Nobody is served before all workers are there.
         drop(starts);
+        if let Some(endpoint) = sockets.metrics {
+            let failed = |source| StartError::System {
+                action: "start a thread for --metrics",
+                source,
+            };
+            endpoint.serve(Arc::clone(&server.shared)).map_err(failed)?;
+        }
         if server.shared.settings.unix_socket.is_none() {
             write_port_file(&server.shared.listening);
         }
@@ -280,6 +296,9 @@ fn announce(shared: &Shared) {
         MEMORY_PER_WORKER >> 10,
         addresses.join(" "),
     );
+    if let Some(address) = shared.listening.metrics {
+        tracing::info!("metrics on http://{address}/metrics");
+    }
     if let Some(path) = &shared.settings.memory_file {
         announce_file(path, shared);
     }

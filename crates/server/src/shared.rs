@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coua_store::{LimitRefused, Store};
 use coua_transport::userspace::StackDriverCounters;
@@ -19,6 +19,7 @@ use crate::connections::Registry;
 use crate::counters::{Counters, Totals};
 use crate::crawler::Crawler;
 use crate::flags::Settings;
+use crate::latency::{Latencies, Latency};
 use crate::log;
 use crate::prefixes::Prefixes;
 
@@ -46,6 +47,9 @@ pub struct Shared {
     /// Bytes of memory as `cache_memlimit` has set them last.
     memory: AtomicUsize,
     counters: Box<[Counters]>,
+    latencies: Box<[Latency]>,
+    /// The histograms at the last `stats reset`.
+    latencies_before: Mutex<Latencies>,
     /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
     baseline: Mutex<Baseline>,
@@ -66,6 +70,8 @@ pub struct Listening {
     pub addresses: Vec<SocketAddr>,
     /// The TCP sockets again, for the process that takes this one's place.
     pub kept: Vec<Listener>,
+    /// Where scrapes are answered.
+    pub metrics: Option<SocketAddr>,
     /// The UDP addresses, likewise.
     pub udp_addresses: Vec<SocketAddr>,
     /// The inodes by which the kernel lists the UDP sockets.
@@ -109,6 +115,8 @@ impl Shared {
             listening: Listening::default(),
             memory_per_worker,
             counters: (0..workers).map(|_| Counters::default()).collect(),
+            latencies: (0..workers).map(|_| Latency::default()).collect(),
+            latencies_before: Mutex::default(),
             net: (0..workers).map(|_| Mutex::default()).collect(),
             baseline: Mutex::default(),
             wakers,
@@ -160,6 +168,7 @@ impl Shared {
             store: self.store.stats().totals,
         };
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
+        *self.latencies_before() = self.latencies_from_start();
     }
 
     /// The published counters of the workers' user-space stacks, with the worker's number.
@@ -265,7 +274,33 @@ impl Shared {
         &self.listening.addresses
     }
 
-    fn totals(&self) -> Totals {
+    /// How long requests have taken since the start or the last `stats reset`.
+    pub fn latencies(&self) -> Latencies {
+        let before = self.latencies_before();
+        self.latencies_from_start().since(&before)
+    }
+
+    /// The histograms of one worker.
+    pub fn latency(&self, worker: usize) -> &Latency {
+        &self.latencies[worker]
+    }
+
+    fn latencies_from_start(&self) -> Latencies {
+        let mut all = Latencies::default();
+        for latency in &self.latencies {
+            all.add(latency);
+        }
+        all
+    }
+
+    fn latencies_before(&self) -> MutexGuard<'_, Latencies> {
+        self.latencies_before
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been counted since the start.
+    pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for counters in &self.counters {
             totals.add(counters);

@@ -3,6 +3,7 @@
 mod classes;
 mod crawler;
 mod general;
+mod latency;
 mod net;
 pub mod packets;
 mod produce;
@@ -64,6 +65,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         b"items" => Report::Text(classes::write_items),
         b"slabs" => Report::Text(classes::write_slabs),
         b"net" => Report::Text(net::write),
+        b"latency" => Report::Text(latency::write),
         b"threads" => Report::Text(threads::write),
         // As memcached answers without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),

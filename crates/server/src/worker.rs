@@ -39,6 +39,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
+use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::session::{Session, SessionId, Sessions, StreamingSet};
 use crate::shared::Shared;
@@ -248,7 +249,9 @@ impl Worker {
     /// One turn.
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
         self.poll(events)?;
-        let now = self.shared.clock.now();
+        let began = self.shared.clock.since_start();
+        let now = self.shared.clock.at(began);
+        let before = Executed::of(self.counters());
         self.counters().turns.add(1);
         self.accept(now);
         self.close_idle(now);
@@ -259,12 +262,23 @@ impl Worker {
         self.receive_datagrams();
         self.run_batch(now);
         self.poller.end_turn();
+        self.note_latency(began, before);
         self.tell_net_counters(now);
         self.has_chores = self.store.end(now.unix);
         self.counters()
             .buffer_blocks
             .set(self.pool.blocks_taken() as u64);
         Ok(())
+    }
+
+    /// Counts how long the turn's requests took, if there were any.
+    #[inline]
+    fn note_latency(&self, began: Duration, before: Executed) {
+        let after = Executed::of(self.counters());
+        if after != before {
+            let took = self.shared.clock.since_start() - began;
+            self.shared.latency(self.index).note(before, after, took);
+        }
     }
 
     /// Publishes the counters of the user-space stack ten times a second, and logs it if its trace

@@ -5,6 +5,7 @@ mod capabilities;
 mod clients;
 mod deep;
 mod lab;
+mod monitoring;
 mod package;
 mod proxies;
 mod site;

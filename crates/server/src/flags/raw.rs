@@ -69,6 +69,11 @@ pub struct Raw {
     #[arg(short = 's', long = "unix-socket", value_name = "FILE", help_heading = NETWORK)]
     pub unix_socket: Option<PathBuf>,
 
+    /// Address for Prometheus and health checks over HTTP: /metrics, /healthz and /readyz, as in
+    /// 127.0.0.1:9150. Everybody who reaches it may read it.
+    #[arg(long, value_name = "ADDR", help_heading = NETWORK)]
+    pub metrics: Option<String>,
+
     /// Access bits of the unix socket, in octal, 0 to 777.
     #[arg(short = 'a', long = "unix-mask", value_name = "MASK", default_value = "700",
           help_heading = NETWORK)]

@@ -1,6 +1,7 @@
 //! The command line, checked and typed.
 
 use std::fmt::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use coua_protocol::{Dialect, Limits};
@@ -47,6 +48,8 @@ pub struct Settings {
     pub udp_reply_rate: u64,
     /// A TCP/IP stack of the server's own.
     pub net: Option<Net>,
+    /// Where `/metrics` is served.
+    pub metrics: Option<SocketAddr>,
     /// The unix socket, instead of TCP and UDP.
     pub unix_socket: Option<UnixSocket>,
     /// Access bits of a unix socket.
@@ -168,6 +171,7 @@ impl Settings {
             udp_reply_rate: number("--udp-reply-rate", &raw.udp_reply_rate, 0, 1 << 20)? << 20,
             net,
             listen_text: (!raw.listen.is_empty()).then(|| raw.listen.join(",")),
+            metrics: metrics(raw)?,
             unix_socket,
             unix_mask: unix_mask(&raw.unix_mask)?,
             backlog: int(number("-b", &raw.backlog, 1, i32::MAX as u64)?),
@@ -395,6 +399,16 @@ fn memory(raw: &Raw, unmet: &mut Vec<String>) -> Result<usize, FlagError> {
         ));
     }
     usize::try_from(memory).map_err(|_| FlagError::value("-m", &raw.memory, "fewer megabytes"))
+}
+
+/// Where `/metrics` is served.
+fn metrics(raw: &Raw) -> Result<Option<SocketAddr>, FlagError> {
+    let takes = "an address with a port, such as 127.0.0.1:9150, [::1]:9150 or localhost:9150";
+    let found = raw.metrics.as_ref().map(|text| {
+        let address = text.to_socket_addrs().ok().and_then(|mut all| all.next());
+        address.ok_or_else(|| FlagError::value("--metrics", text, takes))
+    });
+    found.transpose()
 }
 
 /// As much memory as there may ever be.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::{StartError, userspace};
 use crate::flags::{Listen, Settings};
 use crate::hand_over::Inherited;
+use crate::metrics::Endpoint;
 use crate::shared::{Listening, ListeningSocket};
 use crate::worker::WorkerSockets;
 
@@ -21,6 +22,8 @@ pub struct Sockets {
     pub(super) by_worker: Vec<WorkerSockets>,
     /// All of them.
     pub(super) listening: Listening,
+    /// Where scrapes are answered.
+    pub(super) metrics: Option<Endpoint>,
 }
 
 impl Sockets {
@@ -34,7 +37,14 @@ impl Sockets {
                 .map(|_| WorkerSockets::default())
                 .collect(),
             listening: Listening::default(),
+            metrics: None,
         };
+        if let Some(address) = settings.metrics {
+            let refused = |source| StartError::Metrics { address, source };
+            let endpoint = Endpoint::open(address).map_err(refused)?;
+            sockets.listening.metrics = Some(endpoint.address());
+            sockets.metrics = Some(endpoint);
+        }
         let options = TcpOptions {
             backlog: settings.backlog,
         };

@@ -135,7 +135,7 @@ pub(crate) fn coua_program() -> PathBuf {
 /// A port that no other server of this process gets, outside of the range that the kernel gives to clients.
 ///
 /// Two servers that share a port by `SO_REUSEPORT` would each answer half of a test.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);

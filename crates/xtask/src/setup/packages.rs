@@ -40,6 +40,8 @@ pub(crate) const OF_TESTS: &[Package] = &[
         &["test", "-e", "/usr/aarch64-linux-gnu/lib/libc.so"],
         "libc6-dev-arm64-cross",
     ),
+    (&["promtool", "--version"], "prometheus"),
+    (&["curl"], "curl"),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),
 ];

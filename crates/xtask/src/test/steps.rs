@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Context, Outcome, Step, aarch64, capabilities, clients, deep, lab, package, proxies};
+use super::{
+    Context, Outcome, Step, aarch64, capabilities, clients, deep, lab, monitoring, package, proxies,
+};
 use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
 
@@ -29,6 +31,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("userspace-clients-dpdk", clients::userspace_clients_dpdk),
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
+    quick("monitoring", monitoring::monitoring),
     quick("killed", deep::killed),
     quick("loom", deep::loom),
     quick("address-sanitizer", deep::address_sanitizer),

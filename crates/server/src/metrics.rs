@@ -1,0 +1,111 @@
+//! `--metrics`: what this server measures, over HTTP, for Prometheus and for health checks.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/metrics` | all series, as OpenMetrics to who asks for that, else in Prometheus' text format |
+//! | `/healthz` | 200 as long as the process answers |
+//! | `/readyz` | 200 while requests are served, 503 from when the server begins to end |
+//!
+//! # Concurrency
+//! One thread accepts, and each connection has a thread of its own for its one request, a few at a
+//! time. They read what workers count and never wait for one.
+//!
+//! # Not here
+//! Encryption and access control: bind it to an address that only the monitoring reaches.
+
+mod exposition;
+mod http;
+mod series;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::Builder;
+use std::time::Duration;
+
+use crate::shared::Shared;
+use exposition::Format;
+use http::{Answer, Request};
+
+/// Requests that are answered at a time; any more are closed unanswered.
+const CONNECTIONS_MAX: usize = 8;
+
+/// How long to wait after the system refused to accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket for scrapes that nobody answers yet.
+#[derive(Debug)]
+pub struct Endpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Endpoint {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(address: SocketAddr) -> io::Result<Endpoint> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        Ok(Endpoint { listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until the process ends.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn serve(self, shared: Arc<Shared>) -> io::Result<()> {
+        let serve = move || {
+            let open = Arc::new(AtomicUsize::new(0));
+            loop {
+                match self.listener.accept() {
+                    Ok((stream, _)) => start(stream, &shared, &open),
+                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+                }
+            }
+        };
+        let thread = Builder::new().name("coua-metrics".to_owned()).spawn(serve);
+        thread.map(drop)
+    }
+}
+
+/// Answers one connection, on a thread of its own.
+fn start(stream: TcpStream, shared: &Arc<Shared>, open: &Arc<AtomicUsize>) {
+    if open.fetch_add(1, Relaxed) >= CONNECTIONS_MAX {
+        open.fetch_sub(1, Relaxed);
+        return;
+    }
+    let (shared, left) = (Arc::clone(shared), Arc::clone(open));
+    let answer = move || {
+        // Who does not read the answer does not miss it.
+        let _ = http::serve(&stream, |request| answer(&shared, request));
+        left.fetch_sub(1, Relaxed);
+    };
+    let thread = Builder::new().name("coua-scrape".to_owned()).spawn(answer);
+    if thread.is_err() {
+        open.fetch_sub(1, Relaxed);
+    }
+}
+
+fn answer(shared: &Shared, request: &Request<'_>) -> Answer {
+    match request.path {
+        "/metrics" => {
+            let format = Format::asked_for(request.accept);
+            Answer::ok(format.content_type(), series::write(shared, format))
+        }
+        "/healthz" => Answer::ok(TEXT, "ok\n".to_owned()),
+        "/readyz" if shared.is_stopping() => Answer::unavailable("the server is ending\n"),
+        "/readyz" => Answer::ok(TEXT, "ok\n".to_owned()),
+        "/" => Answer::ok(TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
+        _ => Answer::not_found(),
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
