@@ -44,12 +44,8 @@ pub struct Session {
     pub ended: bool,
     /// The kernel has reported that no more input comes.
     pub has_no_more_input: bool,
-    /// It is in the list of those that may have something to do.
-    pub is_listed: bool,
-    /// It is in the list only because its next request waits for memory.
-    pub is_listed_for_memory: bool,
-    /// Its input lies in the input buffer.
-    pub is_active: bool,
+    /// The list of its worker that it is in.
+    pub listed: Listed,
     /// It closes as soon as its replies have been sent.
     pub closes_when_sent: bool,
     /// Its next request waits for memory, since `waits_since_ms`.
@@ -71,6 +67,21 @@ pub struct Session {
     waits_since_ms: u64,
     /// When it last stalled in the middle of something (milliseconds since the server's start).
     pub stalled_since_ms: u64,
+}
+
+/// The list from which a worker goes on with a session. A session is in one list at most: in two,
+/// its later input could be executed before its earlier input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listed {
+    /// In none: an event of its socket lists it.
+    #[default]
+    Nowhere,
+    /// Among the ready sessions.
+    Ready,
+    /// Among the ready sessions, only because its next request waits for memory.
+    ForMemory,
+    /// Among the pieces of the input buffer, where its input lies, active or parked.
+    Input,
 }
 
 /// Input that is kept for a later turn.
@@ -139,9 +150,7 @@ impl Session {
             readable: true,
             ended: false,
             has_no_more_input: false,
-            is_listed: false,
-            is_listed_for_memory: false,
-            is_active: false,
+            listed: Listed::Nowhere,
             closes_when_sent: false,
             waits: false,
             waits_since_ms: 0,

@@ -41,7 +41,7 @@ use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
-use crate::session::{Session, SessionId, Sessions, StreamingSet};
+use crate::session::{Listed, Session, SessionId, Sessions, StreamingSet};
 use crate::shared::Shared;
 use batch::Batch;
 use datagrams::DatagramSockets;
@@ -376,7 +376,7 @@ impl Worker {
             let cause = session.why_closed();
             cause.note(&session.connection, self.counters(), since_start_ms);
             session.release(&mut self.pool);
-            self.waiting_for_memory -= usize::from(session.is_listed_for_memory);
+            self.waiting_for_memory -= usize::from(session.listed == Listed::ForMemory);
             self.shared.registry.remove(self.index, id.slot as usize);
         }
     }
@@ -409,11 +409,11 @@ impl Worker {
     fn list_for_memory(&mut self, id: SessionId, now: Now) {
         if let Some(session) = self.sessions.get(id) {
             session.wait_for_memory(now.since_start_ms);
-            if !session.is_listed {
-                session.is_listed_for_memory = true;
+            if session.listed == Listed::Nowhere {
+                session.listed = Listed::ForMemory;
                 self.waiting_for_memory += 1;
+                self.ready.push_back(id);
             }
-            list_session(session, id, &mut self.ready);
         }
     }
 
@@ -440,8 +440,8 @@ fn note_event(sessions: &mut Sessions, ready: &mut VecDeque<SessionId>, event: R
 }
 
 fn list_session(session: &mut Session, id: SessionId, ready: &mut VecDeque<SessionId>) {
-    if !session.is_listed && !session.is_active {
-        session.is_listed = true;
+    if session.listed == Listed::Nowhere {
+        session.listed = Listed::Ready;
         ready.push_back(id);
     }
 }

@@ -24,7 +24,7 @@ use crate::counters::Counters;
 use crate::datagram::{Allowances, Datagram};
 use crate::execute::Answers;
 use crate::outcome::Outcome;
-use crate::session::{Session, SessionId, Sessions};
+use crate::session::{Listed, Session, SessionId, Sessions};
 use crate::shared::Shared;
 
 /// Datagrams of one socket that are being served at a time.
@@ -233,7 +233,7 @@ impl Worker {
             session.parser = Parser::at_start_of(shared.settings.dialect, &room[start..len]);
             let input = self.input.occupy(id, start, len);
             if self.batch.is_full() {
-                session.is_active = true;
+                session.listed = Listed::Input;
                 self.input.active.push_back(input);
             } else {
                 let bytes = self.input.bytes();

@@ -1,15 +1,15 @@
 //! What happens to a session after its part of a batch: it waits for input, continues in a later
 //! turn, or closes. Also keeps the input that is left for a later turn.
 
+use super::Worker;
 use super::batch::{Pause, Unfinished};
 use super::input::{SESSION_INPUT_LEN, SessionInput};
-use super::{Worker, list_session};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
-use crate::session::{Leftover, SessionId};
+use crate::session::{Leftover, Listed, SessionId};
 
 /// How long a request may wait for memory before it is refused.
 pub(super) const WAIT_MS_MAX: u64 = 1000;
@@ -40,14 +40,12 @@ impl Worker {
             if outcome == Outcome::Wait {
                 session.wait_for_memory(now.since_start_ms);
             }
-            session.is_active = true;
+            session.listed = Listed::Input;
             self.input.active.push_back(rest);
             return;
         }
-        if session.dump.is_some() && session.queue.is_none() {
-            // A dump, of which this turn has produced its share.
-            list_session(session, id, &mut self.ready);
-        }
+        // Of a dump, this turn has produced its share.
+        let goes_on_dumping = session.dump.is_some() && session.queue.is_none();
         let closes = outcome == Outcome::CloseWhenSent || is_whole && pause == Pause::Closes;
         match outcome {
             Outcome::Close | Outcome::CloseForMemory => self.leave(outcome, rest, now),
@@ -61,11 +59,15 @@ impl Worker {
                 self.keep_for_memory(rest, now);
             }
             Outcome::Done if yields => {
-                session.is_active = true;
+                session.listed = Listed::Input;
                 self.input.active.push_back(rest);
                 self.counters().conn_yields.add(1);
             }
             _ => self.leave(outcome, rest, now),
+        }
+        if goes_on_dumping {
+            // After `leave`: if the rest is parked, the dump goes on when there is a block for it.
+            self.list(id);
         }
     }
 
@@ -117,7 +119,7 @@ impl Worker {
         if self.keep_in_block(input) {
             self.list_for_memory(id, now);
         } else if let Some(session) = self.sessions.get(input.id) {
-            session.is_active = true;
+            session.listed = Listed::Input;
             self.input.active.push_back(input);
         }
     }
@@ -135,7 +137,7 @@ impl Worker {
         if !self.input.park(input) {
             self.keep_by_force(input);
         } else if let Some(session) = self.sessions.get(input.id) {
-            session.is_active = true;
+            session.listed = Listed::Input;
         }
     }
 
@@ -155,7 +157,7 @@ impl Worker {
             let Some(session) = self.sessions.get(input.id) else {
                 continue;
             };
-            session.is_active = false;
+            session.listed = Listed::Nowhere;
             match session.is_blocked() {
                 // While the input was parked, no event was noted that says whether the socket can
                 // send again.

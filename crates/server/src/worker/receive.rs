@@ -10,7 +10,7 @@ use crate::clock::Now;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::reply_queue::Drained;
-use crate::session::SessionId;
+use crate::session::{Listed, SessionId};
 use crate::stats;
 
 impl Worker {
@@ -27,7 +27,7 @@ impl Worker {
                 break;
             };
             if let Some(session) = self.sessions.get(input.id) {
-                session.is_active = false;
+                session.listed = Listed::Nowhere;
                 let bytes = self.input.bytes();
                 (self.batch).plan(session, input, bytes, self.share, &self.shared);
             }
@@ -47,8 +47,7 @@ impl Worker {
             let Some(session) = self.sessions.get(id) else {
                 continue;
             };
-            session.is_listed = false;
-            if std::mem::take(&mut session.is_listed_for_memory) {
+            if std::mem::take(&mut session.listed) == Listed::ForMemory {
                 self.waiting_for_memory -= 1;
             }
             if session.is_blocked() && !self.finish_replies(id, now) {
