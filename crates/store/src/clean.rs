@@ -64,7 +64,7 @@ impl Cleaner {
         let pages = store.log.pages();
         let limits = Limits {
             segment_len: store.log.segment_len(),
-            segments: store.log.segment_count() as usize,
+            segments: pages.limit(),
             reserve: pages.reserve(),
             workers: store.counters.len(),
             item_size_max: store.item_size_max,
@@ -94,6 +94,7 @@ impl Cleaner {
             // As if new items needed the room.
             _ => stored.max(local.shared.log.segment_len()),
         };
+        self.pace.set_segments(local.shared.log.pages().limit());
         self.pace.begin(stored, room(local));
         loop {
             if self.job.is_none() {

@@ -1,14 +1,16 @@
-//! Memory ahead of use: a thread of its own touches pages before workers need them.
+//! Memory ahead of use: a thread of its own has the system supply pages before workers need them.
 //!
 //! The kernel takes half a second and more to supply a gigabyte. A worker that met a fresh page in
-//! a request would wait for its part of that.
+//! a request would wait for its part of that. First come the pages that are in use when the process
+//! begins, then free pages, as many as [`AHEAD`] ahead of what workers take. Pages that a lower limit
+//! has taken out of use are supplied again once the limit is raised.
 
 use crate::memory::{Mapping, Pages};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// How far ahead of what has been given out memory is supplied.
+/// How many bytes of free pages have memory.
 const AHEAD: usize = 128 << 20;
 
 /// How much is supplied in one system call.
@@ -21,15 +23,23 @@ pub(crate) struct Prefault {
 }
 
 impl Prefault {
-    /// Starts the thread, for the first `len` bytes. Without it memory is supplied on first touch.
-    pub(crate) fn start(mapping: Arc<Mapping>, len: usize, pages: &Arc<Pages>) -> Option<Prefault> {
+    /// Starts the thread. Without it memory is supplied on first touch. If the memory in use is
+    /// locked, the thread `locks` what comes into use later, all of it.
+    pub(crate) fn start(
+        mapping: Arc<Mapping>,
+        pages: &Arc<Pages>,
+        locks: bool,
+    ) -> Option<Prefault> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, given) = (Arc::clone(&stop), Arc::clone(pages));
         let thread = thread::Builder::new()
             .name("coua-prefault".into())
-            .spawn(move || run(&mapping, len, &given, &stopped))
+            .spawn(move || run(&mapping, &given, locks, &stopped))
             .ok()?;
-        pages.wake_when_touched(thread.thread().clone());
+        let ahead = if locks { usize::MAX } else { AHEAD };
+        pages.set_supplier(thread.thread().clone(), ahead);
+        // It may have found that it is not the supplier yet.
+        thread.thread().unpark();
         Some(Prefault {
             stop,
             thread: Some(thread),
@@ -37,35 +47,23 @@ impl Prefault {
     }
 }
 
-fn run(mapping: &Mapping, len: usize, pages: &Pages, stop: &AtomicBool) {
-    let mut done = 0;
-    while !stop.load(Ordering::Relaxed) && done < len {
-        let limit = len.min(pages.limit() * pages.page_len());
-        let goal = (pages.touched_bytes() + AHEAD).min(limit);
-        if done >= limit {
-            // A new limit wakes this thread.
-            pages.set_wake_at(usize::MAX);
-            if pages.limit() * pages.page_len() <= done {
-                thread::park();
-            }
-            continue;
+fn run(mapping: &Mapping, pages: &Pages, locks: bool, stop: &AtomicBool) {
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    // Kernels before 5.14 refuse, and so does a limit of what may be locked. The memory then comes
+    // on first touch.
+    let supply = |(offset, len)| match locks {
+        true => mapping.lock(offset, len).is_ok(),
+        false => mapping.populate(offset, len).is_ok(),
+    };
+    // What is locked has memory.
+    let mut in_use = pages.in_use(STEP).take_while(|_| !locks && !is_stopped());
+    let mut works = in_use.all(|next| supply(pages.bytes_of(&next)));
+    while works && !is_stopped() {
+        match pages.to_supply(STEP) {
+            Some(next) => works = supply(pages.bytes_of(&next)),
+            None => thread::park(),
         }
-        if done >= goal {
-            // Until half of what is ahead is used up.
-            pages.set_wake_at(goal - AHEAD / 2);
-            if pages.touched_bytes() < goal - AHEAD / 2 {
-                thread::park();
-            }
-            continue;
-        }
-        let step = STEP.min(len - done);
-        // Kernels before 5.14 refuse. The memory then comes on first touch.
-        if mapping.populate(done, step).is_err() {
-            break;
-        }
-        done += step;
     }
-    pages.set_wake_at(usize::MAX);
 }
 
 impl Drop for Prefault {

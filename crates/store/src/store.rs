@@ -227,6 +227,7 @@ impl Store {
             arena.tables.page_table.clone(),
             layout.segment_len,
             layout.reserve,
+            config.evict,
         );
         let log = Log::new(arena.tables.clone(), Arc::new(pages));
         Store {
@@ -271,20 +272,27 @@ impl Store {
                     workers: config.workers,
                     least,
                 },
-                LimitRefused::TooLarge { .. } => StoreError::MemoryTooLarge,
+                LimitRefused::TooLarge { .. } | LimitRefused::NoSpace { .. } => {
+                    StoreError::MemoryTooLarge
+                }
             })?;
-            self.log.pages().withhold_untouched();
+            self.log.pages().withhold_free();
         }
-        let mapping = self.log.mapping();
-        let used = self.log.segment_count() as usize * self.log.segment_len();
+        let (mapping, pages) = (self.log.mapping(), self.log.pages());
         if config.lock_memory {
-            mapping.lock(0, used).map_err(|source| StoreError::System {
-                action: "lock",
-                bytes: used,
-                source,
-            })?;
-        } else if !cfg!(loom) {
-            self.prefault = Prefault::start(Arc::clone(mapping), used, self.log.pages());
+            for run in pages.all_but_withheld() {
+                let (offset, bytes) = pages.bytes_of(&run);
+                mapping
+                    .lock(offset, bytes)
+                    .map_err(|source| StoreError::System {
+                        action: "lock",
+                        bytes,
+                        source,
+                    })?;
+            }
+        }
+        if !cfg!(loom) {
+            self.prefault = Prefault::start(Arc::clone(mapping), pages, config.lock_memory);
         }
         Ok(self)
     }

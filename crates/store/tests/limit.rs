@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coua_store::{
-    Access, Config, Expiry, LimitRefused, Put, Store, StoreError, Stored, UnixSeconds, Worker,
+    Access, Config, Delete, Expiry, LimitRefused, Put, Start, Store, StoreError, Stored,
+    UnixSeconds, Worker,
 };
 
 const NOW: UnixSeconds = UnixSeconds(1_700_000_000);
@@ -182,4 +183,165 @@ fn limits_that_cannot_be_are_refused() {
     };
     let refused = Store::new(config, NOW).err();
     assert!(matches!(refused, Some(StoreError::MemoryTooSmall { .. })));
+}
+
+/// Waits until the process has at least, or at most, so much memory.
+fn wait_for_resident(what: &str, holds: impl Fn(usize) -> bool) {
+    for _ in 0..6000 {
+        if holds(resident()) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{what}: {} bytes", resident());
+}
+
+/// Nobody touches what a higher limit has put back into use; the system supplies it all the same.
+#[test]
+fn memory_is_supplied_ahead_of_use_again() {
+    let _alone = alone();
+    let store = store(None, true);
+    let mut worker = store.worker(0);
+    for number in 0..80_000 {
+        set(&mut worker, number);
+    }
+    let full = resident();
+    store.set_memory_limit(MOST / 2).expect("enough to live on");
+    rest(&mut worker);
+    wait_for_resident("it goes back", |now| now < full - MOST / 3);
+    store.set_memory_limit(MOST).expect("as at the start");
+    wait_for_resident("it is supplied", |now| now > full - MOST / 8);
+}
+
+/// What is locked into memory goes back to the system as well, and is locked again.
+#[test]
+fn locked_memory_moves() {
+    let _alone = alone();
+    let before = resident();
+    let config = Config {
+        memory: MOST,
+        memory_limit: Some(MOST / 2),
+        lock_memory: true,
+        ..Config::default()
+    };
+    let store = Store::new(config, NOW).expect("memory can be locked");
+    let begun = resident() - before;
+    assert!(
+        begun < MOST * 5 / 8,
+        "{begun} bytes are locked at the start"
+    );
+    store.set_memory_limit(MOST).expect("foreseen");
+    wait_for_resident("all is locked", |now| now - before > MOST * 7 / 8);
+    store.set_memory_limit(MOST / 4).expect("enough to live on");
+    let mut worker = store.worker(0);
+    rest(&mut worker);
+    wait_for_resident("it goes back", |now| now - before < MOST * 3 / 8);
+}
+
+/// Memory that deletes make reclaimable goes back to the system first, and is then used.
+#[test]
+fn without_evictions_deletes_make_room_below_the_limit() {
+    let _alone = alone();
+    let store = store(None, false);
+    let mut worker = store.worker(0);
+    for number in 0..50_000 {
+        set(&mut worker, number);
+    }
+    let limit = MOST * 5 / 8;
+    store.set_memory_limit(limit).expect("enough to live on");
+    rest(&mut worker);
+    assert!(store.stats().memory > limit as u64, "nothing may go");
+    // Every other one, so that no segment becomes empty by itself. Sets go on meanwhile, and take
+    // nothing of what becomes free while there is too much.
+    let mut refused = 0;
+    for number in (0..50_000).step_by(2) {
+        let mut burst = worker.burst(NOW);
+        let name = number.to_string();
+        let key = burst.key(name.as_bytes());
+        burst.delete(&key, &Delete::default());
+        let extra = format!("extra {number}");
+        let key = burst.key(extra.as_bytes());
+        let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), &value_of(number));
+        refused += u32::from(!matches!(stored, Stored::Stored { .. }));
+        burst.close();
+        worker.end(NOW);
+        if store.stats().memory <= limit as u64 {
+            break;
+        }
+    }
+    rest(&mut worker);
+    assert!(store.stats().memory <= limit as u64, "{:?}", store.stats());
+    assert!(refused > 0, "no set had to wait for the limit");
+    // Then there is room for new ones, as much as the limit leaves.
+    for number in (0..50_000).step_by(2) {
+        let mut burst = worker.burst(NOW);
+        let name = number.to_string();
+        burst.delete(&burst.key(name.as_bytes()), &Delete::default());
+    }
+    for number in 100_000..108_000 {
+        set(&mut worker, number);
+    }
+    assert_eq!(store.stats().totals.evicted, 0);
+    assert!(store.stats().memory <= limit as u64);
+    let kept = (0..50_000).skip(1).step_by(2);
+    assert!(kept.into_iter().all(|number| has(&mut worker, number)));
+}
+
+fn has(worker: &mut Worker, number: u32) -> bool {
+    let burst = worker.burst(NOW);
+    let name = number.to_string();
+    burst
+        .get(&burst.key(name.as_bytes()), Access::default())
+        .is_ok()
+}
+
+/// A process that begins in a file uses no more of it than the limit, whatever the one before used.
+#[test]
+fn a_file_is_taken_over_below_a_limit() {
+    let _alone = alone();
+    let path = std::path::PathBuf::from(format!("/dev/shm/coua-limit-{}", std::process::id()));
+    let in_file = |memory_limit| {
+        let config = Config {
+            memory: MOST,
+            memory_limit,
+            file: Some(path.clone()),
+            ..Config::default()
+        };
+        Store::new(config, NOW).expect("a store")
+    };
+    let blocks = || {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(&path).expect("the file").blocks() * 512
+    };
+    let store = in_file(None);
+    let mut worker = store.worker(0);
+    for number in 0..80_000 {
+        set(&mut worker, number);
+    }
+    store.set_memory_limit(MOST / 2).expect("enough to live on");
+    rest(&mut worker);
+    assert!(
+        blocks() <= MOST as u64 / 2,
+        "{} bytes of the file",
+        blocks()
+    );
+    let kept = hits(&mut worker, 80_000);
+    drop((worker, store));
+
+    let store = in_file(Some(MOST / 2));
+    assert!(matches!(store.start(), Start::Warm(_)));
+    let mut worker = store.worker(0);
+    rest(&mut worker);
+    assert_eq!(hits(&mut worker, 80_000), kept);
+    for number in 0..20_000 {
+        set(&mut worker, number);
+    }
+    assert!(
+        blocks() <= MOST as u64 / 2,
+        "{} bytes of the file",
+        blocks()
+    );
+    assert!(store.stats().memory <= MOST as u64 / 2);
+    drop((worker, store));
+    std::fs::remove_file(&path).expect("the file");
 }

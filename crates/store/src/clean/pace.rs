@@ -50,7 +50,7 @@ const KEPT_ITEMS: usize = 4 * ITEMS_MAX;
 /// Samples in a row that always had room, after which one read less is required.
 const CALM_SAMPLES: u32 = 64;
 
-/// What does not change while the store runs.
+/// What a pace follows from. Only the number of segments changes while the store runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Bytes of a segment.
@@ -115,6 +115,11 @@ impl Pace {
             bytes: 0,
             moves: 0,
         }
+    }
+
+    /// Sets how many segments there may be: the limit of memory may have changed.
+    pub(super) fn set_segments(&mut self, segments: usize) {
+        self.limits.segments = segments;
     }
 
     /// Begins a turn's cleaning; `stored` bytes have been stored since the last turn.

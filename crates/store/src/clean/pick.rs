@@ -26,7 +26,7 @@ const SMALL_SHARE: usize = 10;
 impl Store {
     /// How many segments may have been opened since an eviction for its ghost to count.
     pub(crate) fn ghost_age_max(&self) -> u64 {
-        u64::from(self.log.segment_count())
+        self.log.pages().limit() as u64
     }
 }
 

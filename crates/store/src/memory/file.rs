@@ -117,13 +117,19 @@ impl ArenaFile {
         Ok(self.file.metadata()?.ino())
     }
 
+    /// Bytes that are available in the file's file system; `None` if it knows no limit.
+    pub(crate) fn room(&self) -> Option<u64> {
+        let system = rustix::fs::fstatvfs(&self.file).ok()?;
+        // If there is no limit, the file system reports no blocks.
+        (system.f_blocks > 0).then_some(system.f_bavail * system.f_frsize)
+    }
+
     /// Makes the file `len` zeros.
     pub(crate) fn empty(&self, len: u64) -> Result<(), FileError> {
         self.file.set_len(0)?;
-        let system = rustix::fs::fstatvfs(&self.file).map_err(io::Error::from)?;
-        // If there is no limit, the file system reports no blocks.
-        let has = system.f_bavail * system.f_frsize;
-        if system.f_blocks > 0 && has < len {
+        if let Some(has) = self.room()
+            && has < len
+        {
             return Err(FileError::NoSpace { has, wants: len });
         }
         self.file.set_len(len)?;

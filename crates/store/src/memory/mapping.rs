@@ -6,6 +6,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 use std::ops::Index;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A huge page, and the alignment of every range.
 const HUGE: usize = if cfg!(loom) { 4096 } else { 2 << 20 };
@@ -28,6 +29,8 @@ pub(crate) struct Mapping {
     huge: HugePages,
     /// The file that it is a view of, locked for this process.
     file: Option<ArenaFile>,
+    /// Whether ranges of it have been locked into memory.
+    is_locked: AtomicBool,
     #[cfg(loom)]
     tracked: super::tracked::Tracked,
 }
@@ -59,6 +62,7 @@ impl Mapping {
             len,
             huge,
             file: None,
+            is_locked: AtomicBool::new(false),
         }))
     }
 
@@ -75,6 +79,7 @@ impl Mapping {
             len,
             huge: HugePages::None,
             file: None,
+            is_locked: AtomicBool::new(false),
         };
         // SAFETY: the range is this mapping's own, and nothing points into it yet.
         unsafe {
@@ -158,6 +163,7 @@ impl Mapping {
             len,
             huge: HugePages::None,
             file: None,
+            is_locked: AtomicBool::new(false),
             #[cfg(loom)]
             tracked: Default::default(),
         }))
@@ -215,14 +221,20 @@ impl Mapping {
     }
 
     /// Gives the memory of a range back to the system, and to the file system that holds the file.
-    /// Nobody uses the range: what it holds is lost. Nothing happens where the system refuses, as it
-    /// does for memory that is locked.
+    /// Nobody uses the range: what it holds is lost. Nothing happens where the system refuses.
+    ///
+    /// Huge pages that were reserved stay: the kernel would give them to others, and without one a
+    /// later touch would kill the process.
     pub(crate) fn give_back(&self, offset: usize, len: usize) {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         #[cfg(not(any(miri, loom)))]
-        {
-            use rustix::mm::{Advice, madvise};
+        if self.huge != HugePages::Reserved {
+            use rustix::mm::{Advice, madvise, munlock};
 
+            if self.is_locked.load(Ordering::Relaxed) {
+                // SAFETY: the range is inside the mapping; unlocking it changes no byte.
+                let _ = unsafe { munlock(self.at(offset).as_ptr().cast(), len) };
+            }
             let advice = match self.file {
                 Some(_) => Advice::LinuxRemove,
                 None => Advice::LinuxDontNeed,
@@ -235,6 +247,7 @@ impl Mapping {
     /// Locks a range into memory, so that it is never paged out.
     pub(crate) fn lock(&self, offset: usize, len: usize) -> std::io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        self.is_locked.store(true, Ordering::Relaxed);
         #[cfg(not(any(miri, loom)))]
         // SAFETY: the range is inside the mapping; locking it changes no byte.
         unsafe { rustix::mm::mlock(self.at(offset).as_ptr().cast(), len) }?;

@@ -4,6 +4,8 @@ use super::mapping::{Mapping, Slice};
 use super::page_table::{PageEntry, PageId, PageState};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -31,10 +33,22 @@ pub(crate) struct Shares {
 
 /// Pages that nobody uses.
 struct Unused {
-    /// Those that can be taken.
-    free: Vec<PageId>,
+    /// Those that have memory, or are being supplied with it. The last one is taken first.
+    free: VecDeque<PageId>,
+    /// Those that are taken after these: the system has not given their memory yet. The last one is
+    /// taken first, and the lowest stands last at the start.
+    bare: VecDeque<PageId>,
     /// Those that are beyond the present limit of memory. The system has their memory back.
     withheld: Vec<PageId>,
+    /// Pages of `free` that are being supplied with memory.
+    supplied: Range<PageId>,
+}
+
+impl Unused {
+    /// Pages that can be taken.
+    fn count(&self) -> usize {
+        self.free.len() + self.bare.len()
+    }
 }
 
 /// Gives out the pages of the arena.
@@ -44,6 +58,9 @@ pub(crate) struct Pages {
     page_len: usize,
     /// Pages that only the cleaner and the index may take.
     reserve: usize,
+    /// Whether new items evict older ones. If not, what becomes free while more pages are in use
+    /// than the limit allows is not for new items.
+    evicts: bool,
     /// Pages that the tables take for good.
     tables: usize,
     unused: Mutex<Unused>,
@@ -57,21 +74,25 @@ pub(crate) struct Pages {
     lent: AtomicUsize,
     /// Pages below this number have been given out at least once.
     touched: AtomicUsize,
-    /// Who supplies memory ahead of use, and from how many touched bytes on it wants to be woken.
-    supplier: OnceLock<Thread>,
-    wake_at: AtomicUsize,
+    /// Who supplies memory ahead of use, and for how many free pages it is to have memory.
+    supplier: OnceLock<(Thread, usize)>,
 }
 
 impl Pages {
     /// The pages of a table. Those that it calls free are, each is `page_len` bytes long, and the
-    /// last `reserve` of them are for the cleaner and the index.
+    /// last `reserve` of them are for the cleaner and the index. `evicts` says whether new items
+    /// evict older ones.
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
-    pub(crate) fn new(table: Slice<PageEntry>, page_len: usize, reserve: usize) -> Pages {
+    pub(crate) fn new(
+        table: Slice<PageEntry>,
+        page_len: usize,
+        reserve: usize,
+        evicts: bool,
+    ) -> Pages {
         let pages = &table;
         let of = |state| (0..pages.len()).filter(move |&page| pages[page].state() == state);
         let (tables, index) = (of(PageState::Tables).count(), of(PageState::Index).count());
-        // From the top of the stack down: the lowest first, so that memory ahead can be faulted in.
-        let free: Vec<PageId> = of(PageState::Free)
+        let bare: VecDeque<PageId> = of(PageState::Free)
             .rev()
             .map(|page| page as PageId)
             .collect();
@@ -80,11 +101,14 @@ impl Pages {
             mapping: Arc::clone(table.mapping()),
             page_len,
             reserve,
+            evicts,
             tables,
-            free_count: CachePadded::new(AtomicUsize::new(free.len())),
+            free_count: CachePadded::new(AtomicUsize::new(bare.len())),
             unused: Mutex::new(Unused {
+                free: VecDeque::with_capacity(pages.len()),
+                bare,
                 withheld: Vec::with_capacity(pages.len()),
-                free,
+                supplied: 0..0,
             }),
             withheld: AtomicUsize::new(0),
             to_withhold: AtomicUsize::new(0),
@@ -92,7 +116,6 @@ impl Pages {
             lent: AtomicUsize::new(0),
             touched: AtomicUsize::new(touched.map_or(0, |page| page + 1)),
             supplier: OnceLock::new(),
-            wake_at: AtomicUsize::new(usize::MAX),
             table,
         }
     }
@@ -115,19 +138,19 @@ impl Pages {
     /// A page, or `None` where there is none for that purpose.
     pub(crate) fn take(&self, purpose: Purpose) -> Option<PageId> {
         let mut unused = self.unused();
-        let free = &mut unused.free;
-        let leave = match purpose {
-            Purpose::Items => self.reserve,
-            Purpose::Index | Purpose::Lent => self.reserve / 2,
-            Purpose::Cleaning => 0,
+        let leave = match (purpose, self.excess()) {
+            // Without evictions nothing else makes room for a lower limit.
+            (Purpose::Items, excess @ 1..) if !self.evicts => self.enough() + excess,
+            _ => self.left_by(purpose),
         };
-        if free.len() <= leave {
+        if unused.count() <= leave {
             return None;
         }
         if purpose == Purpose::Lent && self.lent.load(Ordering::Relaxed) >= self.lent_max() {
             return None;
         }
-        let page = free.pop()?;
+        let page = unused.free.pop_back();
+        let page = page.or_else(|| unused.bare.pop_back())?;
         let entry = &self.table[page as usize];
         match purpose {
             Purpose::Lent => {
@@ -140,24 +163,27 @@ impl Pages {
             }
             Purpose::Items | Purpose::Cleaning => {}
         }
-        self.free_count.store(free.len(), Ordering::Relaxed);
-        // SeqCst against the supplier, which says from when to wake it and then looks once more.
-        self.touched.fetch_max(page as usize + 1, Ordering::SeqCst);
-        if self.touched_bytes() >= self.wake_at.load(Ordering::SeqCst)
-            && let Some(supplier) = self.supplier.get()
-        {
-            supplier.unpark();
-        }
+        self.free_count.store(unused.count(), Ordering::Relaxed);
+        self.touched.fetch_max(page as usize + 1, Ordering::Relaxed);
+        self.wake_supplier(&unused);
         Some(page)
+    }
+
+    /// Free pages that are left for others.
+    fn left_by(&self, purpose: Purpose) -> usize {
+        match purpose {
+            Purpose::Items => self.reserve,
+            Purpose::Index | Purpose::Lent => self.reserve / 2,
+            Purpose::Cleaning => 0,
+        }
     }
 
     /// Takes a page back that nothing points into any more, and that its entry calls free.
     pub(crate) fn give_back(&self, page: PageId) {
         debug_assert_eq!(self.table[page as usize].state(), PageState::Free);
         let mut unused = self.unused();
-        let free = &mut unused.free;
-        free.push(page);
-        self.free_count.store(free.len(), Ordering::Relaxed);
+        unused.free.push_back(page);
+        self.free_count.store(unused.count(), Ordering::Relaxed);
     }
 
     fn unused(&self) -> MutexGuard<'_, Unused> {
@@ -182,30 +208,46 @@ impl Pages {
         let to_withhold = self.table.len().saturating_sub(pages);
         let mut unused = self.unused();
         self.to_withhold.store(to_withhold, Ordering::Relaxed);
-        let Unused { free, withheld } = &mut *unused;
-        while withheld.len() > to_withhold {
-            free.extend(withheld.pop());
-        }
-        self.withheld.store(withheld.len(), Ordering::Relaxed);
-        self.free_count.store(free.len(), Ordering::Relaxed);
-        drop(unused);
-        if let Some(supplier) = self.supplier.get() {
-            supplier.unpark();
-        }
+        let Unused { bare, withheld, .. } = &mut *unused;
+        // One that is counted may not be in the list yet.
+        let over = self.withheld.load(Ordering::Relaxed);
+        let over = over.saturating_sub(to_withhold).min(withheld.len());
+        bare.extend(withheld.drain(withheld.len() - over..));
+        self.withheld.fetch_sub(over, Ordering::Relaxed);
+        self.free_count.store(unused.count(), Ordering::Relaxed);
+        self.wake_supplier(&unused);
     }
 
-    /// Withholds all that [`Pages::set_limit`] asks for, of pages that nobody has touched yet.
-    pub(crate) fn withhold_untouched(&self) {
+    /// Withholds all that [`Pages::set_limit`] asks for, as far as pages are free. For a process that
+    /// begins.
+    pub(crate) fn withhold_free(&self) {
         let mut unused = self.unused();
-        let Unused { free, withheld } = &mut *unused;
-        let touched = self.touched.load(Ordering::Relaxed);
-        let wanted = self.to_withhold.load(Ordering::Relaxed) - withheld.len();
-        // The highest page lies at the beginning.
-        let untouched = free.iter().take_while(|&&page| page as usize >= touched);
-        let count = untouched.count().min(wanted);
-        withheld.extend(free.drain(..count));
-        self.withheld.store(withheld.len(), Ordering::Relaxed);
-        self.free_count.store(free.len(), Ordering::Relaxed);
+        let Unused { bare, withheld, .. } = &mut *unused;
+        // The highest page stands first.
+        let most = bare.len().saturating_sub(self.enough());
+        let count = self.excess().min(most);
+        // The process before may have left memory there.
+        runs(bare.range(..count).rev().copied(), usize::MAX).for_each(|run| self.empty(&run));
+        withheld.extend(bare.drain(..count));
+        self.withheld.fetch_add(count, Ordering::Relaxed);
+        self.free_count.store(unused.count(), Ordering::Relaxed);
+    }
+
+    /// Free pages that stay in use: those of the cleaner, and some for new items.
+    fn enough(&self) -> usize {
+        self.reserve + self.reserve / 2
+    }
+
+    /// Gives the memory of unused pages back to the system.
+    fn empty(&self, pages: &Range<PageId>) {
+        let (offset, len) = self.bytes_of(pages);
+        self.mapping.give_back(offset, len);
+    }
+
+    /// Where pages lie in the arena, and their length.
+    pub(crate) fn bytes_of(&self, pages: &Range<PageId>) -> (usize, usize) {
+        let offset = pages.start as usize * self.page_len;
+        (offset, pages.len() * self.page_len)
     }
 
     /// Pages that are still in use beyond the limit.
@@ -220,19 +262,37 @@ impl Pages {
     #[cold]
     pub(crate) fn withhold(&self) -> bool {
         let mut unused = self.unused();
-        let Unused { free, withheld } = &mut *unused;
-        // New items need some as well.
-        let enough = self.reserve + self.reserve / 2;
-        if withheld.len() >= self.to_withhold.load(Ordering::Relaxed) || free.len() <= enough {
+        if self.excess() == 0 || unused.count() <= self.enough() {
             return false;
         }
-        let page = free.remove(0);
-        self.free_count.store(free.len(), Ordering::Relaxed);
-        // Under the lock, so that nobody is given the page meanwhile.
-        self.mapping
-            .give_back(page as usize * self.page_len, self.page_len);
-        withheld.push(page);
-        self.withheld.store(withheld.len(), Ordering::Relaxed);
+        let Unused {
+            free,
+            bare,
+            supplied,
+            ..
+        } = &mut *unused;
+        let page = bare.pop_front().or_else(|| {
+            // What was used last is warm in the caches, and stays.
+            let at = free.iter().position(|page| !supplied.contains(page))?;
+            free.remove(at)
+        });
+        let Some(page) = page else { return false };
+        self.free_count.store(unused.count(), Ordering::Relaxed);
+        self.withheld.fetch_add(1, Ordering::Relaxed);
+        drop(unused);
+        // The page is in no list, so nobody is given it meanwhile, and nobody waits.
+        self.empty(&(page..page + 1));
+        let mut unused = self.unused();
+        unused.withheld.push(page);
+        // The limit may have been raised meanwhile.
+        let to_withhold = self.to_withhold.load(Ordering::Relaxed);
+        if self.withheld.load(Ordering::Relaxed) > to_withhold
+            && let Some(page) = unused.withheld.pop()
+        {
+            unused.bare.push_back(page);
+            self.withheld.fetch_sub(1, Ordering::Relaxed);
+            self.free_count.store(unused.count(), Ordering::Relaxed);
+        }
         true
     }
 
@@ -260,20 +320,77 @@ impl Pages {
         self.touched.load(Ordering::Relaxed) as PageId
     }
 
-    /// Bytes from the arena's start that pages have been given out of.
-    pub(crate) fn touched_bytes(&self) -> usize {
-        self.touched.load(Ordering::SeqCst) * self.page_len
+    /// Names the thread that supplies memory ahead of use, so that so many `bytes` of free pages
+    /// have memory.
+    pub(crate) fn set_supplier(&self, supplier: Thread, bytes: usize) {
+        let _ = self.supplier.set((supplier, bytes / self.page_len));
     }
 
-    /// The thread that supplies memory ahead of use.
-    pub(crate) fn wake_when_touched(&self, supplier: Thread) {
-        let _ = self.supplier.set(supplier);
+    /// Pages that are to be supplied with memory now, `most` bytes of them at most, one behind the
+    /// other: `None` while enough free pages have memory. They can be taken meanwhile. The caller
+    /// supplies them before it asks for the next ones.
+    pub(crate) fn to_supply(&self, most: usize) -> Option<Range<PageId>> {
+        let ahead = self.supplier.get()?.1;
+        let mut unused = self.unused();
+        let Unused {
+            free,
+            bare,
+            supplied,
+            ..
+        } = &mut *unused;
+        *supplied = 0..0;
+        if free.len() >= ahead {
+            return None;
+        }
+        let most = (most / self.page_len).max(1);
+        *supplied = runs(bare.iter().rev().copied(), most).next()?;
+        for page in supplied.clone() {
+            bare.pop_back();
+            // Those that have memory already are taken first.
+            free.push_front(page);
+        }
+        Some(supplied.clone())
     }
 
-    /// From how many touched bytes on the supplier wants to be woken.
-    pub(crate) fn set_wake_at(&self, bytes: usize) {
-        self.wake_at.store(bytes, Ordering::SeqCst);
+    /// Pages that are in use, `most` bytes at a time.
+    pub(crate) fn in_use(&self, most: usize) -> impl Iterator<Item = Range<PageId>> {
+        let is_used = |&page: &PageId| self.table[page as usize].state() != PageState::Free;
+        let used = (0..self.touched_pages()).filter(is_used);
+        runs(used, (most / self.page_len).max(1))
     }
+
+    /// Pages that are not withheld, one behind the other, as of a moment ago.
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    pub(crate) fn all_but_withheld(&self) -> Vec<Range<PageId>> {
+        let mut withheld = self.unused().withheld.clone();
+        withheld.sort_unstable();
+        let all = 0..self.table.len() as PageId;
+        let is_not = |page: &PageId| withheld.binary_search(page).is_err();
+        runs(all.filter(is_not), usize::MAX).collect()
+    }
+
+    /// Wakes the supplier when half of what it has supplied is used up and there is more.
+    fn wake_supplier(&self, unused: &Unused) {
+        if let Some((supplier, ahead)) = self.supplier.get()
+            && unused.free.len() < ahead.div_ceil(2)
+            && !unused.bare.is_empty()
+        {
+            supplier.unpark();
+        }
+    }
+}
+
+/// Divides numbers into those that follow one another, `most` at a time.
+fn runs(pages: impl Iterator<Item = PageId>, most: usize) -> impl Iterator<Item = Range<PageId>> {
+    let mut pages = pages.peekable();
+    std::iter::from_fn(move || {
+        let first = pages.next()?;
+        let mut run = first..first + 1;
+        while run.len() < most && pages.next_if_eq(&run.end).is_some() {
+            run.end += 1;
+        }
+        Some(run)
+    })
 }
 
 /// A page of `-m` that the server has for connection buffers. Dropping it gives it back.

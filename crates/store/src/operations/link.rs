@@ -233,7 +233,8 @@ impl Writer<'_> {
         if hash.low() >> 10 & 31 != 0 || !store.index.can_split(hash) {
             return;
         }
-        let budget = store.log.mapping().len() / GHOST_SHARE;
+        let pages = store.log.pages();
+        let budget = pages.limit() * pages.page_len() / GHOST_SHARE;
         if store.index_bytes() < budget && store.index.load_percent(hash) > GHOST_LOAD {
             self.grow(hash);
         }

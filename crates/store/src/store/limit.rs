@@ -3,7 +3,8 @@
 //! The arena is laid out for [`Config::memory`](super::Config::memory) and never changes its
 //! length. A lower limit withholds pages: the workers empty segments as if new items needed the
 //! room, take free pages out of use one at a time, and give their memory back to the system. A
-//! higher limit puts them back into use at once.
+//! higher limit puts them back into use at once, and the thread of [`crate::prefault`] has them
+//! supplied with memory again ahead of use.
 
 use super::Store;
 
@@ -21,6 +22,12 @@ pub enum LimitRefused {
     TooLarge {
         /// The most that it can be given: [`Config::memory`](super::Config::memory).
         most: usize,
+    },
+    /// The file system that holds the store has no room for what it has taken back.
+    #[error("the file system of the store has room for {has} more bytes only")]
+    NoSpace {
+        /// Bytes that are available.
+        has: u64,
     },
 }
 
@@ -52,6 +59,14 @@ impl Store {
             true => all,
             false => (bytes.saturating_sub(self.heap_len) / page_len).min(all),
         };
+        let more = limit.saturating_sub(pages.limit()) * page_len;
+        // A page that a full file system cannot supply would kill the process on first touch.
+        if let Some(file) = self.log.mapping().file()
+            && let Some(has) = file.room()
+            && has < more as u64
+        {
+            return Err(LimitRefused::NoSpace { has });
+        }
         pages.set_limit(limit);
         Ok(())
     }

@@ -35,7 +35,8 @@ impl Store {
     pub(crate) fn will_have_room(&self, len: usize) -> bool {
         let pages = self.log.pages();
         let segment_len = self.log.segment_len();
-        let wanted = pages.reserve() + len.div_ceil(segment_len);
+        // What is in use beyond a lowered limit is to be reclaimed first.
+        let wanted = pages.reserve() + pages.excess() + len.div_ceil(segment_len);
         let available = pages.free_count() + self.log.coming_count();
         let missing = wanted.saturating_sub(available) * segment_len;
         let died_before = self.reclaimable.died_before.load(Ordering::Relaxed);
