@@ -110,6 +110,13 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         process::tell_service_manager();
     }
     server.wait();
+    if shared.cut_off() > 0 {
+        tracing::warn!(
+            "{} connections were cut off: they had not finished after {} s (-o drain_timeout)",
+            shared.cut_off(),
+            shared.settings.drain_timeout_s
+        );
+    }
     if let Some(path) = &shared.settings.memory_file {
         tracing::info!("{}: left for the next process", path.display());
         shared.store.leave();
@@ -146,9 +153,13 @@ fn stop_at_signal(
                         "signal {signal}: ignored, there is no configuration file to read again"
                     ),
                     SIGUSR2 => hand_over(&shared, &successor),
+                    _ if shared.is_stopping() && !shared.is_handing_over() => {
+                        tracing::info!("signal {signal}: stopping at once");
+                        shared.stop_at_once();
+                    }
                     _ => {
                         tracing::info!("signal {signal}: stopping");
-                        shared.stop();
+                        shared.stop_without_successor();
                     }
                 }
             }
@@ -162,6 +173,9 @@ fn stop_at_signal(
 
 /// Stops the server for the program that takes its place, if that can be.
 fn hand_over(shared: &Shared, successor: &Successor) {
+    if shared.is_stopping() {
+        return;
+    }
     if !shared.settings.can_hand_over() {
         tracing::warn!(
             "SIGUSR2: ignored; a new program can take this one's place only with -e and without --net"

@@ -63,6 +63,8 @@ pub struct Session {
     pub refused_value: Option<(ErrorLine, StoreReply)>,
     /// Why it closes, if something other than the client has decided it.
     pub close_cause: Option<CloseCause>,
+    /// What the server found it doing when it began to stop.
+    pub drained: Drained,
     /// When its next request began to wait for memory (milliseconds since the server's start).
     waits_since_ms: u64,
     /// When it last stalled in the middle of something (milliseconds since the server's start).
@@ -82,6 +84,16 @@ pub enum Listed {
     ForMemory,
     /// Among the pieces of the input buffer, where its input lies, active or parked.
     Input,
+}
+
+/// What a server that stops waits for before it ends a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drained {
+    /// Nothing, or what comes with the next look at the socket.
+    #[default]
+    No,
+    /// The rest of a request that had begun to arrive when the server began to stop.
+    HadBegun,
 }
 
 /// Input that is kept for a later turn.
@@ -146,6 +158,7 @@ impl Session {
             upload: None,
             refused_value: None,
             close_cause: None,
+            drained: Drained::No,
             skips_keys: false,
             readable: true,
             ended: false,
@@ -179,6 +192,21 @@ impl Session {
             self.noted = now;
             self.connection.note_request(now);
         }
+    }
+
+    /// The server begins to stop: notes whether a request has begun to arrive, and marks the moment
+    /// for [`Session::has_executed_since_mark`].
+    pub fn begin_drain(&mut self) {
+        let awaits_request = self.parser.awaits() == Awaited::Request;
+        if self.leftover.is_some() || !awaits_request || self.refused_value.is_some() {
+            self.drained = Drained::HadBegun;
+        }
+        self.noted = UnixSeconds(0);
+    }
+
+    /// Whether a request was executed since [`Session::begin_drain`], or a part of a value received.
+    pub fn has_executed_since_mark(&self) -> bool {
+        self.noted != UnixSeconds(0)
     }
 
     /// Publishes what the connection waits for, unless that is a request. All input so far has been

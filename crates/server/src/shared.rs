@@ -7,7 +7,10 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coua_store::{LimitRefused, Store};
@@ -57,6 +60,12 @@ pub struct Shared {
     /// Connections handed to each worker that it has not taken yet.
     handed: Box<[Mutex<Vec<OwnedFd>>]>,
     stopping: AtomicBool,
+    /// Until when connections have time to finish (milliseconds since the server's start).
+    drain_end_ms: AtomicU64,
+    /// Workers that accept no more connections.
+    closed_workers: AtomicUsize,
+    /// Connections that did not finish in time.
+    cut_off: AtomicUsize,
     handing_over: AtomicBool,
     verbosity: AtomicU8,
 }
@@ -122,6 +131,9 @@ impl Shared {
             wakers,
             handed: (0..workers).map(|_| Mutex::default()).collect(),
             stopping: AtomicBool::new(false),
+            drain_end_ms: AtomicU64::new(u64::MAX),
+            closed_workers: AtomicUsize::new(0),
+            cut_off: AtomicUsize::new(0),
             handing_over: AtomicBool::new(false),
             verbosity: AtomicU8::new(settings.verbosity),
             memory: AtomicUsize::new(settings.memory),
@@ -215,17 +227,62 @@ impl Shared {
         std::mem::take(&mut handed)
     }
 
-    /// Ends the server: every worker leaves its loop after its turn.
+    /// Ends the server: no worker accepts connections any more, and each one leaves its loop when
+    /// all connections have finished what they had begun, or after `-o drain_timeout`.
     pub fn stop(&self) {
-        self.stopping.store(true, Relaxed);
+        self.stop_within(self.settings.drain_timeout_s.saturating_mul(1000));
+    }
+
+    /// Ends the server: every worker leaves its loop after its turn.
+    pub fn stop_at_once(&self) {
+        self.stop_within(0);
+    }
+
+    fn stop_within(&self, ms: u64) {
+        let end_ms = self.clock.now().since_start_ms.saturating_add(ms);
+        self.drain_end_ms.fetch_min(end_ms, Relaxed);
+        // Whoever sees this sees when the time is over.
+        self.stopping.store(true, Release);
         for waker in &self.wakers {
             waker.wake();
         }
     }
 
+    /// When the time is over that connections have to finish (milliseconds since the server's start).
+    pub fn drain_end_ms(&self) -> u64 {
+        self.drain_end_ms.load(Relaxed)
+    }
+
+    /// A worker accepts no more connections. Those that it has accepted are counted already.
+    pub fn note_accepts_no_more(&self) {
+        self.closed_workers.fetch_add(1, Release);
+    }
+
+    /// Whether no worker accepts connections any more.
+    pub fn accepts_no_more(&self) -> bool {
+        // Acquire: whoever sees the last worker sees what it has accepted.
+        self.closed_workers.load(Acquire) == self.wakers.len()
+    }
+
+    /// Connections of a worker that did not finish in time.
+    pub fn note_cut_off(&self, connections: usize) {
+        self.cut_off.fetch_add(connections, Relaxed);
+    }
+
+    /// How many connections did not finish before the server stopped.
+    pub fn cut_off(&self) -> usize {
+        self.cut_off.load(Relaxed)
+    }
+
     /// As [`Shared::stop`], but another process takes this one's place.
     pub fn stop_for_successor(&self) {
         self.handing_over.store(true, Relaxed);
+        self.stop();
+    }
+
+    /// As [`Shared::stop`], also where another process was to take this one's place.
+    pub fn stop_without_successor(&self) {
+        self.handing_over.store(false, Relaxed);
         self.stop();
     }
 
@@ -236,7 +293,7 @@ impl Shared {
 
     /// Whether the server is to end.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+        self.stopping.load(Acquire)
     }
 
     /// How much is logged.

@@ -18,6 +18,7 @@
 mod accept;
 mod batch;
 mod datagrams;
+mod drain;
 mod finish;
 mod input;
 mod look_ahead;
@@ -45,6 +46,7 @@ use crate::session::{Listed, Session, SessionId, Sessions, StreamingSet};
 use crate::shared::Shared;
 use batch::Batch;
 use datagrams::DatagramSockets;
+use drain::{DRAIN_SLEEP, Drain};
 use input::Input;
 
 /// Bytes outside the store's memory that each worker takes: buffers and lists of fixed size.
@@ -103,6 +105,8 @@ pub struct Worker {
     spare_streaming_sets: Vec<Box<StreamingSet>>,
     /// Sessions whose values are received straight into the store.
     uploads: Vec<SessionId>,
+    /// The server stops, and this is left of it here.
+    drain: Option<Drain>,
     /// The store has cleaning to do.
     has_chores: bool,
     /// The last second in which idle connections were looked for.
@@ -210,6 +214,7 @@ impl Worker {
             pool: Pool::new(Arc::clone(&shared.store), pages_max),
             spare_streaming_sets: Vec::new(),
             uploads: Vec::new(),
+            drain: None,
             has_chores: false,
             idle_checked: 0,
             net_told: u64::MAX,
@@ -217,14 +222,14 @@ impl Worker {
         })
     }
 
-    /// Serves until the server stops.
+    /// Serves until the server has stopped.
     pub fn run(mut self) {
         self.pin_to_core();
         let mut events = Events::new();
-        while !self.shared.is_stopping() {
+        while !(self.shared.is_stopping() && self.has_drained()) {
             if let Err(error) = self.turn(&mut events) {
                 tracing::error!(%error, "worker {} cannot wait for its sockets", self.index);
-                self.shared.stop();
+                self.shared.stop_at_once();
             }
         }
         self.store.park();
@@ -261,6 +266,9 @@ impl Worker {
         self.receive(now);
         self.receive_datagrams();
         self.run_batch(now);
+        if self.shared.is_stopping() {
+            self.drain(now);
+        }
         self.poller.end_turn();
         self.note_latency(began, before);
         self.tell_net_counters(now);
@@ -303,6 +311,8 @@ impl Worker {
             Duration::ZERO
         } else if self.waiting_for_memory > 0 || self.input.parked().is_some() {
             SLEEP_FOR_MEMORY
+        } else if self.drain.is_some() {
+            DRAIN_SLEEP
         } else if self.accept_paused_ms.is_some() {
             Duration::from_millis(ACCEPT_PAUSE_MS)
         } else {

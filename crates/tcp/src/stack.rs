@@ -112,6 +112,8 @@ pub struct Stack {
     wheel: Wheel,
     neighbours: Neighbours,
     listener: Listener,
+    /// Openings by peers are not answered.
+    ignores_openings: bool,
     /// Ports on which connections are accepted.
     listens_at: Vec<u16>,
     /// Ports on which datagrams are received.
@@ -163,6 +165,7 @@ impl Stack {
             half_open: 0,
             port_counter: 0,
             cookies_until: Instant::default(),
+            ignores_openings: false,
             to_emit: Vec::with_capacity(capacity),
             waiting_for_mac: Vec::new(),
             ask_again_at: now,
@@ -214,6 +217,12 @@ impl Stack {
     /// Accepts no more connections on a port.
     pub fn stop_listening(&mut self, port: u16) {
         self.listens_at.retain(|listens| *listens != port);
+    }
+
+    /// Answers no peer that opens a connection any more, neither with a connection nor with a reset:
+    /// its system tries again, and may then reach whoever has the address next.
+    pub fn ignore_openings(&mut self) {
+        self.ignores_openings = true;
     }
 
     /// Receives datagrams on a port from now on.

@@ -9,3 +9,4 @@ pub(crate) mod eventfd;
 pub(crate) mod listener;
 pub(crate) mod stream;
 pub(crate) mod unix;
+pub(crate) mod unsent;

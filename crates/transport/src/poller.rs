@@ -98,6 +98,21 @@ impl Poller {
         Some(Stream::userspace(end))
     }
 
+    /// Has the stack in user space answer no more openings. Connections that are open already are
+    /// still to be accepted.
+    pub fn ignore_openings(&self) {
+        if let Some(host) = &self.host {
+            host.borrow_mut().ignore_openings();
+        }
+    }
+
+    /// Whether the stack in user space still sends what closed connections were given. The kernel
+    /// does that by itself.
+    pub fn sends_for_closed(&self) -> bool {
+        let host = self.host.as_ref();
+        host.is_some_and(|host| host.borrow().has_sending_orphans())
+    }
+
     /// Begins to open a connection to `to` through the stack in user space, from a port that
     /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). Nothing is
     /// taken to be sent before [`Stream::is_open`] says so.

@@ -102,6 +102,31 @@ impl Stream {
         }
     }
 
+    /// Ends what this side sends: behind all that was sent, the peer reads the end of the stream.
+    /// Input is still received. A stack in user space calls for it within a turn.
+    pub fn end_output(&self) {
+        match &self.end {
+            End::Kernel(fd) => kernel::stream::end_output(fd),
+            End::Userspace(end) => end.end_output(),
+            // Dropping it has the same effect.
+            #[cfg(feature = "simulated")]
+            End::Simulated(_) => {}
+        }
+    }
+
+    /// Whether the peer's system has all that was sent, and the end behind it; also where nothing
+    /// more can reach it.
+    pub fn has_delivered(&self) -> bool {
+        match &self.end {
+            End::Kernel(fd) => {
+                kernel::unsent::len(fd) == 0 || kernel::address::peer(fd) == PeerAddress::Unknown
+            }
+            End::Userspace(end) => end.has_delivered(),
+            #[cfg(feature = "simulated")]
+            End::Simulated(_) => true,
+        }
+    }
+
     /// The descriptor's number, for statistics only.
     pub fn descriptor(&self) -> i32 {
         match &self.end {

@@ -100,7 +100,11 @@ const NO_PROXY: &str = "coua is no proxy; leave it out, or put memcached's proxy
 const NO_TLS: &str =
     "coua has no TLS yet; leave it out, and listen (-l) on a network that you trust";
 
-/// All options that memcached 1.6.45 reads, those that its help leaves out included.
+/// Seconds that connections have to finish when the server stops, where `-o drain_timeout` does not
+/// say. A client that works sends and reads within them; service managers wait longer.
+const DRAIN_TIMEOUT_S: u64 = 5;
+
+/// All options that memcached 1.6.45 reads, those that its help leaves out included, and coua's own.
 pub(super) const ALL: &[Suboption] = &[
     works(
         "maxconns_fast",
@@ -117,6 +121,13 @@ pub(super) const ALL: &[Suboption] = &[
         "idle_timeout",
         NUMBER,
         "Close connections without a request for that long; 0, the default, for never.",
+    ),
+    works(
+        "drain_timeout",
+        NUMBER,
+        "When coua stops or is executed anew: give clients that long to send the rest of a request \
+         that they have begun, and to read its reply. 5 by default; 0 closes all connections at \
+         once. Connections without one are closed at once.",
     ),
     works(
         "no_modern",
@@ -210,6 +221,7 @@ pub(super) const ALL: &[Suboption] = &[
 pub(super) struct Extended {
     pub(super) refuses_at_once: bool,
     pub(super) idle_timeout_s: u64,
+    pub(super) drain_timeout_s: u64,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -223,6 +235,7 @@ impl Extended {
         let mut extended = Extended {
             refuses_at_once: true,
             idle_timeout_s: 0,
+            drain_timeout_s: DRAIN_TIMEOUT_S,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -249,6 +262,7 @@ impl Extended {
             "maxconns_fast" => self.refuses_at_once = true,
             "no_maxconns_fast" | "no_modern" => self.refuses_at_once = false,
             "idle_timeout" => self.idle_timeout_s = value.parse().unwrap_or_default(),
+            "drain_timeout" => self.drain_timeout_s = value.parse().unwrap_or_default(),
             _ => {
                 self.given.push((known.name, value));
                 self.without_effect
@@ -264,7 +278,7 @@ impl Suboption {
     pub(super) fn form(&self) -> Option<&'static str> {
         match self.takes {
             Takes::Nothing | Takes::NumberOrNothing(..) | Takes::Anything => None,
-            _ if self.name == "idle_timeout" => Some("SECONDS"),
+            _ if self.name.ends_with("_timeout") => Some("SECONDS"),
             _ => Some("VALUE"),
         }
     }

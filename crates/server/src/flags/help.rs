@@ -56,8 +56,9 @@ const EXAMPLES: &[(&str, &str)] = &[
 const SIGNALS: &[(&str, &str)] = &[
     (
         "SIGTERM, SIGINT, SIGUSR1",
-        "Answer what has been received, then end with status 0. With -e the next process goes on \
-         with the items; it does after any other end, too, until the machine restarts.",
+        "Accept no more, let connections finish what they have begun (-o drain_timeout), then end \
+         with status 0; a second one ends it at once. With -e the next process goes on with the \
+         items; it does after any other end, too, until the machine restarts.",
     ),
     (
         "SIGUSR2",

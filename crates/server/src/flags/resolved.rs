@@ -62,6 +62,8 @@ pub struct Settings {
     pub refuses_at_once: bool,
     /// Seconds after which an idle connection is closed; 0 for never.
     pub idle_timeout_s: u64,
+    /// Seconds that connections have to finish when the server stops (`-o drain_timeout`).
+    pub drain_timeout_s: u64,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
@@ -178,6 +180,7 @@ impl Settings {
             connections_max: size(number("-c", &raw.conn_limit, 1, 10_000_000)?),
             refuses_at_once: extended.refuses_at_once,
             idle_timeout_s: extended.idle_timeout_s,
+            drain_timeout_s: extended.drain_timeout_s,
             protocol_name,
             dialect,
             memory,

@@ -103,6 +103,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
         None => stats.add("memory_file", "(null)"),
     }
     stats.add("client_flags_size", 4);
+    stats.add("coua_drain_timeout", settings.drain_timeout_s);
     stats.flag("coua_memory_locked", settings.lock_memory);
     stats.add("coua_cores", settings.cores_text());
     stats.end();

@@ -40,6 +40,9 @@ impl Worker {
             }
         }
         while let Some(number) = self.waiting_listeners.pop() {
+            if self.drain.is_some() && number != USERSPACE_LISTENER {
+                continue;
+            }
             for _ in 0..ACCEPTS_PER_TURN {
                 // Without `refuses_at_once`, connections wait in the backlog, so a place is taken
                 // before accepting: a connection accepted without a place could only be refused.
@@ -129,19 +132,35 @@ impl Worker {
                 tracing::warn!(%error, others, "cannot watch a connection's socket");
             }
             self.close_for(id, CloseCause::System);
+        } else if self.drain.is_some() {
+            // It was handed over late; what it has sent is still looked at.
+            self.list(id);
         }
+    }
+
+    fn pause_accepting(&mut self, now: Now) {
+        self.counters().listen_disabled.add(1);
+        self.ignore_listeners();
+        self.accept_paused_ms = self.drain.is_none().then_some(now.since_start_ms);
+    }
+
+    /// Accepts no more. What has come to a socket waits there for the next process; the stack in
+    /// user space answers no more openings, and what it has opened is still taken.
+    pub(super) fn stop_accepting(&mut self) {
+        self.ignore_listeners();
+        self.accept_paused_ms = None;
+        self.poller.ignore_openings();
+        self.waiting_listeners.push(USERSPACE_LISTENER);
     }
 
     /// Takes the listeners out of the poller's set: they are level-triggered, and would be reported
     /// again and again.
-    fn pause_accepting(&mut self, now: Now) {
+    fn ignore_listeners(&mut self) {
         self.waiting_listeners.clear();
-        self.counters().listen_disabled.add(1);
         for listener in &self.listeners {
             // A listener that is not in the set has been removed before.
             let _ = self.poller.remove(listener);
         }
-        self.accept_paused_ms = Some(now.since_start_ms);
     }
 
     fn resume_accepting(&mut self) {

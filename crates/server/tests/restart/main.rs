@@ -9,6 +9,7 @@
 
 mod book;
 mod content;
+mod drain;
 mod ends;
 mod hand_over;
 mod kills;

@@ -21,6 +21,7 @@ mod moving;
 #[cfg(feature = "dpdk")]
 mod queues;
 mod scene;
+mod stopping;
 mod trace;
 
 #[path = "../support/datagrams.rs"]

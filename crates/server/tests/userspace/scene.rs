@@ -160,6 +160,12 @@ impl Scene {
         self.server.stop();
     }
 
+    /// Waits until the server, which was told to, has ended.
+    pub(crate) fn ends(mut self) {
+        let status = self.server.0.wait().expect("a child");
+        assert!(status.success(), "{status}");
+    }
+
     /// Does something in the clients' namespace.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.pair.peers.enter(work)

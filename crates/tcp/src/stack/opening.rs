@@ -129,7 +129,10 @@ impl Stack {
             self.shared.counters.dropped_no_connection += 1;
             self.pass_on(incoming.frame, incoming.tuple.remote);
         } else if listens && flags.has(Flags::SYN) && !flags.has(Flags::ACK) {
-            self.take_syn(incoming);
+            match self.ignores_openings {
+                true => self.shared.counters.dropped_no_connection += 1,
+                false => self.take_syn(incoming),
+            }
         } else if listens
             && flags.has(Flags::ACK)
             && !flags.has(Flags::SYN)

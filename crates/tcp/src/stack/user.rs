@@ -319,6 +319,16 @@ impl Stack {
         }
     }
 
+    /// Whether a connection that the user is done with has sent what the peer has not acknowledged.
+    /// It looks at all connections.
+    pub fn has_sending_orphans(&self) -> bool {
+        self.connections.iter().any(|connection| {
+            connection.flags.has(ConnectionFlags::ORPHAN)
+                && connection.state != State::Closed
+                && connection.send.end != connection.send.una
+        })
+    }
+
     fn forsake(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.tag = Stack::NO_TAG;

@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, recvmsg,
+    sendmsg, shutdown,
 };
 
 use crate::outcome::{Received, Sent};
@@ -37,6 +38,12 @@ pub(crate) fn send_vectored(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Sent {
         let mut control = SendAncillaryBuffer::default();
         sendmsg(fd, pieces, &mut control, SendFlags::NOSIGNAL)
     })
+}
+
+/// Sends the end of the stream behind all that was sent.
+pub(crate) fn end_output(fd: &OwnedFd) {
+    // This fails only of a connection that is gone.
+    let _ = shutdown(fd, Shutdown::Write);
 }
 
 fn received(mut receive: impl FnMut() -> Result<usize, Errno>) -> Received {

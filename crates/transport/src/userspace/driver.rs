@@ -156,6 +156,16 @@ impl StackDriver {
         self.listener = Some(token);
     }
 
+    /// Answers no more openings.
+    pub(crate) fn ignore_openings(&mut self) {
+        self.stack.ignore_openings();
+    }
+
+    /// Whether connections that nobody has any more still send what they were given.
+    pub(crate) fn has_sending_orphans(&self) -> bool {
+        self.stack.has_sending_orphans()
+    }
+
     /// Whether it receives datagrams on some port.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.takes_datagrams
@@ -442,6 +452,21 @@ impl StreamEnd {
             Ok(len) => Sent::Bytes(len),
             Err(_) => Sent::Broken,
         }
+    }
+
+    /// Ends what this side sends.
+    pub(crate) fn end_output(&self) {
+        self.host.borrow_mut().stack.shut_down(self.id);
+    }
+
+    /// Whether the peer has acknowledged all that was sent, and the end.
+    pub(crate) fn has_delivered(&self) -> bool {
+        let host = &*self.host.borrow();
+        let described = host.stack.describe(self.id);
+        // The end counts as a byte.
+        described.is_none_or(|described| {
+            described.unacknowledged == 0 || described.state == ConnectionState::Closed
+        })
     }
 
     /// The address at the other end.
