@@ -5,6 +5,8 @@
 
 mod listing;
 
+pub use listing::uri_encode;
+
 use std::io::Write;
 
 use coua_protocol::BinaryRequestId;

@@ -21,6 +21,7 @@ pub mod dump;
 pub mod execute;
 pub mod flags;
 pub mod hand_over;
+pub mod hot_keys;
 pub mod latency;
 pub mod log;
 pub mod metrics;

@@ -22,6 +22,7 @@ use crate::connections::Registry;
 use crate::counters::{Counters, Totals};
 use crate::crawler::Crawler;
 use crate::flags::Settings;
+use crate::hot_keys::HotKeys;
 use crate::latency::{Latencies, Latency};
 use crate::log;
 use crate::prefixes::Prefixes;
@@ -41,6 +42,8 @@ pub struct Shared {
     pub registry: Registry,
     /// Counts by key prefix.
     pub prefixes: Prefixes,
+    /// The keys that are asked for most.
+    pub hot_keys: HotKeys,
     /// What clients have asked of the crawler.
     pub crawler: Crawler,
     /// Where the server listens.
@@ -120,6 +123,7 @@ impl Shared {
             clock,
             registry: Registry::new(workers, settings.connections_max),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
+            hot_keys: HotKeys::new(workers),
             crawler: Crawler::new(&settings),
             listening: Listening::default(),
             memory_per_worker,

@@ -3,6 +3,7 @@
 mod classes;
 mod crawler;
 mod general;
+mod hot_keys;
 mod latency;
 mod net;
 pub mod packets;
@@ -44,6 +45,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     if is(b"reset") {
         shared.reset_counters();
         shared.prefixes.clear();
+        shared.hot_keys.clear();
         return Report::Line(Line::Reset.as_bytes());
     }
     if is(b"detail") {
@@ -66,6 +68,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         b"slabs" => Report::Text(classes::write_slabs),
         b"net" => Report::Text(net::write),
         b"latency" => Report::Text(latency::write),
+        b"hotkeys" => Report::Text(hot_keys::write),
         b"threads" => Report::Text(threads::write),
         // As memcached answers without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),

@@ -40,6 +40,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
+use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::session::{Listed, Session, SessionId, Sessions, StreamingSet};
@@ -50,7 +51,7 @@ use drain::{DRAIN_SLEEP, Drain};
 use input::Input;
 
 /// Bytes outside the store's memory that each worker takes: buffers and lists of fixed size.
-pub const MEMORY_PER_WORKER: usize = Input::MEMORY + OUTPUT_LEN + Batch::MEMORY;
+pub const MEMORY_PER_WORKER: usize = Input::MEMORY + OUTPUT_LEN + Batch::MEMORY + hot_keys::MEMORY;
 
 /// From this number on, sessions do not all fit into a core's own cache.
 const SESSIONS_MIN: usize = 256;
@@ -97,6 +98,8 @@ pub struct Worker {
     waiting_for_memory: usize,
     input: Input,
     batch: Batch,
+    /// The requests that are counted for `stats hotkeys`.
+    chooser: Chooser,
     /// Requests that each session may have in this turn's batch.
     share: usize,
     output: Output,
@@ -209,6 +212,7 @@ impl Worker {
             waiting_for_memory: 0,
             input: buffers.input,
             batch: buffers.batch,
+            chooser: Chooser::new(index),
             share: 1,
             output: buffers.output,
             pool: Pool::new(Arc::clone(&shared.store), pages_max),

@@ -176,7 +176,7 @@ fn cachedump(item: &Item<'_>, text: &mut Vec<u8>) {
 }
 
 /// Appends bytes as memcached writes them into a URI.
-fn uri_encode(bytes: &[u8], text: &mut Vec<u8>) {
+pub fn uri_encode(bytes: &[u8], text: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         match byte {

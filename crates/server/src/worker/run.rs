@@ -10,7 +10,7 @@ use std::mem;
 use std::ops::Range;
 
 use coua_protocol::PlainSet;
-use coua_store::Key;
+use coua_store::{Access, Key};
 
 use super::Worker;
 use super::batch::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
@@ -18,7 +18,8 @@ use super::finish::WAIT_MS_MAX;
 use super::look_ahead::LookAhead;
 use crate::clock::Now;
 use crate::counters::Counters;
-use crate::execute::{Answers, Executor, Request};
+use crate::execute::{Answers, Executor, Request, key_of, stored_key};
+use crate::hot_keys::{Chosen, Sample};
 use crate::outcome::Outcome;
 use crate::output::Flushed;
 use crate::session::Session;
@@ -166,7 +167,10 @@ impl Worker {
                 outcome,
             });
         }
-        run.counted.add_to(counters);
+        mem::take(&mut run.counted).add_to(counters);
+        if let Some(chosen) = self.chooser.choose(entries.len()) {
+            run.count_hot_keys(self.index, entries, chosen);
+        }
         counters
             .bytes_written
             .add(mem::take(&mut self.output.bytes_sent));
@@ -174,6 +178,46 @@ impl Worker {
 }
 
 impl Run<'_, '_> {
+    /// Counts the requests at the chosen places for `stats hotkeys`. After execution their items
+    /// are in the nearest caches.
+    #[cold]
+    fn count_hot_keys(&self, worker: usize, entries: &[Entry], chosen: Chosen<'_>) {
+        let Requests {
+            sets,
+            operations,
+            bytes,
+        } = self.requests;
+        let Answers { shared, now, .. } = &self.executor.answers;
+        let Some(mut counts) = shared.hot_keys.of_worker(worker, now.since_start_ms) else {
+            return;
+        };
+        for place in chosen {
+            let mut room = None;
+            let key = match entries[place].what {
+                What::Get { key, .. } => key.of(bytes),
+                What::Set(number) => sets[usize::from(number)].key.of(bytes),
+                What::Other(number) => {
+                    let Operation { base, op } = &operations[usize::from(number)];
+                    let Some((key, base64, _)) = key_of(op) else {
+                        continue;
+                    };
+                    stored_key(key, base64, &bytes[*base..], &mut room)
+                }
+            };
+            let hash = entries[place].hash;
+            let unseen = Access {
+                bump: false,
+                cas: false,
+            };
+            let item = self.executor.burst.get(&Key { bytes: key, hash }, unseen);
+            counts.count(&Sample {
+                hash,
+                key,
+                value_len: item.map_or(0, |item| item.value_len()),
+            });
+        }
+    }
+
     /// Executes the entries `all` of a session until one of them stops it.
     #[inline(always)]
     fn entries(

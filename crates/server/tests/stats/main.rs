@@ -204,3 +204,38 @@ fn a_set_that_finds_no_memory_is_counted_once() {
     assert_eq!(number(&stats, "store_no_memory"), refused);
     assert_eq!(number(&stats, "coua_memory_waits"), refused);
 }
+
+/// One request in 64 is looked at, so what is asked for often is named, and what is not is not.
+#[test]
+fn hot_keys_are_named() {
+    let server = Server::coua(&["-m", "64", "-t", "1"]);
+    let value = "x".repeat(100);
+    say(
+        &server,
+        &format!("set hot%1 0 0 100\r\n{value}\r\n"),
+        "STORED",
+    );
+    let mut stream = server.connect();
+    for round in 0..40 {
+        let mut requests = String::new();
+        for number in 0..500 {
+            requests += "mg hot%1 v q\r\n";
+            requests += &format!("mg none-{round}-{number} v q\r\n");
+        }
+        requests += "mn\r\n";
+        stream
+            .write_all(requests.as_bytes())
+            .expect("the server reads");
+        let answer = BufReader::new(stream.try_clone().expect("a second handle"));
+        let last = answer.lines().map(|line| line.expect("an answer"));
+        assert!(last.into_iter().any(|line| line == "MN"));
+    }
+    let hot = ask(&server, "stats hotkeys");
+    assert_eq!(hot["1:key"], "hot%251");
+    let share: f64 = hot["1:share"].parse().expect("a number");
+    assert!((0.3..0.7).contains(&share), "{hot:?}");
+    let per_request = number(&hot, "1:bytes_rate") / number(&hot, "1:rate").max(1);
+    assert!((90..=110).contains(&per_request), "{hot:?}");
+    assert_eq!(line(&server, "stats reset\r\n"), "RESET");
+    assert!(ask(&server, "stats hotkeys").is_empty());
+}
