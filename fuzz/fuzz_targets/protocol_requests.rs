@@ -2,7 +2,7 @@
 //! input, and the same operations however the bytes are cut.
 #![no_main]
 
-use coua_protocol::{BinaryCommand, Limits, Op, Parser, Span, Step};
+use coua_protocol::{Attempt, BinaryCommand, Dialect, Limits, Op, Parser, Span, Step};
 use libfuzzer_sys::fuzz_target;
 
 /// Up to this many bytes a line without an end is waited for, whatever it is.
@@ -17,6 +17,7 @@ fuzz_target!(|data: &[u8]| {
         gather_max: [0, 30, 100, 1 << 14][usize::from(sizes >> 2 & 3)],
         cas: sizes & 16 != 0,
         line_max: 2100,
+        sasl: sizes & 32 != 0,
     };
     let mut random = u32::from(seed) | 1;
     let mut piece = || {
@@ -28,16 +29,25 @@ fuzz_target!(|data: &[u8]| {
             _ => random as usize % 32 + 1,
         }
     };
-    let pieces = run(bytes, &limits, &mut piece);
+    let parser = match sizes & 64 {
+        0 => Parser::new(),
+        _ => Parser::locked(Dialect::Unknown),
+    };
+    let pieces = run(parser, bytes, &limits, &mut piece);
     if bytes.len() <= SAME_MAX {
-        assert_eq!(pieces, run(bytes, &limits, &mut || bytes.len()));
+        assert_eq!(pieces, run(parser, bytes, &limits, &mut || bytes.len()));
     }
 });
 
 /// The operations, with spans as of all the bytes; what is left of a request that
 /// is not whole; and whether the connection was closed.
-fn run(bytes: &[u8], limits: &Limits, piece: &mut impl FnMut() -> usize) -> (Vec<Op>, usize, bool) {
-    let mut parser = Parser::new();
+fn run(
+    mut parser: Parser,
+    bytes: &[u8],
+    limits: &Limits,
+    piece: &mut impl FnMut() -> usize,
+) -> (Vec<Op>, usize, bool) {
+    let is_locked = parser.is_locked();
     let mut ops = Vec::new();
     let (mut front, mut end) = (0, 0);
     loop {
@@ -55,6 +65,7 @@ fn run(bytes: &[u8], limits: &Limits, piece: &mut impl FnMut() -> usize) -> (Vec
                 let op = op.shifted(u32::try_from(front).expect("short"));
                 inside(&op, &bytes[..end]);
                 front += consumed as usize;
+                assert!(!is_locked || is_outside(&op) && parser.is_locked());
                 let mut op = op;
                 if let Op::StoreEnd { bytes, .. } = &mut op {
                     // A value's last bytes come with its end, and how many depends on the pieces.
@@ -79,6 +90,18 @@ fn run(bytes: &[u8], limits: &Limits, piece: &mut impl FnMut() -> usize) -> (Vec
             }
             Step::Close { .. } => return (ops, 0, true),
         }
+    }
+}
+
+/// Whether somebody who has not logged in may ask that.
+fn is_outside(op: &Op) -> bool {
+    match op {
+        Op::Login(_) | Op::Error { .. } => true,
+        Op::Binary(binary) => matches!(
+            binary.command,
+            BinaryCommand::Version | BinaryCommand::SaslMechanisms | BinaryCommand::Error { .. }
+        ),
+        _ => false,
     }
 }
 
@@ -110,6 +133,11 @@ fn inside(op: &Op, bytes: &[u8]) {
             | BinaryCommand::Stats { args: name } => key(name),
             _ => {}
         },
+        Op::Login(login) => {
+            if let Attempt::Password { user, password } = login.attempt {
+                assert!(user.of(bytes).len() + password.of(bytes).len() <= 1024);
+            }
+        }
         Op::Stats { args } | Op::Admin { args, .. } => {
             let _ = args.of(bytes);
         }

@@ -146,6 +146,8 @@ pub enum BinaryCommand {
     Version,
     /// `quit`: send what is queued, then close.
     Quit,
+    /// `sasl list mechs`.
+    SaslMechanisms,
     /// `stat`.
     Stats {
         /// Which statistics.
@@ -178,6 +180,8 @@ pub enum Status {
     NotNumeric = 0x06,
     /// Not allowed.
     AuthError = 0x20,
+    /// Logging in takes another message.
+    AuthContinue = 0x21,
     /// No such command.
     UnknownCommand = 0x81,
     /// No memory.
@@ -196,6 +200,7 @@ impl Status {
             Self::NotStored => b"Not stored.",
             Self::NotNumeric => b"Non-numeric server-side value for incr or decr",
             Self::AuthError => b"Auth failure.",
+            Self::AuthContinue => b"",
             Self::UnknownCommand => b"Unknown command",
             Self::OutOfMemory => b"Out of memory",
         }
@@ -209,6 +214,7 @@ impl From<ErrorLine> for (Status, &'static [u8]) {
             ErrorLine::TooLarge => Status::TooLarge,
             ErrorLine::NotNumeric => Status::NotNumeric,
             ErrorLine::FlushDisabled => Status::AuthError,
+            ErrorLine::NotPermitted => return (Status::AuthError, b"Permission denied."),
             ErrorLine::OutOfMemoryStoring => {
                 return (Status::OutOfMemory, b"Out of memory allocating item");
             }

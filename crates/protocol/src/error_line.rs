@@ -63,6 +63,18 @@ pub enum ErrorLine {
     FlushDisabled,
     /// `watch` with `-W`.
     WatchDisabled,
+    /// A request of somebody who has not logged in.
+    Unauthenticated,
+    /// What is to be a user and a password is too long.
+    LoginTooLong,
+    /// It is not followed by a line end.
+    BadLoginEnd,
+    /// It has no space.
+    BadLogin,
+    /// No user has that name and that password.
+    LoginFailed,
+    /// The user may not do that.
+    NotPermitted,
 }
 
 impl ErrorLine {
@@ -98,6 +110,12 @@ impl ErrorLine {
             Self::BadShutdownMode => b"CLIENT_ERROR invalid shutdown mode\r\n",
             Self::FlushDisabled => b"CLIENT_ERROR flush_all not allowed\r\n",
             Self::WatchDisabled => b"CLIENT_ERROR watch commands not allowed\r\n",
+            Self::Unauthenticated => b"CLIENT_ERROR unauthenticated\r\n",
+            Self::LoginTooLong => b"CLIENT_ERROR auth token too long\r\n",
+            Self::BadLoginEnd => b"CLIENT_ERROR bad command line termination\r\n",
+            Self::BadLogin => b"CLIENT_ERROR bad authentication token format\r\n",
+            Self::LoginFailed => b"CLIENT_ERROR authentication failure\r\n",
+            Self::NotPermitted => b"CLIENT_ERROR permission denied\r\n",
         }
     }
 }

@@ -50,6 +50,7 @@ mod error_line;
 pub mod expiry;
 mod flags;
 mod limits;
+mod login;
 mod number;
 mod op;
 pub mod reply;
@@ -62,6 +63,7 @@ pub use binary::{Binary, BinaryCommand, BinaryRequestId, Status};
 pub use error_line::ErrorLine;
 pub use flags::{Echo, FlagSet, Flags};
 pub use limits::{KEY_LEN_MAX, Limits, VALUE_LEN_MAX};
+pub use login::{Attempt, Login, SASL_MECHANISM};
 pub use op::{
     AdminCommand, Arithmetic, Meta, MetaArithmetic, Op, ShutdownMode, Store, StoreMode,
     StoreRefused, StoreReply,

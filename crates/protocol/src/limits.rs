@@ -23,6 +23,8 @@ pub struct Limits {
     /// must be able to hold this many bytes; below [`Limits::LINE_MAX_FLOOR`] it
     /// counts as that.
     pub line_max: u32,
+    /// The commands of SASL are known (`-S`).
+    pub sasl: bool,
 }
 
 impl Limits {
@@ -63,6 +65,7 @@ impl Default for Limits {
             cas: true,
             gather_max: 16 << 10,
             line_max: 16 << 10,
+            sasl: false,
         }
     }
 }

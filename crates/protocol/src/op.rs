@@ -4,6 +4,7 @@ use crate::binary::{Binary, BinaryCommand, BinaryRequestId};
 use crate::error_line::ErrorLine;
 use crate::expiry::{TtlStart, TtlWalk, expiry};
 use crate::flags::{FlagSet, Flags};
+use crate::login::{Attempt, Login};
 use crate::span::Span;
 
 /// One operation.
@@ -130,6 +131,8 @@ pub enum Op {
         /// No answer.
         noreply: bool,
     },
+    /// An attempt to log in, in either dialect.
+    Login(Login),
     /// A request of the binary protocol, except stores.
     Binary(Binary),
     /// Answer this line.
@@ -174,8 +177,15 @@ impl Op {
                 | BinaryCommand::Noop
                 | BinaryCommand::Version
                 | BinaryCommand::Quit
+                | BinaryCommand::SaslMechanisms
                 | BinaryCommand::Error { .. } => {}
             },
+            Op::Login(login) => {
+                if let Attempt::Password { user, password } = &mut login.attempt {
+                    shift(user);
+                    shift(password);
+                }
+            }
             Op::GetEnd
             | Op::MetaNoop
             | Op::FlushAll { .. }

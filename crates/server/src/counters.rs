@@ -105,6 +105,12 @@ counters! {
     store_too_large,
     /// Values for which no memory was found.
     store_no_memory,
+    /// Attempts to log in.
+    auth_cmds,
+    /// Attempts to log in that failed.
+    auth_errors,
+    /// Requests that their users may not make.
+    requests_denied,
     /// Bytes received.
     bytes_read,
     /// Bytes sent.

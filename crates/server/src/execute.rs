@@ -8,7 +8,9 @@ mod admin;
 mod binary;
 mod classic;
 mod complaints;
+mod login;
 mod meta;
+mod permit;
 mod upload;
 mod values;
 
@@ -186,6 +188,7 @@ impl Executor<'_, '_> {
             }
             Op::Arithmetic(arithmetic) => self.classic_arithmetic(request, arithmetic),
             Op::Binary(binary) => self.binary(request, binary),
+            Op::Login(login) => self.login(request, login),
             Op::Touch {
                 key,
                 exptime,
@@ -199,7 +202,10 @@ impl Executor<'_, '_> {
                 self.flush_all(request, *delay, To::line_unless(*noreply))
             }
             Op::Version => self.answers.version(),
-            Op::Verbosity { level, noreply } => self.answers.verbosity(*level, *noreply),
+            Op::Verbosity { level, noreply } => {
+                let may = request.session.may;
+                self.answers.verbosity(may, *level, *noreply)
+            }
             Op::Quit => {
                 request.session.quit();
                 Outcome::CloseWhenSent

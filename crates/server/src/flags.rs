@@ -4,6 +4,7 @@
 mod addresses;
 mod extended;
 mod help;
+mod login;
 mod network;
 mod raw;
 mod resolved;

@@ -35,5 +35,6 @@ pub mod server;
 pub mod session;
 pub mod shared;
 pub mod stats;
+pub mod users;
 pub mod version;
 pub mod worker;

@@ -1,6 +1,7 @@
 //! The program `coua`: reads the flags, sets the process up, runs the server until a signal.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -59,6 +60,9 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     if settings.daemon {
         process::leave_terminal()?;
         if let Some(path) = &mut settings.memory_file {
+            *path = std::path::absolute(&*path)?;
+        }
+        if let Some(path) = &mut settings.auth_file {
             *path = std::path::absolute(&*path)?;
         }
         if let Some(socket) = &mut settings.unix_socket {
@@ -149,9 +153,7 @@ fn stop_at_signal(
             let Ok(shared) = started.recv() else { return };
             for signal in signals.forever() {
                 match signal {
-                    SIGHUP => tracing::info!(
-                        "signal {signal}: ignored, there is no configuration file to read again"
-                    ),
+                    SIGHUP => read_again(&shared),
                     SIGUSR2 => hand_over(&shared, &successor),
                     _ if shared.is_stopping() && !shared.is_handing_over() => {
                         tracing::info!("signal {signal}: stopping at once");
@@ -169,6 +171,25 @@ fn stop_at_signal(
             action: "start a thread",
             source,
         })
+}
+
+/// Reads the files again that may have changed.
+fn read_again(shared: &Shared) {
+    let file = shared
+        .settings
+        .auth_file
+        .as_deref()
+        .unwrap_or(Path::new(""));
+    match shared.read_users() {
+        Ok(None) => tracing::info!("SIGHUP: ignored, there is no file of users to read again"),
+        Ok(Some(count)) => {
+            tracing::info!("SIGHUP: {} has {count} passwords", file.display());
+        }
+        Err(error) => tracing::error!(
+            "SIGHUP: {} {error}; who could log in before still can",
+            file.display()
+        ),
+    }
 }
 
 /// Stops the server for the program that takes its place, if that can be.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use coua_cpu::prefetch_lines;
-use coua_protocol::{
-    Awaited, Dialect, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply,
-};
+use coua_protocol::{Awaited, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
 use coua_transport::{PeerAddress, Stream, huge_pages};
 
@@ -14,7 +12,7 @@ use crate::closing::CloseCause;
 use crate::connections::{Activity, ConnectionInfo};
 use crate::datagram::Datagram;
 use crate::dump::Dump;
-use crate::permissions::Permissions;
+use crate::permissions::{Permissions, User};
 use crate::reply_queue::ReplyQueue;
 
 /// Bytes of a value that are still to come from which on they are received where they will lie.
@@ -30,12 +28,14 @@ pub struct Session {
     pub connection: Arc<ConnectionInfo>,
     /// The state of its parser.
     pub parser: Parser,
-    /// What the client is permitted to do.
-    pub may: Permissions,
     /// When it last executed a request, as published in `connection`; 0 before the first.
     noted: UnixSeconds,
     /// Bytes that were received but not executed. They precede those that the kernel holds.
     pub leftover: Option<Leftover>,
+    /// Its user may not read and write all items: `user` says which.
+    pub is_restricted: bool,
+    /// Somebody has failed to log in, and the next request waits for a while.
+    pub is_held: bool,
     /// The answer to the current `get` has ended early: its remaining keys are not looked up.
     pub skips_keys: bool,
     /// The kernel may hold input.
@@ -58,6 +58,10 @@ pub struct Session {
     pub upload: Option<Box<StreamingSet>>,
     /// A long reply that is being produced in parts. Nothing is executed while there is one.
     pub dump: Option<Box<Dump>>,
+    /// Who has logged in, where that is somebody who may not read and write all items.
+    pub user: Option<Arc<User>>,
+    /// What the client is permitted to do.
+    pub may: Permissions,
     /// Set when the value that arrives in pieces has been refused: the rest of it is dropped, and
     /// this is the answer after it.
     pub refused_value: Option<(ErrorLine, StoreReply)>,
@@ -138,22 +142,25 @@ impl SessionSlot {
 }
 
 impl Session {
-    /// A connection that has just been accepted; it may speak only `dialect`.
+    /// A connection that has just been accepted.
     pub fn new(
         stream: Stream,
         connection: Arc<ConnectionInfo>,
-        dialect: Dialect,
+        parser: Parser,
         may: Permissions,
     ) -> Session {
         Session {
             stream,
-            parser: Parser::of(dialect),
+            parser,
             may,
             noted: UnixSeconds(0),
             connection,
             leftover: None,
             queue: None,
             dump: None,
+            user: None,
+            is_restricted: false,
+            is_held: false,
             datagram: None,
             upload: None,
             refused_value: None,
@@ -169,6 +176,19 @@ impl Session {
             waits_since_ms: 0,
             stalled_since_ms: 0,
         }
+    }
+
+    /// A user has logged in; `may` is what the server permits everybody.
+    pub fn log_in(&mut self, user: Arc<User>, may: Permissions) {
+        self.may = may.of(&user);
+        self.is_restricted = !user.has_all_items();
+        self.user = self.is_restricted.then_some(user);
+    }
+
+    /// Whether its requests may take the fast path.
+    #[inline]
+    pub fn takes_fast_path(&self) -> bool {
+        !(self.skips_keys | self.is_restricted)
     }
 
     /// Whether there is nothing to do for the connection until more input comes: it serves no
@@ -268,9 +288,10 @@ impl Session {
         }
     }
 
-    /// Whether replies wait for the client to read, so that nothing may be executed.
+    /// Whether replies wait for the client to read, or its client has to wait, so that nothing may be
+    /// executed.
     pub fn is_blocked(&self) -> bool {
-        self.queue.is_some() || self.dump.is_some()
+        self.queue.is_some() || self.dump.is_some() || self.is_held
     }
 
     /// Whether a part of the value that arrives in pieces is still missing.

@@ -13,6 +13,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coua_protocol::Parser;
 use coua_store::{LimitRefused, Store};
 use coua_transport::userspace::StackDriverCounters;
 use coua_transport::{Listener, Waker};
@@ -26,6 +27,7 @@ use crate::hot_keys::HotKeys;
 use crate::latency::{Latencies, Latency};
 use crate::log;
 use crate::prefixes::Prefixes;
+use crate::users::{Users, UsersError};
 
 /// memcached's highest level of verbosity.
 const VERBOSITY_MAX: u32 = 64;
@@ -38,6 +40,8 @@ pub struct Shared {
     pub store: Arc<Store>,
     /// The server's clock.
     pub clock: Clock,
+    /// Who may log in, where somebody must.
+    users: Option<Mutex<Arc<Users>>>,
     /// The connections.
     pub registry: Registry,
     /// Counts by key prefix.
@@ -122,6 +126,7 @@ impl Shared {
             store,
             clock,
             registry: Registry::new(workers, settings.connections_max),
+            users: settings.users.clone().map(Mutex::new),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
             crawler: Crawler::new(&settings),
@@ -160,6 +165,38 @@ impl Shared {
         self.memory.store(bytes, Relaxed);
         tracing::info!("cache_memlimit: {} MiB of memory from now on", bytes >> 20);
         Ok(())
+    }
+
+    /// The parser of a new connection.
+    pub fn first_parser(&self) -> Parser {
+        let dialect = self.settings.dialect;
+        match self.users.is_some() {
+            true => Parser::locked(dialect),
+            false => Parser::of(dialect),
+        }
+    }
+
+    /// Who may log in; `None` where nobody has to.
+    pub fn users(&self) -> Option<Arc<Users>> {
+        let users = self.users.as_ref()?;
+        Some(Arc::clone(
+            &users.lock().unwrap_or_else(PoisonError::into_inner),
+        ))
+    }
+
+    /// Reads again who may log in, if somebody must, and returns how many passwords there are. Who has
+    /// logged in stays so.
+    ///
+    /// # Errors
+    /// [`UsersError`]: the file cannot be read or is not as it should be. The users of before stay.
+    pub fn read_users(&self) -> Result<Option<usize>, UsersError> {
+        let (Some(users), Some(path)) = (&self.users, &self.settings.auth_file) else {
+            return Ok(None);
+        };
+        let read = Arc::new(Users::read(path)?);
+        let count = read.len();
+        *users.lock().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(Some(count))
     }
 
     /// What has been counted since the start or the last `stats reset`.

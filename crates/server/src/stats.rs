@@ -43,6 +43,9 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     // memcached accepts any prefix of these names; the first that fits counts.
     let is = |whole: &[u8]| whole.starts_with(name);
     if is(b"reset") {
+        if !may.admin {
+            return Report::Line(ErrorLine::NotPermitted.as_bytes());
+        }
         shared.reset_counters();
         shared.prefixes.clear();
         shared.hot_keys.clear();

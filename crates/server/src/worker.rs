@@ -40,6 +40,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
+use crate::connections::Activity;
 use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
@@ -64,6 +65,9 @@ const SLEEP_FOR_MEMORY: Duration = Duration::from_millis(1);
 
 /// How long accepting pauses when there are no descriptors, or too many connections.
 const ACCEPT_PAUSE_MS: u64 = 10;
+
+/// How long a connection is held after a failed login.
+const HOLD_MS: u64 = 1000;
 
 /// How often the counters of the user-space stack are published.
 const NET_COUNTERS_MS: u64 = 100;
@@ -110,6 +114,9 @@ pub struct Worker {
     uploads: Vec<SessionId>,
     /// The server stops, and this is left of it here.
     drain: Option<Drain>,
+    /// Sessions that are held since a login has failed, and until when (milliseconds since the server's
+    /// start); the first ends first.
+    held: VecDeque<(u64, SessionId)>,
     /// The store has cleaning to do.
     has_chores: bool,
     /// The last second in which idle connections were looked for.
@@ -219,6 +226,7 @@ impl Worker {
             spare_streaming_sets: Vec::new(),
             uploads: Vec::new(),
             drain: None,
+            held: VecDeque::new(),
             has_chores: false,
             idle_checked: 0,
             net_told: u64::MAX,
@@ -265,6 +273,7 @@ impl Worker {
         self.accept(now);
         self.close_idle(now);
         self.unpark(now);
+        self.release_held(now);
         self.begin_batch();
         self.receive_datagrams_of_stack();
         self.receive(now);
@@ -410,6 +419,31 @@ impl Worker {
         self.counters().connections_shed.add(1);
         self.close_for(id, CloseCause::Memory);
         true
+    }
+
+    /// Holds a session whose login has failed, or closes it if too many are held.
+    fn hold(&mut self, id: SessionId, now: Now) {
+        // Sessions that have closed meanwhile are among them.
+        if self.held.len() >= self.shared.settings.connections_max {
+            self.close(id);
+            return;
+        }
+        self.held.push_back((now.since_start_ms + HOLD_MS, id));
+    }
+
+    /// Goes on with the sessions that have been held for long enough. The worker wakes at least once a
+    /// second.
+    fn release_held(&mut self, now: Now) {
+        while let Some(&(until_ms, id)) = self.held.front()
+            && until_ms <= now.since_start_ms
+        {
+            self.held.pop_front();
+            if let Some(session) = self.sessions.get(id) {
+                session.is_held = false;
+                session.connection.set_activity(Activity::Reading);
+                list_session(session, id, &mut self.ready);
+            }
+        }
     }
 
     /// Puts a session into the list of those that may have something to do.

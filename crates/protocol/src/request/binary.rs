@@ -5,6 +5,7 @@ use crate::binary::{
 };
 use crate::error_line::ErrorLine;
 use crate::limits::{KEY_LEN_MAX, Limits};
+use crate::login::{Attempt, LOGIN_LEN_MAX, Login, MECHANISM_LEN_MAX, SASL_MECHANISM, plain};
 use crate::op::{Op, Store, StoreMode, StoreRefused, StoreReply};
 use crate::request::line::Refusal;
 use crate::span::Span;
@@ -19,6 +20,8 @@ pub(crate) enum Front {
     Store { consumed: u32, store: Store },
     /// Any other; `rest` bytes of it that nobody looks at follow.
     Op { consumed: u32, op: Op, rest: u32 },
+    /// An attempt to log in.
+    Login { consumed: u32, login: Login },
     /// One that is refused and answered behind the `rest` bytes that follow, of which there are some.
     /// What the key holds is unlinked at once where `store` says so.
     Refused {
@@ -50,10 +53,35 @@ pub(crate) fn front(input: &[u8], limits: &Limits) -> Front {
     if let Some(status) = header.misfit() {
         return header.refuse(status, true);
     }
+    if limits.sasl && header.is_login() {
+        return header.login(input, false);
+    }
     let head_len = header.head_len();
     match input.get(HEADER_LEN as usize..head_len as usize) {
         None => Front::More(head_len),
         Some(body) => header.command(body, limits),
+    }
+}
+
+/// Looks at the front of the input of a connection that has not logged in. `has_begun` says that it has
+/// begun to. Anything else than that ends the connection.
+pub(crate) fn front_locked(input: &[u8], has_begun: bool) -> Front {
+    let Some(header) = input.first_chunk() else {
+        return Front::More(HEADER_LEN);
+    };
+    if header[0] != REQUEST_MAGIC {
+        return Front::BadMagic;
+    }
+    let header = Header::read(header);
+    let is_bare = header.body_len == 0;
+    match header.asked.opcode {
+        _ if header.misfit() == Some(Status::UnknownCommand) => {
+            header.refuse(Status::UnknownCommand, true)
+        }
+        opcode::VERSION if is_bare => header.bare(BinaryCommand::Version),
+        _ if header.is_login() => header.login(input, has_begun),
+        opcode::VERSION => header.refuse(Status::InvalidArguments, true),
+        _ => header.refuse(Status::AuthError, true),
     }
 }
 
@@ -78,7 +106,7 @@ impl Header {
         HEADER_LEN + self.extras_len + self.key_len
     }
 
-    /// Bytes behind the key.
+    /// Bytes behind the key; the lengths are no misfit.
     fn value_len(&self) -> u32 {
         self.body_len - self.extras_len - self.key_len
     }
@@ -116,6 +144,55 @@ impl Header {
             },
             op: self.op(BinaryCommand::Error { status, closes }),
             rest,
+        }
+    }
+
+    /// Whether it is one of SASL's commands.
+    fn is_login(&self) -> bool {
+        matches!(
+            self.asked.opcode,
+            opcode::SASL_LIST_MECHS | opcode::SASL_AUTH | opcode::SASL_STEP
+        )
+    }
+
+    /// One of SASL's commands; `has_begun` says that a message is asked for.
+    fn login(&self, input: &[u8], has_begun: bool) -> Front {
+        let value_len = self.body_len.saturating_sub(self.extras_len + self.key_len);
+        match self.asked.opcode {
+            opcode::SASL_LIST_MECHS if self.body_len == 0 => {
+                return self.bare(BinaryCommand::SaslMechanisms);
+            }
+            opcode::SASL_AUTH | opcode::SASL_STEP
+                if self.extras_len == 0
+                    && (1..=MECHANISM_LEN_MAX).contains(&self.key_len)
+                    && value_len <= LOGIN_LEN_MAX => {}
+            _ => return self.refuse(Status::InvalidArguments, true),
+        }
+        let consumed = HEADER_LEN + self.body_len;
+        let Some(body) = input.get(HEADER_LEN as usize..consumed as usize) else {
+            return Front::More(consumed);
+        };
+        let (mechanism, message) = body.split_at(self.key_len as usize);
+        let begins = self.asked.opcode == opcode::SASL_AUTH;
+        let attempt = match begins || has_begun {
+            true if mechanism != SASL_MECHANISM => Attempt::Malformed,
+            true if begins && message.is_empty() => Attempt::Begin,
+            true => plain(message, HEADER_LEN + self.key_len),
+            false => Attempt::Malformed,
+        };
+        let login = Login {
+            attempt,
+            asked: Some(self.asked),
+        };
+        Front::Login { consumed, login }
+    }
+
+    /// A command that is its header alone.
+    fn bare(&self, command: BinaryCommand) -> Front {
+        Front::Op {
+            consumed: HEADER_LEN,
+            op: self.op(command),
+            rest: 0,
         }
     }
 

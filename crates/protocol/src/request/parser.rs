@@ -85,6 +85,8 @@ enum State {
     Discard { error: ErrorLine },
     /// Inside of a streamed value of which `rest` bytes are left, or at its end.
     Body { rest: u32 },
+    /// At the front of a request of somebody who has not logged in, of which `need` bytes must be there.
+    Locked { need: u32, stage: Stage },
     /// Inside of a body that nobody wants, of which `rest` bytes are left, its end
     /// included and never 0. `refusal` is answered behind it.
     Swallow { rest: u32, refusal: Option<Refusal> },
@@ -145,9 +147,11 @@ impl Parser {
         match self.state {
             State::Gather { .. } | State::Body { .. } => Awaited::Value,
             State::Swallow { .. } => Awaited::RefusedValue,
-            State::Line { .. } | State::Keys(_) | State::LongGet { .. } | State::Discard { .. } => {
-                Awaited::Request
-            }
+            State::Line { .. }
+            | State::Keys(_)
+            | State::LongGet { .. }
+            | State::Discard { .. }
+            | State::Locked { .. } => Awaited::Request,
         }
     }
 
@@ -268,6 +272,7 @@ impl Parser {
                 }
             }
             State::Swallow { rest, refusal } => self.swallow(rest, refusal, input),
+            State::Locked { need, stage } => self.locked_text(need, stage, input),
         }
     }
 
@@ -422,9 +427,11 @@ impl Default for Parser {
 }
 
 pub use front::Front;
+use locked::Stage;
 
 mod binary;
 mod front;
+mod locked;
 mod long_get;
 mod refused;
 #[cfg(test)]

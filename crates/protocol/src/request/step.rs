@@ -51,6 +51,8 @@ pub struct GetKey {
 pub enum CloseReason {
     /// Too many bytes without a line end.
     LineTooLong,
+    /// What came from somebody who has not logged in is too short, or too long, to be a login.
+    NoLogin,
     /// Someone speaks HTTP.
     Http,
     /// What follows a binary request is none.

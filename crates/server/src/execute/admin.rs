@@ -6,6 +6,7 @@ use coua_store::{Burst, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
 use crate::outcome::Outcome;
+use crate::permissions::Permissions;
 use crate::shared::Shared;
 use crate::stats::{self, Report};
 use crate::version::PROTOCOL_VERSION;
@@ -41,7 +42,10 @@ impl Answers<'_> {
         Outcome::Done
     }
 
-    pub(super) fn verbosity(&mut self, level: u32, noreply: bool) -> Outcome {
+    pub(super) fn verbosity(&mut self, may: Permissions, level: u32, noreply: bool) -> Outcome {
+        if !may.admin {
+            return self.error(ErrorLine::NotPermitted, To::line_unless(noreply));
+        }
         self.shared.set_verbosity(level);
         self.line(To::line_unless(noreply), Line::Ok)
     }
@@ -110,6 +114,9 @@ impl Answers<'_> {
         let report = match command {
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
+            }
+            _ if !request.session.may.admin => {
+                return self.error(ErrorLine::NotPermitted, To::line_unless(noreply));
             }
             AdminCommand::LruCrawler => {
                 stats::crawl(args, &self.shared.crawler, request.session.may)

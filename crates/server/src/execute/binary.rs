@@ -1,7 +1,7 @@
 //! What the binary protocol answers differently from the text protocol, apart from the form.
 
 use coua_protocol::reply::BinaryAnswer;
-use coua_protocol::{Binary, BinaryCommand, BinaryRequestId, Status, Tokens};
+use coua_protocol::{Binary, BinaryCommand, BinaryRequestId, ErrorLine, Status, Tokens};
 use coua_store::{Access, Arithmetic, Burst, Item};
 
 use super::{Answers, Executor, Request, To, complaints};
@@ -102,6 +102,7 @@ impl Executor<'_, '_> {
             BinaryCommand::FlushAll { delay } => self.flush_all(request, Some(delay), to),
             BinaryCommand::Noop => self.answers.succeed(asked, 0),
             BinaryCommand::Version => self.answers.binary_version(asked),
+            BinaryCommand::SaslMechanisms => self.answers.sasl_mechanisms(asked),
             BinaryCommand::Quit => {
                 self.answers.succeed(asked, 0);
                 request.session.quit();
@@ -199,6 +200,9 @@ impl Answers<'_> {
                 Outcome::Done
             }
             Report::Line(line) => {
+                if line == ErrorLine::NotPermitted.as_bytes() {
+                    return self.error(ErrorLine::NotPermitted, To::Binary(asked));
+                }
                 if line.starts_with(b"ERROR") || line.starts_with(b"CLIENT_ERROR") {
                     return self.refuse(asked, Status::KeyNotFound);
                 }

@@ -67,7 +67,7 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
     (
         "SIGHUP",
-        "Nothing: coua has no configuration file to read again.",
+        "Read the file of -Y again. Who has logged in stays so.",
     ),
 ];
 

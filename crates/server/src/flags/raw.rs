@@ -92,10 +92,9 @@ pub struct Raw {
     pub backlog: String,
 
     /// What clients speak: ascii (classic text and meta), binary, or auto, where the first byte of
-    /// a connection decides.
-    #[arg(short = 'B', long = "protocol", value_name = "NAME", default_value = "auto",
-          help_heading = NETWORK)]
-    pub protocol: String,
+    /// a connection decides. By default auto, but ascii with -Y and without -S.
+    #[arg(short = 'B', long = "protocol", value_name = "NAME", help_heading = NETWORK)]
+    pub protocol: Option<String>,
 
     /// Memory in megabytes, for items, index, connection buffers and values that are arriving. Less
     /// than 8 becomes 8, and the log says so. With --net the stack takes an eighth of it, and at
@@ -163,6 +162,15 @@ pub struct Raw {
     #[arg(short = 'D', value_name = "CHAR", help_heading = ACCESS)]
     pub prefix_delimiter: Option<String>,
 
+    /// Only who logs in is served. The file has lines user:password, and may have sections that say what
+    /// a user may do. It is read again on SIGHUP.
+    #[arg(short = 'Y', long = "auth-file", value_name = "FILE", help_heading = ACCESS)]
+    pub auth_file: Option<PathBuf>,
+
+    /// Let clients of the binary protocol log in too, by SASL PLAIN, with the passwords of -Y.
+    #[arg(short = 'S', long = "enable-sasl", help_heading = ACCESS)]
+    pub sasl: bool,
+
     /// User to become once the ports are open. Root must give one; for others it has no effect.
     #[arg(short = 'u', long = "user", value_name = "NAME", help_heading = PROCESS)]
     pub user: Option<String>,
@@ -213,14 +221,6 @@ pub struct Raw {
     /// Refuse watch, which coua does not have yet: it answers with another error.
     #[arg(short = 'W', long = "disable-watch", help_heading = WITHOUT_EFFECT)]
     pub disable_watch: bool,
-
-    /// SASL authentication: not there yet.
-    #[arg(short = 'S', long = "enable-sasl", help_heading = MISSING)]
-    pub sasl: bool,
-
-    /// Users and passwords: not there yet.
-    #[arg(short = 'Y', long = "auth-file", value_name = "FILE", help_heading = MISSING)]
-    pub auth_file: Option<String>,
 
     /// TLS: not there yet.
     #[arg(short = 'Z', long = "enable-ssl", help_heading = MISSING)]

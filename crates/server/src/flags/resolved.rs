@@ -3,15 +3,18 @@
 use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use coua_protocol::{Dialect, Limits};
 
 use super::addresses::{self, Addresses, Listen};
 use super::extended::Extended;
+use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::sizes::{bytes, cores, number};
 use super::{FlagError, Raw, no_effect};
 use crate::permissions::Permissions;
+use crate::users::Users;
 
 /// Threads at most.
 const WORKERS_MAX: u64 = coua_store::WORKERS_MAX as u64;
@@ -88,6 +91,10 @@ pub struct Settings {
     pub limits: Limits,
     /// What clients may do.
     pub permissions: Permissions,
+    /// The file that says who may log in (`-Y`); without it everybody may do everything.
+    pub auth_file: Option<PathBuf>,
+    /// Who may log in, as the file said at the start.
+    pub users: Option<Arc<Users>>,
     /// The character behind a key's prefix.
     pub prefix_delimiter: u8,
     /// Counts by prefix from the start.
@@ -166,7 +173,8 @@ impl Settings {
         without_effect.extend(extended.without_effect);
         let mut given = extended.given;
         given.extend(given_for_slabs(raw)?);
-        let (protocol_name, dialect) = protocol(&raw.protocol)?;
+        let (protocol_name, dialect) = protocol(protocol_asked(raw)?)?;
+        let users = users(raw)?;
         Ok(Settings {
             listen,
             listen_udp,
@@ -196,13 +204,17 @@ impl Settings {
                 cas: !raw.disable_cas,
                 gather_max: GATHER_LEN_MAX,
                 line_max: LINE_LEN_MAX,
+                sasl: raw.sasl,
             },
             permissions: Permissions {
                 shutdown: raw.enable_shutdown,
                 flush: !raw.disable_flush_all,
                 dump: !raw.disable_dumping,
                 watch: !raw.disable_watch,
+                admin: true,
             },
+            auth_file: raw.auth_file.clone(),
+            users,
             prefix_delimiter: prefix_delimiter(raw.prefix_delimiter.as_deref())?,
             counts_prefixes: raw.prefix_delimiter.is_some(),
             user: raw.user.clone(),
@@ -269,20 +281,10 @@ impl Settings {
 
 /// Flags of mechanisms whose absence must not go unnoticed.
 pub(super) fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
-    for (given, line) in [
-        (
-            raw.sasl,
-            "-S: coua has no SASL authentication yet; leave it out, and keep strangers out with -l or -s",
-        ),
-        (
-            raw.auth_file.is_some(),
-            "-Y: coua has no authentication yet; leave it out, and keep strangers out with -l or -s",
-        ),
-        (
-            raw.ssl,
-            "-Z: coua has no TLS yet; leave it out, and listen (-l) on a network that you trust",
-        ),
-    ] {
+    for (given, line) in [(
+        raw.ssl,
+        "-Z: coua has no TLS yet; leave it out, and listen (-l) on a network that you trust",
+    )] {
         if given {
             return Err(FlagError::new(line));
         }
@@ -371,7 +373,7 @@ fn addresses(flag: &str, port: &str, raw: &Raw) -> Result<Addresses, FlagError> 
             have_tags: false,
         });
     }
-    Addresses::parse(&raw.listen.join(","), port, &raw.protocol)
+    Addresses::parse(&raw.listen.join(","), port, protocol_asked(raw)?)
 }
 
 fn unix_mask(text: &str) -> Result<u32, FlagError> {
@@ -379,15 +381,6 @@ fn unix_mask(text: &str) -> Result<u32, FlagError> {
         .ok()
         .filter(|mask| *mask <= 0o777)
         .ok_or_else(|| FlagError::value("-a", text, "access bits in octal, 0 to 777"))
-}
-
-fn protocol(text: &str) -> Result<(&'static str, Dialect), FlagError> {
-    match text {
-        "auto" => Ok(("auto-negotiate", Dialect::Unknown)),
-        "ascii" => Ok(("ascii", Dialect::Text)),
-        "binary" => Ok(("binary", Dialect::Binary)),
-        _ => Err(FlagError::value("-B", text, "auto, ascii or binary")),
-    }
 }
 
 /// Memory as asked for, or the least where that is less: memcached takes any number.

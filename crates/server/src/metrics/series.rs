@@ -113,6 +113,15 @@ fn commands(counts: &Totals, all: &mut Exposition) {
         "Requests that were put off to a later turn because memory was being cleaned.",
     )
     .add(&[], counts.requests_deferred);
+    let mut logins = all.counter("coua_logins_total", "Attempts to log in.");
+    let succeeded = counts.auth_cmds.saturating_sub(counts.auth_errors);
+    logins.add(&[("result", &"success")], succeeded);
+    logins.add(&[("result", &"failure")], counts.auth_errors);
+    all.counter(
+        "coua_requests_denied_total",
+        "Requests that their users may not make.",
+    )
+    .add(&[], counts.requests_denied);
     let mut datagrams = all.counter(
         "coua_datagrams_total",
         "UDP datagrams by what became of them.",

@@ -72,8 +72,8 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("touch_misses", counts.touch_misses);
     stats.add("store_too_large", counts.store_too_large);
     stats.add("store_no_memory", counts.store_no_memory);
-    stats.add("auth_cmds", 0);
-    stats.add("auth_errors", 0);
+    stats.add("auth_cmds", counts.auth_cmds);
+    stats.add("auth_errors", counts.auth_errors);
     if shared.settings.idle_timeout_s > 0 {
         stats.add("idle_kicks", counts.idle_kicks);
     }
@@ -146,6 +146,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_turns", counts.turns);
     stats.add("coua_requests_deferred", counts.requests_deferred);
     stats.add("coua_connections_shed", counts.connections_shed);
+    stats.add("coua_requests_denied", counts.requests_denied);
     for (cause, name) in CloseCause::ALL {
         stats.add(name, cause.count_in(&counts));
     }

@@ -37,8 +37,11 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.flag("cas_enabled", settings.limits.cas);
     stats.add("tcp_backlog", settings.backlog);
     stats.add("binding_protocol", settings.protocol_name);
-    stats.flag("auth_enabled_sasl", false);
-    stats.flag("auth_enabled_ascii", false);
+    stats.flag("auth_enabled_sasl", settings.limits.sasl);
+    match &settings.auth_file {
+        Some(path) => stats.add("auth_enabled_ascii", path.display()),
+        None => stats.flag("auth_enabled_ascii", false),
+    }
     stats.add("item_size_max", settings.limits.item_size_max);
     stats.flag("maxconns_fast", settings.refuses_at_once);
     stats.add("hashpower_init", given("hashpower", "0"));

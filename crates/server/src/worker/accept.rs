@@ -117,7 +117,7 @@ impl Worker {
         let session = Session::new(
             stream,
             Arc::clone(&connection),
-            settings.dialect,
+            self.shared.first_parser(),
             settings.permissions,
         );
         let id = self.sessions.insert(session);

@@ -161,8 +161,10 @@ impl Batch {
     ) -> (usize, Pause) {
         let (store, limits) = (&*shared.store, &shared.settings.limits);
         let logs = shared.verbosity() >= 2;
-        let log = |connection: &ConnectionInfo, rest: &[u8], consumed| {
-            if logs {
+        let log = |connection: &ConnectionInfo, rest: &[u8], consumed, is_secret: bool| {
+            if is_secret && logs {
+                tracing::trace!("<{} (before login)", connection.descriptor);
+            } else if logs {
                 log_request(connection.descriptor, rest, consumed);
             }
         };
@@ -204,24 +206,30 @@ impl Batch {
                 is_within = !get.last;
                 inner_keys += usize::from(is_within);
                 let hash = store.key(get.key.of(rest)).hash;
-                log(&session.connection, rest, get.consumed);
+                log(&session.connection, rest, get.consumed, false);
                 self.push_get(get, hash, at);
                 at += get.consumed as usize;
                 front = front_of(&session.parser, shared);
                 continue;
             }
+            let was_locked = session.parser.is_locked();
             let step = next_step(&mut session.parser, rest, limits);
             front = front_of(&session.parser, shared);
             match step {
                 Step::Op { consumed, op } => {
                     is_within = !ends_request(&op);
                     inner_keys += usize::from(is_within);
-                    log(&session.connection, rest, consumed);
+                    let is_login = matches!(op, Op::Login(_));
+                    log(&session.connection, rest, consumed, was_locked || is_login);
                     let is_boundary = session.parser.is_between_requests();
                     self.push_operation(&op, consumed, is_boundary, at, rest, store);
                     at += consumed as usize;
                     if op.closes() {
                         break Pause::Closes;
+                    }
+                    if is_login && at < input.end {
+                        // What follows is parsed when it is known what may follow.
+                        break Pause::Yields;
                     }
                 }
                 Step::Skip { consumed } => {

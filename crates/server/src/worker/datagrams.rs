@@ -67,8 +67,8 @@ impl DatagramSockets {
             for _ in 0..count {
                 let stream = socket.as_stream()?;
                 let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
-                let mut session =
-                    Session::new(stream, connection, settings.dialect, settings.permissions);
+                let parser = Parser::of(settings.dialect);
+                let mut session = Session::new(stream, connection, parser, settings.permissions);
                 session.readable = false;
                 session.datagram = Some(Box::new(Datagram::vacant(number, part_len)));
                 names.push(sessions.insert(session));

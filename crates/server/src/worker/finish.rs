@@ -84,7 +84,11 @@ impl Worker {
                 if let Some(session) = self.sessions.get(id) {
                     session.connection.set_activity(Activity::Writing);
                     session.stalled_since_ms = now.since_start_ms;
+                    let is_held = session.is_held;
                     self.keep(rest, now);
+                    if is_held {
+                        self.hold(id, now);
+                    }
                 }
             }
             Outcome::Done | Outcome::CloseWhenSent => {

@@ -109,6 +109,9 @@ impl Worker {
             self.close(id);
             return false;
         }
+        if session.is_held {
+            return false;
+        }
         session.connection.set_activity(Activity::Reading);
         true
     }

@@ -227,7 +227,7 @@ impl Run<'_, '_> {
         session: &mut Session,
         part: &SessionBatch,
     ) -> Executed {
-        let mut tries_fast = self.has_fast_path && !session.skips_keys;
+        let mut tries_fast = self.has_fast_path && session.takes_fast_path();
         let mut executed = Executed {
             is_fast: tries_fast,
             ..Executed::nothing(all.start)
@@ -254,7 +254,7 @@ impl Run<'_, '_> {
             if executed.outcome != Outcome::Done {
                 break;
             }
-            tries_fast = self.has_fast_path && !session.skips_keys;
+            tries_fast = self.has_fast_path && session.takes_fast_path();
         }
         if executed.to > all.start {
             session.note_request(self.executor.answers.now.unix);
@@ -359,18 +359,39 @@ impl Executor<'_, '_> {
             What::Other(number) => requests.operations[usize::from(number)].base,
             _ => 0,
         };
-        let request = Request {
+        let mut request = Request {
             session,
             input: &requests.bytes[base..input_end],
             hash: entry.key_hash(),
             ahead: entry.ahead,
             gives_up,
         };
+        if request.session.is_restricted
+            && let Some(denied) = self.deny(&mut request, entry.what, requests)
+        {
+            return denied;
+        }
         match entry.what {
             What::Get { key, cas, last } => self.execute_get(request, key, cas, last),
             What::Set(number) => self.execute_set(request, &requests.sets[usize::from(number)]),
             What::Other(number) => {
                 self.execute(request, &requests.operations[usize::from(number)].op)
+            }
+        }
+    }
+
+    /// Answers an entry that the session's user may not execute; `None` where nothing forbids it.
+    fn deny(
+        &mut self,
+        request: &mut Request<'_>,
+        what: What,
+        requests: Requests<'_>,
+    ) -> Option<Outcome> {
+        match what {
+            What::Get { key, last, .. } => self.deny_get(request, key, last),
+            What::Set(number) => self.deny_set(request, &requests.sets[usize::from(number)]),
+            What::Other(number) => {
+                self.deny_op(request, &requests.operations[usize::from(number)].op)
             }
         }
     }

@@ -166,7 +166,7 @@ fn hanging_up_does_no_harm() {
     for _ in 0..2 {
         process.signal(Signal::HUP);
     }
-    process.hear("no configuration file to read again");
+    process.hear("no file of users to read again");
     assert_eq!(client.ask("get k\r\n"), "VALUE k 0 1");
     process.signal(Signal::TERM);
     assert_eq!(process.end().status.code(), Some(0));

@@ -14,6 +14,7 @@ use super::site::{Cable, Site};
 use super::under_test::{FLAGS, LIMIT, coua, coua_with_dpdk};
 use super::{Context, Outcome};
 use crate::commands::{program, root, run, run_within, target};
+use crate::server::{Server, connect, free_port};
 
 const TEXT: &[&str] = &["text"];
 const BINARY: &[&str] = &["binary"];
@@ -107,6 +108,27 @@ pub(crate) fn php(context: &Context) -> Result<Outcome> {
 /// libmemcached's tools for the command line, its two load generators among them.
 pub(crate) fn libmemcached_tools(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || script("bash", "libmemcached/tools.sh"))
+}
+
+/// Clients that log in: by a pretended `set`, and by SASL.
+pub(crate) fn logins(context: &Context) -> Result<Outcome> {
+    let path = coua(context)?;
+    let port = free_port()?;
+    let mut command = program(&path);
+    command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"]);
+    command
+        .args(FLAGS)
+        .arg("-S")
+        .arg("-Y")
+        .arg(root().join("tests/clients/users"));
+    // It answers nobody who has not logged in.
+    let _server = Server::start_as(&mut command, port, || connect(port).is_some())?;
+    for script in ["pymemcache/login.py", "bmemcached/login.py"] {
+        let mut client = python(context, script);
+        client.args(["127.0.0.1", &port.to_string()]);
+        run_within(LIMIT, &client)?;
+    }
+    Ok(Outcome::Passed)
 }
 
 /// A client's step, in the order of [`EVERYWHERE`].

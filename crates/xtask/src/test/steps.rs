@@ -15,6 +15,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("pymemcache", clients::pymemcache),
     quick("pylibmc", clients::pylibmc),
     quick("bmemcached", clients::bmemcached),
+    quick("logins", clients::logins),
     quick("aiomcache", clients::aiomcache),
     quick("meta-memcache", clients::meta_memcache),
     quick("gomemcache", clients::gomemcache),

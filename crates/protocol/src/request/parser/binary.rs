@@ -13,6 +13,7 @@ impl Parser {
         match self.state {
             State::Gather { need } if held < need => return Step::More { at_least: need },
             State::Swallow { rest, refusal } => return self.swallow(rest, refusal, input),
+            State::Locked { stage, .. } => return self.locked_binary(stage, input),
             State::Body { rest } => {
                 let is_end = held >= rest;
                 let consumed = held.min(rest);
@@ -42,6 +43,7 @@ impl Parser {
         }
         match binary::front(input, limits) {
             binary::Front::More(at_least) => Step::More { at_least },
+            binary::Front::Login { consumed, login } => self.locks(login, consumed),
             binary::Front::BadMagic => Step::Close {
                 reason: CloseReason::BadMagic,
             },

@@ -1,5 +1,6 @@
 mod binary;
 mod commands;
+mod locked;
 mod pieces;
 
 use std::format;
@@ -8,6 +9,7 @@ use std::vec::Vec;
 use super::{CloseReason, Dialect, Parser, REQUEST_MAGIC, Step};
 use crate::binary::BinaryCommand;
 use crate::limits::Limits;
+use crate::login::Attempt;
 use crate::op::{Op, StoreMode};
 use crate::request::fast::PlainSet;
 use crate::span::Span;
@@ -41,8 +43,17 @@ fn seen(bytes: &[u8], limits: &Limits) -> Vec<Seen> {
 
 /// Feeds `bytes` in pieces of the lengths that `split` gives, and checks on the
 /// way what holds of every step.
-fn seen_in_pieces(bytes: &[u8], limits: &Limits, mut split: impl FnMut() -> usize) -> Vec<Seen> {
-    let mut parser = Parser::new();
+fn seen_in_pieces(bytes: &[u8], limits: &Limits, split: impl FnMut() -> usize) -> Vec<Seen> {
+    seen_by(Parser::new(), bytes, limits, split)
+}
+
+/// As [`seen_in_pieces`], by a parser at the beginning of a connection.
+fn seen_by(
+    mut parser: Parser,
+    bytes: &[u8],
+    limits: &Limits,
+    mut split: impl FnMut() -> usize,
+) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut body = Vec::new();
     let (mut front, mut end) = (0, 0);
@@ -190,8 +201,15 @@ fn moved_to_front(mut op: Op, input: &[u8]) -> Seen {
             | BinaryCommand::Noop
             | BinaryCommand::Version
             | BinaryCommand::Quit
+            | BinaryCommand::SaslMechanisms
             | BinaryCommand::Error { .. } => {}
         },
+        Op::Login(login) => {
+            if let Attempt::Password { user, password } = &mut login.attempt {
+                take(user);
+                take(password);
+            }
+        }
         Op::StoreBody { .. }
         | Op::StoreEnd { .. }
         | Op::GetEnd

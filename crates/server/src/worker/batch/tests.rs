@@ -8,6 +8,7 @@ fn a_parser_that_is_taken_back_finds_the_same_requests_again() {
     let limits = Limits {
         gather_max: 64,
         line_max: 4096,
+        sasl: false,
         item_size_max: 1024,
         ..Limits::default()
     };
