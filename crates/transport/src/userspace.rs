@@ -1,10 +1,11 @@
-//! Network cards behind the stack of crate `coua-tcp`: each driver here is a [`coua_tcp::nic::Nic`].
+//! Network cards under the stack of crate `coua-tcp`: each driver here is a [`coua_tcp::nic::Nic`].
 //!
-//! A driver moves frames between a card and the worker that owns one of its queues. It parses
-//! nothing beyond what the card needs to know, and answers nothing.
+//! A driver moves frames between a card and the worker that owns one of its queues. It parses only
+//! what the card needs to know, and answers nothing.
 //!
 //! # Concurrency
-//! A queue belongs to one worker. A driver that opens several queues of one card returns each as a
+//! A queue belongs to one worker. A driver that opens several queues of a card returns one value
+//! for each.
 //! value of its own.
 
 pub mod af_xdp;

@@ -7,7 +7,7 @@
 
 mod outcome;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -15,7 +15,7 @@ use clap::Args;
 
 use outcome::{Outcome, Point};
 
-use super::programs::MemcachedFlag;
+use super::programs::OptionalMemcachedFlag;
 use crate::client::Client;
 use crate::hits::coua::{Coua, Sizes};
 use crate::hits::lru::Lru;
@@ -52,10 +52,7 @@ pub(crate) struct Flags {
     #[arg(long, default_value_t = 64)]
     memory: u64,
     #[command(flatten)]
-    memcached: MemcachedFlag,
-    /// Leave memcached out, as is done anyway if more than 64 GiB would go over its socket
-    #[arg(long)]
-    no_memcached: bool,
+    memcached: OptionalMemcachedFlag,
     /// Core of memcached
     #[arg(long, default_value_t = 0)]
     server_core: usize,
@@ -79,6 +76,8 @@ Examples:
     coua-bench hits --synthetic --no-memcached
   On traces in a folder, for caches of 1 and 10 % of the keys
     coua-bench hits --traces ./traces --percents 1,10
+
+memcached is left out where more than 64 GiB of values would go over its socket.
 
 Formats of traces; files in .gz, .xz and .zst are unpacked:
   NAME.lis   per line a first block, a count, and more; each block of the range is a request (ARC)
@@ -199,17 +198,17 @@ fn memcached(
     values: Arc<Values>,
 ) -> anyhow::Result<Option<(f64, u64)>> {
     let transfer = stream.requests.len() as u64 * sizes.value_size as u64;
-    if flags.no_memcached || transfer > TRANSFER_MAX {
-        return Ok(None);
-    }
-    let program: &Path = &flags.memcached.path();
+    let program = match flags.memcached.path() {
+        Some(program) if transfer <= TRANSFER_MAX => program,
+        _ => return Ok(None),
+    };
     let item_size_max = (sizes.value_size as u64 * 2).max(1 << 20);
     let server_flags = process::Flags {
         memory: sizes.memory,
         item_size_max: Some(item_size_max),
         more: Vec::new(),
     };
-    let server = Server::start(program, flags.server_core, &server_flags)?;
+    let server = Server::start(&program, flags.server_core, &server_flags)?;
     let client = Client::connect(server.target())?;
     let mut memcached = Memcached::new(client, Sizes::KEYS, values);
     let misses = memcached.replay(stream)?;

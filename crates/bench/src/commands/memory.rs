@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::{Args, Parser};
 use serde::Serialize;
 
-use super::programs::{CoreFlags, CouaFlag, MemcachedFlag};
+use super::programs::{CoreFlags, CouaFlag, MemcachedFlag, OptionalMemcachedFlag};
 use crate::cpu;
 use crate::load::{Engine, Measured, Requests};
 use crate::process::{self, Server};
@@ -26,10 +26,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     coua: CouaFlag,
     #[command(flatten)]
-    memcached: MemcachedFlag,
-    /// Leave memcached out
-    #[arg(long)]
-    no_memcached: bool,
+    memcached: OptionalMemcachedFlag,
     /// The smallest -m, in MiB; --steps sizes from it up to its double are filled
     #[arg(long, default_value_t = 256)]
     memory: u64,
@@ -106,7 +103,7 @@ pub(crate) fn measure_words(
     let Words { flags } = Words::try_parse_from(words)?;
     measure(&Flags {
         coua: coua.clone(),
-        memcached: memcached.clone(),
+        memcached: memcached.clone().into(),
         ..flags
     })
 }
@@ -128,8 +125,8 @@ fn measure(flags: &Flags) -> anyhow::Result<Outcome> {
     let memcached = flags.memcached.path();
     let coua = flags.coua.path()?;
     let mut servers: Vec<(&'static str, &Path)> = vec![("coua", &coua)];
-    if !flags.no_memcached {
-        servers.push(("memcached", &memcached));
+    if let Some(memcached) = &memcached {
+        servers.push(("memcached", memcached));
     }
     let mut outcome = Outcome {
         key_size: flags.key_size,

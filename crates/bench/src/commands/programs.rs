@@ -40,6 +40,32 @@ impl MemcachedFlag {
     }
 }
 
+/// Which memcached, if any.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct OptionalMemcachedFlag {
+    #[command(flatten)]
+    memcached: MemcachedFlag,
+    /// Leave memcached out
+    #[arg(long)]
+    no_memcached: bool,
+}
+
+impl OptionalMemcachedFlag {
+    /// The program; `None` if memcached is left out.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        (!self.no_memcached).then(|| self.memcached.path())
+    }
+}
+
+impl From<MemcachedFlag> for OptionalMemcachedFlag {
+    fn from(memcached: MemcachedFlag) -> OptionalMemcachedFlag {
+        OptionalMemcachedFlag {
+            memcached,
+            no_memcached: false,
+        }
+    }
+}
+
 /// Which core the servers have, and which the load.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CoreFlags {

@@ -18,7 +18,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::programs::{CoreFlags, CouaFlag, MemcachedFlag};
+use super::programs::{CoreFlags, CouaFlag, OptionalMemcachedFlag};
 use crate::client::Client;
 use crate::cpu;
 use crate::guard;
@@ -35,10 +35,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     coua: CouaFlag,
     #[command(flatten)]
-    memcached: MemcachedFlag,
-    /// Leave memcached out
-    #[arg(long)]
-    no_memcached: bool,
+    memcached: OptionalMemcachedFlag,
     /// -m, in MiB; the machine needs so much memory and a tenth more
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..=1 << 22))]
     memory: u64,
@@ -171,8 +168,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         ("coua", coua.clone(), "SIGKILL", Signal::KILL),
         ("coua", coua, "SIGUSR1", Signal::USR1),
     ];
-    if !flags.no_memcached {
-        cases.push(("memcached", flags.memcached.path(), "SIGUSR1", Signal::USR1));
+    if let Some(memcached) = flags.memcached.path() {
+        cases.push(("memcached", memcached, "SIGUSR1", Signal::USR1));
     }
     for (server, program, name, signal) in cases {
         report::progress(format_args!("{server}, {name}"));

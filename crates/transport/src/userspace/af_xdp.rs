@@ -1,8 +1,8 @@
 //! AF_XDP: frames directly from and to the queues of a card that the kernel still drives.
 //!
-//! A [filter program](filter) on the card gives the frames for the server's ports to sockets, one a
-//! receive queue, and leaves all others to the kernel. Nothing is taken away from the system:
-//! addresses, ARP, neighbour discovery, routes and everything on other ports stay as they are.
+//! A [filter program](filter) on the card redirects frames for the server's ports to sockets, one
+//! for each receive queue. All other frames go to the kernel as before. So the system keeps its
+//! addresses, ARP, neighbour discovery, routes and everything on other ports.
 //!
 //! ```text
 //! card ─ queue 0 ─ filter ┬─ to the server's ports → socket 0 ┐
@@ -10,19 +10,22 @@
 //!                         └─ everything else → the kernel
 //! ```
 //!
-//! [`open`] checks the interface, makes one [`XdpNic`] a worker and then attaches the filter. The
-//! filter is detached when the last of them is dropped, or by the kernel when the process ends,
-//! however that happens. Attaching may interrupt the link of a physical card for a second or two.
+//! [`open`] checks the interface, makes one [`XdpNic`] for each worker, and attaches the filter
+//! last. The filter is detached when the last [`XdpNic`] is dropped; if the process ends in any
+//! other way, the kernel detaches it. Attaching may interrupt the link of a physical card for a
+//! second or two.
 //!
 //! # Rights
-//! CAP_NET_RAW for the sockets, CAP_BPF and CAP_NET_ADMIN for the filter, CAP_IPC_LOCK (or
-//! RLIMIT_MEMLOCK) for the memory; all only while [`open`] runs.
+//! [`open`] needs CAP_NET_RAW for the sockets, CAP_BPF and CAP_NET_ADMIN for the filter, and
+//! CAP_IPC_LOCK (or enough RLIMIT_MEMLOCK) for the memory. They are not needed afterwards.
 //!
 //! # Not here
-//! Filtering by source, ARP and neighbours: the kernel has them, [`super::neighbours`] asks it. A
-//! card that is renamed, reconfigured or removed while it is open: its frames just stop. Checksums:
-//! AF_XDP neither verifies nor fills them in; a peer on the same machine must, with `ethtool -K
-//! PEER tx off`.
+//! - Filtering by source: the stack does that.
+//! - ARP and neighbours: the kernel has them, and [`super::neighbours`] asks it.
+//! - Changes of the card: if it is renamed, reconfigured or removed while it is open, frames stop
+//!   coming and nothing is reported.
+//! - Checksums: AF_XDP neither verifies them nor fills them in. A peer on the same machine has to
+//!   fill them in: `ethtool -K PEER tx off`.
 
 mod bpf;
 mod error;
@@ -58,8 +61,8 @@ pub use options::{BusyPoll, Options};
 use socket::Socket;
 use umem::{Chunk, Umem};
 
-/// The queue or program of an earlier process may stay in use for a moment after its end: how often
-/// to try again, and how long to wait between attempts.
+/// The queue or the program of an earlier process may stay in use for a moment after its end: how
+/// often to try again, and how long to wait in between.
 const RETRIES: usize = 200;
 const RETRY_EVERY: Duration = Duration::from_millis(10);
 
@@ -76,18 +79,18 @@ pub struct Opened {
     pub nics: Vec<XdpNic>,
 }
 
-/// What has been counted since an interface was opened.
+/// What an interface has counted since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames dropped because they did not fit, or for want of memory to receive into.
+    /// Received frames that were dropped because they did not fit or because there was no memory.
     pub dropped: u64,
-    /// Frames dropped because the worker had not taken earlier ones.
+    /// Received frames that were dropped because the worker had not taken earlier ones.
     pub receive_ring_full: u64,
-    /// Times that the driver found no memory to receive into.
+    /// How often the driver found no memory to receive into.
     pub fill_ring_empty: u64,
-    /// Descriptors for receiving that the kernel refused; always 0.
+    /// Receive descriptors that the kernel refused; always 0.
     pub invalid_received: u64,
-    /// Descriptors for sending that the kernel refused, such as of frames longer than the MTU.
+    /// Transmit descriptors that the kernel refused, for example of frames longer than the MTU.
     pub invalid_sent: u64,
     /// System calls made to receive or send.
     pub wakeups: u64,
@@ -110,7 +113,7 @@ impl Add for Counters {
 
 /// Opens an interface, and allocates memory for the frames.
 ///
-/// Blocks for up to a few seconds where a predecessor is still leaving.
+/// Blocks for up to a few seconds while an earlier process lets go of the card.
 ///
 /// # Errors
 /// If the interface, the kernel or the rights of the process do not allow it.
@@ -118,8 +121,8 @@ pub fn open(options: &Options) -> Result<Opened, OpenError> {
     open_with(options, None)
 }
 
-/// Like [`open`], with memory for the frames from the caller: at least [`memory_len`] bytes from
-/// the beginning of a page on. All of it should be backed by pages already.
+/// Like [`open`], with memory for the frames that the caller supplies: at least [`memory_len`]
+/// bytes, starting at a page boundary. All of it should already be backed by pages.
 ///
 /// # Errors
 /// The same as of [`open`].
@@ -130,7 +133,7 @@ pub fn open_in(options: &Options, memory: &'static mut [u8]) -> Result<Opened, O
     open_with(options, Some(memory))
 }
 
-/// Bytes of memory that the frames of an interface take, over all of its workers.
+/// Bytes of memory that the frames of an interface take, for all workers together.
 ///
 /// # Errors
 /// If the interface cannot be opened with these options.
@@ -203,12 +206,12 @@ struct Attachment {
     _link: AttachedProgram,
 }
 
-/// What follows from options and interface.
+/// What follows from the options and the interface.
 struct OpenPlan {
     rules: Rules,
     /// The queues of each worker.
     workers: Vec<Vec<u32>>,
-    /// All queues are below.
+    /// One more than the last queue.
     queues_end: u32,
     chunk_len: usize,
 }
@@ -249,7 +252,7 @@ impl OpenPlan {
         })
     }
 
-    /// Bytes of one queue.
+    /// Bytes of memory for one queue.
     fn queue_len(&self, options: &Options, transmits: bool) -> usize {
         options.chunks(transmits) as usize * self.chunk_len
     }
@@ -259,7 +262,7 @@ impl OpenPlan {
         queues.map(|at| self.queue_len(options, at == 0)).sum()
     }
 
-    /// Memory for one queue: a part of what was given, or newly mapped.
+    /// Memory for one queue: a part of what the caller supplied, or newly mapped.
     fn umem(
         &self,
         options: &Options,
@@ -334,7 +337,7 @@ fn rules(interface: &Interface, options: &Options) -> Result<Rules, OpenError> {
     Ok(rules)
 }
 
-/// Waits until no program is on the interface, for a bounded time.
+/// Waits, for a bounded time, until no program is attached to the interface.
 fn wait_for_predecessor(interface: &Interface) -> Result<(), OpenError> {
     let mut found = None;
     for _ in 0..RETRIES {

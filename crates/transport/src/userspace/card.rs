@@ -1,4 +1,4 @@
-//! Whichever card a worker has.
+//! The card of a worker, whatever its driver.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,7 @@ use super::memif::MemifNic;
 use super::packet::{PacketSocket, Tap};
 use super::pcap::Traced;
 
-/// One queue of a card, by any driver. Which one it is was decided at the start, so that the branch
-/// is always the same.
+/// One queue of a card, of any driver. The variant never changes, so the branch is predicted well.
 pub enum Card {
     /// A packet socket.
     Packet(Box<PacketSocket>),
@@ -30,33 +29,34 @@ pub enum Card {
     /// DPDK.
     #[cfg(feature = "dpdk")]
     Dpdk(Box<Queue>),
-    /// Whatever else brings frames to this thread and takes them, for tests and measurements.
+    /// Any other source and sink of frames on this thread, for tests and measurements.
     Other(Box<dyn OtherCard + Send>),
-    /// One of the others, whose frames are written to a file.
+    /// A card whose frames are also written to a file.
     Traced(Box<TracedCard>),
 }
 
-/// Whatever else brings frames to a worker's thread and takes them, and perhaps wakes it.
+/// Any other source and sink of frames on a worker's thread, which may be able to wake the worker.
 pub trait OtherCard: Nic {
-    /// What becomes readable when a frame comes; `None` where the card can only be asked.
+    /// A descriptor that becomes readable when a frame arrives; `None` if the card can only be
+    /// polled.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Has the descriptor tell of frames from now on. True where it may not tell of one that has
-    /// come already, so that the caller must receive once more before it sleeps.
+    /// Makes the descriptor report frames from now on. Returns true if it may miss a frame that has
+    /// already arrived, so that the caller must receive once more before it sleeps.
     fn arm(&mut self) -> bool {
         false
     }
 
-    /// The worker is awake.
+    /// Tells the card that the worker is awake.
     fn disarm(&mut self) {}
 }
 
 /// A card whose frames are written to a file, with the time of day.
 type TracedCard = Traced<Card, File, fn() -> u64>;
 
-/// Does the same with whichever it is.
+/// Applies the same expression to whichever card it is.
 macro_rules! whichever {
     ($self:ident, $card:ident => $does:expr) => {
         match $self {
@@ -73,16 +73,16 @@ macro_rules! whichever {
 }
 
 impl Card {
-    /// The same card, whose frames are written to a file from here on: see [`Traced`].
+    /// The same card; from now on its frames are written to a file: see [`Traced`].
     ///
     /// # Errors
-    /// Where the file cannot be written to.
+    /// If the file cannot be written to.
     pub fn traced(self, file: File) -> io::Result<Card> {
         let traced = Traced::new(self, file, unix_ns as fn() -> u64)?;
         Ok(Card::Traced(Box::new(traced)))
     }
 
-    /// Why the frames are no longer written to a file, once, where that is so.
+    /// The error that ended the writing of frames to a file, if there was one; returned once.
     pub(super) fn take_trace_error(&mut self) -> Option<io::Error> {
         match self {
             Card::Traced(card) => card.take_error(),
@@ -90,7 +90,8 @@ impl Card {
         }
     }
 
-    /// What is readable while frames are there; `None` where the card can only be asked.
+    /// A descriptor that is readable while frames are waiting; `None` if the card can only be
+    /// polled.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Card::Packet(card) => Some(card.as_fd()),
@@ -104,8 +105,8 @@ impl Card {
         }
     }
 
-    /// Has the descriptor tell of frames from now on: before sleeping. True where it may not tell of
-    /// one that has come already, so that the caller must receive once more before it sleeps.
+    /// Before the worker sleeps: makes the descriptor report frames from now on. Returns true if it
+    /// may miss a frame that has already arrived, so that the caller must receive once more first.
     #[must_use]
     pub(super) fn arm(&mut self) -> bool {
         match self {
@@ -117,12 +118,12 @@ impl Card {
             Card::Dpdk(card) => card.arm(),
             Card::Other(card) => card.arm(),
             Card::Traced(card) => card.inner().arm(),
-            // These are readable for as long as a frame is there.
+            // These stay readable for as long as a frame is waiting.
             Card::Packet(_) | Card::Tap(_) | Card::Xdp(_) => false,
         }
     }
 
-    /// The worker is awake.
+    /// Tells the card that the worker is awake.
     pub(super) fn disarm(&mut self) {
         match self {
             Card::Memif(card) => card.disarm(),
@@ -135,7 +136,7 @@ impl Card {
     }
 }
 
-/// What a stack does with its card. Which card that is is asked once here, and not for each frame.
+/// What a stack does with its card. The variant is matched here, once, and not for each frame.
 impl Card {
     /// As [`Stack::begin`].
     #[inline]
@@ -160,7 +161,8 @@ impl Card {
         whichever!(self, card => stack.send_now(card, id, bytes))
     }
 
-    /// As [`Stack::answer`]. A long reply fills the card's queue; what has left makes room.
+    /// As [`Stack::answer`]. A long reply may fill the card's queue; frames that have left make
+    /// room.
     #[inline]
     pub(super) fn answer(&mut self, stack: &mut Stack, to: &Datagram, pieces: [&[u8]; 2]) -> bool {
         whichever!(self, card => {

@@ -1,7 +1,7 @@
-//! The datagrams of a host's stack, as one more source that a worker receives from.
+//! The datagrams of a driver's stack, as one more source that a worker receives from.
 //!
-//! They lie in the frames in which they came and go with them when the turn ends. A reply is written
-//! into a frame at once, to where the datagram came from.
+//! A datagram lies in the frame in which it came, which goes when the turn ends. A reply is at once
+//! written into a frame to the sender.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,25 +13,25 @@ use coua_tcp::wire::{ip, udp};
 use super::driver::{SharedStackDriver, StackDriver};
 use crate::outcome::Arrived;
 
-/// All datagrams of a host's stack.
+/// All datagrams of a driver's stack.
 pub(crate) struct DatagramEnd {
     host: SharedStackDriver,
 }
 
 impl DatagramEnd {
-    /// Those of `host`.
+    /// Those of this driver.
     pub(crate) fn new(host: &SharedStackDriver) -> DatagramEnd {
         DatagramEnd {
             host: Rc::clone(host),
         }
     }
 
-    /// The host.
+    /// The driver.
     pub(crate) fn host(&self) -> &SharedStackDriver {
         &self.host
     }
 
-    /// Takes the next datagram of this turn into `room`.
+    /// Copies the next datagram of this turn to `room`.
     #[inline]
     pub(crate) fn receive(&self, room: &mut [u8]) -> Arrived {
         let StackDriver { stack, card, .. } = &mut *self.host.borrow_mut();
@@ -47,15 +47,15 @@ impl DatagramEnd {
         }
     }
 
-    /// Answers a datagram, also one of an earlier turn, with one made of `pieces`.
+    /// Sends a datagram made of `pieces` in answer to one of this or an earlier turn.
     #[inline]
     pub(crate) fn answer(&self, to: &Datagram, pieces: [&[u8]; 2]) -> bool {
         let StackDriver { stack, card, .. } = &mut *self.host.borrow_mut();
         card.answer(stack, to, pieces)
     }
 
-    /// Sends a datagram that answers none, from a port at which datagrams are taken from then on.
-    /// False where it does not leave in this turn.
+    /// Sends a datagram that answers none, from a port at which datagrams are received from then
+    /// on. False if it does not leave in this turn.
     pub(crate) fn ask(
         &self,
         from: u16,
@@ -66,13 +66,13 @@ impl DatagramEnd {
         stack.ask(card, from, to, &pieces)
     }
 
-    /// Gives up what has not been taken, and says how many those were.
+    /// Drops the datagrams that have not been taken, and returns their number.
     pub(crate) fn discard(&self) -> u64 {
         let stack = &mut self.host.borrow_mut().stack;
         std::iter::from_fn(|| stack.next_datagram()).fold(0, |count, _| count + 1)
     }
 
-    /// Bytes that fit one datagram to whomever.
+    /// The most bytes that fit into one datagram, to any address.
     pub(crate) fn payload_len_max(&self) -> usize {
         let mtu = usize::from(self.host.borrow().card.features().mtu);
         mtu.saturating_sub(ip::V6_HEADER_LEN + udp::HEADER_LEN)

@@ -5,7 +5,7 @@
 //! [`Poller::end_turn`](crate::Poller::end_turn) ends it.
 //!
 //! # Concurrency
-//! A host, its poller and its streams stay on the thread that made them.
+//! A driver, its poller and its streams stay on the thread that made them.
 
 use std::cell::RefCell;
 use std::io;
@@ -48,7 +48,7 @@ pub enum Polling {
     Busy,
 }
 
-/// What makes a host.
+/// What a driver is made of.
 pub struct StackSetup {
     /// The card.
     pub card: Card,
@@ -113,7 +113,7 @@ pub struct Turns {
     pub busy_time: Duration,
 }
 
-/// A host that its poller and its streams share.
+/// A driver that its poller and its streams share.
 pub(crate) type SharedStackDriver = Rc<RefCell<StackDriver>>;
 
 impl StackDriver {
@@ -348,7 +348,7 @@ pub(crate) fn as_io(error: ConnectError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// A connection of a host's stack. Dropping it closes the connection.
+/// A connection of a driver's stack. Dropping it closes the connection.
 pub(crate) struct StreamEnd {
     host: SharedStackDriver,
     id: ConnectionId,
@@ -414,7 +414,7 @@ impl StreamEnd {
                     }
                 }
                 coua_tcp::stack::Received::Nothing if len == 0 => return Received::Nothing,
-                // It is told with the next attempt.
+                // The next attempt reports it.
                 _ if len > 0 => break,
                 _ => return Received::Ended,
             }
@@ -422,7 +422,7 @@ impl StreamEnd {
         Received::Bytes(len)
     }
 
-    /// Sends several pieces, one after the other.
+    /// Sends several pieces, one after another.
     pub(crate) fn send<'p>(&self, pieces: impl Iterator<Item = &'p [u8]>) -> Sent {
         let stack = &mut self.host.borrow_mut().stack;
         let (mut len, mut asked) = (0, 0);
@@ -444,7 +444,7 @@ impl StreamEnd {
         }
     }
 
-    /// As [`StreamEnd::send`] of one piece, behind which none come in this turn.
+    /// As [`StreamEnd::send`] of one piece, when no other piece follows in this turn.
     pub(crate) fn send_now(&self, bytes: &[u8]) -> Sent {
         let host = &mut *self.host.borrow_mut();
         match host.card.send_now(&mut host.stack, self.id, bytes) {

@@ -1,17 +1,18 @@
-//! What one worker's stack learns and the others must know.
+//! What one worker's stack learns and the other workers must know.
 //!
-//! A card brings an answer to ARP, or an ICMP message, to one of several queues; the connections
-//! that wait for it may be another worker's. Each worker has an inbox of bounded length, to which
-//! all others send. Who finds one full drops what it would say, as a network may: who needs it asks
-//! again.
+//! A card delivers an answer to ARP, or an ICMP message, to one of several queues. The connections
+//! that wait for it may belong to another worker. So each worker has an inbox of bounded length,
+//! which all others send to. If an inbox is full, the message is dropped, as a network may do;
+//! whoever needs it asks again.
 //!
-//! A segment for a connection that a stack does not have goes to the next worker, in a circle, until
-//! one has it: see [`Stack::next_stray`]. What finds an inbox full is lost, and sent again by the peer.
+//! A segment for a connection that a stack does not have goes round all workers until one has the
+//! connection: see [`Stack::next_stray`]. If an inbox is full, the segment is lost, and the peer
+//! sends it again.
 //!
 //! # Concurrency
-//! A bell wakes the worker to whom something was sent. It is rung behind what it tells of, and waited
-//! for by its edge: a bell that rings between a worker's last look and its sleep ends the sleep, and
-//! nobody has to silence it.
+//! A bell wakes the worker that something was sent to. The sender rings it after the message is in
+//! the inbox, and the worker waits for its edge. So a bell that rings between a worker's last look
+//! and its sleep ends the sleep, and nobody has to reset it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,21 +23,21 @@ use coua_tcp::time::Instant;
 
 use crate::kernel::eventfd;
 
-/// Notices that an inbox holds.
+/// The most notices that an inbox holds.
 const INBOX_LEN: usize = 256;
 
-/// Segments that an inbox holds: as many as a card brings in a turn, so that a worker spends no more on
-/// others' segments than on its own.
+/// The most segments that an inbox holds: as many as a card delivers in a turn, so that a worker
+/// spends no more on others' segments than on its own.
 const STRAYS_LEN: usize = 64;
 
 /// One worker's end.
 pub struct Exchange {
     inbox: Receiver<Notice>,
     strays: Receiver<Stray>,
-    /// Readable since something was last sent here; none where the process has no descriptor left, so
-    /// that it is found with the next turn.
+    /// Becomes readable when something is sent here. If the process has no descriptor left there is
+    /// none, and messages are found in the next turn.
     bell: Option<Arc<OwnedFd>>,
-    /// The next worker first.
+    /// The other workers, beginning with the next one.
     others: Vec<Other>,
 }
 
@@ -57,7 +58,7 @@ impl Other {
 }
 
 impl Exchange {
-    /// The ends of so many workers.
+    /// The ends of `workers` workers.
     pub fn between(workers: usize) -> Vec<Exchange> {
         let (all, inboxes): (Vec<Other>, Vec<_>) = (0..workers)
             .map(|_| {
@@ -87,36 +88,37 @@ impl Exchange {
         ends.collect()
     }
 
-    /// Tells the stack how many others there are, before its first turn.
+    /// Before the stack's first turn: tells it how many others there are.
     pub(crate) fn join(&self, stack: &mut Stack) {
-        // With more, a segment is reset before all have been asked.
+        // With more workers than that, a segment is reset before all of them have been asked.
         stack.set_others(u8::try_from(self.others.len()).unwrap_or(u8::MAX));
     }
 
-    /// What becomes readable when another worker has sent something: each time anew.
+    /// A descriptor that becomes readable each time another worker sends something.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.bell.as_ref().map(|bell| bell.as_fd())
     }
 
-    /// Hands the stack the segments that others have passed on, before it begins a turn. True where
+    /// Before a turn: hands the stack the segments that others have passed on. Returns whether
     /// there were any.
     pub(crate) fn deliver_strays(&self, stack: &mut Stack, now: Instant) -> bool {
         let strays = self.strays.try_iter().take(STRAYS_LEN);
         strays.map(|stray| stack.take_stray(now, &stray)).count() > 0
     }
 
-    /// Tells the stack what others have learnt.
+    /// Tells the stack what other workers have learnt.
     pub(crate) fn deliver(&self, stack: &mut Stack) {
         if self.others.is_empty() {
             return;
         }
-        // No more than were there: others may go on sending.
+        // No more than an inbox holds: others may go on sending.
         for notice in self.inbox.try_iter().take(INBOX_LEN) {
             stack.take_notice(notice);
         }
     }
 
-    /// Tells the others what the stack has learnt, and passes on what it has no connection for.
+    /// Tells the others what the stack has learnt, and passes on the segments that it has no
+    /// connection for.
     pub(crate) fn collect(&self, stack: &mut Stack) {
         let Some(next) = self.others.first() else {
             while stack.next_notice().is_some() {}
@@ -125,7 +127,7 @@ impl Exchange {
         let mut has_news = false;
         while let Some(notice) = stack.next_notice() {
             for other in &self.others {
-                // A full inbox, or one whose worker has ended.
+                // Fails if the inbox is full or its worker has ended.
                 let _ = other.inbox.try_send(notice);
             }
             has_news = true;

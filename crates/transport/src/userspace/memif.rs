@@ -2,28 +2,29 @@
 //! of VPP, of DPDK and of libmemif.
 //!
 //! ```text
-//! MemifNic of a worker ── ring, buffers ──→ peer        the memory is the client's, who comes; the
-//!                      ←─ ring, buffers ──              server listens. Either may be coua.
+//! MemifNic of a worker ── ring, buffers ──→ peer        the memory belongs to the client, which
+//!                      ←─ ring, buffers ──              connects; the server listens. coua can be either.
 //! control channel ═══ unix socket ═══════ peer
 //! ```
-//! What costs time on such a link is not the copying but the waiting for lines that the other core
-//! holds. So a burst's lines are asked for all at once before they are copied, and those of the
-//! replies while they are being made; indices move once a burst; and no frame is looked at in
-//! shared memory.
+//! On such a link, copying costs less than waiting for cache lines that the other core holds. So
+//! all lines of a burst are prefetched before they are copied, and the lines of the replies while
+//! the replies are made. Indices move once for each burst, and no frame is parsed in shared memory.
 //!
 //! # Concurrency
-//! Each [`MemifNic`] belongs to a worker. The first of a link looks after the control channel while it
-//! receives, and gives the others their rings through a [mailbox].
+//! Each [`MemifNic`] belongs to a worker. The first one of a link handles the control channel while
+//! it receives, and gives the others their rings through a [mailbox].
 //!
 //! # Trust
-//! Whoever may connect to the socket is a neighbour on an Ethernet, and no more: all numbers of a
-//! peer's are checked, frames are copied before they are looked at, and only memory is mapped that
-//! cannot shrink. What a peer can do beside is stop the link, and, by an event descriptor that it
-//! makes block and fills up, stop a worker; so the socket is its owner's alone.
+//! A process that may connect to the socket is trusted like a neighbour on an Ethernet and no
+//! further. All numbers that it writes are checked, frames are copied before they are parsed, and
+//! only memory that cannot shrink is mapped. A peer can still stop the link. With an event
+//! descriptor that blocks when it is full, it can also stop a worker. So only its owner may open
+//! the socket.
 //!
 //! # Not here
-//! Chained buffers on the client's own rings (a buffer holds a frame of the MTU), metadata, private
-//! headers, IP mode. Spreading connections over queues: the peer's queue `i` is ours.
+//! - Chained buffers on the client's own rings (a buffer holds a frame of the MTU), metadata,
+//!   private headers, IP mode.
+//! - Spreading connections over queues: the peer's queue `i` is queue `i` here.
 
 mod channel;
 mod client;
@@ -66,7 +67,7 @@ use crate::kernel::unix::unix_socket;
 /// Access bits of a server's socket: whoever may connect is on the network.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Clients that may wait at the socket.
+/// How many clients may wait at the socket.
 const BACKLOG: i32 = 8;
 
 /// Which end of a link.
@@ -74,15 +75,15 @@ const BACKLOG: i32 = 8;
 pub enum Role {
     /// It listens at the socket.
     Server,
-    /// It comes, and has the memory.
+    /// It connects, and owns the memory.
     Client,
 }
 
-/// Why a link is not opened.
+/// Why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Somebody listens at the socket.
+    /// Another process listens at the socket.
     #[error(
         "another server listens at {path}; give another socket, or role=client to connect to it"
     )]
@@ -90,7 +91,7 @@ pub enum OpenError {
         /// The socket.
         path: PathBuf,
     },
-    /// There can be no socket there.
+    /// The socket cannot be made.
     #[error("cannot listen at {path}: {source}; give a path in a folder that may be written to")]
     Socket {
         /// The path.
@@ -98,34 +99,34 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
-    /// The rings would be too many or too long.
+    /// The rings would take too much memory.
     #[error(
         "rings of {len} entries for {queues} workers take more than 1 GiB; give a shorter ring="
     )]
     TooLong {
-        /// Entries of each.
+        /// Entries of each ring.
         len: u16,
         /// Workers.
         queues: usize,
     },
-    /// The kernel has no descriptors left.
+    /// The process or the system has no descriptor left.
     #[error("no descriptors for a memif link: {source}; raise the limit (ulimit -n)")]
     System {
-        /// What it said.
+        /// What the system said.
         source: io::Error,
     },
 }
 
-/// Opens a link, and waits for nobody: peers come and go.
+/// Opens a link. It does not wait for a peer: peers come and go.
 ///
-/// `mac` is the address where the options name none. The news are told by the worker of the first
-/// queue, while it receives.
+/// `mac` is the MAC address unless the options name one. The worker of the first queue calls
+/// `report` with the link's news, while it receives.
 ///
 /// # Errors
-/// Where there can be no socket, for a server; a client waits for one.
+/// If a server cannot make its socket. (A client waits until there is one.)
 ///
 /// # Panics
-/// Where no queue was asked for.
+/// If no queue was asked for.
 pub fn open(options: &Options, mac: Mac, report: Report) -> Result<Vec<MemifNic>, OpenError> {
     assert!(options.queues > 0, "a queue at least");
     let system = |source| OpenError::System { source };

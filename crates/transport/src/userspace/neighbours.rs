@@ -1,16 +1,17 @@
-//! Where a packet for an address goes: the kernel's routes and its neighbours' MAC addresses.
+//! How packets reach an address: the kernel's routes and the MAC addresses of its neighbours.
 //!
-//! A driver that leaves ARP and neighbour discovery to the kernel has it to ask when it opens a
-//! connection itself. The kernel decides as for its own packets: policy rules, metrics, gateways
-//! and the source address are its own.
+//! A driver that leaves ARP and neighbour discovery to the kernel must ask it when the stack opens
+//! a connection. The kernel decides as for its own packets: it applies policy rules and metrics,
+//! and chooses gateway and source address.
 //!
-//! A question that the kernel cannot answer yet has it ask the neighbour; the caller comes back
-//! some milliseconds later. Nothing here waits for the network. A question costs four to six system
-//! calls and may wait for the kernel's lock over its network settings, so it is for opening
-//! connections, not for each packet.
+//! If the kernel does not know a neighbour's MAC address yet, the question makes it ask the
+//! neighbour, and the caller tries again some milliseconds later. Nothing here waits for the
+//! network. A question costs four to six system calls and may wait for the kernel's lock over its
+//! network settings. So it is for opening connections, not for each packet.
 //!
 //! # Not here
-//! Answers to peers that opened the connection: those go back to the MAC that they came from.
+//! Replies to peers that opened the connection: those go to the MAC address that the segment came
+//! from.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,22 +21,22 @@ use rustix::io::Errno;
 
 use super::netlink::{Attributes, FLAG_CREATE, Netlink, Request};
 
-/// Asks on behalf of one interface.
+/// Asks the kernel about one interface.
 pub struct Neighbours {
     netlink: Netlink,
     interface: u32,
 }
 
-/// What the kernel says of an address.
+/// What the kernel knows about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Frames reach it by way of this hop.
+    /// Frames reach it through this hop.
     Reachable(Hop),
-    /// The next hop was asked for its MAC address: come back in some milliseconds.
+    /// The next hop has been asked for its MAC address: try again in some milliseconds.
     Pending,
-    /// The next hop has not answered for some seconds. It is asked again.
+    /// The next hop has not answered for some seconds. It is being asked again.
     Silent,
-    /// There is no route to it, or the address is none of one host.
+    /// There is no route to it, or it is not the address of a single host.
     Unroutable,
     /// The route leads over another interface, or to this machine itself.
     Elsewhere {
@@ -47,13 +48,14 @@ pub enum Answer {
 /// How frames reach an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Whom the frames go to.
+    /// The MAC address that frames are sent to.
     pub mac: Mac,
-    /// The address that the MAC is of: a gateway's, or the one that was asked for.
+    /// The IP address of that MAC: a gateway's, or the address that was asked about.
     pub next: IpAddr,
-    /// The address that packets to it come from; `None` where the kernel has none.
+    /// The source address for packets; `None` if the kernel names none.
     pub source: Option<IpAddr>,
-    /// Bytes of the longest packet on the way, where the kernel knows of less than the interface's.
+    /// Bytes of the longest packet on the way, if the kernel knows that it is less than the
+    /// interface's MTU.
     pub mtu: Option<u32>,
 }
 
@@ -77,14 +79,14 @@ const FAILED: u16 = 0x20;
 const STALE: u16 = 0x04;
 /// Reachable, stale, delay, probe, no ARP, permanent: states in which the MAC is to be used.
 const USABLE: u16 = 0x02 | STALE | 0x08 | 0x10 | 0x40 | 0x80;
-/// The entry is in use: have the kernel find, or confirm, its MAC.
+/// Tells the kernel that the entry is in use, so that it finds or confirms the MAC address.
 const USE: u8 = 0x01;
 
 impl Neighbours {
-    /// For the interface of this number in the network namespace of this thread.
+    /// For the interface with this number in this thread's network namespace.
     ///
     /// # Errors
-    /// Where the kernel gives no netlink socket.
+    /// If the kernel does not open a netlink socket.
     pub fn open(interface: u32) -> io::Result<Neighbours> {
         Ok(Neighbours {
             netlink: Netlink::open()?,
@@ -95,8 +97,8 @@ impl Neighbours {
     /// Asks how frames reach an address.
     ///
     /// # Errors
-    /// Where the kernel does not answer; without CAP_NET_ADMIN, where the next hop is not known to
-    /// the kernel already.
+    /// If the kernel does not answer. Without CAP_NET_ADMIN, also if the kernel does not know the
+    /// next hop yet.
     pub fn find(&mut self, to: IpAddr) -> io::Result<Answer> {
         let route = match self.route(to)? {
             Ok(route) => route,
@@ -112,13 +114,14 @@ impl Neighbours {
             });
         };
         if state & STALE != 0 {
-            // Without the right to it the entry is used as it is, as the kernel would at first.
+            // Without the right to do so, the entry is used as it is, which is what the kernel does
+            // at first.
             let _ = self.use_neighbour(route.next);
         }
         Ok(Answer::Reachable(Hop { mac, ..route }))
     }
 
-    /// The hop but for its MAC, or why there is none.
+    /// The hop without its MAC address, or why there is none.
     fn route(&mut self, to: IpAddr) -> io::Result<Result<Hop, Answer>> {
         let (family, bytes) = parts(to);
         let mut head = [0; ROUTE_HEAD_LEN];
@@ -144,7 +147,7 @@ impl Neighbours {
         if kind == TYPE_LOCAL || interface != self.interface {
             return Ok(Err(Answer::Elsewhere { interface }));
         }
-        // An IPv4 route may have an IPv6 gateway; then it says so.
+        // An IPv4 route may have an IPv6 gateway, in an attribute of its own.
         let via = attributes
             .find_kind(ROUTE_VIA)
             .and_then(|via| address(via.get(2..)?));
@@ -158,7 +161,7 @@ impl Neighbours {
         }))
     }
 
-    /// State and MAC of a neighbour; 0 and none of one that the kernel does not know.
+    /// State and MAC address of a neighbour; 0 and `None` if the kernel does not know it.
     fn neighbour(&mut self, of: IpAddr) -> io::Result<(u16, Option<Mac>)> {
         let request = self.about(GET_NEIGHBOUR, 0, of, 0);
         let messages = match self.netlink.ask(request) {
@@ -197,7 +200,7 @@ impl Neighbours {
     }
 }
 
-/// The kernel's number of the family, and the address's bytes.
+/// The kernel's number for the address family, and the bytes of the address.
 fn parts(of: IpAddr) -> (u8, Vec<u8>) {
     match of {
         IpAddr::V4(of) => (2, of.octets().to_vec()),
@@ -213,7 +216,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What the kernel answers where its routes lead nowhere, or are made to refuse.
+/// The errors for routes that lead nowhere or are set up to refuse.
 fn is_no_route(error: &io::Error) -> bool {
     let refusals = [
         Errno::NETUNREACH,

@@ -1,7 +1,7 @@
 //! Questions to the kernel about interfaces, addresses, routes and neighbours, over rtnetlink.
 //!
-//! The kernel answers while it takes the question, so that the reply is there when `send` returns:
-//! nothing here waits for anything but the kernel's own lock over its network settings.
+//! The kernel answers within the system call `send`, so the answer is there when that returns.
+//! Nothing here waits for anything but the kernel's own lock over its network settings.
 //!
 //! ```text
 //! message    ┌ len u32 ┬ kind u16 ┬ flags u16 ┬ sequence u32 ┬ port u32 ┬ body, attributes … ┐
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! # Not here
-//! What the numbers mean: each asker names those that it uses.
+//! What the numbers mean: each caller names those that it uses.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,13 +28,13 @@ const FLAG_ACK: u16 = 0x4;
 const FLAG_DUMP_INTERRUPTED: u16 = 0x10;
 const FLAG_DUMP: u16 = 0x300;
 
-/// Creates what is not there yet.
+/// Create the object if it does not exist.
 pub(super) const FLAG_CREATE: u16 = 0x400;
 
-/// The kernel fills at most so much of what is offered.
+/// The kernel uses at most this much of the room that it is offered.
 const ROOM_LEN: usize = 32 << 10;
 
-/// A dump that another change of the settings has torn is asked for again, at most so often.
+/// How often to try again when a change of the settings interrupts a dump.
 const ATTEMPTS: usize = 8;
 
 /// A question.
@@ -43,7 +43,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// One object, or a change; `flags` beside those that every question has.
+    /// About one object, or a change; `flags` are added to those that every question has.
     pub(super) fn new(kind: u16, flags: u16, body: &[u8]) -> Request {
         Request::with_flags(kind, flags | FLAG_REQUEST | FLAG_ACK, body)
     }
@@ -64,7 +64,7 @@ impl Request {
     /// Adds an attribute.
     ///
     /// # Panics
-    /// Where the value is longer than an attribute can be, 64 KiB.
+    /// If the value is longer than an attribute can be, 64 KiB.
     pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Request {
         let len = u16::try_from(value.len() + 4).expect("an attribute's value is short");
         self.bytes.extend_from_slice(&len.to_ne_bytes());
@@ -87,18 +87,18 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// The first `N` bytes, which say what the object is; `None` where there are fewer.
+    /// The first `N` bytes, which describe the object; `None` if there are fewer.
     pub(super) fn head<const N: usize>(&self) -> Option<[u8; N]> {
         self.body.first_chunk::<N>().copied()
     }
 
-    /// The attributes behind a head of `head_len` bytes.
+    /// The attributes after a head of `head_len` bytes.
     pub(super) fn attributes(&self, head_len: usize) -> Attributes<'_> {
         Attributes(self.body.get(head_len..).unwrap_or_default())
     }
 }
 
-/// Kinds and values, in the order they came in; ends at the first that is torn.
+/// Kinds and values in order; they end at the first one that is malformed.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'m>(pub(super) &'m [u8]);
 
@@ -122,7 +122,7 @@ impl<'m> Iterator for Attributes<'m> {
     fn next(&mut self) -> Option<(u16, &'m [u8])> {
         let [a, b, c, d] = *self.0.first_chunk::<4>()?;
         let len = usize::from(u16::from_ne_bytes([a, b]));
-        // The two upper bits say how the value is written, not what it is.
+        // The two upper bits say how the value is encoded, not what it is.
         let kind = u16::from_ne_bytes([c, d]) & 0x3fff;
         let value = self.0.get(4..len)?;
         self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
@@ -130,7 +130,7 @@ impl<'m> Iterator for Attributes<'m> {
     }
 }
 
-/// A socket to the kernel's network settings, of the network namespace of the thread that opens it.
+/// A socket to the kernel's network settings, in the network namespace of the thread that opens it.
 pub(super) struct Netlink {
     fd: OwnedFd,
     sequence: u32,
@@ -138,7 +138,7 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens one.
+    /// Opens the socket.
     pub(super) fn open() -> io::Result<Netlink> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // NETLINK_ROUTE is protocol 0.
@@ -151,7 +151,7 @@ impl Netlink {
         })
     }
 
-    /// Asks, and gives all objects of the answer.
+    /// Asks, and returns all objects of the answer.
     pub(super) fn ask(&mut self, mut request: Request) -> io::Result<Vec<Message>> {
         for _ in 0..ATTEMPTS {
             self.sequence = self.sequence.wrapping_add(1);
@@ -165,7 +165,7 @@ impl Netlink {
         Err(io::ErrorKind::Interrupted.into())
     }
 
-    /// The answer, or `None` where it is torn.
+    /// The answer, or `None` if the kernel says that it is inconsistent.
     fn answer(&mut self) -> io::Result<Option<Vec<Message>>> {
         let mut messages = Vec::new();
         let mut is_torn = false;
@@ -184,7 +184,7 @@ impl Netlink {
                     return Err(io::ErrorKind::InvalidData.into());
                 };
                 rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-                // What an earlier, broken-off question has left.
+                // Left over from an earlier question that was broken off.
                 if u32::from_ne_bytes([i, j, k, l]) != self.sequence {
                     continue;
                 }

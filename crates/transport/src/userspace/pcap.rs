@@ -1,8 +1,8 @@
-//! A network card whose frames are also written to a file that Wireshark and tcpdump read.
+//! A network card whose frames are also written to a file for Wireshark and tcpdump.
 //!
 //! # Format
-//! pcapng, little-endian. A section header and an interface description, then a packet block a
-//! frame; each block begins with its type and begins and ends with its length in bytes.
+//! pcapng, little-endian: a section header, an interface description, and a packet block for each
+//! frame. Each block begins with its type, and both begins and ends with its length in bytes.
 //!
 //! ```text
 //! section     0x0a0d0d0a  28  0x1a2b3c4d  version 1.0  section length unknown (-1)          28
@@ -11,32 +11,33 @@
 //!                             multiple of 4 bytes  option 2 (flags): 1 received, 2 sent, end len
 //! ```
 //!
-//! Frames are written as they were handed to the card: where it fills in checksums or cuts segments,
-//! they stand in the file without checksums and uncut.
+//! Frames are written as they were handed to the card. If the card fills in checksums or cuts
+//! segments, the file has the frames without checksums and uncut.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use coua_tcp::nic::{Features, Frame, Nic, Offload};
 
-/// Bytes that are gathered before they are written at the latest.
+/// At most this many bytes are collected before they are written.
 const BUFFER_LEN: usize = 256 << 10;
-/// What a packet block holds beside the frame: 28 bytes of numbers, up to 3 to fill up, 12 of
+/// What a packet block holds besides the frame: 28 bytes of numbers, up to 3 of padding, 12 of
 /// options, 4 of length.
 const BESIDE_FRAME: usize = 28 + 3 + 12 + 4;
 const RECEIVED: u32 = 1;
 const SENT: u32 = 2;
 
-/// A [`Nic`] around a `Nic` that appends every frame received and every frame committed to a file.
+/// A [`Nic`] around another one. It appends every frame that is received or committed to a file.
 ///
-/// `clock` says the time in nanoseconds since 1970-01-01 00:00 UTC. It is asked once for all frames
-/// of a [`Nic::receive`], and at every [`Nic::commit`].
+/// `clock` returns the time in nanoseconds since 1970-01-01 00:00 UTC. It is called once for all
+/// frames of a [`Nic::receive`], and for each [`Nic::commit`].
 ///
-/// Frames are gathered in 256 KiB of memory and written when those are full, when a `receive` finds
-/// nothing, and when the card is dropped. Writing waits for the file. A frame that is longer, as
-/// none is, is left out.
+/// Frames are collected in 256 KiB of memory. They are written when that is full, when a `receive`
+/// finds nothing, and when the card is dropped. Writing blocks until the file has taken them. A
+/// longer frame, which no driver has, is left out.
 ///
-/// Where writing fails the trace ends, and the traffic goes on; [`Traced::take_error`] says why.
+/// If writing fails, the trace ends and the traffic goes on; [`Traced::take_error`] returns the
+/// error.
 pub struct Traced<N, W: Write, C> {
     nic: N,
     clock: C,
@@ -44,10 +45,10 @@ pub struct Traced<N, W: Write, C> {
 }
 
 impl<N: Nic, W: Write, C: FnMut() -> u64> Traced<N, W, C> {
-    /// Begins a trace of what goes through `nic` from here on, at the beginning of `file`.
+    /// Begins a trace of what goes through `nic`, at the beginning of `file`.
     ///
     /// # Errors
-    /// Where the file's header cannot be written.
+    /// If the file's header cannot be written.
     pub fn new(nic: N, file: W, clock: C) -> io::Result<Traced<N, W, C>> {
         let mut trace = Trace {
             file,
@@ -64,7 +65,7 @@ impl<N: Nic, W: Write, C: FnMut() -> u64> Traced<N, W, C> {
 }
 
 impl<N, W: Write, C> Traced<N, W, C> {
-    /// Why the trace has ended, once, if it has.
+    /// The error that ended the trace, if there was one; returned once.
     pub fn take_error(&mut self) -> Option<io::Error> {
         self.trace.take_error()
     }
@@ -74,7 +75,7 @@ impl<N, W: Write, C> Traced<N, W, C> {
         &self.nic
     }
 
-    /// The card itself, for what only it can do.
+    /// The card itself, for what only that card can do.
     pub fn inner(&mut self) -> &mut N {
         &mut self.nic
     }
@@ -112,7 +113,7 @@ impl<N: Nic, W: Write, C: FnMut() -> u64> Nic for Traced<N, W, C> {
     }
 
     fn commit(&mut self, len: usize, offload: Offload) {
-        // The open slot is given again, with what was written to it.
+        // The open slot is returned again, with what was written to it.
         if self.trace.is_running()
             && let Some(slot) = self.nic.slot()
         {
@@ -132,7 +133,7 @@ impl<N: AsFd, W: Write, C> AsFd for Traced<N, W, C> {
     }
 }
 
-/// The file and what is not in it yet.
+/// The file, and the bytes that are not in it yet.
 struct Trace<W: Write> {
     file: W,
     buffer: Vec<u8>,
@@ -141,7 +142,7 @@ struct Trace<W: Write> {
 
 enum State {
     Running,
-    /// It has ended, and nobody has asked why.
+    /// It has ended, and the error has not been returned yet.
     Failed(io::Error),
     Ended,
 }
@@ -187,7 +188,7 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    /// Writes what was gathered. After an error nothing is gathered any more.
+    /// Writes what was collected. After an error nothing more is collected.
     fn write_out(&mut self) {
         if !self.is_running() || self.buffer.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! The system call `bpf`: a map of sockets, the program, and the link that holds it on a card.
+//! The system call `bpf`: a map of sockets, the program, and the link that attaches it to a card.
 //!
-//! The kernel lets go of each with its last descriptor. A link that goes takes its program off the
-//! card, so that a server that dies in any way leaves nothing behind.
+//! The kernel frees each of them when its last descriptor is closed. When a link is freed, its
+//! program is detached from the card. So a server leaves nothing behind, however it ends.
 #![expect(unsafe_code, reason = "the system call bpf takes addresses as numbers")]
 
 use std::io;
@@ -21,10 +21,11 @@ const LINK_CREATE: libc::c_long = 28;
 const MAP_OF_XDP_SOCKETS: u32 = 17;
 const PROGRAM_OF_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// The card's driver runs the program; never the slow substitute above the driver.
+/// The card's driver runs the program. Without this flag the kernel may run it itself, which is
+/// slow.
 const BY_THE_DRIVER: u32 = 1 << 2;
 
-/// Bytes of the verifier's words that are kept.
+/// The most bytes of the verifier's log that are kept.
 const LOG_LEN: usize = 64 << 10;
 
 #[repr(C)]
@@ -75,11 +76,12 @@ struct LinkCreate {
 /// Makes the system call.
 ///
 /// # Safety
-/// `attributes` is what the kernel's `union bpf_attr` begins with for `command`, and each address
-/// in it is of memory that is valid for what the command does with it.
+/// `attributes` starts like the kernel's `union bpf_attr` for `command`. Each address in it is that
+/// of memory that is valid for what the command does with it.
 unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<i32> {
     let attributes: *mut T = attributes;
-    // SAFETY: the kernel reads and writes no more than the size given; the rest is the caller's word.
+    // SAFETY: the kernel reads and writes no more than the given size; the caller vouches for the
+    // rest.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     match i32::try_from(result) {
         Ok(result) if result >= 0 => Ok(result),
@@ -90,11 +92,11 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<i32> {
 /// As [`bpf`], for commands that make a descriptor.
 ///
 /// # Safety
-/// As that of [`bpf`], and `command` gives a new descriptor.
+/// As of [`bpf`]; and `command` returns a new descriptor.
 unsafe fn bpf_descriptor<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller vouches for it.
     let descriptor = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the kernel has just made it, and nobody else knows of it.
+    // SAFETY: the kernel has just made it, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -124,12 +126,13 @@ impl SocketMap {
             name: NAME,
             ..MapCreate::default()
         };
-        // SAFETY: laid out as for this command, which has no addresses and makes a descriptor.
+        // SAFETY: the layout is that of this command, which has no addresses and makes a
+        // descriptor.
         let fd = unsafe { bpf_descriptor(MAP_CREATE, &mut attributes) }?;
         Ok(SocketMap { fd })
     }
 
-    /// Gives a queue's frames to a socket. A socket that is closed leaves the map by itself.
+    /// Sends a queue's frames to a socket. The kernel removes a closed socket from the map.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = number_of(socket);
         let mut attributes = MapUpdate {
@@ -139,35 +142,35 @@ impl SocketMap {
             value: address_of(&raw const value),
             flags: 0,
         };
-        // SAFETY: key and value are the four bytes each that the map was made for; both are read only.
+        // SAFETY: key and value have four bytes each, as the map was made for; both are only read.
         unsafe { bpf(MAP_UPDATE, &mut attributes) }?;
         Ok(())
     }
 
-    /// For the program that redirects into it.
+    /// The map's descriptor, for the program that redirects into it.
     pub(super) fn descriptor(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 }
 
-/// A program that the kernel has taken.
+/// A program that the kernel has verified and loaded.
 pub(super) struct Program {
     fd: OwnedFd,
 }
 
-/// Why the kernel takes no program.
+/// Why the kernel refuses a program.
 #[derive(Debug)]
 pub(super) struct Refusal {
     /// Its error.
     pub(super) source: io::Error,
-    /// The last of the verifier's words; empty where it was not asked.
+    /// What the verifier objects to; empty if it did not get that far.
     pub(super) complaint: String,
 }
 
 impl Program {
-    /// Has the kernel check and compile it.
+    /// Has the kernel verify and compile the program.
     pub(super) fn load(instructions: &[Instruction]) -> Result<Program, Refusal> {
-        /// The verifier gives up where a signal is pending, and then takes the program the next time.
+        /// While a signal is pending, the verifier gives up; it accepts the program at a later try.
         const TRIES: usize = 5;
         let again = Some(Errno::AGAIN.raw_os_error());
         let loaded = (1..TRIES)
@@ -207,13 +210,13 @@ impl Program {
             attributes.log_len = len(log.len())?;
             attributes.log = log.as_mut_ptr().expose_provenance() as u64;
         }
-        // SAFETY: laid out as for this command; instructions and licence are read only and as long
-        // as said, the log is writable and as long as said, and the command makes a descriptor.
+        // SAFETY: the layout is that of this command, which makes a descriptor. Instructions and
+        // licence are only read, the log is writable, and each is as long as stated.
         let fd = unsafe { bpf_descriptor(PROGRAM_LOAD, &mut attributes) }?;
         Ok(Program { fd })
     }
 
-    /// What the program answers to a frame that begins with the Ethernet header.
+    /// What the program returns for a frame that begins with the Ethernet header.
     #[cfg(test)]
     pub(super) fn answer(&self, frame: &[u8]) -> io::Result<u32> {
         #[repr(C)]
@@ -237,19 +240,20 @@ impl Program {
             repeat: 1,
             duration_ns: 0,
         };
-        // SAFETY: laid out as for this command; the input is read only and as long as said.
+        // SAFETY: the layout is that of this command; the input is only read and is as long as
+        // stated.
         unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes) }?;
         Ok(attributes.answer)
     }
 }
 
-/// A program on a card, until this is dropped.
+/// A program that is attached to a card until this is dropped.
 pub(super) struct AttachedProgram {
     _fd: OwnedFd,
 }
 
 impl AttachedProgram {
-    /// Has the driver of an interface run the program on each frame that comes in.
+    /// Has the interface's driver run the program on each frame that arrives.
     pub(super) fn new(program: &Program, interface: u32) -> io::Result<AttachedProgram> {
         let mut attributes = LinkCreate {
             program: number_of(program.fd.as_fd()),
@@ -257,13 +261,14 @@ impl AttachedProgram {
             kind: ATTACH_XDP,
             flags: BY_THE_DRIVER,
         };
-        // SAFETY: laid out as for this command, which has no addresses and makes a descriptor.
+        // SAFETY: the layout is that of this command, which has no addresses and makes a
+        // descriptor.
         let fd = unsafe { bpf_descriptor(LINK_CREATE, &mut attributes) }?;
         Ok(AttachedProgram { _fd: fd })
     }
 }
 
-/// The line with which the verifier ends, before it says how much it has looked at.
+/// The verifier's last line before its statistics: what it objects to.
 fn complaint(log: &[u8]) -> String {
     let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);

@@ -1,12 +1,12 @@
-//! Why an interface is not opened.
+//! Why an interface cannot be opened.
 
 use std::io;
 
-/// Why an interface is not opened.
+/// Why an interface cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The kernel does not let this process.
+    /// The process lacks a right.
     #[error(
         "no permission to {action}: run as root, or give the program CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and \
          CAP_IPC_LOCK (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_ipc_lock+ep FILE)"
@@ -33,7 +33,7 @@ pub enum OpenError {
         /// The name.
         interface: String,
     },
-    /// Its driver runs no XDP programs.
+    /// Its driver cannot run XDP programs.
     #[error(
         "the driver of {interface} has no XDP; take another card, --net dpdk, or the kernel's sockets"
     )]
@@ -49,10 +49,10 @@ pub enum OpenError {
     AnotherProgram {
         /// The interface.
         interface: String,
-        /// The kernel's number of the program, where it tells.
+        /// The kernel's number for the program, if the kernel reports it.
         id: Option<u32>,
     },
-    /// A frame would not fit.
+    /// A frame may be longer than a chunk.
     #[error(
         "the MTU of {interface} is {mtu}, frames here hold {mtu_max}; `ip link set {interface} mtu {mtu_max}`"
     )]
@@ -61,7 +61,7 @@ pub enum OpenError {
         interface: String,
         /// Its MTU.
         mtu: u32,
-        /// The longest that can be.
+        /// The greatest MTU that is possible.
         mtu_max: u32,
     },
     /// VLAN tags would be lost.
@@ -73,7 +73,7 @@ pub enum OpenError {
         /// The interface.
         interface: String,
     },
-    /// The card merges segments to longer ones than a frame holds.
+    /// The card merges segments into frames longer than a chunk.
     #[error(
         "{interface} has {feature} on, which makes frames too long for AF_XDP; `ethtool -K {interface} {flag} off`"
     )]
@@ -82,10 +82,10 @@ pub enum OpenError {
         interface: String,
         /// The offload.
         feature: &'static str,
-        /// How `ethtool` calls it.
+        /// What `ethtool` calls the offload.
         flag: &'static str,
     },
-    /// Not every worker could have a queue.
+    /// There are fewer queues than workers.
     #[error(
         "{interface} has {queues} receive queues for {workers} workers; start fewer workers, or have the card use \
          more queues (`ethtool -L {interface} combined {workers}`)"
@@ -93,19 +93,19 @@ pub enum OpenError {
     TooFewQueues {
         /// The interface.
         interface: String,
-        /// Queues that it has and that were asked for.
+        /// How many of the queues that were asked for exist.
         queues: u32,
         /// Workers that were asked for.
         workers: usize,
     },
-    /// A queue that it does not have was asked for.
+    /// A queue was asked for that the interface does not have.
     #[error("{interface} has receive queues 0 to {last}; queue {queue} was asked for")]
     NoSuchQueue {
         /// The interface.
         interface: String,
-        /// The first that it does not have and was asked for.
+        /// The first queue that was asked for and does not exist.
         queue: u32,
-        /// The last that it has.
+        /// The last queue that exists.
         last: u32,
     },
     /// There is no address to serve.
@@ -119,7 +119,7 @@ pub enum OpenError {
     /// There is no port to serve.
     #[error("no port to take over TCP or UDP was given")]
     NoPort,
-    /// More addresses or ports than the filter takes.
+    /// There are more addresses or ports than the filter takes.
     #[error("{count} {what} for the filter, which takes {max}; name fewer")]
     TooMany {
         /// Of what.
@@ -129,13 +129,13 @@ pub enum OpenError {
         /// How many there may be.
         max: usize,
     },
-    /// A ring's length is no power of two, or out of bounds.
+    /// A ring's length is not a power of two or is out of bounds.
     #[error("a ring of {len} frames; it takes a power of two from 64 to 65536")]
     RingLen {
         /// The length.
         len: u32,
     },
-    /// Less memory was lent than is needed.
+    /// The caller supplied less memory than is needed.
     #[error(
         "{given} bytes of memory were given for the frames of {interface}, which take {needed}"
     )]
@@ -155,7 +155,7 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// There are not enough pages of 2 MiB.
+    /// There are not enough reserved pages of 2 MiB.
     #[error("no huge pages for {needed} bytes of frames; raise vm.nr_hugepages by {} a queue, or do without", .needed.div_ceil(2 << 20))]
     ReservedPages {
         /// Bytes of one queue.
@@ -163,7 +163,7 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The process may not lock as much memory.
+    /// The process may not lock so much memory.
     #[error(
         "the process may lock {limit} bytes of memory and {needed} a queue are needed; raise RLIMIT_MEMLOCK \
          (`ulimit -l`, LimitMEMLOCK=), or give the program CAP_IPC_LOCK"
@@ -184,7 +184,7 @@ pub enum OpenError {
         /// The queue.
         queue: u32,
     },
-    /// The driver does not give the queue.
+    /// The driver does not let the queue be used.
     #[error("the driver of {interface} does not give queue {queue} to an AF_XDP socket: {source}")]
     Bind {
         /// The interface.
@@ -194,7 +194,7 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The kernel has no AF_XDP, or too old a one.
+    /// The kernel has no AF_XDP, or an old version of it.
     #[error(
         "this kernel has no AF_XDP sockets that serve here (CONFIG_XDP_SOCKETS, 5.9 or newer): {source}"
     )]
@@ -202,15 +202,15 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The kernel does not take the filter.
+    /// The kernel refuses the filter.
     #[error("the kernel does not take the XDP filter: {source}; it says: {complaint}")]
     Filter {
-        /// The kernel's verifier, in its own words.
+        /// What its verifier objects to.
         complaint: String,
         /// What the kernel said.
         source: io::Error,
     },
-    /// The driver does not take the filter.
+    /// The driver refuses the filter.
     #[error(
         "the driver of {interface} does not take an XDP program: {source}; the kernel's log may say why (`dmesg`)"
     )]
@@ -220,10 +220,10 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The kernel does not say what is asked of it.
+    /// The kernel does not answer a question.
     #[error("the kernel does not {action}: {source}")]
     System {
-        /// What it was asked for.
+        /// What it was asked to do.
         action: &'static str,
         /// What it said.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! What a card's driver says of itself: its queues and its offloads.
+//! What a card's driver reports about itself: its queues and its offloads.
 #![expect(
     unsafe_code,
     reason = "ethtool's questions are ioctls with buffers of their own sizes"
@@ -21,27 +21,27 @@ const FEATURES: u32 = 4;
 /// Bytes of each such name.
 const NAME_LEN: usize = 32;
 
-/// Offloads of a card, of more than it can have.
+/// More offloads than any card has.
 const FEATURES_MAX: usize = 512;
 
-/// Offloads that are on.
+/// Which offloads are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offloads {
-    /// VLAN tags are taken out of frames.
+    /// The card removes VLAN tags from frames.
     pub(super) strips_tags: bool,
     /// Large receive offload.
     pub(super) lro: bool,
-    /// Generic receive offload by the card.
+    /// Generic receive offload, done by the card.
     pub(super) gro_hw: bool,
 }
 
-/// A way to ask the drivers of this network namespace.
+/// A socket for questions to the drivers of this network namespace.
 pub(super) struct Ethtool {
     fd: OwnedFd,
 }
 
 impl Ethtool {
-    /// Opens one.
+    /// Opens the socket.
     pub(super) fn open() -> io::Result<Ethtool> {
         let fd = socket_with(
             AddressFamily::INET,
@@ -52,17 +52,17 @@ impl Ethtool {
         Ok(Ethtool { fd })
     }
 
-    /// How many receive queues are in use. An error where the driver has no such notion.
+    /// How many receive queues are in use. An error if the driver does not say.
     pub(super) fn queues(&self, interface: &str) -> io::Result<u32> {
         // struct ethtool_channels: command, 4 maxima; receive, transmit, other, combined.
         let mut channels = [0u32; 9];
         channels[0] = GET_CHANNELS;
-        // SAFETY: this question's buffer is a struct ethtool_channels, which is nine numbers.
+        // SAFETY: for this question the buffer is a struct ethtool_channels, which is nine numbers.
         unsafe { self.ask(interface, &mut channels) }?;
         Ok(channels[5] + channels[8])
     }
 
-    /// Which of the offloads that matter are on. None where the driver does not say.
+    /// Which of the offloads that matter here are on; none if the driver does not say.
     pub(super) fn offloads(&self, interface: &str) -> Offloads {
         let (Ok(names), Ok(active)) = (self.names(interface), self.active(interface)) else {
             return Offloads::default();
@@ -92,7 +92,7 @@ impl Ethtool {
         for (word, bytes) in info[2..4].iter_mut().zip(mask.chunks_exact(4)) {
             *word = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
         }
-        // SAFETY: this question's buffer is a struct ethtool_sset_info for one set.
+        // SAFETY: for this question the buffer is a struct ethtool_sset_info for one set.
         unsafe { self.ask(interface, &mut info) }?;
         let count = info[4] as usize;
         if count > FEATURES_MAX {
@@ -101,8 +101,8 @@ impl Ethtool {
         // struct ethtool_gstrings: command, set, count, and the names.
         let mut strings = vec![0u32; 3 + FEATURES_MAX * NAME_LEN / 4];
         strings[..3].copy_from_slice(&[GET_STRINGS, FEATURES, info[4]]);
-        // SAFETY: this question's buffer is a struct ethtool_gstrings; the kernel writes as many
-        // names as it has just said, and there is room for them.
+        // SAFETY: for this question the buffer is a struct ethtool_gstrings. The kernel writes as
+        // many names as it has just announced, and there is room for them.
         unsafe { self.ask(interface, &mut strings) }?;
         let bytes: Vec<u8> = strings[3..]
             .iter()
@@ -115,16 +115,16 @@ impl Ethtool {
         Ok(names.collect())
     }
 
-    /// Which offloads are on, as bits.
+    /// Which offloads are on, one bit each.
     fn active(&self, interface: &str) -> io::Result<Vec<u32>> {
         const BLOCKS: u32 = 16;
         const LEN: usize = 2 + 4 * BLOCKS as usize;
-        // struct ethtool_gfeatures: command, count, and blocks of available, requested, active and
-        // never changed.
+        // struct ethtool_gfeatures: command, count, and blocks of four numbers: available,
+        // requested, active, never changed.
         let mut features = [0u32; LEN];
         features[..2].copy_from_slice(&[GET_FEATURES, BLOCKS]);
-        // SAFETY: this question's buffer is a struct ethtool_gfeatures; the kernel writes at most as
-        // many blocks as the buffer says that it has.
+        // SAFETY: for this question the buffer is a struct ethtool_gfeatures. The kernel writes at
+        // most as many blocks as the buffer says it has room for.
         unsafe { self.ask(interface, &mut features) }?;
         Ok(features[2..]
             .chunks_exact(4)
@@ -132,11 +132,11 @@ impl Ethtool {
             .collect())
     }
 
-    /// Asks.
+    /// Asks a question.
     ///
     /// # Safety
-    /// `buffer` begins with a question's number and is, for this question, as long as what the
-    /// kernel reads and writes.
+    /// `buffer` begins with the number of a question, and is as long as what the kernel reads and
+    /// writes for it.
     unsafe fn ask(&self, interface: &str, buffer: &mut [u32]) -> io::Result<()> {
         let mut name: [libc::c_char; libc::IFNAMSIZ] = [0; libc::IFNAMSIZ];
         if interface.len() >= name.len() {
@@ -151,7 +151,8 @@ impl Ethtool {
                 ifru_data: buffer.as_mut_ptr().cast(),
             },
         };
-        // SAFETY: the request is a struct ifreq that names the buffer; the rest is the caller's word.
+        // SAFETY: the request is a struct ifreq that points to the buffer; the caller vouches for
+        // the rest.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         if result == -1 {
             return Err(io::Error::last_os_error());

@@ -1,8 +1,8 @@
-//! Which frames come to the sockets: a BPF program that the card's driver runs on each.
+//! Which frames go to the sockets: a BPF program that the card's driver runs on each frame.
 //!
 //! The program is assembled for the server's addresses and ports. It takes TCP and UDP to them and
-//! leaves everything else to the kernel, so that ssh, ping, ARP and neighbour discovery go on
-//! working on the same card. In doubt a frame is the kernel's:
+//! passes everything else to the kernel. So ssh, ping, ARP and neighbour discovery keep working on
+//! the same card. A frame that the program does not understand goes to the kernel:
 //!
 //! ```text
 //! Ethernet → up to 2 VLAN tags ┬→ IPv4: options stepped over; fragments pass   ┬→ address ours? → port ours? → take
@@ -10,14 +10,14 @@
 //!                              └→ anything else passes
 //! ```
 //!
-//! Steps over headers are by constants, one jump a length: to add a number out of the frame to an
-//! address takes CAP_PERFMON besides CAP_BPF.
+//! Headers are skipped by constant lengths, with one jump for each possible length. Adding a number
+//! from the frame to a pointer would need CAP_PERFMON besides CAP_BPF.
 //!
-//! A frame that is taken goes to the socket of the queue that it came in on; where that queue has
-//! none it passes.
+//! A frame that is taken goes to the socket of the queue that it arrived on. If that queue has no
+//! socket, the frame passes to the kernel.
 //!
 //! # Not here
-//! Who may send: the stack filters sources. Checksums and lengths beyond the ports: likewise.
+//! Who may send, and whether checksums and lengths are right: the stack checks that.
 
 mod assembler;
 #[cfg(test)]
@@ -29,17 +29,19 @@ use std::ops::RangeInclusive;
 pub(super) use assembler::Instruction;
 use assembler::{Assembler, Condition, Label, Register, Width};
 
-/// What a program may answer, of the kernel's `XDP_` values.
+/// What a program may return: the kernel's `XDP_` values.
 const PASS: i32 = 2;
 
 /// The kernel's function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
 
-/// Extension headers that are stepped over at most, one of each kind and a second one for the
-/// destination; what has more passes. The verifier's work grows with the square of it.
+/// The most extension headers that are skipped: one of each kind, and a second one for the
+/// destination. Packets with more go to the kernel. The verifier's work grows with the square of
+/// this number.
 const EXTENSIONS_MAX: usize = 4;
 
-/// The longest of them, in words of 8 bytes; what has a longer one passes.
+/// The longest extension header that is skipped, in words of 8 bytes. Packets with longer ones go
+/// to the kernel.
 const EXTENSION_WORDS_MAX: u32 = 8;
 
 const TCP: u32 = 6;
@@ -56,14 +58,15 @@ pub(super) struct Rules {
     pub(super) udp_ports: Vec<RangeInclusive<u16>>,
 }
 
-/// Where the program keeps what.
+/// What the registers hold.
 const CONTEXT: Register = Register::R6;
-/// The header in hand.
+/// The header that is being examined.
 const AT: Register = Register::R7;
 const END: Register = Register::R8;
 const PROTOCOL: Register = Register::R9;
 
-/// The program that gives what `rules` name to the sockets of the map with descriptor `sockets`.
+/// The program that redirects what matches `rules` to the sockets in the map with descriptor
+/// `sockets`.
 pub(super) fn program(rules: &Rules, sockets: i32) -> Vec<Instruction> {
     let mut code = Assembler::default();
     let labels = Labels {
@@ -74,7 +77,7 @@ pub(super) fn program(rules: &Rules, sockets: i32) -> Vec<Instruction> {
     let (ipv4, ipv6) = (code.label(), code.label());
 
     code.copy(CONTEXT, Register::R1);
-    // struct xdp_md: data, data_end, …, rx_queue_index at 16.
+    // struct xdp_md: data at 0, data_end at 4, rx_queue_index at 16.
     code.load(Width::Word, AT, CONTEXT, 0);
     code.load(Width::Word, END, CONTEXT, 4);
     link_layer(&mut code, &labels, ipv4, ipv6);
@@ -88,7 +91,7 @@ pub(super) fn program(rules: &Rules, sockets: i32) -> Vec<Instruction> {
     code.place(labels.take);
     code.load(Width::Word, Register::R2, CONTEXT, 16);
     code.set_map(Register::R1, sockets);
-    // What to answer where the queue has no socket.
+    // What to return if the queue has no socket.
     code.set(Register::R3, PASS);
     code.call(REDIRECT_MAP);
     code.exit();
@@ -98,22 +101,22 @@ pub(super) fn program(rules: &Rules, sockets: i32) -> Vec<Instruction> {
     code.finish()
 }
 
-/// Where the parts of the program lead.
+/// Places in the program that are jumped to.
 struct Labels {
     pass: Label,
     take: Label,
-    /// `AT` is the transport header, `PROTOCOL` says of what.
+    /// `AT` points to the transport header, and `PROTOCOL` says which one it is.
     transport: Label,
 }
 
-/// Passes unless `len` bytes from `AT` on are in the frame: the verifier lets only those be read.
+/// Passes the frame unless it has `len` bytes from `AT` on: the verifier allows only such reads.
 fn require(code: &mut Assembler, labels: &Labels, len: i32) {
     code.copy(Register::R2, AT);
     code.add(Register::R2, len);
     code.jump_if_register(Register::R2, Condition::Greater, END, labels.pass);
 }
 
-/// A 16-bit number as a load finds it in a frame.
+/// A 16-bit number as a load from a frame yields it.
 fn network(number: u16) -> u32 {
     u32::from(number.to_be())
 }
@@ -142,7 +145,7 @@ fn link_layer(code: &mut Assembler, labels: &Labels, ipv4: Label, ipv6: Label) {
 fn internet_v4(code: &mut Assembler, labels: &Labels, addresses: &[IpAddr]) {
     const LEN: Register = Register::R3;
     let value = Register::R4;
-    // Code that nothing leads to is refused.
+    // The verifier refuses code that cannot be reached.
     if !addresses.iter().any(IpAddr::is_ipv4) {
         return code.jump(labels.pass);
     }
@@ -153,7 +156,7 @@ fn internet_v4(code: &mut Assembler, labels: &Labels, addresses: &[IpAddr]) {
     code.and(value, 0xf0);
     code.jump_if(value, Condition::NotEqual, 0x40, labels.pass);
     code.and(LEN, 0x0f);
-    // More fragments, or an offset.
+    // The flag for more fragments, or an offset: this is a fragment.
     code.load(Width::Half, value, AT, 6);
     code.and(value, network(0x3fff).cast_signed());
     code.jump_if(value, Condition::NotEqual, 0, labels.pass);
@@ -210,11 +213,11 @@ fn internet_v6(code: &mut Assembler, labels: &Labels, addresses: &[IpAddr]) {
     for _ in 0..EXTENSIONS_MAX {
         extension(code, labels);
     }
-    // After the last one `transport` sees whether it is one of ours.
+    // `transport` finds out whether the header after the last one is TCP or UDP.
 }
 
-/// Steps over an extension header, where `PROTOCOL` says that there is one; leads to the transport
-/// header where it says so.
+/// Skips the extension header that `PROTOCOL` names, if it names one. Jumps to `transport` if it
+/// names TCP or UDP.
 fn extension(code: &mut Assembler, labels: &Labels) {
     const HOP_BY_HOP: u32 = 0;
     const ROUTING: u32 = 43;
@@ -229,7 +232,7 @@ fn extension(code: &mut Assembler, labels: &Labels) {
     code.jump(step);
     code.place(routing);
     require(code, labels, 8);
-    // Segments left: we are not where it goes.
+    // Segments left: the packet has further stops, so this is not its destination.
     code.load(Width::Byte, value, AT, 3);
     code.jump_if(value, Condition::NotEqual, 0, labels.pass);
     code.place(step);

@@ -1,4 +1,4 @@
-//! What the kernel says of a network interface, and whether it serves.
+//! What the kernel reports about a network interface, and whether it can be served.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use super::options::Options;
 use super::umem;
 use crate::userspace::netlink::{Attributes, Message, Netlink, Request};
 
-/// An address of an interface, and how much of it is its network's.
+/// An address of an interface, with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The address.
@@ -21,7 +21,7 @@ pub struct Address {
     pub prefix_len: u8,
 }
 
-/// A network interface, as it was when it was asked for.
+/// A network interface, as it was when it was read.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Its name.
@@ -34,7 +34,7 @@ pub struct Interface {
     pub mtu: u32,
     /// Receive queues in use.
     pub queues: u32,
-    /// Its addresses, in the kernel's order, those of the link included.
+    /// Its addresses in the kernel's order, including link-local ones.
     pub addresses: Vec<Address>,
     is_ethernet: bool,
     is_up: bool,
@@ -42,7 +42,7 @@ pub struct Interface {
     offloads: Offloads,
 }
 
-/// Questions and answers of rtnetlink.
+/// Messages and attributes of rtnetlink.
 const GET_LINK: u16 = 18;
 const GET_ADDRESS: u16 = 22;
 const LINK_HEAD_LEN: usize = 16;
@@ -60,15 +60,15 @@ const LINK_XDP_ATTACHED: u16 = 2;
 const LINK_XDP_ID: u16 = 4;
 const ADDRESS_ANY: u16 = 1;
 const ADDRESS_LOCAL: u16 = 2;
-/// Of the kernel's `ARPHRD_` and `IFF_` values.
+/// The kernel's `ARPHRD_ETHER` and `IFF_UP`.
 const ETHERNET: u16 = 1;
 const UP: u32 = 1;
 
 impl Interface {
-    /// Asks for the interface of this name in the network namespace of this thread.
+    /// Reads the interface of this name in this thread's network namespace.
     ///
     /// # Errors
-    /// [`OpenError::NoSuchInterface`], or [`OpenError::System`] where the kernel does not tell.
+    /// [`OpenError::NoSuchInterface`], or [`OpenError::System`] if the kernel does not answer.
     pub fn read(name: &str) -> Result<Interface, OpenError> {
         let failed = |source| OpenError::System {
             action: "tell of its interfaces over netlink",
@@ -114,7 +114,7 @@ impl Interface {
         })
     }
 
-    /// Whether it can be served as `options` want it.
+    /// Checks whether it can be served as `options` ask.
     pub(super) fn check(&self, options: &Options) -> Result<(), OpenError> {
         let interface = || self.name.clone();
         if !self.is_ethernet {
@@ -159,8 +159,8 @@ impl Interface {
     }
 }
 
-/// The XDP program on the interface of this name: `None` where there is none, else its number where
-/// the kernel tells it.
+/// The XDP program that is attached to the interface: `None` if there is none, otherwise its
+/// number, if the kernel reports it.
 pub(super) fn program(name: &str) -> io::Result<Option<Option<u32>>> {
     let Some(link) = link(&mut Netlink::open()?, name)? else {
         return Ok(None);
@@ -174,7 +174,7 @@ pub(super) fn program(name: &str) -> io::Result<Option<Option<u32>>> {
 }
 
 fn link(netlink: &mut Netlink, name: &str) -> io::Result<Option<Message>> {
-    // The kernel's longest name is 15 bytes.
+    // The kernel's longest name has 15 bytes.
     if name.is_empty() || name.len() > 15 {
         return Ok(None);
     }
@@ -210,7 +210,7 @@ fn address(message: &Message, of: u32) -> Option<Address> {
         return None;
     }
     let attributes = message.attributes(ADDRESS_HEAD_LEN);
-    // With a peer, the first is the peer's.
+    // On a point-to-point link the other attribute is the peer's address.
     let bytes = attributes
         .find_kind(ADDRESS_LOCAL)
         .or_else(|| attributes.find_kind(ADDRESS_ANY))?;

@@ -1,4 +1,4 @@
-//! Memory that is mapped: frames, and the rings that the kernel shares.
+//! Mapped memory: for frames, and for the rings that are shared with the kernel.
 #![expect(unsafe_code, reason = "maps memory")]
 
 use std::io;
@@ -7,24 +7,24 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// A range of memory, given back when dropped.
+/// A range of memory that is unmapped when this is dropped.
 pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the range belongs to the mapping; whoever reads or writes it states how races are avoided.
+// SAFETY: the mapping owns the range; whoever reads or writes it explains how races are avoided.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; it hands out addresses only.
+// SAFETY: as above; only addresses are handed out.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of `len` bytes, in pages of 2 MiB that the system keeps for
-    /// this where `reserved_pages`, else in such as it finds. The kernel supplies it when it is
-    /// registered with a socket.
+    /// Zeroed memory of `len` bytes. With `reserved_pages` it lies in pages of 2 MiB that the
+    /// system has reserved, otherwise in whatever pages there are. The kernel supplies the pages
+    /// when the memory is registered with a socket.
     ///
     /// # Errors
-    /// Where there is not enough memory, or not enough of those pages.
+    /// If there is not enough memory, or not enough reserved pages.
     pub(super) fn of_frames(len: usize, reserved_pages: bool) -> io::Result<Mapping> {
         let (len, flags) = if reserved_pages {
             let len = len.next_multiple_of(2 << 20);
@@ -33,7 +33,7 @@ impl Mapping {
             (len, MapFlags::empty())
         };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: an anonymous mapping where the kernel finds room affects nothing that exists.
         let base = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -43,19 +43,19 @@ impl Mapping {
             )
         }?;
         let mapping = Mapping::new(base, len)?;
-        // Miri has no advice on memory.
+        // Miri has no `madvise`.
         if !reserved_pages && !cfg!(miri) {
-            // SAFETY: advice on our own range changes nothing that is seen.
+            // SAFETY: advice about our own range does not change its contents.
             let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
         }
         Ok(mapping)
     }
 
-    /// A ring of a socket: `len` bytes from `offset` of what the socket has to share.
+    /// A ring of a socket: `len` bytes, starting at `offset` of what the socket shares.
     pub(super) fn of_ring(socket: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Mapping> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a mapping where the kernel finds room affects nothing that exists.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, socket, offset) }?;
         Mapping::new(base, len)
     }
@@ -65,20 +65,20 @@ impl Mapping {
         Ok(Mapping { base, len })
     }
 
-    /// Where it begins.
+    /// The first byte.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Its bytes.
+    /// The length in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where `count` values of `T` are, `offset` bytes from the beginning.
+    /// A pointer to `count` values of `T`, `offset` bytes from the beginning.
     ///
     /// # Panics
-    /// Where they are not inside or not aligned.
+    /// If they are not inside the mapping or not aligned.
     pub(super) fn at<T>(&self, offset: u64, count: usize) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset into memory");
         let end = size_of::<T>()
@@ -94,7 +94,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: what points into the range is held beside the mapping and goes with it.
+        // SAFETY: pointers into the range are kept beside the mapping and dropped with it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -12,17 +12,17 @@ use super::{Attachment, Counters};
 
 /// The queues of one worker.
 ///
-/// It receives from all of its queues in turn, and sends on the first of them: with one core behind
-/// it a second way out brings nothing. Each queue has memory of its own, so that a frame goes back
-/// to the ring that it came from, a driver sees nothing that is shared between queues, and one that
-/// is flooded takes no memory from the others.
+/// It receives from all of its queues in turn and sends on the first one: a second one would not
+/// help a single core. Each queue has its own memory. So a frame returns to the ring that it came
+/// from, drivers share nothing between queues, and a flooded queue takes no memory from the others.
 ///
-/// A burst costs at most one system call, at [`Nic::flush`]; a receive that finds nothing costs one a
-/// queue where the driver wants to be woken, or where busy polling is on. A kernel before 6.17 takes
-/// a call for each 32 frames in copy mode.
+/// A burst costs at most one system call, in [`Nic::flush`]. (Kernels before 6.17 need a call for
+/// each 32 frames in copy mode.) A receive that finds nothing costs a call for each queue whose
+/// driver wants to be woken, and one for each queue with busy polling.
 ///
 /// # Sleeping
-/// Its descriptor ([`AsFd`]) becomes readable when frames have come. Sleep on it after a
+/// The descriptor ([`AsFd`]) becomes readable when frames have arrived. Sleep on it only after a
+/// [`Nic::receive`] that found none, and with nothing committed that is not flushed.
 /// [`Nic::receive`] that brought none, with nothing committed and not flushed.
 pub struct XdpNic {
     sockets: Vec<Socket>,
@@ -30,14 +30,14 @@ pub struct XdpNic {
     first: usize,
     arrived: Vec<Arrived>,
     features: Features,
-    /// All sockets as one descriptor, where there are several.
+    /// An epoll set of all sockets, if there are several.
     set: Option<OwnedFd>,
-    /// Holds the filter on the card.
+    /// Keeps the filter attached to the card.
     _attachment: Arc<Attachment>,
 }
 
 impl XdpNic {
-    /// Of at least one socket, the first of which transmits.
+    /// `sockets` is not empty, and the first one transmits.
     pub(super) fn new(
         sockets: Vec<Socket>,
         features: Features,
@@ -54,20 +54,21 @@ impl XdpNic {
         })
     }
 
-    /// Whether the card reaches the frames itself, on all queues; else the kernel copies each.
+    /// Whether, on all queues, the card accesses the frames directly; otherwise the kernel copies
+    /// each.
     pub fn is_zero_copy(&self) -> bool {
         self.sockets.iter().all(Socket::is_zero_copy)
     }
 
-    /// Whether the kernel took the options for busy polling, on all queues.
+    /// Whether, on all queues, the kernel accepted the options for busy polling.
     pub fn is_busy_polling(&self) -> bool {
         self.sockets.iter().all(Socket::is_busy_polling)
     }
 
-    /// What has been counted so far, over all queues.
+    /// What has been counted so far, on all queues together.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn counters(&self) -> io::Result<Counters> {
         self.sockets
             .iter()

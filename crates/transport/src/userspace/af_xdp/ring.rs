@@ -1,19 +1,19 @@
-//! The rings of a socket: each a power of two of entries that one side writes and the other reads.
+//! The rings of a socket: arrays of entries that one side writes and the other reads.
 //!
 //! ```text
 //!        consumer                producer
 //!           ↓                       ↓
 //! ┌ free ┬ full ┬ full ┬ … ┬ full ┬ free ┬ … ┐     entry = index & (len − 1), indices run over
 //! ```
-//! Each side moves one index, and keeps the other's as it last saw it: the shared line is read again
-//! only when the ring seems full (or empty).
+//! The length is a power of two. Each side moves one index, and keeps a copy of the other side's.
+//! It reads the shared index again only when the ring seems full (or empty).
 //!
 //! # Concurrency
 //! The other side is the kernel.
-//! - The index that a side moves is stored with Release: were it not, the kernel could see the index
-//!   before the entry, and take an old descriptor (or overwrite an entry that is still being read).
-//! - The other side's index is loaded with Acquire, so that no entry is read before the index says
-//!   that it is full, and none written before it says that it is free.
+//! - A side stores its own index with Release. Otherwise the kernel could see the index before the
+//!   entry, and take an old descriptor, or overwrite an entry that is still being read.
+//! - A side loads the other's index with Acquire. Otherwise it could read an entry before the index
+//!   says that it is full, or write one before the index says that it is free.
 #![expect(
     unsafe_code,
     reason = "entries and indices lie in memory that the kernel shares"
@@ -29,25 +29,25 @@ use rustix::net::xdp::XdpRingOffset;
 
 use super::mmap::Mapping;
 
-/// The flag that says that the kernel does not look before it is called.
+/// The flag that says that the kernel does not look at the ring until it is called.
 const NEED_WAKEUP: u32 = 1;
 
 /// A frame in a receive or transmit ring: `struct xdp_desc`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// Where it begins, from the beginning of the socket's memory.
+    /// Where it begins, in bytes from the start of the socket's memory.
     pub(super) address: u64,
     /// Its bytes.
     pub(super) len: u32,
-    /// Always 0 on frames that are in one piece.
+    /// Always 0 for a frame in one piece.
     pub(super) options: u32,
 }
 
-/// What all rings have.
+/// What all rings have in common.
 ///
 /// # Invariants
-/// The pointers are into `_mapping`; `entries` has `mask + 1` entries.
+/// The pointers point into `_mapping`; `entries` has `mask + 1` entries.
 struct Ring<T> {
     _mapping: Arc<Mapping>,
     producer: NonNull<AtomicU32>,
@@ -57,7 +57,7 @@ struct Ring<T> {
     mask: u32,
 }
 
-// SAFETY: it keeps its mapping, and the only other side is the kernel.
+// SAFETY: it owns its mapping, and the only other side is the kernel.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
@@ -83,7 +83,7 @@ impl<T: Copy> Ring<T> {
         )
     }
 
-    /// The ring of `len` entries in memory that the other side has too.
+    /// The ring of `len` entries in memory that is shared with the other side.
     fn over(mapping: Arc<Mapping>, offsets: &XdpRingOffset, len: u32) -> io::Result<Ring<T>> {
         // Kernels before 5.4 have no flags; `open` refuses those.
         let flags = offsets.flags.ok_or(io::ErrorKind::Unsupported)?;
@@ -98,7 +98,8 @@ impl<T: Copy> Ring<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: in the mapping and aligned; shared by nothing but atomics.
+        // SAFETY: it lies in the mapping and is aligned; both sides access it only by atomic
+        // operations.
         unsafe { self.producer.as_ref() }
     }
 
@@ -119,19 +120,19 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// A ring that this side writes: fill and transmit.
+/// A ring that this side writes: the fill ring or the transmit ring.
 pub(super) struct Producer<T> {
     ring: Ring<T>,
     /// The next entry to write.
     next: u32,
-    /// What the kernel sees of `next`.
+    /// The value of `next` that the kernel sees.
     published: u32,
-    /// The kernel's index as last seen.
+    /// The kernel's index when it was last read.
     consumer: u32,
 }
 
 impl<T: Copy> Producer<T> {
-    /// The ring of `len` entries at `from` of what `socket` shares.
+    /// Maps the ring of `len` entries at `from` of what `socket` shares.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         from: u64,
@@ -152,10 +153,10 @@ impl<T: Copy> Producer<T> {
         }
     }
 
-    /// Writes an entry. The kernel sees it at [`Producer::publish`].
+    /// Writes an entry. The kernel sees it after [`Producer::publish`].
     ///
     /// # Panics
-    /// Where the ring is full.
+    /// If the ring is full.
     #[inline]
     pub(super) fn push(&mut self, entry: T) {
         if self.next.wrapping_sub(self.consumer) > self.ring.mask {
@@ -172,7 +173,7 @@ impl<T: Copy> Producer<T> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Lets the kernel see all that was written.
+    /// Shows the kernel all entries that were written.
     #[inline]
     pub(super) fn publish(&mut self) {
         if self.published != self.next {
@@ -181,7 +182,7 @@ impl<T: Copy> Producer<T> {
         }
     }
 
-    /// Entries that the kernel has not taken yet, published or not.
+    /// How many entries the kernel has not taken yet, published or not.
     #[inline]
     pub(super) fn waiting(&mut self) -> u32 {
         self.consumer = self.ring.consumer().load(Ordering::Acquire);
@@ -190,8 +191,8 @@ impl<T: Copy> Producer<T> {
 
     /// Whether the kernel must be called to look at what was published.
     ///
-    /// The fence keeps the flag from being read before the index is stored: the kernel could then
-    /// set the flag in between, having found nothing, and neither side would move.
+    /// The fence keeps the flag from being read before the index is stored. Otherwise the kernel
+    /// could find nothing and set the flag in between; then neither side would go on.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -199,19 +200,19 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// A ring that this side reads: receive and completion.
+/// A ring that this side reads: the receive ring or the completion ring.
 pub(super) struct Consumer<T> {
     ring: Ring<T>,
     /// The next entry to read.
     next: u32,
-    /// What the kernel sees of `next`.
+    /// The value of `next` that the kernel sees.
     given_back: u32,
-    /// The kernel's index as last seen.
+    /// The kernel's index when it was last read.
     producer: u32,
 }
 
 impl<T: Copy> Consumer<T> {
-    /// The ring of `len` entries at `from` of what `socket` shares.
+    /// Maps the ring of `len` entries at `from` of what `socket` shares.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         from: u64,
@@ -231,7 +232,7 @@ impl<T: Copy> Consumer<T> {
         }
     }
 
-    /// Reads an entry, if there is one. It is the kernel's again at [`Consumer::give_back`].
+    /// Reads an entry, if there is one. The kernel may reuse it after [`Consumer::give_back`].
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.next == self.producer {
@@ -241,13 +242,14 @@ impl<T: Copy> Consumer<T> {
             }
         }
         // SAFETY: the kernel's index, loaded with Acquire, is past this entry, and the kernel does
-        // not write it again before `give_back`; any bytes make a `T`, which holds numbers only.
+        // not write it again before `give_back`. Any bytes are a valid `T`, which holds only
+        // numbers.
         let entry = unsafe { self.ring.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(entry)
     }
 
-    /// Lets the kernel write again what was read.
+    /// Lets the kernel write to the entries that were read.
     #[inline]
     pub(super) fn give_back(&mut self) {
         if self.given_back != self.next {

@@ -1,4 +1,4 @@
-//! One AF_XDP socket: one receive queue of a card, with memory and rings of its own.
+//! One AF_XDP socket: one receive queue of a card, with its own memory and rings.
 #![expect(
     unsafe_code,
     reason = "takes over chunks that the kernel has received into"
@@ -25,9 +25,9 @@ use super::transmit::Transmit;
 use super::umem::{Chunk, Umem};
 use super::{Counters, RETRIES, RETRY_EVERY};
 
-/// A frame that has come.
+/// A received frame.
 pub(super) struct Arrived {
-    /// Which socket of its worker it came to.
+    /// The number of the socket that it came to, among those of its worker.
     pub(super) socket: usize,
     /// Where it is.
     chunk: Chunk,
@@ -38,9 +38,10 @@ pub(super) struct Arrived {
 /// One socket.
 ///
 /// # Invariants
-/// Each chunk that is received into is in the fill ring, or in the card or the receive ring, or is
-/// an [`Arrived`]. The fill ring has two entries a chunk, so that all can always go back: the kernel
-/// moves its index late, at worst when it has taken all that was in the ring when it last looked,
+/// Each chunk for receiving is in the fill ring, in the card, in the receive ring, or in an
+/// [`Arrived`]. The fill ring has two entries for each chunk, so that all chunks can return at any
+/// time. The kernel moves its index late: in the worst case it has taken everything that was in the
+/// ring when it last looked, and all of that has come back since.
 /// and each of those may have come back meanwhile.
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -54,8 +55,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Opens the socket of a queue and fills its ring, so that it receives as soon as the filter
-    /// gives it frames; with a way out where `transmits`.
+    /// Opens the socket of a queue and fills its fill ring, so that it can receive as soon as the
+    /// filter redirects frames to it. Only with `transmits` can it send.
     pub(super) fn open(
         interface: &Interface,
         queue: u32,
@@ -78,7 +79,7 @@ impl Socket {
             .busy_poll
             .is_some_and(|how| set_busy_poll(fd.as_fd(), how).is_ok());
         if transmits {
-            // Where the kernel is too old the call is made again for each 32 frames.
+            // If the kernel is too old for this, `flush` makes a call for each 32 frames.
             let _ = set_copies_per_call(fd.as_fd(), transmit_len);
         }
         fill.publish();
@@ -97,17 +98,17 @@ impl Socket {
         })
     }
 
-    /// Frames are received by the card into the socket's memory, and sent from there.
+    /// Whether the card receives into the socket's memory and sends from it without a copy.
     pub(super) fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
     }
 
-    /// The kernel has taken the options for busy polling.
+    /// Whether the kernel accepted the options for busy polling.
     pub(super) fn is_busy_polling(&self) -> bool {
         self.is_busy_polling
     }
 
-    /// Takes over frames, as long as `arrived` holds fewer than it has room for.
+    /// Moves received frames to `arrived` until that is full or there are no more.
     #[inline]
     pub(super) fn receive(&mut self, number: usize, arrived: &mut Vec<Arrived>) {
         while arrived.len() < arrived.capacity() {
@@ -133,20 +134,20 @@ impl Socket {
         self.umem.bytes(&arrived.chunk, range)
     }
 
-    /// Gives the chunk of a frame back to be received into. The kernel sees it at `refill`.
+    /// Returns a frame's chunk, to be received into. The kernel sees it after `refill`.
     #[inline]
     pub(super) fn recycle(&mut self, arrived: Arrived) {
         self.fill.push(self.umem.address(&arrived.chunk));
     }
 
-    /// Lets the kernel see the chunks that were given back.
+    /// Shows the kernel the chunks that were returned.
     #[inline]
     pub(super) fn refill(&mut self) {
         self.fill.publish();
     }
 
-    /// Does what may be needed where nothing has come: has the driver run, or look at its ring
-    /// again. Costs a system call only where one is needed, and says whether it was.
+    /// When nothing has arrived: calls the kernel if that is needed to run the driver, or to send
+    /// what is waiting. Returns whether it made a call.
     pub(super) fn prod(&mut self) -> bool {
         let Socket {
             fd, transmit, umem, ..
@@ -159,26 +160,26 @@ impl Socket {
         let is_needed = self.is_busy_polling || self.fill.needs_wakeup();
         if is_needed {
             self.wakeups += 1;
-            // It receives nothing: the call itself is what counts.
+            // It receives nothing; only the call matters.
             let _ = recv(&self.fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
         }
         is_needed
     }
 
-    /// As the contract of `Nic` has it.
+    /// See the contract of `Nic`.
     #[inline]
     pub(super) fn slot(&mut self) -> Option<&mut [u8]> {
         self.transmit.as_mut()?.slot(&mut self.umem)
     }
 
-    /// As the contract of `Nic` has it.
+    /// See the contract of `Nic`.
     #[inline]
     pub(super) fn commit(&mut self, len: usize) {
         let transmit = self.transmit.as_mut().expect("this socket transmits");
         transmit.commit(len, &mut self.umem);
     }
 
-    /// As the contract of `Nic` has it.
+    /// See the contract of `Nic`.
     #[inline]
     pub(super) fn flush(&mut self) {
         if let Some(transmit) = &mut self.transmit {
@@ -246,7 +247,7 @@ fn rings(
     umem: &Umem,
 ) -> io::Result<Rings> {
     sockopt::set_xdp_umem_fill_ring_size(fd, 2 * receive_len)?;
-    // The kernel wants a completion ring also where nothing is sent.
+    // The kernel requires a completion ring even if nothing is sent.
     sockopt::set_xdp_umem_completion_ring_size(fd, transmit_len.max(2))?;
     sockopt::set_xdp_rx_ring_size(fd, receive_len)?;
     if transmit_len > 0 {
@@ -269,7 +270,7 @@ fn rings(
     Ok((fill, receive, transmit))
 }
 
-/// Ties the socket to a queue: with zero-copy where the driver has it, unless `copy`.
+/// Binds the socket to a queue, with zero-copy if the driver supports it and `copy` is not set.
 fn bind_to(fd: &OwnedFd, interface: &Interface, queue: u32, copy: bool) -> Result<(), OpenError> {
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
     if copy {
@@ -277,7 +278,7 @@ fn bind_to(fd: &OwnedFd, interface: &Interface, queue: u32, copy: bool) -> Resul
     }
     let address = SocketAddrXdp::new(flags, interface.index, queue);
     let mut result = bind(fd, &address);
-    // The kernel frees the queue of a socket that was closed somewhat later.
+    // The kernel frees the queue of a closed socket with a delay.
     for _ in 0..RETRIES {
         if result != Err(Errno::BUSY) {
             break;

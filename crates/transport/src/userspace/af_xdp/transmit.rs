@@ -1,4 +1,4 @@
-//! The way out of one socket.
+//! How one socket sends.
 #![expect(unsafe_code, reason = "takes back chunks that the kernel has sent")]
 
 use std::io;
@@ -11,28 +11,28 @@ use rustix::net::{SendFlags, send};
 use super::ring::{Consumer, Descriptor, Producer};
 use super::umem::{Chunk, Umem};
 
-/// Frames shorter than this are filled up with zeros: not every card does it.
+/// Frames shorter than this are padded with zeros: not every card does that.
 const FRAME_LEN_MIN: usize = 60;
 
-/// Frames that one call sends in copy mode, where the kernel was not told of another number.
+/// How many frames one call sends in copy mode unless the kernel was told another number.
 const FRAMES_PER_CALL: u32 = 32;
 
-/// The transmit and the completion ring.
+/// The transmit ring and the completion ring.
 ///
 /// # Invariants
-/// Each chunk of it is in `free`, or open, or the kernel's. The transmit ring has two entries a
-/// chunk, so that it is never full, although the kernel moves its index late.
+/// Each chunk for sending is in `free`, is open, or belongs to the kernel. The transmit ring has
+/// two entries for each chunk, so it is never full, although the kernel moves its index late.
 pub(super) struct Transmit {
     ring: Producer<Descriptor>,
     completion: Consumer<u64>,
     free: Vec<Chunk>,
     open: Option<Chunk>,
-    /// Calls of the kernel so far.
+    /// System calls so far.
     wakeups: u64,
 }
 
 impl Transmit {
-    /// Maps the rings of a socket, which sends out of `chunks`.
+    /// Maps the rings of a socket that sends from `chunks`.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         offsets: &XdpMmapOffsets,
@@ -49,7 +49,7 @@ impl Transmit {
         })
     }
 
-    /// The open chunk, or one that is free.
+    /// The open chunk, or a free one.
     pub(super) fn slot<'m>(&mut self, umem: &'m mut Umem) -> Option<&'m mut [u8]> {
         if self.open.is_none() {
             if self.free.is_empty() {
@@ -60,7 +60,7 @@ impl Transmit {
         self.open.as_ref().map(|chunk| umem.bytes_mut(chunk))
     }
 
-    /// Has the first `len` bytes of the open chunk sent at the next flush.
+    /// Marks the first `len` bytes of the open chunk to be sent by the next flush.
     pub(super) fn commit(&mut self, len: usize, umem: &mut Umem) {
         let chunk = self.open.take().expect("a slot is open");
         let bytes = umem.bytes_mut(&chunk);
@@ -75,11 +75,11 @@ impl Transmit {
         });
     }
 
-    /// Gives the kernel what was committed, and calls it where it wants to be called.
+    /// Gives the kernel what was committed, and calls it if it asks to be called.
     ///
-    /// In copy mode a call sends at most so many frames, and answers EAGAIN while there are more; it
-    /// answers the same where the card takes no more. What then is left goes with the next flush or
-    /// receive. How far the kernel has come cannot tell the two apart: it moves its index late.
+    /// In copy mode a call sends a limited number of frames and returns EAGAIN if there are more.
+    /// It also returns EAGAIN if the card takes no more. The kernel's index does not tell these
+    /// apart, because it moves late. What is left goes with the next flush or receive.
     pub(super) fn flush(&mut self, socket: impl AsFd, umem: &Umem, always_calls: bool) {
         self.ring.publish();
         let waiting = self.ring.waiting();
@@ -92,16 +92,16 @@ impl Transmit {
                 }
             }
         }
-        // At once, so that the next frames are written where the last ones are in the cache.
+        // At once, so that the next frames are written to chunks that are still in the cache.
         self.take_back(umem);
     }
 
-    /// Whether frames wait that a call would have sent.
+    /// Whether frames are waiting because the kernel has not been called.
     pub(super) fn is_stuck(&mut self) -> bool {
         self.ring.waiting() > 0 && self.ring.needs_wakeup()
     }
 
-    /// Calls of the kernel so far.
+    /// System calls so far.
     pub(super) fn wakeups(&self) -> u64 {
         self.wakeups
     }

@@ -1,4 +1,4 @@
-//! The memory that a socket and its card's queue have in common, cut into chunks of one frame each.
+//! The memory that a socket shares with its card's queue, cut into chunks for one frame each.
 //!
 //! ```text
 //! received  ├─ 256 bytes that the driver keeps ─┼─ frame ─────────────┼─ unused ─┤
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! A [`Chunk`] is the right to a chunk: there is at most one of it, and none while the kernel has
-//! the chunk in a ring or in a card. So whoever shows one may read and write.
+//! A [`Chunk`] is the exclusive right to one chunk. There is none while the kernel has the chunk in
+//! a ring or in the card. So whoever has a `Chunk` may read and write its bytes.
 #![expect(
     unsafe_code,
     reason = "views of memory that the kernel and the card write"
@@ -22,7 +22,7 @@ use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 
 use super::mmap::Mapping;
 
-/// Bytes of each chunk of a received frame that the driver keeps for itself, of the kernel's
+/// Bytes at the start of each received chunk that the driver keeps for itself: the kernel's
 /// `XDP_PACKET_HEADROOM`.
 const DRIVER_LEN: usize = 256;
 
@@ -42,21 +42,21 @@ pub(super) fn chunk_len(mtu: usize) -> Option<usize> {
         .find(|len| mtu + LINK_LEN + DRIVER_LEN <= *len)
 }
 
-/// Where the bytes are.
+/// Where the memory comes from.
 enum Memory {
     Mapped(Mapping),
-    /// Lent for good.
+    /// Lent for good by the caller.
     Lent(NonNull<u8>, usize),
 }
 
-// SAFETY: a lent range came as an exclusive borrow for ever; a mapped one is `Send` by itself.
+// SAFETY: a lent range came as an exclusive borrow for ever; a mapped one is `Send` itself.
 unsafe impl Send for Memory {}
 
-/// The right to one chunk.
+/// The exclusive right to one chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk(u32);
 
-/// Memory in chunks.
+/// Memory that is cut into chunks.
 pub(super) struct Umem {
     memory: Memory,
     chunk_len: usize,
@@ -64,7 +64,7 @@ pub(super) struct Umem {
 }
 
 impl Umem {
-    /// Maps memory for `chunks` chunks of `chunk_len` bytes, and gives the rights to them.
+    /// Maps memory for `chunks` chunks of `chunk_len` bytes, and returns the rights to them.
     pub(super) fn map(
         chunks: u32,
         chunk_len: usize,
@@ -74,10 +74,10 @@ impl Umem {
         Ok(Umem::new(Memory::Mapped(mapping), chunks, chunk_len))
     }
 
-    /// As [`Umem::map`], in memory that somebody else has found, all of which is there.
+    /// Like [`Umem::map`], in memory that the caller supplies. All of it must be backed by pages.
     ///
     /// # Panics
-    /// Where it is too short, or does not begin with a page.
+    /// If it is too short or does not begin at a page boundary.
     pub(super) fn lend(
         memory: &'static mut [u8],
         chunks: u32,
@@ -113,7 +113,7 @@ impl Umem {
         }
     }
 
-    /// What the kernel is told of it.
+    /// How the kernel is told about the memory.
     pub(super) fn registration(&self) -> XdpUmemReg {
         let (base, _) = self.range();
         XdpUmemReg {
@@ -137,13 +137,13 @@ impl Umem {
         u64::from(chunk.0) * self.chunk_len as u64
     }
 
-    /// The right to the chunk that `address` lies in, and how far in.
+    /// The right to the chunk that contains `address`, and the offset of `address` in it.
     ///
     /// # Safety
-    /// The kernel has just given the chunk back, in a ring, so that no other right to it exists.
+    /// The kernel has just given the chunk back in a ring, so no other right to it exists.
     ///
     /// # Panics
-    /// Where it is none of the chunks.
+    /// If it is in none of the chunks.
     #[inline]
     pub(super) unsafe fn claim(&self, address: u64) -> (Chunk, usize) {
         let chunk_len = self.chunk_len as u64;
@@ -156,15 +156,15 @@ impl Umem {
         (Chunk(chunk), offset)
     }
 
-    /// Bytes of a chunk.
+    /// A range of a chunk's bytes.
     ///
     /// # Panics
-    /// Where the range is not inside of it.
+    /// If the range is not inside the chunk.
     #[inline]
     pub(super) fn bytes(&self, chunk: &Chunk, range: Range<usize>) -> &[u8] {
         let from = self.start(chunk);
-        // SAFETY: all of the chunk is in the memory; it is initialised, and who has the right to it
-        // has the only one, which it does not give up while it looks.
+        // SAFETY: the whole chunk is in the memory and is initialised. The caller holds the only
+        // right to it, and keeps it for as long as it looks.
         let bytes = unsafe { std::slice::from_raw_parts(from.as_ptr(), self.chunk_len) };
         &bytes[range]
     }
@@ -173,7 +173,7 @@ impl Umem {
     #[inline]
     pub(super) fn bytes_mut(&mut self, chunk: &Chunk) -> &mut [u8] {
         let from = self.start(chunk);
-        // SAFETY: as in `bytes`, and no other view is alive, since the memory is borrowed whole.
+        // SAFETY: as in `bytes`; no other view is alive, since the memory is borrowed as a whole.
         unsafe { std::slice::from_raw_parts_mut(from.as_ptr(), self.chunk_len) }
     }
 
@@ -181,7 +181,7 @@ impl Umem {
     fn start(&self, chunk: &Chunk) -> NonNull<u8> {
         assert!(chunk.0 < self.chunks, "a chunk of this memory");
         let (base, _) = self.range();
-        // SAFETY: all chunks are inside of the memory.
+        // SAFETY: all chunks are inside the memory.
         unsafe { base.add(chunk.0 as usize * self.chunk_len) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of an interface.
+//! What the kernel reports about an interface.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,28 +7,29 @@ use coua_tcp::nic::Mac;
 
 use super::syscall;
 
-/// Bytes that IPv6 asks of every link (RFC 8200), and so does `Features::mtu`.
+/// The least MTU of a link with IPv6 (RFC 8200), as `Features::mtu` requires.
 pub(super) const MTU_MIN: u16 = 1280;
 
-/// A network interface as it is at the moment.
+/// A network interface in its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Device {
     /// Its number.
     pub(super) index: i32,
     /// Its MAC address.
     pub(super) mac: Mac,
-    /// Its frames have Ethernet headers.
+    /// Whether its frames have Ethernet headers.
     pub(super) is_ethernet: bool,
     /// Bytes of the longest IP packet that it carries.
     pub(super) mtu: u16,
-    /// It is switched on.
+    /// Whether it is switched on.
     pub(super) is_up: bool,
 }
 
 impl Device {
-    /// Asks for the interface of that name in the network namespace of `socket`, which may be any.
+    /// Looks the interface up by its name in the network namespace of `socket`, which may be any
+    /// socket.
     ///
-    /// Fails with `ENODEV` where there is none.
+    /// Fails with `ENODEV` if there is none.
     pub(super) fn find(socket: impl AsFd, name: &str) -> io::Result<Device> {
         let socket = socket.as_fd();
         let (link, mac) = syscall::hardware(socket, name)?;

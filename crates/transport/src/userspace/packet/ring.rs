@@ -1,5 +1,5 @@
-//! The two rings of a packet socket: slots of memory that the kernel and this process pass to and
-//! fro (`TPACKET_V2`).
+//! The two rings of a packet socket: slots of memory that the kernel and this process hand back and
+//! forth (`TPACKET_V2`).
 //!
 //! ```text
 //! ┌ slot ───────────────────────────────────────────────────────────────────────────────────┐
@@ -11,16 +11,17 @@
 //! ```
 //!
 //! # Invariants
-//! The status says whose a slot is; the other side touches nothing of it but the status.
-//! - Received: the kernel writes the slot and then `USER`; this side reads it and then writes
-//!   `KERNEL`. Slots from `next` on for `taken` slots were seen to be `USER` and not given back.
-//! - Sent: this side fills a slot that is `AVAILABLE` and then writes `SEND_REQUEST`. The kernel
-//!   writes `AVAILABLE` when it needs the bytes no longer.
+//! The status says which side owns a slot. The other side accesses nothing but the status.
+//! - Receiving: the kernel fills the slot and then writes `USER`. This side reads it and then
+//!   writes `KERNEL`. The `taken` slots from `next` on were seen to be `USER` and have not been
+//!   given back.
+//! - Sending: this side fills a slot that is `AVAILABLE` and then writes `SEND_REQUEST`. The kernel
+//!   writes `AVAILABLE` when it no longer needs the bytes.
 //!
 //! # Concurrency
-//! A status is read with acquire and written with release order: were they relaxed, this side could
-//! read bytes of a frame that the kernel has not written yet, and the kernel could overwrite bytes
-//! that this side is still reading, or send bytes that are not there yet.
+//! A status is read with Acquire and written with Release. If these were Relaxed, this side could
+//! read bytes of a frame that the kernel has not written yet; and the kernel could overwrite bytes
+//! that are still being read, or send bytes that are not there yet.
 #![expect(
     unsafe_code,
     reason = "maps rings that the kernel shares and hands out slots of them"
@@ -40,17 +41,18 @@ use libc::{
 
 use super::syscall;
 
-/// Where the room of a slot begins: a frame to send lies here, an address before one received.
+/// Where the room of a slot begins: a frame to be sent starts here; a received one has an address
+/// before it.
 const ROOM: usize = libc::TPACKET2_HDRLEN - size_of::<sockaddr_ll>();
 /// Bytes that the kernel is asked to leave free before a frame (`PACKET_RESERVE`): a VLAN tag.
 const RESERVE: i32 = 4;
-/// What a received frame's slot holds beside the IP packet: addresses, padding, the reserve, two
-/// VLAN tags.
+/// What the slot of a received frame holds besides the IP packet: addresses, padding, the reserve,
+/// two VLAN tags.
 const BESIDE_PACKET: usize = 128;
-/// Slots to receive in.
+/// Slots for receiving.
 pub(super) const RECEIVED_SLOTS: usize = 1024;
 const SENT_SLOTS: usize = 512;
-/// Bytes that the kernel allocates in one piece, unless a slot is longer.
+/// Bytes that the kernel allocates at once, unless a slot is longer.
 const BLOCK_LEN: usize = 64 << 10;
 
 const _: () = assert!(ROOM == 32);
@@ -61,15 +63,15 @@ const _: () = assert!(ROOM == 32);
 pub(super) struct Arrival {
     /// Where the frame begins.
     pub(super) start: usize,
-    /// Bytes of the frame in the slot.
+    /// Bytes of the frame that are in the slot.
     pub(super) captured_len: usize,
-    /// Bytes of the frame.
+    /// Bytes of the whole frame.
     pub(super) len: usize,
-    /// The VLAN tag that was taken out of the frame: its type and its value.
+    /// The VLAN tag that the kernel has removed from the frame: type and value.
     pub(super) tag: Option<(u16, u16)>,
-    /// Its checksums are not filled in: it was made on this machine.
+    /// Its checksums are not filled in, because it was made on this machine.
     pub(super) is_unfinished: bool,
-    /// It was sent from this machine, by whomever.
+    /// It was sent by this machine.
     pub(super) is_outgoing: bool,
 }
 
@@ -80,7 +82,7 @@ pub(super) fn make(socket: impl AsFd, mtu: u16) -> io::Result<(ReceivedRing, Sen
     let version = libc::tpacket_versions::TPACKET_V2 as i32;
     syscall::set_option(socket, libc::PACKET_VERSION, &version)?;
     syscall::set_option(socket, libc::PACKET_RESERVE, &RESERVE)?;
-    // The kernel drops a frame that it finds malformed, instead of stopping the ring.
+    // The kernel drops a malformed frame instead of stopping the ring.
     syscall::set_option(socket, libc::PACKET_LOSS, &1)?;
     let received = request(slot_len, RECEIVED_SLOTS);
     syscall::set_option(socket, libc::PACKET_RX_RING, &received)?;
@@ -107,7 +109,7 @@ pub(super) fn make(socket: impl AsFd, mtu: u16) -> io::Result<(ReceivedRing, Sen
     ))
 }
 
-/// Bytes that frames on their way out can take of the socket's send buffer.
+/// The most bytes of the socket's send buffer that frames on their way out can take.
 pub(super) fn sent_bytes_max(mtu: u16) -> usize {
     2 * SENT_SLOTS * (usize::from(mtu) + BESIDE_PACKET).next_power_of_two()
 }
@@ -120,7 +122,7 @@ pub(super) struct ReceivedRing {
 }
 
 impl ReceivedRing {
-    /// Takes over the next slot that the kernel has filled, if it has.
+    /// Takes the next slot that the kernel has filled, if there is one.
     pub(super) fn take(&mut self) -> Option<Arrival> {
         let at = self.next + self.taken;
         if self.taken == self.slots.count
@@ -132,17 +134,18 @@ impl ReceivedRing {
         Some(self.slots.arrival(at))
     }
 
-    /// The room of a taken slot, counted from the first that was not given back.
+    /// The room of a taken slot; `at` counts from the first one that has not been given back.
     pub(super) fn room(&self, at: usize) -> &[u8] {
         assert!(at < self.taken, "a slot that is taken");
-        // SAFETY: a taken slot is this side's.
+        // SAFETY: a taken slot belongs to this side.
         unsafe { self.slots.room(self.next + at) }
     }
 
     /// Like `room`, to change it.
     pub(super) fn room_mut(&mut self, at: usize) -> &mut [u8] {
         assert!(at < self.taken, "a slot that is taken");
-        // SAFETY: a taken slot is this side's, and the ring is borrowed for as long as the room.
+        // SAFETY: a taken slot belongs to this side, and the ring is borrowed for as long as the
+        // room.
         unsafe { self.slots.room_mut(self.next + at) }
     }
 
@@ -167,8 +170,8 @@ impl SentRing {
     /// The room of the next slot, unless the kernel still needs it.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         let status = self.slots.status(self.next).load(Ordering::Acquire);
-        // SAFETY: an available slot is this side's, and the ring is borrowed for as long as the
-        // room.
+        // SAFETY: an available slot belongs to this side, and the ring is borrowed for as long as
+        // the room.
         (status == TP_STATUS_AVAILABLE).then(|| unsafe { self.slots.room_mut(self.next) })
     }
 
@@ -184,14 +187,14 @@ impl SentRing {
         self.next = (self.next + 1) % self.slots.count;
     }
 
-    /// Whether the kernel has not begun with the last slot passed on.
+    /// Whether the kernel has not started on the last slot that was passed on.
     pub(super) fn is_waiting(&self) -> bool {
         let last = self.next + self.slots.count - 1;
         self.slots.status(last).load(Ordering::Acquire) == TP_STATUS_SEND_REQUEST
     }
 }
 
-/// Some slots of the mapping, in a ring: an index may exceed their number.
+/// Slots of the mapping as a ring: an index may exceed their number.
 struct Slots {
     mapping: Arc<Mapping>,
     first: usize,
@@ -212,23 +215,23 @@ impl Slots {
     }
 
     fn header(&self, at: usize) -> NonNull<tpacket2_hdr> {
-        // Slots have lengths of powers of two, so that a page's alignment is theirs.
+        // A slot's length is a power of two, so a slot is aligned as the page is.
         self.slot(at).cast()
     }
 
     fn status(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: the status is the first word of a slot, aligned, mapped as long as `self`, and
-        // neither side accesses it other than atomically.
+        // SAFETY: the status is the first word of a slot. It is aligned, is mapped for as long as
+        // `self` lives, and both sides access it only by atomic operations.
         unsafe { self.slot(at).cast().as_ref() }
     }
 
     fn arrival(&self, at: usize) -> Arrival {
-        // SAFETY: the slot is this side's, and the kernel has filled in its header.
+        // SAFETY: the slot belongs to this side, and the kernel has filled in its header.
         let header = unsafe { self.header(at).read() };
         let address = self
             .slot(at)
             .cast::<[u8; ROOM + size_of::<sockaddr_ll>()]>();
-        // SAFETY: a slot is longer than this, and is this side's.
+        // SAFETY: a slot is longer than this, and belongs to this side.
         let head = unsafe { address.read() };
         let kind = head[ROOM + std::mem::offset_of!(sockaddr_ll, sll_pkttype)];
         let has = |flag: u32| header.tp_status & flag != 0;
@@ -254,17 +257,17 @@ impl Slots {
         let offset = std::mem::offset_of!(tpacket2_hdr, tp_len);
         // SAFETY: the offset lies in the slot.
         let field = unsafe { self.slot(at).add(offset) };
-        // SAFETY: the caller holds the slot, the mapping is writable, and the field is aligned.
+        // SAFETY: the caller owns the slot, the mapping is writable, and the field is aligned.
         unsafe { field.cast().write(len) };
     }
 
     /// # Safety
-    /// The slot is this side's until the room is no longer used.
+    /// The slot belongs to this side until the room is no longer used.
     unsafe fn room(&self, at: usize) -> &[u8] {
         // SAFETY: the offset lies in the slot.
         let start = unsafe { self.slot(at).add(ROOM) };
-        // SAFETY: the room lies in the mapping, which was zeros at first; who holds the slot is the
-        // only one to access it.
+        // SAFETY: the room lies in the mapping, which was zeroed at first. Only the owner of the
+        // slot accesses it.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.room_len()) }
     }
 
@@ -273,7 +276,7 @@ impl Slots {
     unsafe fn room_mut(&mut self, at: usize) -> &mut [u8] {
         // SAFETY: the offset lies in the slot.
         let start = unsafe { self.slot(at).add(ROOM) };
-        // SAFETY: as in `room`, and rooms of the same `Slots` are not handed out besides.
+        // SAFETY: as in `room`; this `Slots` has handed out no other room.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.room_len()) }
     }
 }
@@ -284,9 +287,9 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: memory belongs to no thread.
+// SAFETY: memory does not belong to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: what is shared of it is accessed by way of `Slots`, which part it among themselves.
+// SAFETY: shared parts of it are accessed through `Slots`, which have no slot in common.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -297,7 +300,7 @@ impl Mapping {
 
     fn of(fd: RawFd, flags: c_int, len: usize) -> io::Result<Mapping> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses the place; nothing that is there is touched.
+        // SAFETY: a mapping where the kernel finds room affects nothing that exists.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -309,7 +312,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and the last that could refer to it is going.
+        // SAFETY: it was mapped with this length, and the last reference to it is being dropped.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -13,13 +13,13 @@ use super::syscall;
 
 /// The two MAC addresses at the beginning of a frame.
 const MACS_LEN: usize = 12;
-/// A VLAN tag, between them and the rest.
+/// A VLAN tag, which follows them.
 const TAG_LEN: usize = 4;
 
-/// Why a packet socket was not opened.
+/// Why a packet socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// The process may not.
+    /// The process lacks a right.
     #[error(
         "a packet socket needs the capability CAP_NET_RAW: run as root, or grant it to the program with `setcap cap_net_raw+ep`"
     )]
@@ -38,13 +38,13 @@ pub enum PacketError {
         /// Its name.
         device: String,
     },
-    /// Frames of the interface do not begin with Ethernet headers.
+    /// Frames of the interface do not begin with an Ethernet header.
     #[error("the network interface `{device}` does not carry Ethernet frames")]
     NotEthernet {
         /// Its name.
         device: String,
     },
-    /// The interface carries too little.
+    /// The MTU of the interface is too small.
     #[error(
         "the MTU of the network interface `{device}` is {mtu}, and at least 1280 are needed: `ip link set {device} mtu 1500`"
     )]
@@ -60,7 +60,7 @@ pub enum PacketError {
         /// The interface's name.
         device: String,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("a packet socket on `{device}` could not be set up")]
     System {
         /// The interface's name.
@@ -75,28 +75,28 @@ pub enum PacketError {
 pub struct PacketCounters {
     /// Frames received.
     pub received: u64,
-    /// Frames that came while the ring was full.
+    /// Frames that arrived while the ring was full.
     pub received_without_room: u64,
-    /// Frames that were longer than the MTU allows, or too short to be any.
+    /// Frames that were longer than the MTU allows, or too short to be a frame.
     pub received_unfit: u64,
     /// Frames handed to the kernel.
     pub sent: u64,
 }
 
-/// One queue of a network interface, by way of a packet socket with rings in shared memory.
+/// One queue of a network interface, through a packet socket with rings in shared memory.
 ///
-/// Receiving needs no system call, a [`Nic::flush`] needs one. Nothing is offloaded. A frame is
-/// [`Frame::is_verified`] where it was made on this machine and its checksums have not been filled
-/// in; what the card says of others is not believed, since the kernel's word for it leaves out the
-/// IPv4 header, and in old versions stands also at sums that nobody has compared.
+/// Receiving needs no system call; a [`Nic::flush`] needs one. Nothing is offloaded. Only a frame
+/// that was made on this machine, and whose checksums are not filled in, is [`Frame::is_verified`].
+/// What the kernel says about the checksums of other frames is ignored: it does not include the
+/// IPv4 header, and old kernels also say it of checksums that nobody has compared.
 ///
-/// VLAN tags that the kernel has taken out are put back. Frames of full length may carry one tag more
-/// when sent, of type 802.1Q; other tags count as part of the packet, and the kernel drops what is
-/// too long.
+/// VLAN tags that the kernel has removed are put back. A frame of full length can be sent with one
+/// additional tag of type 802.1Q. Other tags count as part of the packet, and the kernel drops
+/// frames that are too long.
 ///
-/// The descriptor is readable while frames are there; it becomes so again only after all frames
-/// have been released. A socket survives its interface being switched off and on; where that has
-/// happened, or the interface has gone, [`PacketSocket::take_error`] says so.
+/// The descriptor is readable while frames are waiting. It becomes readable again only after all
+/// frames have been released. A socket survives that its interface is switched off and on. If that
+/// has happened, or the interface is gone, [`PacketSocket::take_error`] says so.
 pub struct PacketSocket {
     socket: OwnedFd,
     received: ReceivedRing,
@@ -109,7 +109,7 @@ pub struct PacketSocket {
     counters: PacketCounters,
 }
 
-/// Where a frame of the burst lies.
+/// Where a frame of the burst is.
 #[derive(Clone, Copy, Default)]
 struct FrameRange {
     slot: u16,
@@ -119,18 +119,19 @@ struct FrameRange {
 }
 
 impl PacketSocket {
-    /// Opens `queues` sockets on the interface, among which the kernel spreads what comes by a hash
-    /// of the addresses and ports, the same for both directions: each flow comes to one of them.
-    /// Frames that are of no flow, such as ARP's, come to any one.
+    /// Opens `queues` sockets on the interface. The kernel spreads frames over them by a hash of
+    /// addresses and ports that is the same for both directions, so each flow goes to one socket.
+    /// Frames without a flow, such as ARP, go to any socket.
     ///
-    /// The stack's MAC address is `mac`, or else that of the interface, which is then asked to take
-    /// in frames to `mac` as well. It takes in all group addresses, for neighbour discovery.
+    /// The stack's MAC address is `mac`, or else that of the interface. The interface is told to
+    /// accept frames to `mac` as well, and all group addresses, for neighbour discovery.
     ///
     /// # Errors
-    /// [`PacketError`]: no such interface, no right to open it, or the kernel refuses its rings.
+    /// [`PacketError`]: the interface does not exist, the process lacks a right, or the kernel
+    /// refuses the rings.
     ///
     /// # Panics
-    /// Where `queues` is 0.
+    /// If `queues` is 0.
     pub fn open(
         device: &str,
         mac: Option<Mac>,
@@ -148,7 +149,7 @@ impl PacketSocket {
             sockets.push(socket);
         }
         if queues > 1 {
-            // What came to a socket before all had joined may be of a flow that is another's.
+            // Frames that came before all sockets had joined may belong to flows of other sockets.
             sockets.iter_mut().for_each(PacketSocket::drain);
         }
         Ok(sockets)
@@ -170,7 +171,7 @@ impl PacketSocket {
             .map_err(|errno| failed(errno.into()))?;
         let device = Device::find(&socket, name).map_err(failed)?;
         check(name, device)?;
-        // Its absence costs a copy of each frame that is sent.
+        // Without it, each frame that is sent costs a copy.
         let _ = syscall::set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &1);
         let (received, sent) = ring::make(&socket, device.mtu).map_err(failed)?;
         let room = ring::sent_bytes_max(device.mtu);
@@ -199,7 +200,7 @@ impl PacketSocket {
 
     /// What has happened so far. It asks the kernel.
     pub fn counters(&mut self) -> PacketCounters {
-        // The kernel begins anew with each answer.
+        // The kernel resets its counters with each answer.
         if let Ok(news) =
             syscall::option::<libc::tpacket_stats>(&self.socket, libc::PACKET_STATISTICS)
         {
@@ -208,8 +209,8 @@ impl PacketSocket {
         self.counters
     }
 
-    /// What has gone wrong with the interface since the last call, if anything has: `ENETDOWN` where
-    /// it was switched off or has gone. While it is not asked for, polling reports an error.
+    /// The error of the interface since the last call, if there was one: `ENETDOWN` if the
+    /// interface was switched off or is gone. Until this is called, polling reports an error.
     pub fn take_error(&self) -> Option<io::Error> {
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => None,
@@ -217,7 +218,7 @@ impl PacketSocket {
         }
     }
 
-    /// Notes where the frame of the last taken slot lies, if it is one.
+    /// Notes where the frame of the last taken slot is, unless it is malformed.
     fn place(&mut self, slot: usize, arrival: Arrival) {
         let link_len = MACS_LEN + 2;
         let is_whole = arrival.captured_len == arrival.len && arrival.len >= link_len;
@@ -249,7 +250,7 @@ impl PacketSocket {
         self.burst_len += 1;
     }
 
-    /// Has the kernel send what was committed. What it has no room for stays in the ring.
+    /// Lets the kernel send what was committed. Frames that it has no room for stay in the ring.
     fn push(&mut self) {
         while send(&self.socket, &[], SendFlags::DONTWAIT) == Err(Errno::INTR) {}
         self.has_unsent = self.sent.is_waiting();
@@ -339,7 +340,7 @@ fn check(name: &str, device: Device) -> Result<(), PacketError> {
     }
 }
 
-/// Asks the interface to take in frames to groups, and to a MAC address that is not its own.
+/// Makes the interface accept frames to groups, and to a MAC address that is not its own.
 fn listen(socket: impl AsFd, device: Device, mac: Option<Mac>) -> io::Result<()> {
     let membership = |kind: i32, address: Mac| {
         let mut bytes = [0; 8];
@@ -359,7 +360,7 @@ fn listen(socket: impl AsFd, device: Device, mac: Option<Mac>) -> io::Result<()>
     }
 }
 
-/// Joins the group of sockets with that number, or makes one. The number of the group.
+/// Joins the group of sockets with that number, or makes a new group. Returns its number.
 fn join(socket: impl AsFd, group: Option<u16>) -> io::Result<u16> {
     let kind = libc::PACKET_FANOUT_HASH;
     let new = if group.is_none() {

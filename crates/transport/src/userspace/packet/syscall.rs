@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{ifreq, sockaddr_ll, socklen_t};
 
-/// Marks structures of the kernel's interface: plain integers, of which any bytes are a value.
+/// Marks structures of the kernel's interface that consist of integers.
 ///
 /// # Safety
-/// The type has no padding that matters, no pointers, and every bit pattern is valid.
+/// The type has no padding that matters and no pointers, and every bit pattern is a valid value.
 pub(super) unsafe trait Plain: Copy {}
 
 // SAFETY: an integer.
@@ -38,7 +38,8 @@ pub(super) fn set_option<T: Plain>(socket: impl AsFd, option: c_int, value: &T) 
 
 /// Reads an option of the level `SOL_PACKET`.
 pub(super) fn option<T: Plain>(socket: impl AsFd, option: c_int) -> io::Result<T> {
-    // `Plain` makes zero a value, so that what the kernel leaves out is defined too.
+    // Zeros are a valid value of a `Plain` type, so bytes that the kernel does not write are
+    // defined too.
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = length_of::<T>();
     let fd = socket.as_fd().as_raw_fd();
@@ -46,11 +47,11 @@ pub(super) fn option<T: Plain>(socket: impl AsFd, option: c_int) -> io::Result<T
     // SAFETY: `to` points to `len` writable bytes, and the descriptor is open.
     let result = unsafe { libc::getsockopt(fd, libc::SOL_PACKET, option, to, &mut len) };
     checked(result)?;
-    // SAFETY: all bytes are initialized, and any bytes are a value of a `Plain` type.
+    // SAFETY: all bytes are initialized, and every bit pattern is a valid value of a `Plain` type.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Binds a packet socket to an interface: it receives frames of all protocols from then on.
+/// Binds a packet socket to an interface: from then on it receives frames of all protocols.
 pub(super) fn bind(socket: impl AsFd, interface: c_int) -> io::Result<()> {
     let address = sockaddr_ll {
         sll_family: short(libc::AF_PACKET),
@@ -68,28 +69,28 @@ pub(super) fn bind(socket: impl AsFd, interface: c_int) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// What `SIOCGIFINDEX` says of an interface.
+/// The interface's number (`SIOCGIFINDEX`).
 pub(super) fn index(socket: impl AsFd, name: &str) -> io::Result<c_int> {
     let answer = ask(socket, libc::SIOCGIFINDEX as libc::Ioctl, name)?;
     // SAFETY: the request fills in this member.
     Ok(unsafe { answer.ifr_ifru.ifru_ifindex })
 }
 
-/// What `SIOCGIFFLAGS` says of an interface: `IFF_UP` and others.
+/// The interface's flags, such as `IFF_UP` (`SIOCGIFFLAGS`).
 pub(super) fn flags(socket: impl AsFd, name: &str) -> io::Result<c_int> {
     let answer = ask(socket, libc::SIOCGIFFLAGS as libc::Ioctl, name)?;
     // SAFETY: the request fills in this member.
     Ok(unsafe { answer.ifr_ifru.ifru_flags }.into())
 }
 
-/// What `SIOCGIFMTU` says of an interface, in bytes.
+/// The interface's MTU in bytes (`SIOCGIFMTU`).
 pub(super) fn mtu(socket: impl AsFd, name: &str) -> io::Result<c_int> {
     let answer = ask(socket, libc::SIOCGIFMTU as libc::Ioctl, name)?;
     // SAFETY: the request fills in this member.
     Ok(unsafe { answer.ifr_ifru.ifru_mtu })
 }
 
-/// What `SIOCGIFHWADDR` says of an interface: the type of its link, `ARPHRD_…`, and its address.
+/// The type of the interface's link, `ARPHRD_…`, and its address (`SIOCGIFHWADDR`).
 pub(super) fn hardware(socket: impl AsFd, name: &str) -> io::Result<(u16, [u8; 6])> {
     let answer = ask(socket, libc::SIOCGIFHWADDR as libc::Ioctl, name)?;
     // SAFETY: the request fills in this member.
@@ -101,8 +102,8 @@ pub(super) fn hardware(socket: impl AsFd, name: &str) -> io::Result<(u16, [u8; 6
     Ok((address.sa_family, bytes))
 }
 
-/// Makes a descriptor of /dev/net/tun a queue of the named interface (`TUNSETIFF`), which begins to
-/// exist where it does not.
+/// Makes a descriptor of /dev/net/tun a queue of the named interface (`TUNSETIFF`). The interface
+/// is created if it does not exist.
 pub(super) fn attach_tap(tun: impl AsFd, name: &str, is_one_of_several: bool) -> io::Result<()> {
     let several = if is_one_of_several {
         libc::IFF_MULTI_QUEUE
@@ -111,7 +112,7 @@ pub(super) fn attach_tap(tun: impl AsFd, name: &str, is_one_of_several: bool) ->
     };
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | several;
     let mut request = named(name)?;
-    // The flags of these requests are 16 bits wide; all that are set here lie in them.
+    // The flags field has 16 bits, which is enough for the flags that are set here.
     request.ifr_ifru.ifru_flags = (flags & 0x7fff) as i16;
     ioctl(tun, libc::TUNSETIFF as libc::Ioctl, &mut request)
 }
@@ -122,11 +123,11 @@ fn ask(socket: impl AsFd, request: libc::Ioctl, name: &str) -> io::Result<ifreq>
     Ok(about)
 }
 
-/// A request about an interface, of which everything but the name is zero.
+/// A request about an interface; everything but the name is zero.
 ///
-/// A name that cannot be one answers as the kernel does for one that nobody has.
+/// For an impossible name it fails as the kernel does for a name that no interface has.
 fn named(name: &str) -> io::Result<ifreq> {
-    // SAFETY: of integers and arrays of integers, zeros are a value of every member.
+    // SAFETY: zeros are a valid value of each member, which are integers and arrays of integers.
     let mut request: ifreq = unsafe { mem::zeroed() };
     let is_possible = !name.is_empty() && name.len() < libc::IFNAMSIZ && !name.contains('\0');
     if !is_possible {
@@ -141,11 +142,11 @@ fn named(name: &str) -> io::Result<ifreq> {
 /// One of the requests above, all of which read and write an `ifreq`.
 fn ioctl(fd: impl AsFd, request: libc::Ioctl, about: &mut ifreq) -> io::Result<()> {
     let fd = fd.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is open, and the requests of this file touch the one `ifreq` only.
+    // SAFETY: the descriptor is open, and the requests in this file access only this `ifreq`.
     checked(unsafe { libc::ioctl(fd, request, &raw mut *about) }).map(drop)
 }
 
-/// A constant of the kernel's interface that is declared wider than the fields it goes into.
+/// A constant that is declared wider than the kernel's field for it.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "checked in the line before"

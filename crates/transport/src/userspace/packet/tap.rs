@@ -12,13 +12,13 @@ use super::device::{Device, MTU_MIN};
 use super::syscall;
 
 const DEVICE: &str = "/dev/net/tun";
-/// An Ethernet header: what is shorter is no frame.
+/// Bytes of an Ethernet header; anything shorter is not a frame.
 const FRAME_LEN_MIN: usize = 14;
 
-/// Why a TAP device was not opened.
+/// Why a TAP device cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The process may not.
+    /// The process lacks a right.
     #[error(
         "a TAP device needs the capability CAP_NET_ADMIN, or one made for this user with `ip tuntap add mode tap user … name {device}`"
     )]
@@ -26,16 +26,16 @@ pub enum TapError {
         /// The name of the interface.
         device: String,
     },
-    /// The kernel makes no TAP devices.
+    /// The kernel has no TAP devices.
     #[error("/dev/net/tun is missing: load the kernel module `tun`")]
     NoTun,
-    /// Somebody has it.
+    /// Another process has opened it.
     #[error("another program has the TAP device `{device}` open")]
     Busy {
         /// The name of the interface.
         device: String,
     },
-    /// There is an interface of that name that is none, or has another number of queues.
+    /// The interface is not a TAP device, or has another number of queues.
     #[error(
         "the interface `{device}` is not a TAP device, or one queue was asked for and it was made with `multi_queue`, or several and it was made without"
     )]
@@ -43,7 +43,7 @@ pub enum TapError {
         /// The name of the interface.
         device: String,
     },
-    /// The interface carries too little.
+    /// The MTU of the interface is too small.
     #[error(
         "the MTU of the TAP device `{device}` is {mtu}, and at least 1280 are needed: `ip link set {device} mtu 1500`"
     )]
@@ -53,7 +53,7 @@ pub enum TapError {
         /// Its MTU in bytes.
         mtu: u16,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("the TAP device `{device}` could not be set up")]
     System {
         /// The name of the interface.
@@ -68,25 +68,26 @@ pub enum TapError {
 pub struct TapCounters {
     /// Frames received.
     pub received: u64,
-    /// Frames that were longer than the MTU of the time of opening allows, or too short to be any.
+    /// Frames that were longer than the MTU at the time of opening allows, or too short to be a
+    /// frame.
     pub received_unfit: u64,
     /// Frames that the kernel took.
     pub sent: u64,
-    /// Frames that it did not take: the interface is down, or its queue is full.
+    /// Frames that the kernel did not take: the interface is down, or its queue is full.
     pub refused: u64,
 }
 
-/// One queue of a TAP device: what the kernel sends to the interface is received here, and what is
-/// sent here the kernel receives from it.
+/// One queue of a TAP device. What the kernel sends to the interface is received here; what is sent
+/// here, the kernel receives from the interface.
 ///
-/// It costs one system call a frame, and one more a burst. Nothing is offloaded, either way: the
-/// kernel fills in all checksums.
+/// It costs one system call for each frame, and one more for each burst. Nothing is offloaded in
+/// either direction: the kernel fills in all checksums.
 ///
-/// The interface exists while a queue of it is open, unless it was made by `ip tuntap add`. Switching
-/// it on and giving the kernel's end an address is for whoever opens it. Its MAC address is the
-/// kernel's; the stack has another one.
+/// The interface exists while a queue of it is open, or until it is deleted if it was made by `ip
+/// tuntap add`. The caller has to switch it on and give the kernel's end an address. The interface
+/// has a MAC address of its own; the stack has another one.
 ///
-/// The descriptor is readable while frames wait.
+/// The descriptor is readable while frames are waiting.
 pub struct Tap {
     queue: OwnedFd,
     features: Features,
@@ -100,14 +101,14 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens `queues` queues of the TAP device of that name, which is made where there is none. The
-    /// kernel sends each flow to the queue that it last heard of it from.
+    /// Opens `queues` queues of the TAP device of that name, which is created if it does not exist.
+    /// The kernel sends each flow to the queue on which it last received from that flow.
     ///
     /// # Errors
-    /// [`TapError`]: no right to make or open the device, or the kernel refuses it.
+    /// [`TapError`]: the process may not make or open the device, or the kernel refuses it.
     ///
     /// # Panics
-    /// Where `queues` is 0.
+    /// If `queues` is 0.
     pub fn open(device: &str, mac: Mac, queues: usize) -> Result<Vec<Tap>, TapError> {
         assert!(queues > 0, "a queue at least");
         (0..queues)
@@ -121,7 +122,7 @@ impl Tap {
         let queue =
             rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         syscall::attach_tap(&queue, name, is_one_of_several).map_err(failed)?;
-        // Any socket can ask about interfaces; one of this family is always to be had.
+        // Any socket can ask about interfaces, and one of this family can always be made.
         let any = socket_with(
             AddressFamily::UNIX,
             SocketType::DGRAM,
@@ -146,7 +147,7 @@ impl Tap {
                 segmentation_len_max: 0,
             },
             slot_len,
-            // A byte more than fits shows what does not.
+            // One byte more than fits shows that a frame is too long.
             burst: vec![0; BURST_LEN * (slot_len + 1)].into_boxed_slice(),
             lens: [0; BURST_LEN],
             burst_len: 0,

@@ -3,9 +3,9 @@
 //! ```text
 //! ┌ code u8 ┬ source 4 bits ┬ destination 4 bits ┬ offset i16 ┬ immediate i32 ┐
 //! ```
-//! The two registers change places on big-endian machines.
+//! The two register fields are swapped on big-endian machines.
 
-/// One instruction as the kernel takes it.
+/// One instruction, as the kernel takes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Instruction {
@@ -15,8 +15,8 @@ pub(in super::super) struct Instruction {
     immediate: i32,
 }
 
-/// A register. `R0` holds what a call or the program gives back, `R1` to `R5` a call's arguments,
-/// which do not outlive it, `R6` to `R9` keep what they hold.
+/// A register. `R0` holds the result of a call or of the program. `R1` to `R5` hold a call's
+/// arguments and do not survive it. `R6` to `R9` survive calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Register {
     R0 = 0,
@@ -30,7 +30,7 @@ pub(super) enum Register {
     R9 = 9,
 }
 
-/// How much a load takes; the rest of the register becomes zero.
+/// How much a load reads; the rest of the register becomes zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Width {
     Word = 0x00,
@@ -39,7 +39,7 @@ pub(super) enum Width {
     Double = 0x18,
 }
 
-/// When a jump is taken; all compare as unsigned numbers.
+/// When a jump is taken; all comparisons are unsigned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Condition {
     Equal = 0x10,
@@ -49,16 +49,16 @@ pub(super) enum Condition {
     Less = 0xa0,
 }
 
-/// A place to jump to.
+/// A place that can be jumped to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
 
-/// Gathers instructions. Jumps go forward only, as the oldest verifiers want it.
+/// Collects instructions. Jumps only go forward, as the oldest verifiers require.
 #[derive(Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
     jumps: Vec<(usize, Label)>,
-    /// Where each label is, once it is placed.
+    /// Where each label is, once it has been placed.
     places: Vec<Option<usize>>,
 }
 
@@ -75,20 +75,20 @@ const AND: u8 = 0x50;
 const MOVE: u8 = 0xb0;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// In the place of the source register: the immediate is a map's descriptor.
+/// In place of the source register: the immediate is the descriptor of a map.
 const PSEUDO_MAP: u8 = 1;
 
 impl Assembler {
-    /// A label that is yet to be placed.
+    /// A new label, not placed yet.
     pub(super) fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
     }
 
-    /// The next instruction is where `label` leads.
+    /// Places `label` at the next instruction.
     ///
     /// # Panics
-    /// Where it leads somewhere already.
+    /// If it has been placed before.
     pub(super) fn place(&mut self, label: Label) {
         let before = self.places[label.0].replace(self.code.len());
         assert_eq!(before, None, "a label is in one place");
@@ -114,7 +114,7 @@ impl Assembler {
         self.emit_wide(to, 0, value);
     }
 
-    /// `to = ` the map of this descriptor.
+    /// `to = ` the map with this descriptor.
     pub(super) fn set_map(&mut self, to: Register, descriptor: i32) {
         let descriptor = u64::try_from(descriptor).expect("a descriptor is not negative");
         self.emit_wide(to, PSEUDO_MAP, descriptor);
@@ -130,35 +130,35 @@ impl Assembler {
         self.emit(CLASS_ALU64 | AND, to, 0, 0, value);
     }
 
-    /// Turns a 16-bit number between the network's and this machine's order.
+    /// Converts a 16-bit number between network order and this machine's order.
     pub(super) fn swap16(&mut self, to: Register) {
         self.emit(CLASS_SWAP | TO_BIG_ENDIAN, to, 0, 0, 16);
     }
 
-    /// Calls a function of the kernel.
+    /// Calls a kernel function.
     pub(super) fn call(&mut self, function: i32) {
         self.emit(CALL, Register::R0, 0, 0, function);
     }
 
-    /// Ends the program with what is in `R0`.
+    /// Ends the program; `R0` is its result.
     pub(super) fn exit(&mut self) {
         self.emit(EXIT, Register::R0, 0, 0, 0);
     }
 
-    /// Jumps in any case.
+    /// Jumps always.
     pub(super) fn jump(&mut self, to: Label) {
         self.jumps.push((self.code.len(), to));
         self.emit(CLASS_JUMP, Register::R0, 0, 0, 0);
     }
 
-    /// Jumps where the lower 32 bits of `left` stand so to `right`.
+    /// Jumps if the comparison holds for the lower 32 bits of `left` and `right`.
     pub(super) fn jump_if(&mut self, left: Register, is: Condition, right: u32, to: Label) {
         self.jumps.push((self.code.len(), to));
         let code = CLASS_JUMP32 | is as u8;
         self.emit(code, left, 0, 0, right.cast_signed());
     }
 
-    /// Jumps where all bits of `left` stand so to those of `right`.
+    /// Jumps if the comparison holds for all bits of `left` and `right`.
     pub(super) fn jump_if_register(
         &mut self,
         left: Register,
@@ -171,10 +171,10 @@ impl Assembler {
         self.emit(code, left, right as u8, 0, 0);
     }
 
-    /// The program.
+    /// The finished program.
     ///
     /// # Panics
-    /// Where a label was jumped to and not placed behind the jump.
+    /// If a label was jumped to and never placed.
     pub(super) fn finish(mut self) -> Vec<Instruction> {
         for (from, label) in self.jumps {
             let to = self.places[label.0].expect("each label is placed");
