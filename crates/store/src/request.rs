@@ -1,13 +1,12 @@
 //! What can be asked of the store, and what it answers.
-//!
-//! The shapes follow memcached's semantics (classic and meta); the words on the wire are the
-//! server's. Every operation that may need memory can answer [`Refused::Wait`]: nothing happened,
-//! and the caller ends its burst and asks again in a later one.
+//! The requests follow memcached's semantics, classic and meta; their words on the wire are the
+//! server's concern. Each operation that may need memory can return [`Refused::Wait`]: then nothing
+//! has happened, and the caller ends its burst and tries again in a later one.
 
 use crate::item::Item;
 use crate::time::Expiry;
 
-/// How a read touches what it finds.
+/// How a read affects the item that it finds.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     /// Counts as an access: frequency, access time, "fetched". `mg u` and `me` do not.
@@ -28,11 +27,11 @@ impl Default for Access {
 /// Why a lookup found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// No item of that key.
+    /// There is no item with this key.
     Absent,
-    /// There was one; its expiry has passed.
+    /// There is one, but it has expired.
     Expired,
-    /// There was one; a flush killed it.
+    /// There is one, but it was flushed.
     Flushed,
 }
 
@@ -41,32 +40,33 @@ pub enum Miss {
 pub enum Mode {
     /// Stores whether or not the key exists.
     Set,
-    /// Stores only where the key does not exist; otherwise counts as an access to the old item.
+    /// Stores only if the key does not exist. Otherwise it counts as an access to the existing
+    /// item.
     Add,
-    /// Stores only where the key exists.
+    /// Stores only if the key exists.
     Replace,
-    /// Stores only where the item's CAS is [`Put::compare`].
+    /// Stores only if the item's CAS is [`Put::compare`].
     Cas,
     /// Puts the value behind the existing one, whose client flags and expiry stay.
     Append,
     /// Puts the value before the existing one, whose client flags and expiry stay.
     Prepend,
-    /// As [`Mode::Append`]; stores as [`Mode::Set`] where the key does not exist.
+    /// As [`Mode::Append`]; if the key does not exist, as [`Mode::Set`].
     AppendOrSet,
-    /// As [`Mode::Prepend`]; stores as [`Mode::Set`] where the key does not exist.
+    /// As [`Mode::Prepend`]; if the key does not exist, as [`Mode::Set`].
     PrependOrSet,
 }
 
-/// A store operation, all but key and value.
+/// A store operation without its key and value.
 #[derive(Clone, Copy, Debug)]
 pub struct Put {
     /// What becomes of an existing item.
     pub mode: Mode,
-    /// The CAS that the existing item must have; 0 means none was given. With [`Mode::Cas`] a
-    /// 0 matches nothing. Append and prepend honour it too; the other modes ignore it.
+    /// The CAS that the existing item must have; 0 if none was given. With [`Mode::Cas`] a 0
+    /// matches no item. Append and prepend observe it too; the other modes ignore it.
     pub compare: u64,
-    /// `ms I`: with [`Mode::Cas`], a `compare` below the item's CAS stores as well, marks the item
-    /// stale and keeps its expiry and win token.
+    /// `ms I`: with [`Mode::Cas`], a `compare` below the item's CAS also stores. It marks the item
+    /// stale, and keeps its expiry and win token.
     pub allow_stale: bool,
     /// `ms E`: the CAS that the new item gets; `None` lets the store choose.
     pub cas: Option<u64>,
@@ -96,22 +96,21 @@ impl Put {
     }
 }
 
-/// What a store operation came to.
+/// The result of a store operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// The item is there. `cas` is its CAS where [`Put::return_cas`] asked, `value_len` the length
-    /// of its whole value in bytes (longer than what was sent after append or prepend).
+    /// The item has been stored.
     Stored {
-        /// The new item's CAS, or 0 where it was not asked for.
+        /// The new item's CAS, or 0 if [`Put::return_cas`] did not ask for it.
         cas: u64,
-        /// Bytes of the whole value.
+        /// Bytes of the whole value: after append or prepend, more than were sent.
         value_len: usize,
         /// [`Mode::Cas`] stored over a newer item (`ms I`).
         over_newer: bool,
     },
-    /// The mode's condition does not hold (add to an existing key, replace of a missing one …).
+    /// The mode's condition does not hold: add of an existing key, replace of a missing one.
     NotStored,
-    /// The item's CAS is another.
+    /// The item has another CAS.
     Exists,
     /// [`Mode::Cas`] on a key that does not exist.
     NotFound,
@@ -119,16 +118,17 @@ pub enum Stored {
     Refused(Refused),
 }
 
-/// Why an operation that needs memory got none. Nothing has changed.
+/// Why an operation got no memory. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// No segment is free at this moment; the cleaner frees one within a few bursts.
     #[error("no free segment at the moment")]
     Wait,
-    /// The item would be larger than the store takes.
+    /// The item would be larger than the store allows.
     #[error("object too large")]
     TooLarge,
-    /// Evictions are off and memory is full, or unfinished uploads hold their whole share.
+    /// Evictions are off and memory is full, or unfinished uploads have all the memory that they
+    /// may have.
     #[error("out of memory")]
     OutOfMemory,
 }
@@ -148,83 +148,83 @@ pub struct Delete {
     pub cas: Option<u64>,
 }
 
-/// What a delete came to.
+/// The result of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// Deleted, cleared or marked.
     Done,
-    /// The item's CAS is another.
+    /// The item has another CAS.
     Exists,
-    /// No such item.
+    /// There is no such item.
     NotFound(Miss),
-    /// A cleared or marked item is a new item, and it found no memory.
+    /// A cleared or marked item is written anew, and there was no memory for it.
     Refused(Refused),
 }
 
 /// incr, decr and `ma`.
 #[derive(Clone, Copy, Debug)]
 pub struct Arithmetic {
-    /// How much to add or take away.
+    /// How much to add or subtract.
     pub delta: u64,
-    /// Takes away, stopping at 0, instead of adding, wrapping at 2^64.
+    /// Subtracts and stops at 0, instead of adding modulo 2^64.
     pub decrement: bool,
-    /// The CAS that the item must have; 0 means none was given.
+    /// The CAS that the item must have; 0 if none was given.
     pub compare: u64,
     /// `ma E`: the CAS that the item gets.
     pub cas: Option<u64>,
     /// The caller hands the new CAS to a client (`ma c`).
     pub return_cas: bool,
-    /// `ma N J`: the value and expiry of an item made where there was none.
+    /// `ma N J`: value and expiry of the item that is made if there is none.
     pub vivify: Option<(u64, Expiry)>,
     /// `ma T`: the item's new expiry.
     pub touch: Option<Expiry>,
 }
 
-/// What arithmetic came to.
+/// The result of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArithmeticResult {
-    /// The number as it stands now.
+    /// The new number.
     Value {
         /// The new number.
         number: u64,
-        /// The item's CAS where it was asked for, else 0.
+        /// The item's CAS if it was asked for, otherwise 0.
         cas: u64,
         /// The item's expiry before [`Arithmetic::touch`].
         expiry_before: Expiry,
         /// The item was made by [`Arithmetic::vivify`].
         created: bool,
     },
-    /// The value is no decimal number below 2^64.
+    /// The value is not a decimal number below 2^64.
     NotNumeric,
-    /// The item's CAS is another.
+    /// The item has another CAS.
     Exists,
-    /// No such item.
+    /// There is no such item.
     NotFound(Miss),
-    /// No memory for the new item.
+    /// There was no memory for the new item.
     Refused(Refused),
 }
 
-/// `mg`, where it does more than read.
+/// `mg` with flags that do more than read.
 #[derive(Clone, Copy, Debug)]
 pub struct MetaGet {
     /// Bump and CAS, as for a plain read.
     pub access: Access,
-    /// `mg N`: makes an empty item with this expiry on a miss; whoever makes it wins.
+    /// `mg N`: on a miss, makes an empty item with this expiry. Whoever makes it wins.
     pub vivify: Option<Expiry>,
     /// `mg E`: the CAS of an item that `vivify` makes.
     pub vivify_cas: Option<u64>,
-    /// `mg R`: wins where the item dies before this second and nobody has won yet.
+    /// `mg R`: wins if the item expires before this second and nobody has won yet.
     pub recache: Option<Expiry>,
     /// `mg T`: the item's new expiry.
     pub touch: Option<Expiry>,
-    /// `T` stands before `R` in the request, so `recache` looks at the new expiry.
+    /// `T` comes before `R` in the request, so `recache` considers the new expiry.
     pub touch_first: bool,
 }
 
 /// What `mg` found or made.
 #[derive(Clone, Copy)]
 pub struct MetaHit<'b> {
-    /// The item, as it stands after the request.
+    /// The item as it is after the request.
     pub item: Item<'b>,
     /// It was made by [`MetaGet::vivify`].
     pub created: bool,
@@ -242,22 +242,23 @@ pub struct MetaHit<'b> {
     pub fetched_before: bool,
 }
 
-/// Why `mg` has nothing to show.
+/// Why `mg` returns no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaMiss {
-    /// No such item, and none was to be made.
+    /// There is no such item, and none was to be made.
     Miss(Miss),
-    /// None could be made: no memory.
+    /// There was no memory to make one.
     Refused(Refused),
-    /// There is one, but no memory to write it anew with the expiry of [`MetaGet::touch`].
+    /// There is one, but there was no memory to write it anew with the expiry of
+    /// [`MetaGet::touch`].
     Untouched(Refused),
 }
 
-/// Why touch has nothing to show.
+/// Why touch returns no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untouched {
-    /// No such item.
+    /// There is no such item.
     Miss(Miss),
-    /// There is one, but no memory to write it anew with its first expiry.
+    /// There is one, but there was no memory to write it anew with its first expiry.
     Refused(Refused),
 }

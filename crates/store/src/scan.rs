@@ -1,4 +1,4 @@
-//! Looking at all items, a part at a time.
+//! Going through all items, a part at a time.
 
 use crate::index::slot::Slot;
 use crate::index::{Cell, STRIDE};
@@ -6,34 +6,35 @@ use crate::item::Item;
 use crate::worker::Burst;
 use coua_cpu::prefetch_lines;
 
-/// Items that are fetched from memory together.
+/// Items that are prefetched together.
 const FETCHED: usize = 32;
 
-/// Cache lines of an item that are fetched: header and key of most.
+/// Cache lines of an item that are prefetched: header and key of most items.
 const FETCHED_LINES: usize = 2;
 
-/// How far a scan has got. It holds nothing in the store, and may be kept for any time.
+/// How far a scan has got. It holds nothing in the store, so it may be kept for any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanPosition(Cell);
 
 impl ScanPosition {
-    /// The position of a scan that begins.
+    /// The position at which a scan begins.
     pub const START: ScanPosition = ScanPosition(Cell::FIRST);
 }
 
 impl Burst<'_> {
-    /// Shows live items to `visit`, from `position` on. Looks at some `buckets` buckets of at most
-    /// seven items each, 32 at least, and returns where to go on; `None` when all has been shown.
+    /// Calls `visit` with live items, from `position` on. Examines about `buckets` buckets of at
+    /// most seven items each, and at least 32. Returns where to continue; `None` if everything has
+    /// been shown.
     ///
     /// - A key that has a live item from the first call of a scan to its last is shown, whatever
-    ///   else is stored, replaced, deleted, moved or cleaned meanwhile, and however the index grows:
-    ///   overwritten, it is shown with one of its values.
-    /// - It is shown once, unless just that part of the index changes during the call that shows
-    ///   it; then it may be shown twice.
-    /// - A key that comes or goes during the scan is shown or not. Items that have expired or were
-    ///   flushed are not shown.
-    /// - It is no access. [`Item::cas`] is the CAS of the moment: where a client is not to be
-    ///   refused with it later, it has to be asked for by [`Burst::get`].
+    ///   else is stored, replaced, deleted, moved or cleaned meanwhile, and however the index
+    ///   grows. If it is overwritten, it is shown with one of its values.
+    /// - It is shown once, unless that part of the index changes during the call that shows it.
+    ///   Then it may be shown twice.
+    /// - A key that is stored or deleted during the scan may or may not be shown. Expired and
+    ///   flushed items are not shown.
+    /// - A scan does not count as an access. [`Item::cas`] is the CAS at that moment: if a client
+    ///   will use it later, ask for it with [`Burst::get`].
     ///
     /// Nothing is locked, and nobody waits for a scan.
     pub fn scan(

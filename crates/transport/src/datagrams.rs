@@ -1,4 +1,4 @@
-//! Where datagrams come from and where replies to them go.
+//! Where datagrams are received, and how replies are sent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,13 +28,13 @@ enum End {
 }
 
 impl DatagramSocket {
-    /// Binds `count` sockets to `address`, among which the kernel spreads the senders: all
-    /// datagrams of one sender come to the same.
+    /// Binds `count` sockets to `address`. The kernel spreads the senders over them: all datagrams
+    /// of one sender come to the same socket.
     ///
     /// Port 0 takes any free port, the same one for all sockets.
     ///
     /// # Errors
-    /// Where another process has the address, also where that process would share it, or the kernel refuses
+    /// If another process has the address, even one that would share it, or if the kernel refuses
     /// it.
     pub fn bind(address: SocketAddr, count: usize) -> Result<Vec<DatagramSocket>, ListenError> {
         let sockets = kernel::datagrams::bind(address, count)
@@ -76,12 +76,12 @@ impl Datagrams {
         }
     }
 
-    /// Whether what is not received in a turn is still there in the next.
+    /// Whether what is not received in a turn is still there in the next one.
     pub fn keeps(&self) -> bool {
         matches!(self.end, End::Kernel(_))
     }
 
-    /// Bytes that one datagram can carry.
+    /// The most bytes that one datagram can carry.
     pub fn payload_len_max(&self) -> usize {
         match &self.end {
             End::Kernel(_) => kernel::datagrams::PAYLOAD_LEN_MAX,
@@ -98,8 +98,8 @@ impl Datagrams {
         }
     }
 
-    /// Gives up what has come and does not keep until the next turn, and says how many datagrams
-    /// those were.
+    /// Drops what has arrived and would not last until the next turn, and returns the number of
+    /// these datagrams.
     pub fn discard(&self) -> u64 {
         match &self.end {
             End::Kernel(_) => 0,
@@ -107,8 +107,8 @@ impl Datagrams {
         }
     }
 
-    /// Sends one datagram, made of `pieces`, to where another came from that was received here. What
-    /// is not taken at the moment is lost, as a datagram may be anywhere.
+    /// Sends one datagram, made of `pieces`, to the sender of another one that was received here.
+    /// If it cannot be sent at the moment it is lost, as any datagram may be.
     #[inline]
     pub fn send(&self, pieces: [&[u8]; 2], to: &Sender) -> bool {
         match (&self.end, to.way()) {
@@ -118,12 +118,12 @@ impl Datagrams {
         }
     }
 
-    /// Sends one datagram, made of `pieces`, that answers none, from a port of the stack in user space,
-    /// at which datagrams are received from then on; within a turn. False where it does not leave in
-    /// this turn.
+    /// Sends one datagram, made of `pieces`, that answers none, from a port of the stack in user
+    /// space. From then on datagrams are received at that port. Call it within a turn. False if it
+    /// does not leave in this turn.
     ///
     /// # Errors
-    /// Where there is no stack, or no way to `to`.
+    /// If there is no stack, or no route to `to`.
     pub fn ask(&self, from: u16, to: SocketAddr, pieces: [&[u8]; 2]) -> io::Result<bool> {
         match &self.end {
             End::Kernel(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -131,10 +131,10 @@ impl Datagrams {
         }
     }
 
-    /// What stands for it where others have a connection, for statistics only.
+    /// A stand-in for the stream that a connection has, for statistics only.
     ///
     /// # Errors
-    /// Where the process or the system has no descriptor left.
+    /// If the process or the system has no descriptor left.
     pub fn as_stream(&self) -> io::Result<Stream> {
         Ok(match &self.end {
             End::Kernel(fd) => Stream::from(fd.try_clone()?),

@@ -1,22 +1,23 @@
-//! Huge pages for tables that are gone through at random.
+//! Huge pages for large tables that are accessed at random.
 //!
-//! With tens of thousands of connections nearly each segment is for one whose lines, and whose pages,
-//! no cache of the processor has. Finding a page of 4 KiB then costs as much as the line itself, and in
-//! a virtual machine a multiple of it.
+//! With tens of thousands of connections, nearly each segment is for a connection that is in none
+//! of the processor's caches, and whose page is not in the TLB. Finding a page of 4 KiB then costs
+//! as much as the cache line itself, and several times as much in a virtual machine.
 
 #![expect(unsafe_code, reason = "madvise takes an address")]
 
 use rustix::mm::{Advice, madvise};
 
-/// Bytes below which huge pages are not asked for.
+/// Huge pages are not asked for below this many bytes.
 const LEN_MIN: usize = 2 << 20;
 
-/// Bytes that an address given to the system must be a multiple of.
+/// An address given to the system must be a multiple of this, in bytes.
 const PAGE_LEN: usize = 4096;
 
-/// Asks the system for huge pages in `area` as far as it has not been touched, where it is long enough:
-/// in all pages of it, since what the allocator has before it must not cost the first huge page.
-/// Whether there are any is the system's affair; nothing else changes.
+/// Asks the system for huge pages in `area`, if it is long enough, for the parts that have not been
+/// touched. This includes the pages that `area` shares with its neighbours: what the allocator
+/// keeps before it must not cost the first huge page. Whether there are any is up to the system;
+/// nothing else changes.
 pub fn ask_for(area: *const [u8]) {
     let start = area.cast::<u8>();
     if area.len() < LEN_MIN {
@@ -25,8 +26,8 @@ pub fn ask_for(area: *const [u8]) {
     let before = start.addr() % PAGE_LEN;
     let len = (before + area.len()).next_multiple_of(PAGE_LEN);
     let start = start.wrapping_sub(before).cast_mut();
-    // SAFETY: the advice changes no contents and no rights of any page, whosever it is, and the kernel
-    // refuses it where there is none.
+    // SAFETY: the advice changes neither the contents nor the rights of any page, whoever owns it,
+    // and the kernel refuses it where there is none.
     let _ = unsafe { madvise(start.cast(), len, Advice::LinuxHugepage) };
 }
 

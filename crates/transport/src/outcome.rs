@@ -1,44 +1,44 @@
-//! What attempts to receive, send and accept come to.
+//! The results of receiving, sending and accepting.
 
 use std::io;
 
 use crate::sender::Sender;
 
-/// What an attempt to receive came to.
+/// The result of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes came, at least one.
+    /// So many bytes were received, at least one.
     Bytes(usize),
-    /// Nothing is there at the moment; the poller tells when something is.
+    /// There is nothing at the moment; the poller reports when there is.
     Nothing,
     /// The peer has ended its stream, or the connection is broken.
     Ended,
 }
 
-/// What an attempt to send came to.
+/// The result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// The transport took so many bytes, at least one unless none were offered.
     Bytes(usize),
-    /// The transport takes nothing at the moment; the poller tells when it does.
+    /// The transport takes nothing at the moment; the poller reports when it does.
     Full,
     /// The connection is broken.
     Broken,
 }
 
-/// What an attempt to accept a connection came to.
+/// The result of accepting a connection.
 #[derive(Debug)]
 pub enum Accepted<S> {
     /// A new connection.
     Stream(S),
-    /// None waits.
+    /// No connection is waiting.
     Nothing,
-    /// One waits, but the process or the system has no descriptor or memory for it.
+    /// A connection is waiting, but the process or the system has no descriptor or memory for it.
     Exhausted(io::Error),
 }
 
 impl<S> Accepted<S> {
-    /// The same with the connection in another form.
+    /// The same, with the connection converted.
     pub fn map<T>(self, form: impl FnOnce(S) -> T) -> Accepted<T> {
         match self {
             Accepted::Stream(stream) => Accepted::Stream(form(stream)),
@@ -48,18 +48,18 @@ impl<S> Accepted<S> {
     }
 }
 
-/// What an attempt to receive a datagram came to.
+/// The result of receiving a datagram.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrived {
-    /// One came.
+    /// A datagram has arrived.
     Datagram {
-        /// Its bytes, of which there is as much as there was room for.
+        /// Bytes of it that were received: as many as there was room for.
         len: usize,
         /// Who sent it.
         from: Sender,
     },
-    /// Something came that is no datagram from an address, or an error of an earlier reply.
+    /// Something arrived that is not a datagram from an address, or the error of an earlier reply.
     Useless,
-    /// Nothing is there at the moment.
+    /// There is nothing at the moment.
     Nothing,
 }

@@ -12,7 +12,7 @@ pub enum PeerAddress {
     Tcp6(SocketAddr),
     /// A unix socket and its path, empty for an unnamed one.
     Unix(String),
-    /// The kernel would not tell: the connection is gone.
+    /// The kernel does not report it: the connection is gone.
     Unknown,
 }
 

@@ -17,14 +17,14 @@ use crate::userspace::{
     DatagramEnd, Mac, SharedStackDriver, StackDriver, StackDriverCounters, StackSetup, StreamEnd,
 };
 
-/// How many descriptors one wait reports at most.
+/// The most descriptors that one wait reports.
 const EVENTS_PER_WAIT: usize = 512;
 
-/// The card of the stack in user space, and the bell that other workers ring; the caller does not hear
-/// of them.
+/// The card of the stack in user space, and the bell that other workers ring. They are not reported
+/// to the caller.
 const CARD_TOKEN: Token = Token(u64::MAX - 1);
 
-/// An epoll set, and a stack in user space beside it where there is one.
+/// An epoll set, and a stack in user space if there is one.
 pub struct Poller {
     set: Set,
     host: Option<SharedStackDriver>,
@@ -36,7 +36,7 @@ enum Set {
     Simulated(simulated::PollerEnd),
 }
 
-/// Room for one wait's events. It stays on the thread that made it.
+/// Room for the events of one wait. It stays on the thread that made it.
 pub struct Events {
     room: Box<[MaybeUninit<Event>]>,
     userspace: Vec<Readiness>,
@@ -74,11 +74,10 @@ impl Poller {
         })
     }
 
-    /// Waits for a stack in user space too, whose connections to be accepted are told under
-    /// `token`.
+    /// Drives a stack in user space too. Its connections to be accepted are reported under `token`.
     ///
     /// # Errors
-    /// Where the card's descriptor or the bell cannot be waited for.
+    /// If the card's descriptor or the bell cannot be waited for.
     pub fn host(&mut self, setup: StackSetup, token: Token) -> io::Result<()> {
         let host = StackDriver::new(setup);
         host.borrow_mut().listen(token);
@@ -92,7 +91,7 @@ impl Poller {
         Ok(())
     }
 
-    /// The next connection of the stack in user space that a client has opened.
+    /// The next connection that a client has opened to the stack in user space.
     pub fn accept(&self) -> Option<Stream> {
         let end = StreamEnd::accept(self.host.as_ref()?)?;
         Some(Stream::userspace(end))
@@ -114,25 +113,25 @@ impl Poller {
     }
 
     /// Begins to open a connection to `to` through the stack in user space, from a port that
-    /// `may_use` allows; within a turn, that is after a [`wait`](Self::wait). Nothing is
-    /// taken to be sent before [`Stream::is_open`] says so.
+    /// `may_use` allows. Call it within a turn, that is, after a [`wait`](Self::wait). Nothing can
+    /// be sent until [`Stream::is_open`] says so.
     ///
     /// # Errors
-    /// Where there is no stack, no way to `to`, or no room for it.
+    /// If there is no stack, no route to `to`, or no room for the connection.
     pub fn connect(&self, to: SocketAddr, may_use: impl FnMut(u16) -> bool) -> io::Result<Stream> {
         let host = self.host.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         Ok(Stream::userspace(StreamEnd::connect(host, to, may_use)?))
     }
 
-    /// Tells the stack in user space the MAC address of a neighbour that it asks for and whose
-    /// answer goes to the kernel.
+    /// Tells the stack in user space the MAC address of a neighbour that it asked for, if the
+    /// kernel receives the answer.
     pub fn introduce(&self, neighbour: IpAddr, mac: Mac) {
         if let Some(host) = &self.host {
             host.borrow_mut().introduce(neighbour, mac);
         }
     }
 
-    /// The datagrams of the stack in user space, where it takes any.
+    /// The datagrams of the stack in user space, if it receives any.
     pub fn datagrams(&self) -> Option<Datagrams> {
         let host = self.host.as_ref()?;
         host.borrow()
@@ -140,47 +139,47 @@ impl Poller {
             .then(|| Datagrams::userspace(DatagramEnd::new(host)))
     }
 
-    /// The datagrams of the stack in user space for a client, who takes those that come to the ports
-    /// from which it [asks](Datagrams::ask). None without a stack.
+    /// The datagrams of the stack in user space, for a client: those to the ports from which it
+    /// [asks](Datagrams::ask). `None` without a stack.
     pub fn client_datagrams(&self) -> Option<Datagrams> {
         let host = self.host.as_ref()?;
         Some(Datagrams::userspace(DatagramEnd::new(host)))
     }
 
-    /// What was counted at the stack in user space, if there is one.
+    /// The counters of the stack in user space, if there is one.
     pub fn counters(&self) -> Option<StackDriverCounters> {
         self.host.as_ref().map(|host| host.borrow().counters())
     }
 
-    /// The time that waiting for the stack in user space was sleep; none without one.
+    /// How long the stack in user space has slept; zero without one.
     pub fn slept(&self) -> Duration {
         let host = self.host.as_ref();
         host.map_or(Duration::ZERO, |host| host.borrow().slept())
     }
 
-    /// Why the trace of the stack in user space has ended, once, where it was written to a file and
-    /// no longer is.
+    /// The error that ended the trace of the stack in user space, if there was one; returned once.
     pub fn take_trace_error(&self) -> Option<io::Error> {
         self.host.as_ref()?.borrow_mut().take_trace_error()
     }
 
-    /// Ends a turn: what was sent through the stack in user space leaves. Nothing without one.
+    /// Ends a turn: what was sent through the stack in user space leaves. Does nothing without one.
     pub fn end_turn(&self) {
         if let Some(host) = &self.host {
             host.borrow_mut().end_turn();
         }
     }
 
-    /// Registers a connection, edge triggered, for everything that can happen to it.
+    /// Registers a connection, edge-triggered, for all events.
     ///
     /// # Errors
-    /// Where the connection is in the set already, belongs to another stack, or the kernel has no memory.
+    /// If the connection is already in the set or belongs to another stack, or if the kernel has no
+    /// memory.
     pub fn add_stream<'s>(&self, source: impl Into<Source<'s>>, token: Token) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         self.add(source.into(), token, flags)
     }
 
-    /// Registers a listener or a waker, level triggered: what one turn leaves, the next is told of.
+    /// Registers a listener or a waker, level-triggered: what one turn leaves is reported again.
     ///
     /// `shared` says that other workers wait for the same socket; then not all of them are woken.
     ///
@@ -220,14 +219,14 @@ impl Poller {
         }
     }
 
-    /// Takes a descriptor out of the set. Closing it does so too.
+    /// Removes a descriptor from the set. Closing it does so too.
     ///
     /// # Errors
-    /// Where it is not in the set.
+    /// If it is not in the set.
     pub fn remove<'s>(&self, source: impl Into<Source<'s>>) -> io::Result<()> {
         match (&self.set, source.into()) {
             (Set::Kernel(epoll), Source::Kernel(fd)) => epoll::delete(epoll, fd),
-            // Dropping its stream is what ends a connection.
+            // A connection is removed when its stream is dropped.
             (_, Source::Userspace(_) | Source::UserspaceDatagrams) => Ok(()),
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), Source::Simulated(id)) => end.remove(id),
@@ -237,11 +236,11 @@ impl Poller {
     }
 
     /// Waits until something is ready or `timeout` has passed, and reports at most a few hundred
-    /// descriptors; the rest comes with the next wait. An interrupting signal reports nothing.
-    /// `before_sleep` is called where the thread may sleep, and not where it goes on asking a card.
+    /// descriptors; the next wait reports the rest. An interrupting signal reports nothing. Calls
+    /// `before_sleep` if the thread may sleep, but not if it keeps polling a card.
     ///
     /// # Errors
-    /// Where the kernel refuses to wait, which no use of this type makes it do.
+    /// If the kernel refuses to wait, which cannot happen by using this type.
     pub fn wait<'e, S: FnOnce()>(
         &self,
         events: &'e mut Events,
@@ -294,7 +293,7 @@ impl From<simulated::PollerEnd> for Poller {
     }
 }
 
-/// Waits for descriptors and for a stack at once. A turn of the stack begins.
+/// Waits for descriptors and for a stack together. Begins a turn of the stack.
 fn wait_beside<'e>(
     epoll: &OwnedFd,
     host: &SharedStackDriver,
@@ -310,24 +309,24 @@ fn wait_beside<'e>(
         false => Duration::ZERO,
     };
     if sleep.is_zero() {
-        // Asking the kernel costs as much as a dozen requests.
+        // Polling the kernel costs as much as a dozen requests.
         return match host.is_time_for_sockets() {
             true => wait_for(epoll, room, sleep),
             false => Ok(&[]),
         };
     }
-    // What the stack has to say before it sleeps must be said.
+    // What the stack has to send must leave before it sleeps.
     host.end_turn();
     before_sleep();
     if !host.fall_asleep(userspace) {
         return wait_for(epoll, room, Duration::ZERO);
     }
-    // That look may have brought an earlier deadline.
+    // Polling once more may have brought an earlier deadline.
     let sleep = host.sleep(sleep);
     let ready = match host.card().descriptor() {
         Some(_) => wait_for(epoll, room, sleep),
         None => {
-            // A nap. The kernel would make a millisecond of it.
+            // A short sleep, which the kernel's epoll would round up to a millisecond.
             std::thread::sleep(sleep);
             wait_for(epoll, room, Duration::ZERO)
         }

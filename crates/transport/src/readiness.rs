@@ -1,6 +1,6 @@
-//! What a poller tells.
+//! What a poller reports.
 
-/// What the caller registered a descriptor under; comes back with its events.
+/// The name that the caller registered a descriptor under; it comes with the descriptor's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub u64);
 
@@ -9,7 +9,7 @@ pub struct Token(pub u64);
 pub struct Readiness {
     /// Which descriptor.
     pub token: Token,
-    /// There is something to receive or accept, or an error to be told by receiving.
+    /// There is something to receive or accept, or an error that receiving returns.
     pub readable: bool,
     /// There is room to send.
     pub writable: bool,

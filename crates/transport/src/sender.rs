@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use coua_tcp::stack::Datagram;
 
-/// Who sent a datagram, or says so, and the way back to there.
+/// The sender of a datagram, as the datagram states it, and the way back to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender(Way);
 
@@ -13,7 +13,7 @@ pub struct Sender(Way);
 pub(crate) enum Way {
     /// The kernel finds it.
     Kernel(SocketAddr),
-    /// The one that the datagram came.
+    /// The way that the datagram came.
     Userspace(Datagram),
 }
 
@@ -27,7 +27,7 @@ impl Sender {
         }
     }
 
-    /// The port at which the datagram came, where that is a stack's in user space.
+    /// The port that the datagram was sent to, if that is a port of a stack in user space.
     pub fn port(&self) -> Option<u16> {
         match &self.0 {
             Way::Kernel(_) => None,

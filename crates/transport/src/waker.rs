@@ -8,7 +8,7 @@ use crate::kernel::eventfd;
 use crate::simulated;
 use crate::source::Source;
 
-/// An event descriptor: [`Waker::wake`] makes it readable, [`Waker::drain`] makes it quiet again.
+/// An event descriptor: [`Waker::wake`] makes it readable, [`Waker::drain`] makes it unreadable.
 pub struct Waker {
     bell: Bell,
 }
@@ -20,10 +20,10 @@ enum Bell {
 }
 
 impl Waker {
-    /// Makes a quiet one.
+    /// A new one, which is not readable.
     ///
     /// # Errors
-    /// Where the process or the system has no descriptor left.
+    /// If the process or the system has no descriptor left.
     pub fn new() -> io::Result<Waker> {
         Ok(Waker {
             bell: Bell::Kernel(eventfd::new()?),
@@ -39,7 +39,7 @@ impl Waker {
         }
     }
 
-    /// Forgets the wake-ups so far.
+    /// Clears the wake-ups so far.
     pub fn drain(&self) {
         match &self.bell {
             Bell::Kernel(fd) => eventfd::clear(fd),

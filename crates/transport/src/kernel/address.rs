@@ -11,18 +11,18 @@ use crate::peer_address::PeerAddress;
 /// The IP address that a socket is bound to.
 ///
 /// # Errors
-/// Where it is not bound to one.
+/// If it is not bound to one.
 pub(crate) fn bound(fd: &OwnedFd) -> io::Result<SocketAddr> {
     let address: SocketAddrAny = getsockname(fd)?;
     Ok(SocketAddr::try_from(address)?)
 }
 
-/// The address at a connection's other end.
+/// The address of the other end of a connection.
 pub(crate) fn peer(fd: &OwnedFd) -> PeerAddress {
     getpeername(fd).map_or(PeerAddress::Unknown, from_any)
 }
 
-/// The address at a connection's own end.
+/// The address of this end of a connection.
 pub(crate) fn local(fd: &OwnedFd) -> PeerAddress {
     getsockname(fd).map_or(PeerAddress::Unknown, |address| from_any(Some(address)))
 }

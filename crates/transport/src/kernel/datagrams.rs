@@ -13,16 +13,16 @@ use rustix::net::{
 use super::address;
 use crate::outcome::Arrived;
 
-/// Bytes of payload that a UDP datagram has at most.
+/// The most bytes of payload in a UDP datagram.
 pub(crate) const PAYLOAD_LEN_MAX: usize = u16::MAX as usize - 28;
 
-/// Binds `count` sockets to `address` that share one port: the kernel spreads the senders among them.
-/// One alone does not share it.
+/// Binds `count` sockets to `address`. They share one port, and the kernel spreads the senders over
+/// them. A single socket does not share its port.
 ///
 /// # Errors
-/// Where another process has the address, or the kernel refuses it.
+/// If another process has the address, or the kernel refuses it.
 pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<OwnedFd>> {
-    // As for TCP: the first one tells whether somebody has the port, and keeps it from then on.
+    // As for TCP: the first socket shows whether another process has the port, and reserves it.
     let first = udp_socket(address)?;
     rustix::net::bind(&first, &address)?;
     let bound = address::bound(&first)?;
@@ -58,7 +58,7 @@ pub(crate) fn receive_from(socket: &OwnedFd, room: &mut [u8]) -> Arrived {
     }
 }
 
-/// Sends one datagram, made of `pieces`. False where the kernel does not take it at once.
+/// Sends one datagram, made of `pieces`. False if the kernel does not take it at once.
 pub(crate) fn send_to(socket: &OwnedFd, pieces: [&[u8]; 2], to: SocketAddr) -> bool {
     let pieces = pieces.map(IoSlice::new);
     loop {
@@ -76,20 +76,21 @@ pub(crate) fn inode(socket: &OwnedFd) -> Option<u64> {
     rustix::fs::fstat(socket).ok().map(|status| status.st_ino)
 }
 
-/// Bytes of datagrams, as the kernel counts them, that may wait in a socket. All of one sender's come
-/// to the same socket, and a burst of some thousand is what a client sends that waits for no answer.
+/// Bytes of datagrams, as the kernel counts them, that may wait in a socket. All datagrams of a
+/// sender come to the same socket, and a client that waits for no answer may send some thousand in
+/// a burst.
 const QUEUE_LEN: usize = 8 << 20;
 
-/// Has the kernel keep more datagrams than it does by itself, as many as it lets this user.
+/// Asks the kernel to queue more datagrams than by default, as many as this user may have.
 fn enlarge_queue(fd: &OwnedFd) {
-    // Only with the right to do so (CAP_NET_ADMIN) beyond net.core.rmem_max; a shorter queue will do.
+    // The limit net.core.rmem_max can only be exceeded with CAP_NET_ADMIN; a shorter queue will do.
     if sockopt::set_socket_recv_buffer_size_force(fd, QUEUE_LEN).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(fd, QUEUE_LEN);
     }
 }
 
-/// How many datagrams the kernel has thrown away because the queues of these sockets were full, or a
-/// checksum was wrong.
+/// How many datagrams the kernel has dropped because the queues of these sockets were full or
+/// because a checksum was wrong.
 pub fn dropped_by_kernel(inodes: &[u64]) -> u64 {
     let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
     let tables = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default());
@@ -97,7 +98,7 @@ pub fn dropped_by_kernel(inodes: &[u64]) -> u64 {
     lines.filter_map(|line| dropped(line, inodes)).sum()
 }
 
-/// The number of one line of such a table, where it is of one of these sockets.
+/// The number in one line of such a table, if the line is about one of these sockets.
 fn dropped(line: &str, inodes: &[u64]) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace();
     let inode = fields.nth(9)?.parse().ok()?;

@@ -15,15 +15,15 @@ use crate::readiness::{Readiness, Token};
 /// Makes an empty set.
 ///
 /// # Errors
-/// Where the process or the system has no descriptor left.
+/// If the process or the system has no descriptor left.
 pub(crate) fn create() -> io::Result<OwnedFd> {
     Ok(epoll::create(CreateFlags::CLOEXEC)?)
 }
 
-/// Has the events of `flags` on `fd` reported under `token`.
+/// Reports the events `flags` of `fd` under `token`.
 ///
 /// # Errors
-/// Where `fd` is in the set, cannot be waited for, or the kernel has no memory.
+/// If `fd` is already in the set or cannot be waited for, or if the kernel has no memory.
 pub(crate) fn add(
     set: &OwnedFd,
     fd: BorrowedFd<'_>,
@@ -33,10 +33,10 @@ pub(crate) fn add(
     Ok(epoll::add(set, fd, EventData::new_u64(token.0), flags)?)
 }
 
-/// Takes `fd` out of the set.
+/// Removes `fd` from the set.
 ///
 /// # Errors
-/// Where it is not in the set.
+/// If it is not in the set.
 pub(crate) fn delete(set: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(epoll::delete(set, fd)?)
 }
@@ -44,7 +44,7 @@ pub(crate) fn delete(set: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
 /// Waits until something is ready or `timeout` has passed. An interrupting signal reports nothing.
 ///
 /// # Errors
-/// Where the kernel refuses to wait.
+/// If the kernel refuses to wait.
 pub(crate) fn wait_for<'e>(
     epoll: &OwnedFd,
     room: &'e mut [MaybeUninit<Event>],
@@ -61,7 +61,8 @@ pub(crate) fn wait_for<'e>(
     }
 }
 
-/// An event as the seam tells it. An error makes everything ready: using the socket tells which.
+/// An event in the form of the seam. After an error everything is ready: using the socket returns
+/// it.
 pub(crate) fn readiness(event: &Event) -> Readiness {
     let (data, flags) = (event.data, event.flags);
     let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);

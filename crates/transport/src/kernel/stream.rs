@@ -19,7 +19,7 @@ pub(crate) fn receive(fd: &OwnedFd, space: &mut [u8]) -> Received {
     })
 }
 
-/// Receives into several spaces, one after the other.
+/// Receives into several spaces, one after another.
 pub(crate) fn receive_vectored(fd: &OwnedFd, spaces: &mut [IoSliceMut<'_>]) -> Received {
     received(|| {
         let mut control = RecvAncillaryBuffer::default();
@@ -32,7 +32,7 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Sent {
     sent(|| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))
 }
 
-/// Sends several pieces, one after the other.
+/// Sends several pieces, one after another.
 pub(crate) fn send_vectored(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Sent {
     sent(|| {
         let mut control = SendAncillaryBuffer::default();

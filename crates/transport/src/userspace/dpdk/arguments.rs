@@ -2,13 +2,14 @@
 
 use rustix::thread::CpuSet;
 
-/// Options that say which CPUs EAL's own threads have.
+/// Options that choose the CPUs of EAL's own threads.
 const CPU_OPTIONS: [&str; 5] = ["-l", "-c", "--lcores", "-s", "-S"];
 
-/// Splits as a shell does; `None` where a quote has no end.
+/// Splits the text as a shell does; `None` if a quotation mark is not closed.
 ///
-/// EAL starts a thread for each CPU unless it is told otherwise. The workers are ours, so where the
-/// string does not choose, `--lcores` asks for one that may run wherever this thread may.
+/// Unless it is told otherwise, EAL starts a thread for each CPU. The workers are coua's own
+/// threads, so if the text does not choose, `--lcores` asks for a single thread, which may run
+/// wherever this thread may.
 pub(super) fn split(text: &str, allowed: &CpuSet) -> Option<Vec<String>> {
     let mut arguments = shlex::split(text)?;
     let chooses = |argument: &String| {

@@ -1,4 +1,4 @@
-//! Frames that are ours, in mbufs: how they come, what is in them, how they leave.
+//! Frames in mbufs that belong to a queue: how they arrive, what they contain, how they leave.
 #![expect(unsafe_code, reason = "owns mbufs and looks into them")]
 
 use std::slice;
@@ -13,24 +13,24 @@ use super::pool::Pool;
 /// Up to [`BURST_LEN`] mbufs.
 ///
 /// # Invariants
-/// The first `len` pointers are mbufs that nobody else has, each with a whole frame, or with room
+/// The first `len` pointers are mbufs that nothing else refers to. Each has a whole frame, or room
 /// for one, in one piece.
 pub(super) struct MbufBurst {
     mbufs: [*mut Mbuf; BURST_LEN],
     len: usize,
-    /// So many at the front have been made ready for the card.
+    /// How many at the front have been made ready for the card.
     prepared: usize,
 }
 
-// SAFETY: it owns its mbufs, and any thread may give an mbuf back.
+// SAFETY: it owns its mbufs, and any thread may return an mbuf to its pool.
 unsafe impl Send for MbufBurst {}
 
-/// What came of handing frames to the card.
+/// The result of handing frames to the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handed {
-    /// The card has them.
+    /// Frames that the card has taken.
     pub(super) sent: usize,
-    /// The card cannot do to them what it was asked; they are gone.
+    /// Frames that were dropped because the card cannot do what they ask for.
     pub(super) refused: usize,
 }
 
@@ -58,8 +58,8 @@ impl MbufBurst {
         self.len == BURST_LEN
     }
 
-    /// Takes over what has come; nothing where events are being served. It must be empty. How many
-    /// had to be dropped because they do not fit one mbuf.
+    /// Takes the frames that have arrived; none while events are being served. The burst must be
+    /// empty. Returns how many frames were dropped because they do not fit into one mbuf.
     #[inline]
     pub(super) fn receive(&mut self, pair: &Pair) -> usize {
         assert!(self.is_empty(), "frames are released before others come");
@@ -68,13 +68,14 @@ impl MbufBurst {
         };
         let mbufs = self.mbufs.as_mut_ptr();
         // SAFETY: there is room for BURST_LEN pointers. The pair is the only right to its queue and
-        // keeps the port started, and `&mut` of the burst's owner keeps it to one thread.
+        // keeps the port started, and the exclusive borrow of the burst's owner keeps it to one
+        // thread.
         let count = unsafe { sys::coua_rx_burst(pair.port(), pair.index(), mbufs, BURST) };
         self.len = usize::from(count);
         self.straighten()
     }
 
-    /// Makes each frame whole and of one piece, dropping those that cannot be.
+    /// Makes each frame whole and of one piece. Drops those for which that is impossible.
     #[inline]
     fn straighten(&mut self) -> usize {
         let mut is_odd = false;
@@ -95,10 +96,10 @@ impl MbufBurst {
         while at < self.len {
             let (segments, flags) = (self.mbuf(at).nb_segs, self.mbuf(at).ol_flags);
             let mbuf = self.mbufs[at];
-            // SAFETY: the mbuf is ours and heads its frame.
+            // SAFETY: the mbuf belongs to this burst and heads its frame.
             let is_whole = segments == 1 || unsafe { sys::coua_gather(mbuf) } == 0;
             let is_tagged = flags & received::VLAN_STRIPPED == 0
-                // SAFETY: the mbuf is ours and heads its frame.
+                // SAFETY: the mbuf belongs to this burst and heads its frame.
                 || unsafe { sys::coua_vlan_restore(mbuf) } == 0;
             if is_whole && is_tagged {
                 at += 1;
@@ -110,22 +111,23 @@ impl MbufBurst {
         dropped
     }
 
-    /// The bytes of a frame and what the card says of it.
+    /// The bytes of a frame, and the flags that the card has set for it.
     ///
     /// # Panics
-    /// Where there are not so many.
+    /// If there is no frame with this number.
     #[inline]
     pub(super) fn frame(&self, at: usize) -> (&[u8], u64) {
         let mbuf = self.mbuf(at);
         // SAFETY: DPDK keeps `data_off` within the buffer.
         let data = unsafe { mbuf.buf_addr.add(usize::from(mbuf.data_off)) };
-        // SAFETY: so many bytes of the buffer are the frame, which nobody changes while the mbuf is
-        // ours.
+        // SAFETY: these bytes of the buffer are the frame. Nothing changes it while the mbuf
+        // belongs to this burst.
         let bytes = unsafe { slice::from_raw_parts(data, usize::from(mbuf.data_len)) };
         (bytes, mbuf.ol_flags)
     }
 
-    /// Fills it up from a pool; nothing where that has too few. It must be empty.
+    /// Fills the burst with mbufs from a pool, or with none if the pool has too few. The burst must
+    /// be empty.
     pub(super) fn refill(&mut self, pool: &Pool, count: u16) {
         assert!(self.is_empty() && usize::from(count) <= BURST_LEN);
         let mbufs = self.mbufs.as_mut_ptr();
@@ -136,10 +138,10 @@ impl MbufBurst {
         }
     }
 
-    /// The room for a frame of the last mbuf, which was taken from a pool.
+    /// The room for a frame in the last mbuf, which came from a pool.
     ///
     /// # Panics
-    /// Where it is empty.
+    /// If the burst is empty.
     #[inline]
     pub(super) fn last_room(&mut self) -> &mut [u8] {
         let mbuf = self.mbuf(self.len - 1);
@@ -147,25 +149,25 @@ impl MbufBurst {
         let room_len = usize::from(mbuf.buf_len).saturating_sub(offset);
         // SAFETY: DPDK keeps `data_off` within the buffer.
         let data = unsafe { address.add(offset) };
-        // SAFETY: the buffer ends there. It is memory of huge pages, which come zeroed, and nobody
-        // else has it while the mbuf is ours and `self` is borrowed.
+        // SAFETY: the buffer ends there. Its memory comes from huge pages, which are zeroed.
+        // Nothing else refers to it while the mbuf belongs to this burst and `self` is borrowed.
         unsafe { slice::from_raw_parts_mut(data, room_len) }
     }
 
-    /// Says how long the frame in the last mbuf is and what the card is to do to it, and moves it to
-    /// the end of `to`.
+    /// Sets the length of the frame in the last mbuf and what the card is to do to it, and moves
+    /// the mbuf to the end of `to`.
     ///
     /// # Panics
-    /// Where it is empty, `to` is full, or the frame is longer than the room.
+    /// If the burst is empty, if `to` is full, or if the frame is longer than the room.
     #[inline]
     pub(super) fn commit_last(&mut self, len: u16, request: Request, to: &mut MbufBurst) {
         assert!(!to.is_full() && usize::from(len) <= self.last_room().len());
         let pointer = self.mbufs[self.len - 1];
-        // SAFETY: the mbuf is ours alone.
+        // SAFETY: the mbuf belongs to this burst alone.
         let mbuf = unsafe { &mut *pointer };
         mbuf.data_len = len;
         mbuf.pkt_len = u32::from(len);
-        // The pool hands mbufs out without flags, and lengths matter only with them.
+        // Mbufs from the pool have no flags set, and the lengths matter only with flags.
         if request.flags != 0 {
             mbuf.ol_flags |= request.flags;
             mbuf.tx_offload = request.lengths;
@@ -175,9 +177,9 @@ impl MbufBurst {
         to.len += 1;
     }
 
-    /// Hands frames to the card, from the front on; those that it does not take stay.
+    /// Hands frames to the card, from the first on. Those that it does not take stay.
     ///
-    /// `asks` says that some ask the card for something.
+    /// `asks` says whether some of them ask the card for something.
     #[inline]
     pub(super) fn send(&mut self, pair: &Pair, asks: bool) -> Handed {
         let mut handed = Handed::default();
@@ -191,21 +193,22 @@ impl MbufBurst {
             handed.refused = self.prepare(pair);
         }
         let mbufs = self.mbufs.as_mut_ptr();
-        // SAFETY: the first `len` are ours; of those that it takes the card is the owner from here
-        // on, and `forget` leaves them out. The queue is used as in `receive`.
+        // SAFETY: the first `len` belong to this burst. Those that the card takes belong to it from
+        // here on, and `forget` removes them. The queue is used as in `receive`.
         let sent = unsafe { sys::coua_tx_burst(pair.port(), pair.index(), mbufs, count(self.len)) };
         handed.sent = usize::from(sent);
         self.forget(handed.sent);
         handed
     }
 
-    /// Has the driver make the frames ready that are not. It may only be done once to each.
+    /// Lets the driver make frames ready that are not ready yet. This may be done only once to
+    /// each.
     fn prepare(&mut self, pair: &Pair) -> usize {
         let mut refused = 0;
         while self.prepared < self.len {
             let rest = &mut self.mbufs[self.prepared..self.len];
             let len = count(rest.len());
-            // SAFETY: the mbufs are ours; the queue is used as in `receive`.
+            // SAFETY: the mbufs belong to this burst; the queue is used as in `receive`.
             let ready =
                 unsafe { sys::coua_tx_prepare(pair.port(), pair.index(), rest.as_mut_ptr(), len) };
             self.prepared += usize::from(ready);
@@ -217,38 +220,38 @@ impl MbufBurst {
         refused
     }
 
-    /// Gives all back to their pools.
+    /// Returns all mbufs to their pools.
     #[inline]
     pub(super) fn free(&mut self) {
         if self.len == 0 {
             return;
         }
         let count = u32::from(count(self.len));
-        // Before they are gone, so that a panic cannot free them twice.
+        // Before they are returned, so that a panic cannot return them twice.
         self.len = 0;
         self.prepared = 0;
-        // SAFETY: the first `count` were ours and are so no more.
+        // SAFETY: the first `count` belonged to this burst and no longer do.
         unsafe { sys::coua_free_bulk(self.mbufs.as_mut_ptr(), count) };
     }
 
     #[inline]
     fn mbuf(&self, at: usize) -> &Mbuf {
         let pointer = self.mbufs[..self.len][at];
-        // SAFETY: the mbuf is ours, so it is there and nobody writes to it.
+        // SAFETY: the mbuf belongs to this burst, so it is alive and nobody writes to it.
         unsafe { &*pointer }
     }
 
-    /// Gives one back and closes the gap.
+    /// Returns one mbuf to its pool and closes the gap.
     fn discard(&mut self, at: usize) {
         assert!(at < self.len);
         let mut mbuf = self.mbufs[at];
         self.mbufs.copy_within(at + 1..self.len, at);
         self.len -= 1;
-        // SAFETY: the mbuf was ours and is in the burst no more.
+        // SAFETY: the mbuf belonged to the burst and is no longer in it.
         unsafe { sys::coua_free_bulk(&mut mbuf, 1) };
     }
 
-    /// Leaves out the first, which are somebody else's now.
+    /// Removes the first `count`, which no longer belong to this burst.
     #[inline]
     fn forget(&mut self, count: usize) {
         if count < self.len {

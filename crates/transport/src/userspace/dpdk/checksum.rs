@@ -1,4 +1,4 @@
-//! What card and driver each do about checksums.
+//! How checksums are divided between card and driver.
 
 use coua_dpdk_sys::{received, sent};
 use coua_tcp::nic::{Layout, Offload};
@@ -9,15 +9,15 @@ const TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const TYPE_VLAN: [u8; 2] = [0x81, 0x00];
 const IPV4_CHECKSUM_AT: usize = 10;
 
-/// What an mbuf says to the card: flags, and lengths of headers and segments.
+/// What an mbuf asks of the card: flags, and lengths of headers and segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) flags: u64,
     pub(super) lengths: u64,
 }
 
-/// Puts what is asked of the card in its terms. Where it does not fill in the checksum of IPv4,
-/// that is done here.
+/// Translates what is asked of the card into its flags. If the card does not fill in IPv4's
+/// checksum, this does.
 pub(super) fn request(frame: &mut [u8], offload: Offload, fills_ipv4: bool) -> Request {
     let (layout, segment_len) = match offload {
         Offload::None => {
@@ -56,15 +56,15 @@ pub(super) fn request(frame: &mut [u8], offload: Offload, fills_ipv4: bool) -> R
     Request { flags, lengths }
 }
 
-/// Whether the card vouches for the checksums of a frame.
+/// Whether the card has verified the checksums of a frame.
 ///
-/// Devices that carry frames of a neighbour on the same machine vouch for TCP and UDP and say
-/// nothing of IPv4's header, which is 20 bytes: then those are summed.
+/// Devices that carry frames between processes on one machine vouch for TCP and UDP but not for the
+/// IPv4 header. Then the 20 bytes of the header are summed here.
 #[inline]
 pub(super) fn is_verified(flags: u64, frame: &[u8]) -> bool {
     const L4: u64 = received::L4_GOOD | received::L4_BAD;
     const IP: u64 = received::IP_GOOD | received::IP_BAD;
-    // Both flags at once: the data are right, and the checksum is not in the frame.
+    // Both flags together mean that the data is right although the frame has no checksum.
     if flags & L4 != received::L4_GOOD && flags & L4 != L4 {
         return false;
     }
@@ -100,7 +100,7 @@ fn fill_ipv4(frame: &mut [u8], layout: Layout) {
     header[IPV4_CHECKSUM_AT..IPV4_CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The ones' complement sum of RFC 1071, of an even number of bytes.
+/// The one's complement sum of RFC 1071, over an even number of bytes.
 fn sum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2);
     let total: u32 = words

@@ -12,17 +12,17 @@ use super::gate::{Inside, Pass};
 use super::pool::Pool;
 use super::spreading::{Differing, Rules, Spreading};
 
-/// Mbufs that a thread's cache holds at most; DPDK lets it grow to one and a half of this.
+/// The most mbufs in a thread's cache; DPDK lets it grow to one and a half times this.
 const CACHE_LEN: u32 = 256;
 
 /// Mbufs of a pool beyond those that the card's ring can hold: two bursts, and what the caches of
-/// two threads hold back.
+/// two threads keep.
 const SPARE_MBUFS: u32 = 2 * 64 + 2 * CACHE_LEN * 3 / 2;
 
 /// Ports that are open in this process.
 static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// Bytes that an mbuf of each pool has for its frame.
+/// Bytes for a frame in an mbuf of each pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rooms {
     pub(super) rx_len: u16,
@@ -34,44 +34,44 @@ pub(super) struct Rooms {
 pub(super) struct Start {
     pub(super) plan: sys::PortPlan,
     pub(super) rooms: Rooms,
-    /// Its events must not meet bursts.
+    /// Whether its events must be kept apart from bursts.
     pub(super) is_gated: bool,
-    /// By which port the connections of a peer differ.
+    /// The port by which the connections of a peer differ.
     pub(super) differing: Differing,
 }
 
-/// A port between its start and its end. The last owner stops and closes it.
+/// A port from its start to its end. The last owner stops and closes it.
 pub(super) struct Device {
     claim: Claim,
     spreading: Spreading,
-    /// Taken back before the port is stopped.
+    /// Removed before the port is stopped.
     rules: Option<Rules>,
-    /// For devices whose events must not meet bursts: what stopping it waits with.
+    /// If events must be kept apart from bursts: what stopping the port waits with.
     gate: Option<Pass>,
-    /// Freed after the port is closed: until then the card has mbufs of theirs.
+    /// Freed after the port is closed: until then the card has some of their mbufs.
     pools: Vec<Pools>,
 }
 
-/// What one queue pair takes mbufs from.
+/// Where one queue pair takes mbufs from.
 struct Pools {
     rx: Pool,
     tx: Pool,
 }
 
-/// The right to use one queue pair; there is one of each.
+/// The right to use one queue pair; there is only one for each.
 pub(super) struct Pair {
     device: Arc<Device>,
     index: u16,
     gate: Option<Pass>,
 }
 
-/// That nobody else in this process has the port open.
+/// Proof that nobody else in this process has the port open.
 struct Claim {
     port: u16,
 }
 
 impl Device {
-    /// Sets the port up as planned and starts it.
+    /// Sets the port up as planned, and starts it.
     pub(super) fn start(
         port: u16,
         name: &str,
@@ -126,7 +126,7 @@ impl Device {
             }
         }
         match check(sys::coua_port_set_mtu(port, plan.mtu)) {
-            // Devices that do not know of a longest packet carry whatever fits.
+            // A device that does not know a longest packet carries whatever fits.
             Ok(()) => {}
             Err(source) if source.raw_os_error() == Some(NOT_SUPPORTED) => {}
             Err(_) => {
@@ -138,9 +138,9 @@ impl Device {
             }
         }
         check(sys::coua_port_start(port)).map_err(|source| refused("to start", source))?;
-        // Devices without filters take every frame anyway.
+        // Devices without filters receive every frame anyway.
         let _ = sys::coua_port_receive_groups(port);
-        // Some drivers take rules on a started port only; nobody receives from it yet.
+        // Some drivers accept rules only on a started port. Nobody receives from it yet.
         (device.spreading, device.rules) = Spreading::settle(port, facts, plan.queues, differing);
 
         let device = Arc::new(device);
@@ -158,7 +158,7 @@ impl Device {
         self.claim.port
     }
 
-    /// How what comes is spread over its queues.
+    /// How received frames are spread over its queues.
     pub(super) fn spreading(&self) -> Spreading {
         self.spreading
     }
@@ -168,8 +168,8 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.rules = None;
         let _inside = self.gate.as_ref().map(Pass::wait);
-        // A port that is not started is refused, and stays stopped.
-        // SAFETY: the pairs keep the device alive, so none is left and no burst runs.
+        // A port that is not started refuses this, and stays stopped.
+        // SAFETY: the pairs keep the device alive, so there is none left and no burst runs.
         unsafe { sys::coua_port_stop(self.claim.port) };
         // SAFETY: as above, and the claim keeps others from this port until it is dropped.
         unsafe { sys::coua_port_close(self.claim.port) };
@@ -185,12 +185,12 @@ impl Pair {
         self.index
     }
 
-    /// What frames to send are taken from.
+    /// The pool for frames to be sent.
     pub(super) fn tx_pool(&self) -> &Pool {
         &self.device.pools[usize::from(self.index)].tx
     }
 
-    /// What a burst is within; `None` where none may be now.
+    /// Entry for one burst; `None` if no burst may run now.
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         match &self.gate {
@@ -211,10 +211,10 @@ impl Pools {
         })
     }
 
-    /// Bytes that the pools of one pair take, roughly.
+    /// Bytes that the pools of one pair take, approximately.
     fn bytes(plan: &sys::PortPlan, rooms: Rooms) -> u64 {
         let of_pool = |descriptors, room_len| {
-            // The mbuf, the free room in front and the pool's own header.
+            // The mbuf, the headroom, and the pool's own header.
             let each = u64::from(room_len) + u64::from(sys::HEADROOM) + 128 + 64;
             u64::from(mbufs(descriptors)) * each
         };
@@ -225,7 +225,7 @@ impl Pools {
 impl Claim {
     fn take(port: u16) -> Option<Claim> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not `then_some`: a claim made in vain would give the port back.
+        // Not `then_some`: dropping a claim that was made in vain would release the port.
         open.insert(port).then(|| Claim { port })
     }
 }
@@ -237,7 +237,7 @@ impl Drop for Claim {
     }
 }
 
-/// One less than a power of two uses a pool's memory best.
+/// A pool uses its memory best with one mbuf less than a power of two.
 fn mbufs(descriptors: u16) -> u32 {
     (u32::from(descriptors) + SPARE_MBUFS).next_power_of_two() - 1
 }

@@ -1,4 +1,4 @@
-//! DPDK's run-time.
+//! DPDK's run-time environment.
 #![expect(unsafe_code, reason = "hands EAL its arguments")]
 
 use std::ffi::{CString, c_char, c_int};
@@ -9,69 +9,69 @@ use rustix::io::Errno;
 
 use super::arguments;
 
-/// Evidence that EAL runs in this process; it stays until the process ends.
+/// Proof that EAL runs in this process, which it does until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Eal {
     _started: (),
 }
 
-/// Why EAL did not start. It has said more on standard error by itself.
+/// Why EAL did not start. It prints more on standard error.
 #[derive(Debug, thiserror::Error)]
 pub enum EalError {
-    /// The string cannot be split.
+    /// The text cannot be split into arguments.
     #[error("--dpdk-args: a quotation mark without its other half, or a zero byte")]
     Unreadable,
     /// EAL refuses an argument.
     #[error("DPDK refuses its arguments, see its message above: correct --dpdk-args")]
     Arguments,
-    /// There are no huge pages at all.
+    /// The system has no huge pages.
     #[error("DPDK needs huge pages and the system has none: echo 512 > /proc/sys/vm/nr_hugepages")]
     NoHugePages,
-    /// There are not enough.
+    /// There are not enough free huge pages.
     #[error(
         "DPDK gets too few huge pages, {free} of {total} of {size_kib} KiB are free: \
          raise /proc/sys/vm/nr_hugepages, or ask for less by -m MEGABYTES in --dpdk-args"
     )]
     FewHugePages {
-        /// Pages that nobody uses.
+        /// Pages that are free.
         free: u64,
         /// Pages that the system has.
         total: u64,
-        /// Kibibytes of a page.
+        /// The size of a page in KiB.
         size_kib: u64,
     },
-    /// They are nowhere in the file system.
+    /// No file system of huge pages is mounted.
     #[error(
         "DPDK finds no file system of huge pages: mount -t hugetlbfs none /dev/hugepages, or put \
          --in-memory into --dpdk-args"
     )]
     NotMounted,
-    /// Who runs it may not.
+    /// The user may not use huge pages or devices.
     #[error(
         "DPDK may not use huge pages or devices: run as root, or give the user /dev/hugepages and \
          /dev/vfio and put --iova-mode=va into --dpdk-args"
     )]
     Permission,
-    /// It was started, or tried to, in this process before.
+    /// It has been started in this process before, or an attempt was made.
     #[error("DPDK can be started only once in a process: restart it")]
     Again,
     /// Anything else.
     #[error("DPDK did not start, see its message above: {source}")]
     Other {
-        /// What it came to.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl Eal {
-    /// Starts EAL with arguments as on a command line, split as a shell does. For this process once;
-    /// also after a failure a second try may be refused.
+    /// Starts EAL with arguments as on a command line, split as a shell does. This is possible once
+    /// in a process; after a failure, another attempt may be refused.
     ///
-    /// `--help` among the arguments shows EAL's and ends the process. The CPUs that the calling
-    /// thread may run on are the same afterwards.
+    /// `--help` among the arguments prints EAL's help and ends the process. Afterwards the calling
+    /// thread may run on the same CPUs as before.
     ///
     /// # Errors
-    /// [`EalError`], each with what to do.
+    /// [`EalError`]; each one says what to do.
     pub fn start(text: &str) -> Result<Eal, EalError> {
         let other = |errno: Errno| EalError::Other {
             source: errno.into(),
@@ -84,10 +84,11 @@ impl Eal {
         let mut pointers: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
         pointers.push(std::ptr::null_mut());
         let pointers = pointers.leak();
-        // SAFETY: `count` strings and a null follow each other there; all are leaked, so they live
-        // as long as the process.
+        // SAFETY: the array has `count` strings and a null pointer. All of it is leaked, so it
+        // lives as long as the process.
         let result = unsafe { sys::coua_eal_start(count, pointers.as_mut_ptr()) };
-        // EAL has bound the thread to the CPUs of its arguments; where the worker runs is ours.
+        // EAL has bound the thread to the CPUs of its arguments; coua decides where the worker
+        // runs.
         rustix::thread::sched_setaffinity(None, &allowed).map_err(other)?;
         if result < 0 {
             return Err(diagnose(io::Error::from_raw_os_error(-result)));
@@ -118,7 +119,7 @@ fn diagnose(source: io::Error) -> EalError {
     }
 }
 
-/// Whether huge pages are in the file system anywhere.
+/// Whether a file system of huge pages is mounted anywhere.
 fn is_mounted() -> bool {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let mut kinds = mounts.lines().map(|line| line.split_whitespace().nth(2));

@@ -1,41 +1,41 @@
-//! Why a port is not opened.
+//! Why a port cannot be opened.
 
 use std::io;
 
-/// Why a port was not opened. Its driver may have said more on standard error.
+/// Why a port cannot be opened. Its driver may have printed more on standard error.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// DPDK has no port at all.
+    /// DPDK has no ports.
     #[error(
         "DPDK has no card, see its messages above: bind one with dpdk-devbind.py and allow it with \
          -a ADDRESS, or make a virtual one with --vdev=..., in --dpdk-args"
     )]
     NoPort,
-    /// None has the name.
+    /// No port has this name.
     #[error("DPDK has no port {name}, but: {known}")]
     NoSuchPort {
         /// The name.
         name: String,
-        /// The names of all that there are.
+        /// The names of all ports.
         known: String,
     },
-    /// It is open in this process.
+    /// It is already open in this process.
     #[error("the DPDK port {port} is open already")]
     InUse {
         /// Its name.
         port: String,
     },
-    /// It has not so many queues.
+    /// It has fewer queues than were asked for.
     #[error("the DPDK port {port} has {max} queues at most, and there are {wanted} workers")]
     Queues {
         /// Its name.
         port: String,
         /// How many were asked for.
         wanted: u16,
-        /// How many it can have.
+        /// How many it has at most.
         max: u16,
     },
-    /// It does not carry packets of that length, or only shorter ones than IPv6 needs.
+    /// It does not carry packets of that length, or only ones shorter than IPv6 needs.
     #[error("the DPDK port {port} cannot have an MTU of {wanted}, only 1280 to {max}")]
     Mtu {
         /// Its name.
@@ -56,10 +56,10 @@ pub enum PortError {
         port: String,
         /// Bytes for all queues.
         bytes: u64,
-        /// What it came to.
+        /// The error.
         source: io::Error,
     },
-    /// Its driver refuses.
+    /// Its driver refuses a step.
     #[error(
         "the DPDK port {port} refuses {step}, see its driver's message above: correct --vdev or \
          --dpdk-args ({source})"
@@ -67,9 +67,9 @@ pub enum PortError {
     Refused {
         /// Its name.
         port: String,
-        /// What it refuses.
+        /// The step.
         step: &'static str,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }

@@ -1,25 +1,24 @@
 //! Keeps EAL's interrupt thread out while a queue is in a burst.
 //!
-//! A memif device unmaps the rings that it shares with its peer in EAL's interrupt thread, as soon
-//! as the peer's socket is closed, whether or not a worker is reading from them. A worker that is
-//! in a burst at that moment, or is put off the CPU in one, touches memory that is gone. DPDK has
-//! no lock for that. So the interrupt thread spends its time in a callback of ours, called each time
-//! round its loop, and comes out to serve its events only while no queue is in a burst:
-//!
-//! ```text
+//! A memif device shares rings with its peer. As soon as the peer's socket is closed, EAL's
+//! interrupt thread unmaps them, even while a worker reads from them. A worker that is in a burst
+//! at that moment, or was preempted in one, touches memory that is gone. DPDK has no lock against
+//! this. So coua gives the interrupt thread a callback, which it calls each time round its loop.
+//! The thread spends its time there, and leaves to serve its events only while no queue is in a
+//! burst:
 //! interrupt thread  ──[ callback: sleeps  ]──wait for bursts──( events )──[ callback: sleeps ]──
 //! worker            ──burst──burst──burst──burst──│ bursts refused  │──burst──burst──
 //! ```
 //!
-//! Events wait for up to [`INTERVAL`], and a worker for the microseconds that it takes to serve
-//! them. Other drivers synchronise by themselves and do not come here.
+//! Events wait for up to [`INTERVAL`], and a worker waits for the microseconds that serving them
+//! takes. Other drivers synchronise themselves and do not need this.
 //!
 //! # Concurrency
-//! Each side announces itself and then looks whether the other has (Dekker): a worker stores `busy`
-//! and loads `events_run`, the interrupt thread stores `events_run` and loads `busy`. Were a store
-//! seen by the other side only after the load that follows it, both could enter. The worker does so
-//! millions of times a second and the interrupt thread a hundred times, so that the fence of both
-//! is paid by the interrupt thread: `membarrier` puts one into every running thread of the process.
+//! Each side announces itself and then checks whether the other has (Dekker's algorithm): a worker
+//! stores `busy` and loads `events_run`; the interrupt thread stores `events_run` and loads `busy`.
+//! If a side's store could be seen only after its load, both could enter. The worker does this
+//! millions of times a second and the interrupt thread a hundred times. So the interrupt thread
+//! pays for the fences of both: `membarrier` executes one on every running thread of the process.
 #![expect(unsafe_code, reason = "registers the callback")]
 
 use std::ffi::c_void;
@@ -32,16 +31,16 @@ use std::time::Duration;
 use coua_dpdk_sys as sys;
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// How long events wait at most.
+/// The longest time that events wait.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long they wait while a link is down: it takes a dozen to connect.
+/// How long they wait while a link is down: connecting takes a dozen events.
 const INTERVAL_LINK_DOWN: Duration = Duration::from_millis(1);
 
-/// Spins for a burst to end before the interrupt thread gives its CPU away.
+/// How often the interrupt thread spins for a burst to end before it yields its CPU.
 const SPINS: u32 = 1000;
 
-/// Queues, and ports that are being closed, at most.
+/// The most queues, and ports that are being closed.
 const SLOTS: usize = 256;
 
 const FREE: u32 = u32::MAX;
@@ -55,26 +54,26 @@ static GATE: Gate = Gate {
 static IS_RUNNING: Mutex<bool> = Mutex::new(false);
 
 struct Gate {
-    /// The interrupt thread serves events, or may.
+    /// The interrupt thread serves events, or may begin to.
     events_run: AtomicBool,
     slots: [GateSlot; SLOTS],
 }
 
-/// On a cache line of its own.
+/// One queue's state, on a cache line of its own.
 #[repr(align(128))]
 struct GateSlot {
     /// The port's number, or [`FREE`].
     port: AtomicU32,
-    /// In a burst.
+    /// The queue is in a burst.
     busy: AtomicBool,
 }
 
-/// The right of one queue to ask for entry. One thread at a time uses it.
+/// A queue's right to ask for entry. It is used by one thread at a time.
 pub(super) struct Pass {
     slot: &'static GateSlot,
 }
 
-/// No event is served while it lives.
+/// While this lives, no event is served.
 pub(super) struct Inside<'p> {
     slot: Option<&'p GateSlot>,
 }
@@ -89,7 +88,8 @@ impl GateSlot {
 }
 
 impl Pass {
-    /// Takes a pass for a queue of `port`. The first sets the gate up, for the process's life.
+    /// Takes a pass for a queue of `port`. The first one sets up the gate for the rest of the
+    /// process's life.
     pub(super) fn take(port: u16) -> io::Result<Pass> {
         let mut is_running = IS_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_running {
@@ -114,9 +114,9 @@ impl Pass {
     #[inline]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         self.slot.busy.store(true, Ordering::Relaxed);
-        // The processor's half of the fence is the other side's `membarrier`.
+        // The processor's half of this fence is the other side's `membarrier`.
         compiler_fence(Ordering::SeqCst);
-        // Acquire: what events have done to the device before is seen in the burst.
+        // Acquire: the burst sees what earlier events have done to the device.
         if GATE.events_run.load(Ordering::Acquire) {
             self.slot.busy.store(false, Ordering::Release);
             return None;
@@ -126,7 +126,7 @@ impl Pass {
         })
     }
 
-    /// Enters, when events have been served.
+    /// Enters as soon as events have been served.
     pub(super) fn wait(&self) -> Inside<'_> {
         loop {
             if let Some(inside) = self.enter() {
@@ -144,7 +144,7 @@ impl Drop for Pass {
 }
 
 impl Inside<'_> {
-    /// Of a device that needs no gate.
+    /// For a device that needs no gate.
     #[inline]
     pub(super) fn always() -> Inside<'static> {
         Inside { slot: None }
@@ -155,7 +155,7 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            // Release: the burst's last access comes before the events that may unmap its memory.
+            // Release: the burst's last access comes before the events, which may unmap its memory.
             slot.busy.store(false, Ordering::Release);
         }
     }
@@ -163,30 +163,30 @@ impl Drop for Inside<'_> {
 
 impl Gate {
     fn close_to_events(&self) {
-        // Release: what events have done is seen by who enters from now on.
+        // Release: whoever enters from now on sees what the events have done.
         self.events_run.store(false, Ordering::Release);
     }
 
     fn open_to_events(&self) {
         self.events_run.store(true, Ordering::SeqCst);
-        // The process has registered for it, so it does not fail.
+        // It cannot fail, because the process has registered for it.
         let _ = membarrier(MembarrierCommand::PrivateExpedited);
         for slot in &self.slots {
             let mut spins = 0;
-            // Acquire: pairs with the release at the end of a burst.
+            // Acquire: pairs with the Release at the end of a burst.
             while slot.busy.load(Ordering::Acquire) {
                 spins += 1;
                 if spins < SPINS {
                     std::hint::spin_loop();
                 } else {
-                    // The worker may be waiting for this very CPU.
+                    // The worker may be waiting for this CPU.
                     thread::sleep(Duration::from_micros(20));
                 }
             }
         }
     }
 
-    /// How long events are to wait.
+    /// How long events have to wait.
     fn interval(&self) -> Duration {
         let ports = self
             .slots
@@ -205,8 +205,7 @@ impl Gate {
     }
 }
 
-/// Runs in the interrupt thread, which serves its events after it has returned and before it is
-/// called again.
+/// Runs on the interrupt thread, which serves its events between two calls of this.
 extern "C" fn hold_events(_: *mut c_void) {
     GATE.close_to_events();
     thread::sleep(GATE.interval());
@@ -214,7 +213,7 @@ extern "C" fn hold_events(_: *mut c_void) {
 }
 
 fn register() -> io::Result<()> {
-    // SAFETY: the callback uses statics alone, and ignores what it is called with.
+    // SAFETY: the callback uses only statics, and ignores its argument.
     let result = unsafe { sys::coua_call_each_round(hold_events, std::ptr::null_mut()) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));

@@ -10,10 +10,10 @@ struct Identity {
     is_ours: bool,
 }
 
-/// Gives the calling thread an identity, unless it has one, until it ends.
+/// Gives the calling thread an identity, if it has none. It lasts until the thread ends.
 ///
-/// DPDK has about 128 of them. A thread that gets none works as well, and takes each mbuf from the
-/// shared pool instead of from a cache of its own.
+/// DPDK has about 128 identities. A thread that gets none works as well, but takes each mbuf from
+/// the shared pool instead of from a cache of its own.
 pub(super) fn ensure() {
     IDENTITY.with(|_| {});
 }

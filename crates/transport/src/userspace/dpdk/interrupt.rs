@@ -1,4 +1,4 @@
-//! Sleeping until a queue has frames.
+//! How a worker sleeps until a queue has frames.
 #![expect(unsafe_code, reason = "takes what EAL's epoll set reports")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use coua_dpdk_sys as sys;
 use rustix::event::epoll::{self, CreateFlags};
 
-/// A queue's interrupt, in an epoll set that holds nothing else.
+/// A queue's interrupt, in an epoll set of its own.
 ///
-/// DPDK's descriptors are of many kinds, and some are to be read after they have become readable
-/// and some are not. EAL knows which, given a set that it has filled; and a set can be polled itself.
+/// DPDK's descriptors are of many kinds; some have to be read after they have become readable, and
+/// some must not be. EAL knows which, if it has filled the set; and the set itself can be polled.
 pub(super) struct Interrupt {
     set: OwnedFd,
     port: u16,
@@ -17,9 +17,9 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// The interrupt of a queue of a started port, off; `None` where the device has none.
+    /// The interrupt of a queue of a started port, switched off; `None` if the device has none.
     pub(super) fn of(port: u16, queue: u16) -> Option<Interrupt> {
-        // First, since it says nothing on standard error where there is none.
+        // First, because it prints nothing if there is no interrupt.
         if sys::coua_interrupt_enable(port, queue) != 0 {
             return None;
         }
@@ -31,25 +31,25 @@ impl Interrupt {
         Some(Interrupt { set, port, queue })
     }
 
-    /// Readable once a frame has come since [`Interrupt::arm`].
+    /// Becomes readable when a frame has arrived since [`Interrupt::arm`].
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
 
-    /// Has the descriptor become readable at the next frame.
+    /// Makes the descriptor report the next frame.
     pub(super) fn arm(&self) {
         self.consume();
         sys::coua_interrupt_enable(self.port, self.queue);
     }
 
-    /// Has it not, and takes back what it reported.
+    /// Stops reporting frames, and clears what was reported.
     pub(super) fn disarm(&self) {
         sys::coua_interrupt_disable(self.port, self.queue);
         self.consume();
     }
 
     fn consume(&self) {
-        // SAFETY: the set holds the queue's interrupt, which EAL put there, and nothing else.
+        // SAFETY: the set holds the queue's interrupt, which EAL has added, and nothing else.
         unsafe { sys::coua_interrupt_consume(self.set.as_raw_fd()) };
     }
 }

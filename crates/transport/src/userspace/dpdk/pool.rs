@@ -8,29 +8,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use coua_dpdk_sys as sys;
 
-/// How many have been made.
+/// How many pools have been made.
 static SERIAL: AtomicU32 = AtomicU32::new(0);
 
-/// Mbufs of one size in huge pages. Any thread may take from it and give back.
+/// Mbufs of one size in huge pages. Any thread may take mbufs and return them.
 pub(super) struct Pool {
     pool: NonNull<sys::Mempool>,
 }
 
-// SAFETY: DPDK's pools are made for several threads; a thread with an identity has a cache of its own.
+// SAFETY: DPDK's pools are made for several threads; a thread with an identity has its own cache.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Makes a pool of `count` mbufs with `room_len` bytes for a frame, on a NUMA node or, where it
-    /// is negative, anywhere.
+    /// Makes a pool of `count` mbufs with `room_len` bytes for a frame, on NUMA node `node`, or
+    /// anywhere if it is negative.
     pub(super) fn create(
         count: u32,
         cache_len: u32,
         room_len: u16,
         numa_node: i32,
     ) -> io::Result<Pool> {
-        // One that could not be freed keeps its name.
+        // A pool that could not be freed keeps its name.
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = CString::new(format!("coua-{serial}"))?;
         let buffer_len = room_len
@@ -54,7 +54,7 @@ impl Pool {
         }
     }
 
-    /// For calls that take it.
+    /// For calls that need the pointer.
     pub(super) fn as_ptr(&self) -> *mut sys::Mempool {
         self.pool.as_ptr()
     }
@@ -62,8 +62,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Where a driver has kept mbufs back beyond its end the memory stays as it is.
-        // SAFETY: the pool is alive, and whoever took mbufs from it has none any more where it says so.
+        // If a driver has kept mbufs beyond its end, the memory is not freed.
+        // SAFETY: the pool is alive, and when all mbufs are in it nobody else has one.
         unsafe { sys::coua_pool_free_if_full(self.pool.as_ptr()) };
     }
 }

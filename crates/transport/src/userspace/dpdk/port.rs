@@ -1,4 +1,4 @@
-//! A card, or a virtual device in its place.
+//! A card, or a virtual device.
 
 use std::sync::Arc;
 
@@ -11,44 +11,44 @@ use super::error::PortError;
 use super::queue::{Manner, Queue};
 use super::spreading::{Differing, Spreading};
 
-/// Frames of a ring that are asked for; the card may have more or less.
+/// Descriptors to ask for in each ring; the card may have more or fewer.
 const DESCRIPTORS: u16 = 1024;
 
-/// Bytes for a frame in an mbuf, at least: what drivers expect.
+/// The least number of bytes for a frame in an mbuf, which drivers expect.
 const ROOM_LEN_MIN: u16 = 2048;
 
-/// Bytes of payload that a card is given to cut at once. Cards take more; the gain is in the first
-/// dozen of segments, and the mbufs of a transmit queue are all of this size.
+/// The most bytes of payload that a card is given to cut. Cards take more, but the gain is in the
+/// first dozen segments, and all mbufs of a transmit queue have this size.
 const SEGMENTATION_LEN: u16 = 16 << 10;
 
-/// Bytes of the longest headers of IP and TCP.
+/// The most bytes of an IP and a TCP header together.
 const HEADERS_LEN: u16 = 60 + 60;
 
 #[expect(clippy::cast_possible_truncation, reason = "18 fits")]
 const LINK_LEN: u16 = LINK_HEADER_LEN as u16;
 
-/// Bytes of the shortest longest packet (RFC 8200).
+/// The least MTU of a link with IPv6, in bytes (RFC 8200).
 const MTU_MIN: u16 = 1280;
 
-/// The driver whose events must not meet bursts.
+/// The driver whose events must be kept apart from bursts.
 const GATED_DRIVER: &str = "net_memif";
 
-/// What a port is to be opened with.
+/// How to open a port.
 #[derive(Clone, Debug)]
 pub struct PortOptions {
-    /// Its name in DPDK: a PCI address such as `0000:3b:00.0`, or that of a virtual device such as
-    /// `net_memif0`. Without a name it is the first.
+    /// Its name in DPDK: a PCI address such as `0000:3b:00.0`, or a virtual device such as
+    /// `net_memif0`. Without a name the first port is opened.
     pub name: Option<String>,
-    /// How many queues, one for each worker, at least one.
+    /// How many queues to open, one for each worker; at least one.
     pub queues: u16,
-    /// Bytes of the longest IP packet, at least 1280; without it as the device has it.
+    /// Bytes of the longest IP packet, at least 1280; without it, what the device is set to.
     pub mtu: Option<u16>,
-    /// Have the card check and fill in checksums, and cut segments, as far as it can.
+    /// Let the card check and fill in checksums, and cut segments, as far as it can.
     pub offloads: bool,
-    /// Have queues interrupt where the device can, for workers that sleep.
+    /// Let queues interrupt if the device can, for workers that sleep.
     pub interrupts: bool,
-    /// Connections are opened from here rather than taken. It matters where flow rules must spread
-    /// what comes.
+    /// Connections are opened from here rather than accepted. It matters if flow rules have to
+    /// spread received frames.
     pub connects: bool,
 }
 
@@ -66,18 +66,18 @@ pub struct Port {
 pub struct LinkStatus {
     /// There is a peer at the other end.
     pub is_up: bool,
-    /// Megabits a second, where the device knows.
+    /// Megabits a second, if the device reports it.
     pub speed_mbps: Option<u32>,
 }
 
-/// What has gone wrong at a port since it was opened, as its driver counts.
+/// What has gone wrong at a port since it was opened, as its driver counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames lost because the receive queue was full: the worker was too slow.
     pub missed: u64,
-    /// Frames that came damaged.
+    /// Frames that arrived damaged.
     pub damaged: u64,
-    /// Times that no mbuf was left for a frame.
+    /// How often there was no mbuf for a frame.
     pub without_buffer: u64,
     /// Frames that the card could not send.
     pub unsent: u64,
@@ -89,10 +89,11 @@ impl Port {
         ports().map(|(_, facts)| text(&facts.name)).collect()
     }
 
-    /// Opens a port and its queues, and has frames come.
+    /// Opens a port and its queues, and starts to receive.
     ///
     /// # Errors
-    /// [`PortError`], each with what to do. A port that refuses a step is closed afterwards, and a
+    /// [`PortError`]; each one says what to do. If a port refuses a step it is closed, and a
+    /// virtual port no longer exists then.
     /// virtual one is then gone.
     pub fn open(_: Eal, options: &PortOptions) -> Result<(Port, Vec<Queue>), PortError> {
         let (port, facts) = choose(options.name.as_deref())?;
@@ -188,12 +189,12 @@ impl Port {
         self.features
     }
 
-    /// How what comes is spread over its queues.
+    /// How received frames are spread over its queues.
     pub fn spreading(&self) -> Spreading {
         self.spreading
     }
 
-    /// Whether frames can pass, at this moment. May ask the card, which takes a microsecond or two.
+    /// Whether frames can pass now. May ask the card, which takes a microsecond or two.
     pub fn link(&self) -> LinkStatus {
         let mut link = sys::LinkState::default();
         let is_known = sys::coua_port_link(self.device.port(), &mut link) == 0;
@@ -204,7 +205,7 @@ impl Port {
         }
     }
 
-    /// What has gone wrong; zeros where its driver does not count.
+    /// What has gone wrong; all zero if its driver does not count.
     pub fn counters(&self) -> PortCounters {
         let mut errors = sys::PortErrors::default();
         sys::coua_port_counters(self.device.port(), &mut errors);
@@ -217,7 +218,7 @@ impl Port {
     }
 }
 
-/// What of the stack's work the card does.
+/// The part of the stack's work that the card does.
 struct CardWork {
     rx_offloads: u64,
     tx_offloads: u64,
@@ -228,10 +229,10 @@ struct CardWork {
 
 impl CardWork {
     fn of(facts: &sys::PortFacts, is_wanted: bool) -> CardWork {
-        // Whatever is wanted, all mbufs of a queue are from one pool and have one owner.
+        // In any case, all mbufs of a queue come from one pool and have one owner.
         let mut tx_offloads = facts.tx_offloads & tx_offload::FAST_FREE;
         let mut rx_offloads = 0;
-        // The driver fills in IPv4's, which is short, where the card does only the others.
+        // If the card cannot fill in the checksum of IPv4, the driver does; that header is short.
         let l4 = tx_offload::TCP_CHECKSUM | tx_offload::UDP_CHECKSUM;
         let fills_checksums = is_wanted && facts.tx_offloads & l4 == l4;
         let fills_ipv4 = fills_checksums && facts.tx_offloads & tx_offload::IPV4_CHECKSUM != 0;
@@ -292,7 +293,7 @@ fn slot_len(mtu: u16, segments: bool) -> u16 {
 }
 
 fn slot_len_of_packet(mtu: u16) -> u16 {
-    // The largest MTU of DPDK leaves no room for the header in its 16 bits; no card has it.
+    // With DPDK's largest MTU the header would exceed 16 bits; no card has that MTU.
     mtu.saturating_add(LINK_LEN)
 }
 

@@ -11,35 +11,36 @@ use super::device::Pair;
 use super::identity;
 use super::interrupt::Interrupt;
 
-/// Mbufs taken from the pool at a time.
+/// How many mbufs are taken from the pool at a time.
 const STOCK_LEN: u16 = 32;
 
-/// Flushes of which the card takes nothing between two looks at the link, which cost a look at the
-/// card's registers.
+/// While the card takes nothing, the link is checked once in so many flushes: checking costs a read
+/// of the card's registers.
 const STALLS_PER_LOOK: u32 = 64;
 
 /// A queue pair of a port.
 ///
-/// Frames that the card does not take stay in a burst of 64 and are offered again at each flush and
-/// receive; when that is full there are no more slots. Without a link they are dropped and counted.
+/// Frames that the card does not take stay in a burst of 64, and are offered again with each flush
+/// and receive. While that burst is full there are no slots. Without a link its frames are dropped
+/// and counted.
 pub struct Queue {
-    /// Frames in view.
+    /// Received frames that have not been released.
     received: MbufBurst,
-    /// Room for frames to send. The last is the open slot's.
+    /// Room for frames to be sent. The last one is that of the open slot.
     stock: MbufBurst,
-    /// Frames that the card has yet to take.
+    /// Frames that the card has not taken yet.
     pending: MbufBurst,
     is_open: bool,
-    /// Some of `pending` ask the card for something.
+    /// Whether some of `pending` ask the card for something.
     asks: bool,
-    /// The card did not take all of `pending` when it was last offered.
+    /// Whether the card did not take all of `pending` when it was last offered.
     is_left_over: bool,
     has_identity: bool,
     manner: Manner,
     stalls: u32,
     counters: QueueCounters,
     interrupt: Option<Interrupt>,
-    /// After the bursts and the interrupt: the port may end with it.
+    /// Dropped after the bursts and the interrupt, because the port may end with it.
     pair: Pair,
 }
 
@@ -49,9 +50,9 @@ pub(super) struct Manner {
     pub(super) features: Features,
     /// Bytes of a slot.
     pub(super) slot_len: u16,
-    /// The card fills in the checksum of IPv4 where it does those of TCP and UDP.
+    /// Whether the card fills in the checksum of IPv4 if it fills in those of TCP and UDP.
     pub(super) fills_ipv4: bool,
-    /// The card was asked to check what comes.
+    /// Whether the card was asked to verify what it receives.
     pub(super) verifies: bool,
     pub(super) interrupts: bool,
 }
@@ -59,19 +60,19 @@ pub(super) struct Manner {
 /// What has passed through a queue since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Frames that came.
+    /// Frames received.
     pub received: u64,
-    /// Receives that brought at least one.
+    /// Calls of `receive` that brought at least one frame.
     pub bursts: u64,
-    /// Frames that came longer than an mbuf, and were dropped.
+    /// Received frames that were dropped because they are longer than an mbuf.
     pub oversized: u64,
-    /// Frames that the card took to send.
+    /// Frames that the card has taken to send.
     pub sent: u64,
     /// Frames dropped because there was no link.
     pub without_link: u64,
-    /// Frames dropped because the card cannot do to them what it was asked.
+    /// Frames dropped because the card cannot do what they ask for.
     pub refused: u64,
-    /// Times that there was no slot.
+    /// How often there was no slot.
     pub without_slot: u64,
 }
 
@@ -105,14 +106,14 @@ impl Queue {
         self.counters
     }
 
-    /// Becomes readable when a frame comes while the queue is armed; `None` where the device cannot
-    /// (memif, packet sockets, TAP) or interrupts were not asked for.
+    /// Becomes readable when a frame arrives while the queue is armed. `None` if the device cannot
+    /// do this (memif, packet sockets, TAP) or interrupts were not asked for.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.interrupt.as_ref().map(Interrupt::descriptor)
     }
 
-    /// Has the descriptor become readable at the next frame. True where there is one: a frame that
-    /// has come already may not count, so that the caller must receive once more before it sleeps.
+    /// Makes the descriptor report the next frame. Returns true if there is one: it may miss a
+    /// frame that has already arrived, so the caller must receive once more before it sleeps.
     #[must_use]
     pub fn arm(&mut self) -> bool {
         if let Some(interrupt) = &self.interrupt {
@@ -121,7 +122,7 @@ impl Queue {
         self.interrupt.is_some()
     }
 
-    /// Has it not, so that frames cost no interrupts while the worker is awake.
+    /// Stops reporting frames, so that they cost no interrupts while the worker is awake.
     pub fn disarm(&mut self) {
         if let Some(interrupt) = &self.interrupt {
             interrupt.disarm();
@@ -149,8 +150,8 @@ impl Queue {
         self.asks &= self.is_left_over;
     }
 
-    /// The card takes nothing: where that is because there is no link, waiting would only deliver
-    /// stale frames when there is one again.
+    /// The card takes nothing. If there is no link, the frames are dropped: keeping them would only
+    /// deliver stale frames once there is a link again.
     #[cold]
     fn stall(&mut self) {
         self.stalls += 1;
@@ -180,7 +181,7 @@ impl Nic for Queue {
         self.counters.oversized += oversized as u64;
         self.counters.received += count as u64;
         self.counters.bursts += u64::from(count > 0);
-        // A worker with nothing new to send does not flush, and has them sent all the same.
+        // A worker with nothing new to send does not flush, so what is left over is sent here.
         if self.is_left_over {
             self.send_pending();
         }

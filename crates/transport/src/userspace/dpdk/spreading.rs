@@ -1,30 +1,33 @@
-//! How what comes to a port finds one of its queues: by RSS, and by flow rules where RSS cannot.
+//! How received frames are spread over a port's queues: by RSS, or by flow rules if RSS cannot.
 //!
-//! RSS spreads the connections of one peer only if it hashes ports too. Where it does not, or where
-//! there is none, two sets of rules are tried, and the first that the driver takes as a whole stays:
+//! RSS spreads the connections of one peer only if it hashes ports too. If it does not, or if there
+//! is no RSS, two sets of rules are tried. The first one that the driver accepts as a whole is
+//! kept:
 //!
 //! ```text
 //! hash rules   eth / ip / tcp                           → RSS over all queues
 //! port rules   eth / ip / tcp, port & mask = value      → one queue, for each value of the mask's bits
 //! ```
 //!
-//! each for IPv4 and IPv6, TCP and UDP. The port is the one by which the connections of a peer differ:
-//! the peer's where it opens them. For who takes connections no key need be the same for both
-//! directions of one; who opens them tries ports until the answers come back to it.
+//! There is one rule each for IPv4 and IPv6, TCP and UDP. The port is the one by which the
+//! connections of a peer differ: the peer's, if the peer opens them. To accept connections, no key
+//! has to be the same for both directions of a connection. To open them, ports are tried until the
+//! replies come to the right queue.
 //!
 //! # Invariants
-//! A connection stays with the worker to whose queue it came first, so rules are made before queues
-//! are in use, and stay until they are no more.
+//! A connection stays with the worker to whose queue it came first. So rules are made before queues
+//! are used, and stay until the port is closed.
 //!
 //! # Not here
-//! The hash that a port is set up with: `coua_port_configure` in the shim. What no rule is for (ARP,
-//! ICMP, frames with VLAN tags) comes as without rules; what a worker learns from it all are told.
+//! - The hash that a port is set up with: `coua_port_configure` in the shim.
+//! - Frames that no rule matches (ARP, ICMP, frames with VLAN tags): they arrive as without rules,
+//!   and each worker passes on to the others what it learns from them.
 
 use std::fmt;
 
 use coua_dpdk_sys as sys;
 
-/// How the frames that come find one of several queues.
+/// How received frames are spread over several queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spreading {
     /// There is one queue.
@@ -39,21 +42,21 @@ pub enum Spreading {
     PortRules,
     /// By a hash of addresses alone: all connections of a peer come to one queue.
     ByAddress,
-    /// As the device does by itself, which cannot be told: on links in memory the peer's queue
+    /// As the device does it, which it does not report. On links in memory the peer's queue
     /// decides.
     ByPeer,
 }
 
-/// By which port of TCP or UDP the connections of a peer differ.
+/// Which port of TCP or UDP differs between the connections of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Differing {
-    /// The peer's, which opens them.
+    /// The peer's: the peer opens the connections.
     Theirs,
-    /// Ours, which do.
+    /// This side's: this side opens them.
     Own,
 }
 
-/// Rules on a port. They are taken back when it is dropped.
+/// Rules on a port. They are removed when this is dropped.
 pub(super) struct Rules {
     port: u16,
 }
@@ -65,29 +68,29 @@ enum Set {
     Ports,
 }
 
-/// What RSS does on a port that was set up for it where it has it.
+/// What RSS does on a port that was set up for it, if it has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rss {
     None,
     Addresses,
-    /// Addresses and ports, its driver says, which does not tell what came of the set-up. Some of
-    /// these want rules for it.
+    /// It hashes addresses and ports, the driver says, but not whether it accepted the key. Some of
+    /// these drivers need rules for it.
     Unproven,
     Ports,
-    /// With the symmetric key.
+    /// It hashes with the symmetric key.
     Symmetric,
 }
 
-/// For which frames, and what is done to them.
+/// Which frames a rule matches, and what it does to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// They are spread over so many queues.
     Hash(sys::Traffic, u16),
-    /// Those of these ports come to a queue.
+    /// Those with these ports go to one queue.
     Queue(sys::Traffic, sys::PortMatch, u16),
 }
 
-/// A share of the ports, and the queue that it comes to.
+/// A part of the ports, and the queue that it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
     value: u16,
@@ -96,7 +99,7 @@ struct Share {
 }
 
 impl Spreading {
-    /// Finds out how a started port spreads, and has rules do it where RSS does not.
+    /// Finds out how a started port spreads frames, and makes rules if RSS does not do it.
     pub(super) fn settle(
         port: u16,
         facts: &sys::PortFacts,
@@ -165,12 +168,12 @@ impl Rss {
         }
     }
 
-    /// The sets of rules to try, and how it is where the driver takes none.
+    /// The sets of rules to try, and what is left if the driver refuses them.
     fn plan(self) -> (&'static [Set], Spreading) {
         match self {
             Rss::Symmetric => (&[], Spreading::Symmetric),
             Rss::Ports => (&[], Spreading::OwnKey),
-            // What it may do already is better than port rules.
+            // What it may already do is better than port rules.
             Rss::Unproven => (&[Set::Hash], Spreading::OwnKey),
             Rss::Addresses => (&[Set::Hash, Set::Ports], Spreading::ByAddress),
             Rss::None => (&[Set::Hash, Set::Ports], Spreading::ByPeer),
@@ -203,9 +206,9 @@ impl Set {
 }
 
 impl Rules {
-    /// Makes a set; none of it stays where the driver refuses a rule.
+    /// Makes a set of rules. If the driver refuses one of them, none is kept.
     fn make(port: u16, queues: u16, set: Set, differing: Differing) -> Option<Rules> {
-        // From here on what has been made is taken back, whatever happens.
+        // From here on, whatever has been made is removed if a rule fails.
         let rules = Rules { port };
         let is_made = set.rules(queues, differing).all(|rule| rule.add(port));
         is_made.then_some(rules)
@@ -213,7 +216,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// False where the driver refuses.
+    /// Makes one rule. False if the driver refuses it.
     fn add(self, port: u16) -> bool {
         let result = match self {
             Rule::Hash(traffic, queues) => sys::coua_rule_hash(port, &traffic, queues),
@@ -227,16 +230,17 @@ impl Rule {
 
 impl Drop for Rules {
     fn drop(&mut self) {
-        // A device that takes no rules has none to clear, and says so.
+        // A device that accepts no rules has none to remove, and reports an error.
         sys::coua_rules_clear(self.port);
     }
 }
 
-/// All ports, in one share a queue where the number of queues is a power of two, and else in so many
-/// that no queue has more than a third above the least.
+/// All ports, divided into parts. If the number of queues is a power of two, there is one part for
+/// each queue; otherwise there are so many parts that no queue has more than a third more than
+/// another.
 ///
-/// Linux connects from even ports while it has some, one after the other, so that the lowest bit
-/// tells nothing, and those above it are spread best.
+/// Linux connects from even ports while it has any, in ascending order. So the lowest bit is of no
+/// use, and the bits above it spread best.
 fn shares(queues: u16) -> impl Iterator<Item = Share> {
     let fineness = if queues.is_power_of_two() { 1 } else { 4 };
     let count = queues.next_power_of_two() * fineness;

@@ -1,4 +1,4 @@
-//! The control channel: a unix socket of whole messages, to which descriptors are attached.
+//! The control channel: a unix socket for whole messages, with descriptors attached to them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,20 +14,20 @@ use rustix::net::{
 
 use super::message::{MESSAGE_LEN, Message};
 
-/// One end of a channel. It never blocks.
+/// One end of a channel. Its operations never block.
 pub(super) struct Channel {
     socket: OwnedFd,
 }
 
-/// What a look at a channel brought.
+/// The result of reading from a channel.
 pub(super) enum ChannelRead {
-    /// A message, with the descriptor that came along.
+    /// A message, and the descriptor that came with it.
     Message(Message, Option<OwnedFd>),
-    /// Nothing so far.
+    /// Nothing yet.
     Nothing,
-    /// Bytes that are no message.
+    /// Bytes that are not a message.
     Nonsense,
-    /// The peer has gone.
+    /// The peer has left.
     End,
 }
 
@@ -40,17 +40,17 @@ impl Channel {
         Ok(Channel { socket })
     }
 
-    /// Takes a client that waits at a listening socket.
+    /// Accepts a client that waits at a listening socket.
     pub(super) fn accept(listener: impl AsFd) -> Option<Channel> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = accept_with(listener, flags).ok()?;
         Some(Channel { socket })
     }
 
-    /// Sends a message with a descriptor, where there is one.
+    /// Sends a message, with a descriptor if there is one.
     ///
     /// # Errors
-    /// Where the peer is gone, or does not read: a few dozen messages have room.
+    /// If the peer has left or does not read: there is room for a few dozen messages.
     pub(super) fn send(
         &self,
         message: &Message,
@@ -73,7 +73,7 @@ impl Channel {
     /// The next message.
     pub(super) fn receive(&self) -> ChannelRead {
         let mut bytes = [0; MESSAGE_LEN];
-        // Room for credentials too, which some peers attach.
+        // There is also room for credentials, which some peers attach.
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -89,7 +89,7 @@ impl Channel {
             Err(Errno::AGAIN | Errno::INTR) => return ChannelRead::Nothing,
             Err(_) => return ChannelRead::End,
         };
-        // Descriptors beyond the first are closed.
+        // Descriptors after the first one are closed.
         let descriptor = control.drain().find_map(|attached| match attached {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,

@@ -1,5 +1,5 @@
-//! The client's end of the control channel: it looks for a server, tells it what memory and rings
-//! there are, and begins anew when it has left.
+//! The client's end of the control channel: it looks for a server, tells it about memory and rings,
+//! and starts again when the server has left.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,13 +23,13 @@ use super::receive::Consumer;
 use super::region::Memory;
 use super::transmit::Producer;
 
-/// Attempts to reach a server are so many seconds apart.
+/// Seconds between attempts to reach a server.
 const RETRY_S: i64 = 1;
 
-/// A server that has not answered after so many attempts' time is left.
+/// The client gives up a server that has not answered within so many of these intervals.
 const PATIENCE: u32 = 5;
 
-/// Messages that a look takes at most.
+/// The most messages that are read at a time.
 const MESSAGES_MAX: usize = 64;
 
 /// Looks for a server.
@@ -54,26 +54,26 @@ struct ServerLink {
     is_connected: bool,
 }
 
-/// What the server is told of.
+/// What the server is told about.
 struct Offer {
     layout: Layout,
     memory: Arc<Memory>,
     file: OwnedFd,
-    /// For the server and for the client, by queue.
+    /// For each queue, the server's event and the client's.
     events: Vec<[Event; 2]>,
-    /// What has not been said yet.
+    /// Messages that have not been sent yet.
     rest: VecDeque<Message>,
 }
 
 impl Client {
-    /// The key of the timer, beside that of the server.
+    /// The key of the timer, besides that of the server.
     pub(super) const TIMER: u64 = 0;
     const SERVER: u64 = 1;
 
-    /// Looks for nobody yet: the timer goes off at once.
+    /// Begins to look for a server: the timer expires at once.
     ///
     /// # Errors
-    /// Where the system has no timer.
+    /// If the system has no timer.
     pub(super) fn new(options: &Options, frame_len: usize) -> io::Result<Client> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -91,7 +91,7 @@ impl Client {
         Ok(client)
     }
 
-    /// What tells that it is time for an attempt.
+    /// Becomes readable when it is time for an attempt.
     pub(super) fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
@@ -112,7 +112,7 @@ impl Client {
         self.tick_again();
     }
 
-    /// Hears what the server has to say.
+    /// Reads and handles the server's messages.
     pub(super) fn hear(&mut self, look: &mut Look<'_>) {
         for _ in 0..MESSAGES_MAX {
             let Some(session) = &self.session else { return };
@@ -128,11 +128,11 @@ impl Client {
         }
     }
 
-    /// Ends the connection with a server whose rings are of no use.
+    /// Ends the connection with a server whose rings cannot be used.
     pub(super) fn break_off(&mut self, why: &str, look: &mut Look<'_>) {
         if let Some(session) = &self.session {
             let farewell = Message::Disconnect(why.to_owned());
-            // It may be gone already.
+            // It may already be gone.
             let _ = session.channel.send(&farewell, None);
             self.end(why, look);
         }
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Makes what the server is to be told of, and says who this is.
+    /// Makes the memory and the rings, and introduces the client to the server.
     fn introduce(&mut self, hello: Hello) -> Result<(), String> {
         let session = self
             .session
@@ -221,7 +221,7 @@ impl Client {
         said.map_err(|_| "it does not listen".to_owned())
     }
 
-    /// Says the next thing; the server has understood the last.
+    /// Sends the next message; the server has acknowledged the last one.
     fn say_next(&mut self) -> Result<(), String> {
         let session = self.session.as_mut().ok_or("nobody")?;
         let offer = session.offer.as_mut().ok_or("unexpected message")?;
@@ -263,7 +263,7 @@ impl Client {
         Ok(())
     }
 
-    /// The server has left, or is of no use.
+    /// The server has left, or cannot be used.
     fn end(&mut self, why: &str, look: &mut Look<'_>) {
         let why = why.to_owned();
         let session = self.session.take();
@@ -278,7 +278,7 @@ impl Client {
     }
 
     fn tick_again(&self) {
-        // The descriptor is a timer, and the time is one.
+        // It cannot fail: the descriptor is a timer and the time is valid.
         let _ = self.set_timer(RETRY_S, 0);
     }
 
@@ -287,7 +287,7 @@ impl Client {
     }
 }
 
-/// Has a timer go off once, after a time.
+/// Makes a timer expire once, after this time.
 pub(super) fn set_timer(timer: impl AsFd, after: Timespec) -> io::Result<()> {
     let never = Timespec {
         tv_sec: 0,

@@ -1,7 +1,7 @@
-//! Looking after the control channel: one queue's worker does it, now and then.
+//! How the control channel is handled: the worker of one queue does it now and then.
 //!
-//! All that can happen makes one descriptor readable, an epoll set, which is in the set that the
-//! worker sleeps on. So nothing takes a thread or a clock, and a turn costs no system call.
+//! All events make one descriptor readable, an epoll set, which is itself in the set that the
+//! worker sleeps on. So it needs no thread and no clock, and costs a turn no system call.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,13 +17,13 @@ use super::mailbox::Mailbox;
 use super::news::{News, Report};
 use super::server::Server;
 
-/// Descriptors that a look takes at most.
+/// The most descriptors that are handled at a time.
 const EVENTS_MAX: usize = 8;
 
-/// Why a connection is ended whose indices are out of range.
+/// Why a connection is ended if an index is out of range.
 const LIE: &str = "an index of a ring is out of range";
 
-/// The end of the channel, and for whom it is looked after.
+/// An end of the channel, and the queues that it serves.
 pub(super) struct Control {
     set: OwnedFd,
     end: End,
@@ -39,10 +39,10 @@ pub(super) enum End {
 }
 
 impl Control {
-    /// Looks after an end.
+    /// Handles one end of the channel.
     ///
     /// # Errors
-    /// Where the system has no epoll set.
+    /// If the system has no epoll set.
     pub(super) fn new(
         end: End,
         mailboxes: Vec<Arc<Mailbox>>,
@@ -51,7 +51,7 @@ impl Control {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         match &end {
             End::Server(server) => watch(&set, server.listener(), Server::LISTENER)?,
-            // Each time that it goes off counts, and nobody reads it.
+            // Edge-triggered: each expiry is reported once, and nobody reads the timer.
             End::Client(client) => epoll::add(
                 &set,
                 client.timer(),
@@ -68,7 +68,7 @@ impl Control {
         })
     }
 
-    /// Does what there is to do.
+    /// Handles whatever is ready.
     pub(super) fn look(&mut self) {
         let Control {
             set,
@@ -110,7 +110,7 @@ impl AsFd for Control {
     }
 }
 
-/// The keys of what is ready in a set, at this moment.
+/// The keys of what is ready in a set now.
 pub(super) fn ready<'r>(
     set: &OwnedFd,
     room: &'r mut [MaybeUninit<epoll::Event>],
@@ -121,7 +121,7 @@ pub(super) fn ready<'r>(
     };
     let ready = match epoll::wait(set, room, Some(&now)) {
         Ok((ready, _)) => &*ready,
-        // A signal; what is ready stays so.
+        // Interrupted by a signal; what is ready stays ready.
         Err(_) => &[],
     };
     ready.iter().map(|event| {

@@ -1,16 +1,16 @@
-//! Frames of a burst in private memory, close together: frames that lie as far apart as their
-//! buffers would compete for a few places of the cache.
+//! The frames of a burst in private memory, close together. If they were as far apart as their
+//! buffers, they would compete for a few sets of the cache.
 
 use coua_tcp::nic::BURST_LEN;
 
 use super::region::LINE_LEN;
 
-/// At most [`BURST_LEN`] frames, one behind the other, each at the beginning of a line.
+/// At most [`BURST_LEN`] frames, one after another, each at the start of a cache line.
 pub(super) struct Frames {
     bytes: Box<[u8]>,
     /// Where the first line begins.
     start: usize,
-    /// From where on nothing is taken.
+    /// Where the room for frames ends.
     end: usize,
     len_max: usize,
     places: [(u32, u32); BURST_LEN],
@@ -18,7 +18,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Room for frames of `len_max` bytes at most.
+    /// Room for frames of at most `len_max` bytes.
     pub(super) fn new(len_max: usize) -> Frames {
         let each = len_max.next_multiple_of(LINE_LEN);
         let bytes = vec![0; each * BURST_LEN + LINE_LEN].into_boxed_slice();
@@ -33,13 +33,13 @@ impl Frames {
         }
     }
 
-    /// How many there are.
+    /// The number of frames.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no room for one more.
+    /// Whether there is no room for another frame.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.count == BURST_LEN
@@ -48,17 +48,17 @@ impl Frames {
     /// Room for the next frame.
     ///
     /// # Panics
-    /// Where it is full.
+    /// If there is none.
     #[inline]
     pub(super) fn room(&mut self) -> &mut [u8] {
         assert!(self.count < BURST_LEN, "room for a frame");
         &mut self.bytes[self.end..][..self.len_max]
     }
 
-    /// Takes the first `len` bytes of the room as a frame.
+    /// Adds the first `len` bytes of the room as a frame.
     ///
     /// # Panics
-    /// Where it is full, or the room has fewer.
+    /// If there is no room, or it is shorter than `len`.
     #[inline]
     pub(super) fn push(&mut self, len: usize) {
         assert!(len <= self.len_max, "no longer than its room");
@@ -72,20 +72,20 @@ impl Frames {
     /// A frame.
     ///
     /// # Panics
-    /// Where there are not so many.
+    /// If there is no frame with this number.
     #[inline]
     pub(super) fn get(&self, at: usize) -> &[u8] {
         let (start, len) = self.places[..self.count][at];
         &self.bytes[start as usize..][..len as usize]
     }
 
-    /// All of them.
+    /// All frames.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.count).map(|at| self.get(at))
     }
 
-    /// Forgets all.
+    /// Removes all frames.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.count = 0;

@@ -4,8 +4,8 @@
 //! region 0   │ rings to the server │ rings to the client │ buffers of each ring, in this order │
 //! buffer     │ 2048 bytes, or a multiple of it that holds a frame │ a line's length unused │
 //! ```
-//! Were buffers a power of two apart, the first lines of all of them would compete for two places of
-//! the cache's sets.
+//! If buffers were a power of two apart, their first lines would all compete for two sets of the
+//! cache.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,13 +16,13 @@ use super::region::{LINE_LEN, MEMORY_MAX, Memory, Region};
 use super::ring::{Ring, bytes};
 use super::transmit::Buffers;
 
-/// Bytes of which a buffer has one or more times.
+/// The length of a buffer is a multiple of this, in bytes.
 const BUFFER_UNIT: usize = 2048;
 
 /// Where everything is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// Rings of each direction.
+    /// Rings for each direction.
     pub(super) queues: usize,
     /// The binary logarithm of the entries of each.
     pub(super) log2_len: u8,
@@ -30,7 +30,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// For frames of `frame_len` bytes at most; `None` where it is more than a connection may have.
+    /// For frames of at most `frame_len` bytes; `None` if that is more than a connection may have.
     pub(super) fn new(queues: usize, log2_len: u8, frame_len: usize) -> Option<Layout> {
         let layout = Layout {
             queues,
@@ -58,7 +58,7 @@ impl Layout {
         Ok((memory, file))
     }
 
-    /// Bytes of all.
+    /// Bytes of the whole memory.
     pub(super) fn len(&self) -> usize {
         2 * self.queues * (self.ring_len() + self.buffers_len())
     }

@@ -1,4 +1,4 @@
-//! What an end of the control channel may do while it is looked after.
+//! What an end of the control channel may do while it is handled.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::mailbox::{Mailbox, QueueLink};
 use super::news::{News, Report};
 
-/// What an end needs while it is looked after.
+/// What an end needs while it is handled.
 pub(super) struct Look<'c> {
     pub(super) set: &'c OwnedFd,
     pub(super) mailboxes: &'c [Arc<Mailbox>],
@@ -18,12 +18,12 @@ pub(super) struct Look<'c> {
 }
 
 impl Look<'_> {
-    /// Has what comes on a channel told under `key`; whether that can be.
+    /// Reports input on a channel under `key`; false if that is not possible.
     pub(super) fn watch(&mut self, channel: impl AsFd, key: u64) -> bool {
         watch(self.set, channel, key).is_ok()
     }
 
-    /// Gives each queue its link, and none to those beyond.
+    /// Gives each queue its link. Queues for which there is none lose theirs.
     pub(super) fn link(&mut self, links: Vec<QueueLink>) {
         let links = links.into_iter().map(Some);
         let links = links.chain(std::iter::repeat_with(|| None));
@@ -32,7 +32,7 @@ impl Look<'_> {
         }
     }
 
-    /// Tells what has happened.
+    /// Reports what has happened.
     pub(super) fn tell(&mut self, news: News) {
         if self.told.as_ref() != Some(&news) {
             (self.report)(&news);
@@ -41,10 +41,10 @@ impl Look<'_> {
     }
 }
 
-/// Has what comes on a descriptor told under `key`.
+/// Reports input on a descriptor under `key`.
 ///
 /// # Errors
-/// Where the kernel refuses to wait for it.
+/// If the kernel cannot wait for it.
 pub(super) fn watch(set: &OwnedFd, what: impl AsFd, key: u64) -> io::Result<()> {
     Ok(epoll::add(
         set,

@@ -1,4 +1,4 @@
-//! How the worker that looks after the control channel gives the others their rings.
+//! How the worker that handles the control channel gives the others their rings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,24 +10,24 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::receive::Consumer;
 use super::transmit::Producer;
 
-/// What a queue has of a connection.
+/// A queue's part of a connection.
 pub(super) struct QueueLink {
     /// The ring that it receives from.
     pub(super) consumer: Consumer,
     /// The ring that it sends into.
     pub(super) producer: Producer,
-    /// Readable when the peer has sent.
+    /// Becomes readable when the peer has sent something.
     pub(super) arrival: Event,
-    /// Tells the peer that something was sent.
+    /// Tells the peer that something has been sent.
     pub(super) departure: Event,
 }
 
-/// The box of one queue.
+/// The mailbox of one queue.
 ///
 /// # Concurrency
-/// `version` is stored with Release after the link was put into the box, and loaded with Acquire by
-/// the queue, which looks into the box only where it has changed: the lock is free then, but for a
-/// peer that comes and goes at that moment.
+/// `version` is stored with Release after the link has been put into the box. The queue loads it
+/// with Acquire, and looks into the box only if it has changed. So the lock is free then, unless a
+/// peer comes or goes at that moment.
 pub(super) struct Mailbox {
     version: AtomicU32,
     link: Mutex<Option<QueueLink>>,
@@ -46,7 +46,7 @@ impl Mailbox {
         })
     }
 
-    /// Has the queue go on with another link, or without one.
+    /// Gives the queue another link, or none.
     pub(super) fn post(&self, link: Option<QueueLink>) {
         let before = std::mem::replace(&mut *self.lock(), link);
         self.is_broken.store(false, Ordering::Relaxed);
@@ -71,12 +71,12 @@ impl Mailbox {
         &self.bell
     }
 
-    /// The queue has found the link of no use.
+    /// The queue reports that its link cannot be used.
     pub(super) fn complain(&self) {
         self.is_broken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has, once.
+    /// Whether it has reported that; true once.
     pub(super) fn take_complaint(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed) && self.is_broken.swap(false, Ordering::Relaxed)
     }
@@ -86,26 +86,26 @@ impl Mailbox {
     }
 }
 
-/// An event descriptor. It is never read: those who wait for it wait for its edges.
+/// An event descriptor. It is never read: whoever waits for it waits for edges.
 pub(super) struct Event {
     fd: OwnedFd,
 }
 
 impl Event {
-    /// One's own.
+    /// A new one.
     pub(super) fn new() -> io::Result<Event> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Event { fd })
     }
 
-    /// A peer's; `None` where it is something else, which might block.
+    /// One from a peer; `None` if the descriptor is something else, which might block.
     pub(super) fn of_peer(fd: OwnedFd) -> Option<Event> {
         use std::os::fd::AsRawFd;
 
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let is_event = match rustix::fs::readlink(link, Vec::new()) {
             Ok(name) => name.as_bytes() == b"anon_inode:[eventfd]",
-            // Without a /proc nobody can say.
+            // Without /proc this cannot be found out.
             Err(_) => true,
         };
         let flags = rustix::fs::fcntl_getfl(&fd).ok()?;
@@ -117,7 +117,7 @@ impl Event {
     pub(super) fn ring(&self) {
         let rung = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
         if rung == Err(rustix::io::Errno::AGAIN) {
-            // Nobody has ever read it, and its count is full: it begins anew.
+            // Nobody has read it, and its counter is full: reading resets it.
             let _ = rustix::io::read(&self.fd, &mut [0; 8]);
             let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
         }

@@ -21,73 +21,73 @@ pub(super) const MESSAGE_LEN: usize = 128;
 /// Bytes of a secret.
 pub(super) const SECRET_LEN: usize = 24;
 
-/// The one version that is spoken: 2.0.
+/// The only version that is supported: 2.0.
 const VERSION: u16 = 0x0200;
 
 /// Frames with Ethernet headers.
 const MODE_ETHERNET: u8 = 0;
 
-/// The flag of a ring of frames for the server.
+/// The flag of a ring for frames to the server.
 const TO_SERVER: u16 = 1;
 
 const NAME_LEN: usize = 32;
 const REASON_LEN: usize = 96;
 
-/// What the ends say to each other.
+/// What the two ends tell each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The client's last message was understood.
+    /// The client's last message has been handled.
     Acknowledge,
     /// The server's first message.
     Hello(Hello),
     /// The client's first message.
     Init(Init),
-    /// Memory of the client's. A descriptor comes with it.
+    /// Memory of the client. A descriptor comes with it.
     AddRegion {
-        /// Regions count from 0 on.
+        /// Regions are numbered from 0.
         number: u16,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
     },
-    /// A ring in one of these. A descriptor comes with it.
+    /// A ring in one of the regions. A descriptor comes with it.
     AddRing(AddRing),
-    /// The client has told all.
+    /// The client has described everything.
     Connect,
-    /// The server can begin.
+    /// The server is ready.
     Connected,
     /// The end, with the reason.
     Disconnect(String),
 }
 
-/// What a server takes.
+/// What a server supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     /// What the server calls itself.
     pub(super) name: String,
-    /// Whether it speaks the one version that is spoken here.
+    /// Whether it supports the version that is supported here.
     pub(super) is_known_version: bool,
-    /// The highest number of a region.
+    /// The highest number that a region may have.
     pub(super) region_max: u16,
-    /// The highest number of a ring of frames for the client.
+    /// The highest number that a ring for frames to the client may have.
     pub(super) to_client_max: u16,
-    /// The highest number of a ring of frames for the server.
+    /// The highest number that a ring for frames to the server may have.
     pub(super) to_server_max: u16,
     /// The binary logarithm of the entries of the longest ring.
     pub(super) log2_len_max: u8,
 }
 
-/// Which interface of the server's a client wants.
+/// Which of the server's interfaces a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Init {
     /// What the client calls itself.
     pub(super) name: String,
-    /// Whether it speaks the one version that is spoken here.
+    /// Whether it supports the version that is supported here.
     pub(super) is_known_version: bool,
     /// The interface's number on this socket.
     pub(super) id: u32,
     /// Whether its frames are to have Ethernet headers.
     pub(super) is_ethernet: bool,
-    /// Its secret, filled up with zeros.
+    /// Its secret, padded with zeros.
     pub(super) secret: [u8; SECRET_LEN],
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Init {
 pub(super) struct AddRing {
     /// Whether its frames are for the server.
     pub(super) to_server: bool,
-    /// Rings of each direction count from 0 on.
+    /// The rings of each direction are numbered from 0.
     pub(super) number: u16,
     /// The region.
     pub(super) region: u16,
@@ -107,7 +107,7 @@ pub(super) struct AddRing {
 }
 
 impl Message {
-    /// Its bytes.
+    /// The message as bytes.
     pub(super) fn encode(&self) -> [u8; MESSAGE_LEN] {
         let mut out = MessageWriter {
             bytes: [0; MESSAGE_LEN],
@@ -160,7 +160,7 @@ impl Message {
         out.bytes
     }
 
-    /// What the bytes say; `None` where they are no message.
+    /// The message that the bytes are; `None` if they are none.
     pub(super) fn decode(bytes: &[u8; MESSAGE_LEN]) -> Option<Message> {
         let mut from = Reader { bytes, at: 0 };
         Some(match from.u16() {
@@ -222,7 +222,7 @@ impl MessageWriter {
         self.at += LEN;
     }
 
-    /// A text of at most one byte less than the field has: a zero ends it.
+    /// A text. It is at least one byte shorter than its field, and ends with a zero.
     fn text<const LEN: usize>(&mut self, text: &str) {
         let len = text.len().min(LEN - 1);
         self.bytes[self.at..][..len].copy_from_slice(&text.as_bytes()[..len]);
@@ -251,7 +251,7 @@ impl Reader<'_> {
         u32::from_ne_bytes(self.number())
     }
 
-    /// A text of the peer's, fit for a log.
+    /// A text from the peer, made safe for a log.
     fn text<const LEN: usize>(&mut self) -> String {
         let bytes: [u8; LEN] = self.number();
         let len = bytes.iter().position(|&byte| byte == 0).unwrap_or(LEN);

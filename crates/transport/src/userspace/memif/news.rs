@@ -5,26 +5,26 @@ use std::fmt;
 /// What happens to a link, for a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// There is no server, and the client goes on looking for one.
+    /// There is no server; the client keeps looking for one.
     Waiting {
         /// What the system said.
         why: String,
     },
-    /// A peer is there.
+    /// A peer has connected.
     Connected {
         /// What it calls itself.
         peer: String,
-        /// Queues that have rings; the others idle.
+        /// How many queues have rings; the others are idle.
         queues: usize,
     },
-    /// It is no longer.
+    /// The peer has left.
     Left {
-        /// In its own words, where it said some.
+        /// The reason that it gave, if any.
         why: String,
     },
     /// A peer was refused, or has refused this end.
     Refused {
-        /// By this end, or in the peer's words.
+        /// The reason, of this end or of the peer.
         why: String,
     },
 }
@@ -40,5 +40,5 @@ impl fmt::Display for News {
     }
 }
 
-/// Hears the news of a link. The same is not told twice in a row.
+/// Receives the news of a link. The same news is not reported twice in a row.
 pub type Report = Box<dyn Fn(&News) + Send>;

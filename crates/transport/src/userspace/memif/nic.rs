@@ -14,67 +14,67 @@ use super::control::{Control, ready};
 use super::frames::Frames;
 use super::mailbox::{Mailbox, QueueLink};
 
-/// Receives between two looks at the control channel by a worker that never sleeps: a fraction of a
-/// millisecond where nothing comes.
+/// A worker that never sleeps handles the control channel once in so many receives. If nothing
+/// arrives, that is a fraction of a millisecond.
 const RECEIVES_PER_LOOK: u32 = 4096;
 
-/// Bursts that a peer is given at most before it is looked whether it wants to be woken for them.
+/// The most bursts that a peer is given before its wish to be woken is checked.
 pub(super) const BURSTS_PER_WAKING: u8 = 4;
 
-/// How long after events were asked for the ring is looked at once more.
+/// How long after events were asked for the ring is checked once more.
 const SECOND_LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 1_000_000,
 };
 
-/// What has passed through a queue since it was opened, in frames.
+/// Frames that have passed through a queue since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Frames that came.
+    /// Frames received.
     pub received: u64,
-    /// Frames that came and were dropped: longer than the MTU allows, too short to be any, in an
-    /// unfinished piece, or not where their descriptor said.
+    /// Received frames that were dropped: longer than the MTU allows, too short to be a frame,
+    /// incomplete, or not where their descriptor said.
     pub received_unfit: u64,
     /// Frames that the peer has been given.
     pub sent: u64,
     /// Frames dropped because there was no peer.
     pub without_link: u64,
-    /// Frames dropped because the peer's buffers were too short, or not where it said.
+    /// Frames dropped because the peer's buffers were too short or not where the peer said.
     pub sent_unfit: u64,
-    /// Times that there was no slot.
+    /// How often there was no slot.
     pub without_slot: u64,
-    /// Events by which the peer was woken.
+    /// How often the peer was woken by an event.
     pub events: u64,
 }
 
 /// A queue of a memif link.
 ///
-/// A peer may come and go: without one nothing comes, and what is sent is dropped and counted.
+/// Peers may come and go. Without one, nothing arrives, and what is sent is dropped and counted.
 ///
 /// # Sleeping
-/// [`MemifNic::arm`] has the descriptor become readable when frames come, or are there already.
+/// [`MemifNic::arm`] makes the descriptor report frames that arrive or have already arrived.
 ///
-/// The peer sends in two steps: it moves its index, then looks whether events are wanted. This side
-/// asks for events, then looks at the index. Either sees the other's step, were it not that the
-/// peer's store may take a while to leave its core, and peers do not wait for that, this driver
-/// included. So the descriptor becomes readable once more after a millisecond, by when any store has
-/// come over, with events asked for all the while; they are until a frame has come.
+/// The peer sends in two steps: it moves its index, and then checks whether events are wanted. This
+/// side asks for events, and then checks the index. So one side would see the other's step, if the
+/// peer's store did not take a while to leave its core. Peers do not wait for that, nor does this
+/// driver. So the descriptor becomes readable once more after a millisecond, by which time any
+/// store has arrived. Events are asked for until a frame has arrived.
 ///
 /// # Waking the peer
-/// Whether the peer wants events stands in a line that the peer writes all the time while it is awake,
-/// so that looking means to wait for the other core. While frames come the peer is awake, likely:
-/// then this looks only after every fourth burst, otherwise at the first `receive` that finds nothing,
-/// and in [`MemifNic::arm`]. Whoever sends must so go on to call one of both.
+/// Whether the peer wants events is written in a cache line that an awake peer writes all the time,
+/// so reading it means waiting for the other core. While frames arrive, the peer is probably awake.
+/// So this is checked only after every fourth burst, at the first `receive` that finds nothing, and
+/// in [`MemifNic::arm`]. Whoever sends must therefore go on to call one of the latter two.
 pub struct MemifNic {
     link: Option<QueueLink>,
     received: Frames,
     pending: Frames,
     is_open: bool,
-    /// Frames of the last receive, until their replies' room has been asked for.
+    /// The frames of the last receive, until the room for their replies has been prefetched.
     replies: usize,
-    /// Bursts that the peer has been given since it was last looked whether it wants to be woken.
+    /// Bursts given to the peer since its wish to be woken was last checked.
     untold: u8,
-    /// The peer has been asked for events.
+    /// Whether the peer has been asked for events.
     asks_for_events: bool,
     receives_left: u32,
     features: Features,
@@ -83,11 +83,11 @@ pub struct MemifNic {
     version: u32,
     set: OwnedFd,
     timer: OwnedFd,
-    /// The first queue of a link has it.
+    /// Only the first queue of a link has it.
     control: Option<Box<Control>>,
 }
 
-/// What makes a queue's descriptor readable.
+/// The key of the event that makes a queue's descriptor readable.
 const ARRIVAL: u64 = 0;
 const BELL: u64 = 1;
 const TIMER: u64 = 2;
@@ -132,19 +132,19 @@ impl MemifNic {
         self.link.is_some()
     }
 
-    /// What has passed.
+    /// What has passed through.
     pub fn counters(&self) -> QueueCounters {
         self.counters
     }
 
-    /// Has the descriptor become readable when a frame comes, or has come.
+    /// Makes the descriptor report a frame that arrives or has already arrived.
     pub fn arm(&mut self) {
         self.wake_peer();
         let Some(link) = &self.link else { return };
         if !self.asks_for_events {
             self.asks_for_events = true;
             link.consumer.ask_for_events(true);
-            // The descriptor is a timer, and the time is one.
+            // It cannot fail: the descriptor is a timer and the time is valid.
             let _ = set_timer(&self.timer, SECOND_LOOK);
         }
         if link.consumer.is_waiting() {
@@ -152,7 +152,7 @@ impl MemifNic {
         }
     }
 
-    /// Forgets why the descriptor was readable.
+    /// Clears the reasons for which the descriptor was readable.
     pub fn disarm(&mut self) {
         let mut room = [const { MaybeUninit::uninit() }; 4];
         for key in ready(&self.set, &mut room) {
@@ -162,10 +162,10 @@ impl MemifNic {
         }
     }
 
-    /// Looks after the control channel, and at what it has brought.
+    /// Handles the control channel, and what came of it.
     #[cold]
     fn look(&mut self) {
-        // Where the worker never sleeps, nobody else forgets.
+        // If the worker never sleeps, nobody else clears them.
         self.disarm();
         self.receives_left = RECEIVES_PER_LOOK;
         if let Some(control) = &mut self.control {
@@ -173,7 +173,7 @@ impl MemifNic {
         }
     }
 
-    /// Goes on with what was posted.
+    /// Takes the link that was posted.
     #[cold]
     fn change(&mut self) {
         self.version = self.mailbox.version();
@@ -181,24 +181,24 @@ impl MemifNic {
         self.link = self.mailbox.take();
         self.asks_for_events = false;
         if let Some(link) = &self.link {
-            // Where the system does not, the second look has to do.
+            // If the system cannot watch it, the second check has to do.
             let _ = watch(&self.set, &link.arrival, ARRIVAL);
         }
     }
 
     fn drop_link(&mut self) {
         if let Some(link) = self.link.take() {
-            // The peer has the event too: closing it would not take it out of the set.
+            // The peer has the event too, so closing it would not remove it from the set.
             let _ = epoll::delete(&self.set, &link.arrival);
         }
     }
 
-    /// The peer's indices are of no use.
+    /// The peer's indices are out of range.
     #[cold]
     fn break_off(&mut self) {
         self.drop_link();
         self.mailbox.complain();
-        // Whoever looks after the channel may be another worker, and does so within its time.
+        // Another worker may handle the channel; it does so in its own time.
         self.receives_left = 0;
     }
 
@@ -218,7 +218,7 @@ impl MemifNic {
         }
     }
 
-    /// Wakes the peer, if it wants that for what it has been given.
+    /// Wakes the peer if it wants that for what it has been given.
     #[inline]
     fn wake_peer(&mut self) {
         if std::mem::take(&mut self.untold) == 0 {
@@ -239,7 +239,7 @@ impl MemifNic {
             self.send_pending();
         }
         let Some(link) = &mut self.link else {
-            // What is written into it is dropped.
+            // What is written into it will be dropped.
             return true;
         };
         match link.producer.has_room(self.pending.len()) {
@@ -346,7 +346,7 @@ impl AsFd for MemifNic {
     }
 }
 
-/// Each edge counts, and nobody reads what is watched.
+/// Edge-triggered: each edge is reported, and nobody reads what is watched.
 fn watch(set: &OwnedFd, event: impl AsFd, key: u64) -> io::Result<()> {
     let flags = EventFlags::IN | EventFlags::ET;
     Ok(epoll::add(set, event, EventData::new_u64(key), flags)?)

@@ -9,13 +9,13 @@ use super::Role;
 use super::message::SECRET_LEN;
 use super::ring::LOG2_LEN_MAX;
 
-/// Bytes that IPv6 asks of every link (RFC 8200), and so does `Features::mtu`.
+/// The least MTU of a link with IPv6 (RFC 8200), as `Features::mtu` requires.
 const MTU_MIN: u16 = 1280;
 
-/// Jumbo frames.
+/// The MTU for jumbo frames.
 const MTU_MAX: u16 = 9216;
 
-/// Entries of the shortest ring: a burst.
+/// Entries of the shortest ring: one burst.
 const RING_LEN_MIN: u16 = 64;
 
 /// What is to be opened, and how. As text: `SOCKET[,role=client][,id=N][,secret=S][,mac=M][,mtu=N]
@@ -26,22 +26,22 @@ pub struct Options {
     pub socket: PathBuf,
     /// Which end this is.
     pub role: Role,
-    /// Which of the interfaces behind the server's socket.
+    /// Which of the interfaces at the server's socket.
     pub id: u32,
-    /// What a client has to know.
+    /// The secret that a client has to know.
     pub secret: Option<String>,
-    /// The address of this end; a random one where not given.
+    /// The MAC address of this end; if none is given, a random one.
     pub mac: Option<Mac>,
     /// Bytes of the longest IP packet.
     pub mtu: u16,
-    /// Entries of each ring, a power of two; the client decides.
+    /// Entries of each ring, a power of two; the client's value counts.
     pub ring_len: u16,
-    /// How many [`super::MemifNic`] to make, each with a ring of either direction where the peer has as
+    /// How many [`super::MemifNic`] to make, each with a ring for each direction if the peer has as
     /// many.
     pub queues: usize,
 }
 
-/// Why a text is no [`Options`].
+/// Why a text cannot be read as [`Options`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
@@ -54,19 +54,19 @@ pub enum OptionError {
     /// There is no such role.
     #[error("role= takes server or client")]
     Role,
-    /// It is no number.
+    /// The id is not a number.
     #[error("id= takes a number from 0 to 4294967295")]
     Id,
-    /// It is too long.
+    /// The secret is too long.
     #[error("secret= takes 1 to 24 bytes")]
     Secret,
-    /// It is no address of one station.
+    /// The MAC address is not that of a single station.
     #[error("mac= takes an address of one station, such as 02:00:00:00:00:01")]
     Mac,
-    /// It is too short or too long.
+    /// The MTU is too small or too large.
     #[error("mtu= takes a number from {MTU_MIN} to {MTU_MAX}")]
     Mtu,
-    /// It is no such power of two.
+    /// The length of the rings is not a power of two within the bounds.
     #[error("ring= takes a power of two from {RING_LEN_MIN} to {}", 1 << LOG2_LEN_MAX)]
     Ring,
 }
@@ -142,7 +142,7 @@ fn is_ring_len(len: u16) -> bool {
     len.is_power_of_two() && (RING_LEN_MIN..=1 << LOG2_LEN_MAX).contains(&len)
 }
 
-/// An address of one station, in hexadecimal with colons.
+/// The MAC address of a single station, in hexadecimal with colons.
 fn mac(text: &str) -> Option<Mac> {
     let mut octets = [0; 6];
     let mut words = text.split(':');

@@ -5,39 +5,39 @@ use coua_tcp::nic::BURST_LEN;
 use super::frames::Frames;
 use super::ring::{Descriptor, Ring};
 
-/// The Ethernet header: what is shorter is no frame.
+/// Bytes of an Ethernet header; anything shorter is not a frame.
 const FRAME_LEN_MIN: usize = 14;
 
-/// Bytes of each frame that are asked for before any is copied: a request with its headers.
+/// Bytes of each frame that are prefetched before any is copied: a request with its headers.
 const AHEAD_LEN: usize = 128;
 
-/// The peer's index is where it cannot be: it is of no use any more.
+/// The peer's index is out of range, so its rings cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IndexOutOfRange;
 
-/// A ring whose frames are for this side.
+/// A ring for frames to this side.
 pub(super) struct Consumer {
     ring: Ring,
     /// The next entry to read.
     next: u16,
-    /// The peer's index as last seen.
+    /// The peer's index when it was last read.
     produced: u16,
-    /// Bytes of each buffer, where they are this side's and are handed back empty.
+    /// The length of each buffer, if the buffers belong to this side and are handed back empty.
     refill: Option<u32>,
-    /// What the entries of a burst said.
+    /// The entries of a burst, as they were read.
     burst: [Descriptor; BURST_LEN],
 }
 
-/// What came of a look at a ring.
+/// What was taken out of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Frames that were dropped: of a wrong length, or at a wrong place.
+    /// Frames that were dropped because their length or place was wrong.
     pub(super) unfit: u64,
 }
 
 impl Consumer {
-    /// The ring, from where it stands on. Where the buffers are this side's, `refill` says how long they
-    /// are, and all are given to the peer.
+    /// The ring, beginning where it stands. If the buffers belong to this side, `refill` is their
+    /// length, and all of them are given to the peer.
     pub(super) fn new(ring: Ring, refill: Option<u32>) -> Consumer {
         let next = ring.own_index().wrapping_sub(ring.lead());
         let next = if refill.is_some() { 0 } else { next };
@@ -54,13 +54,14 @@ impl Consumer {
         }
     }
 
-    /// Copies frames into `frames`, as many as there are and have room, and hands their entries back.
+    /// Copies frames into `frames`, as many as there are and fit, and hands their entries back.
     ///
-    /// Three passes, so that what the other core holds comes over at once and not one by one: the
-    /// lines of all entries are asked for, then those of all frames, then all is copied.
+    /// It does so in three passes, so that the lines that the other core holds are fetched together
+    /// and not one after another: it prefetches the lines of all entries, then those of all frames,
+    /// and then copies everything.
     ///
     /// # Errors
-    /// Where the peer's index cannot be.
+    /// If the peer's index is out of range.
     #[inline]
     pub(super) fn receive(&mut self, frames: &mut Frames) -> Result<Taken, IndexOutOfRange> {
         let mut taken = Taken::default();
@@ -120,12 +121,12 @@ impl Consumer {
         self.ring.others_index() != self.next
     }
 
-    /// Has the peer tell of frames by events, or not.
+    /// Asks the peer to announce frames by events, or not to.
     pub(super) fn ask_for_events(&self, wanted: bool) {
         self.ring.ask_for_events(wanted);
     }
 
-    /// Where entries are written again, their lines are asked for so.
+    /// Prefetches entries; if they will be written again, for writing.
     #[inline]
     fn ask_for_entries(&self, count: usize) {
         #[expect(clippy::cast_possible_truncation, reason = "at most BURST_LEN")]
@@ -134,7 +135,8 @@ impl Consumer {
         self.ring.prefetch_own_index();
     }
 
-    /// How many of `count` entries are of frames that end among them; `None` where the first does not.
+    /// How many of `count` entries belong to frames that end among them; `None` if the first frame
+    /// does not.
     #[inline]
     fn whole(&self, count: usize) -> Option<usize> {
         if !self.burst[count - 1].goes_on {
@@ -146,8 +148,8 @@ impl Consumer {
         Some(last + 1)
     }
 
-    /// Hands the entries of the next frame back unseen: its end has not been published, or is further
-    /// away than any frame's.
+    /// Hands the entries of the next frame back unread: its end has not been published, or it is
+    /// longer than any frame may be.
     #[cold]
     fn skip(&mut self, waiting: u16) {
         let mut count = 0;
@@ -161,7 +163,7 @@ impl Consumer {
         self.hand_back(usize::from(count));
     }
 
-    /// Copies one frame; false where it is none, or is not where it says.
+    /// Copies one frame; false if it is malformed or not where its entries say.
     #[inline]
     fn copy(&self, chain: &[Descriptor], frames: &mut Frames) -> bool {
         let memory = self.ring.memory();
@@ -184,7 +186,7 @@ impl Consumer {
         is_frame
     }
 
-    /// Hands so many entries back, by one store.
+    /// Hands `count` entries back with one store.
     #[inline]
     fn hand_back(&mut self, count: usize) {
         #[expect(clippy::cast_possible_truncation, reason = "at most a ring's length")]

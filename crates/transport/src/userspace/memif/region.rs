@@ -2,11 +2,11 @@
 //!
 //! # Concurrency
 //! The peer may write anywhere at any time, whatever the rings say. So there is no Rust reference
-//! to the bytes: they are copied, between here and private memory, by way of raw pointers, and
-//! whoever looks at them looks at the copy. A copy that the peer disturbs has some bytes of before
-//! and some of after, which is no more than a peer can send anyway. The fence behind each copy keeps the
-//! compiler from reading the shared bytes instead of the copy later on. Numbers that both sides
-//! change in turn are atomics: see [`super::ring`].
+//! to the bytes. They are copied to and from private memory through raw pointers, and only the copy
+//! is examined. If the peer writes during a copy, the copy has some old and some new bytes, which a
+//! peer could also send on purpose. The fence after each copy keeps the compiler from reading the
+//! shared bytes again instead of the copy. Numbers that both sides change in turn are atomics: see
+//! [`super::ring`].
 #![expect(
     unsafe_code,
     reason = "maps memory that another process has too, and copies from and to it"
@@ -27,34 +27,34 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// Bytes of a cache line.
 pub(super) const LINE_LEN: usize = 64;
 
-/// Regions of a connection at most.
+/// The most regions of a connection.
 pub(super) const REGIONS_MAX: usize = 16;
 
-/// Bytes of all regions of a connection at most.
+/// The most bytes of all regions of a connection.
 pub(super) const MEMORY_MAX: u64 = 1 << 30;
 
-/// Lines of one frame that are asked for ahead at most; the processor sees by itself where a longer
-/// one goes on.
+/// The most lines of one frame that are prefetched; the processor's own prefetching fetches the
+/// rest.
 const LINES_AHEAD_MAX: usize = 8;
 
-/// Up to this many bytes are copied here, line by line; more by whatever the platform has.
+/// Up to this many bytes are copied line by line; more by the platform's copy.
 const SHORT_LEN: usize = 1024;
 
-/// Why memory of a peer's is not taken.
+/// Why a peer's memory is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegionError {
-    /// Its file could be cut, and an access behind its new end would kill this process.
+    /// Its file could be shortened, and an access beyond the new end would kill this process.
     CanShrink,
     /// The file is shorter than the peer says.
     TooShort,
-    /// There is more than a connection may have.
+    /// It is more than a connection may have.
     TooMuch,
     /// The kernel does not map it.
     CannotMap,
 }
 
 impl RegionError {
-    /// In the words of a message to the peer.
+    /// The reason, for a message to the peer.
     pub(super) fn reason(self) -> &'static str {
         match self {
             RegionError::CanShrink => {
@@ -67,7 +67,7 @@ impl RegionError {
     }
 }
 
-/// Memory of one file, which both processes have mapped, and which cannot shrink.
+/// Memory of one file that both processes have mapped and that cannot shrink.
 pub(super) struct Region {
     base: NonNull<u8>,
     len: usize,
@@ -79,24 +79,24 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Memory of one's own, zeroed, with the descriptor that the peer is to have.
+    /// Zeroed memory of this side, with the descriptor for the peer.
     ///
     /// # Errors
-    /// Where the system has none.
+    /// If the system has no memory or no descriptor left.
     pub(super) fn create(len: usize) -> io::Result<(Region, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("coua-memif", flags)?;
         ftruncate(&file, len as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK)?;
-        // All of it is there before the first frame.
+        // All pages exist before the first frame.
         let region = Region::map(&file, len, MapFlags::SHARED | MapFlags::POPULATE)?;
         Ok((region, file))
     }
 
-    /// A peer's memory.
+    /// Memory of the peer.
     ///
     /// # Errors
-    /// Where it is not safe to be mapped, or longer than `len_max`.
+    /// If it is not safe to map it, or if it is longer than `len_max`.
     pub(super) fn of_peer(file: impl AsFd, len: u64, len_max: u64) -> Result<Region, RegionError> {
         if len == 0 || len > len_max {
             return Err(RegionError::TooMuch);
@@ -105,7 +105,7 @@ impl Region {
         if !seals.contains(SealFlags::SHRINK) {
             return Err(RegionError::CanShrink);
         }
-        // After the seal was seen, so that the length stays.
+        // After the seal has been checked, so the length cannot change.
         let file_len = fstat(&file).map_or(0, |status| status.st_size);
         if u64::try_from(file_len).unwrap_or(0) < len {
             return Err(RegionError::TooShort);
@@ -116,20 +116,20 @@ impl Region {
 
     fn map(file: impl AsFd, len: usize, flags: MapFlags) -> io::Result<Region> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a mapping where the kernel finds room affects nothing that exists.
         let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Region { base, len })
     }
 
-    /// Where `count` values of `T` are, `offset` bytes from the beginning; `None` where they are not
-    /// inside or not aligned.
+    /// A pointer to `count` values of `T`, `offset` bytes from the beginning; `None` if they are
+    /// not inside or not aligned.
     pub(super) fn at<T>(&self, offset: usize, count: usize) -> Option<NonNull<T>> {
         let end = size_of::<T>().checked_mul(count)?.checked_add(offset)?;
         if end > self.len {
             return None;
         }
-        // SAFETY: `offset` is inside of the mapping.
+        // SAFETY: `offset` is inside the mapping.
         let at = unsafe { self.base.add(offset) }.cast::<T>();
         at.is_aligned().then_some(at)
     }
@@ -137,7 +137,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: what points into the range holds the region.
+        // SAFETY: whatever points into the range keeps the region alive.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -148,7 +148,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Of these, counted from 0 on.
+    /// Memory of these regions, which are numbered from 0.
     pub(super) fn new(regions: Vec<Region>) -> Memory {
         Memory {
             regions: regions.into_boxed_slice(),
@@ -160,7 +160,7 @@ impl Memory {
         self.regions.get(usize::from(number))
     }
 
-    /// So many bytes of a region; `None` where there are none such.
+    /// A range of a region's bytes; `None` if the region does not have them.
     #[inline]
     pub(super) fn span(&self, region: u16, offset: u32, len: u32) -> Option<Span<'_>> {
         let region = self.region(region)?;
@@ -168,7 +168,7 @@ impl Memory {
         if offset.checked_add(len)? > region.len {
             return None;
         }
-        // SAFETY: `offset` is inside of the mapping, or at its end.
+        // SAFETY: `offset` is inside the mapping, or at its end.
         let from = unsafe { region.base.add(offset) };
         Some(Span {
             from,
@@ -187,28 +187,28 @@ pub(super) struct Span<'m> {
 }
 
 impl Span<'_> {
-    /// How many they are.
+    /// The number of bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies all of them to the beginning of `to`.
+    /// Copies all of the bytes to the beginning of `to`.
     ///
     /// # Panics
-    /// Where `to` is shorter.
+    /// If `to` is shorter.
     #[inline]
     pub(super) fn copy_to(&self, to: &mut [u8]) {
         let to = &mut to[..self.len];
-        // SAFETY: both have so many bytes; one is private memory, the other is not.
+        // SAFETY: both have so many bytes; one is private memory and the other is not.
         unsafe { copy(self.from.as_ptr(), to.as_mut_ptr(), self.len) };
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Copies `from` to the beginning of them.
+    /// Copies `from` to the beginning of the bytes.
     ///
     /// # Panics
-    /// Where they are fewer.
+    /// If `from` is longer.
     #[inline]
     pub(super) fn copy_from(&self, from: &[u8]) {
         assert!(from.len() <= self.len, "it fits");
@@ -217,13 +217,13 @@ impl Span<'_> {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Asks for the first `len` of them to be read.
+    /// Prefetches the first `len` bytes, to be read.
     #[inline]
     pub(super) fn prefetch(&self, len: usize) {
         self.each_line(len, prefetch_at);
     }
 
-    /// Asks for the first `len` of them to be written.
+    /// Prefetches the first `len` bytes, to be written.
     #[inline]
     pub(super) fn prefetch_for_write(&self, len: usize) {
         self.each_line(len, prefetch_write_at);
@@ -239,15 +239,15 @@ impl Span<'_> {
     }
 }
 
-/// Copies exactly `len` bytes: in whole lines where it is a short frame, the last of which overlaps
-/// the one before, so that loads of several lines are under way at once and nothing is called.
+/// Copies exactly `len` bytes. A short frame is copied in whole lines, the last of which overlaps
+/// the one before. So loads of several lines are under way at once, and no function is called.
 ///
 /// # Safety
-/// Both have so many bytes, and are not the same.
+/// Both have so many bytes, and they do not overlap.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     match len {
-        // SAFETY: as the caller says, here and below.
+        // SAFETY: the caller vouches for it, here and below.
         LINE_LEN..=SHORT_LEN => unsafe { copy_by::<[u64; 8]>(from, to, len) },
         // SAFETY: as above.
         16..LINE_LEN => unsafe { copy_by::<[u64; 2]>(from, to, len) },

@@ -6,25 +6,26 @@
 //!
 //! entry │ flags 2 │ region 2 │ length 4 │ offset 4 │ metadata 4 │
 //! ```
-//! Head and tail count entries without end, in 16 bits; an entry's place is its number modulo the
-//! ring's length. In both directions the client moves the head and the server the tail:
+//! Head and tail count entries without end, in 16 bits; the place of an entry is its number modulo
+//! the ring's length. For both directions the client moves the head and the server the tail:
 //!
 //! ```text
 //! to the server     tail ├─── frames ───┤ head ├─── free ─────┤ tail + length
 //! to the client     tail ├─── empty ────┤ head ├─── frames ───┤ tail + length
 //! ```
-//! To the server the client fills entries from the head on, and the server hands them back behind
-//! the tail. To the client the server fills what is empty, from the tail on, and the client hands
-//! entries back at the head: its head is ahead by a ring's length of the next entry that it reads.
+//! To the server: the client fills entries from the head on, and the server hands them back behind
+//! the tail. To the client: the server fills empty entries from the tail on, and the client hands
+//! entries back at the head. There, the head is a ring's length ahead of the next entry that the
+//! client reads.
 //!
 //! # Concurrency
 //! The other side is another process.
-//! - The index that a side moves is stored with Release: were it not, the peer could see the index
-//!   before the entry and its bytes (or overwrite what is still being copied).
-//! - The other's index is loaded with Acquire, so that nothing is read before the index says that it
-//!   is there, and nothing written before it says that it is free.
-//! - An entry is read once, into a [`Descriptor`], which is then checked: the peer may change it
-//!   meanwhile.
+//! - A side stores its own index with Release. Otherwise the peer could see the index before the
+//!   entry and its bytes, or overwrite what is still being copied.
+//! - A side loads the other's index with Acquire. Otherwise it could read something before the
+//!   index says that it is there, or write something before the index says that it is free.
+//! - An entry is read once, into a [`Descriptor`], which is then checked: the peer may change the
+//!   entry meanwhile.
 #![expect(
     unsafe_code,
     reason = "entries and indices lie in memory that another process has too"
@@ -39,13 +40,13 @@ use coua_cpu::{prefetch, prefetch_for_write};
 use super::Role;
 use super::region::Memory;
 
-/// What each ring begins with.
+/// The number that each ring begins with.
 const COOKIE: u32 = 0x03e3_1f20;
 
 /// The flag of a ring whose consumer wants no events.
 const MASK_EVENTS: u16 = 1;
 
-/// The flag of an entry whose frame goes on in the next one.
+/// The flag of an entry whose frame continues in the next entry.
 const GOES_ON: u16 = 1;
 
 /// The binary logarithm of the entries of the longest ring.
@@ -72,20 +73,20 @@ struct Entry {
     second: AtomicU64,
 }
 
-/// What an entry said when it was read.
+/// An entry as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// The frame goes on in the next entry.
+    /// The frame continues in the next entry.
     pub(super) goes_on: bool,
-    /// In which region the bytes are.
+    /// The region that the bytes are in.
     pub(super) region: u16,
-    /// How many there are, or have room.
+    /// How many bytes there are, or there is room for.
     pub(super) len: u32,
-    /// From where on.
+    /// Where they begin.
     pub(super) offset: u32,
 }
 
-/// Bytes that a ring of so many entries takes.
+/// Bytes that a ring with so many entries takes.
 pub(super) const fn bytes(len: usize) -> usize {
     size_of::<Words>() + len * size_of::<Entry>()
 }
@@ -93,7 +94,7 @@ pub(super) const fn bytes(len: usize) -> usize {
 /// A ring, from the side of one role.
 ///
 /// # Invariants
-/// The pointers are into the memory; there are `mask + 1` entries.
+/// The pointers point into the memory; there are `mask + 1` entries.
 pub(super) struct Ring {
     memory: Arc<Memory>,
     words: NonNull<Words>,
@@ -102,11 +103,11 @@ pub(super) struct Ring {
     role: Role,
 }
 
-// SAFETY: it holds its memory, of which it touches nothing but atomics.
+// SAFETY: it keeps its memory alive, and accesses it only by atomic operations.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// The ring at an offset of a region; `None` where it does not fit there, or is too long.
+    /// The ring at an offset in a region; `None` if it does not fit there or is too long.
     pub(super) fn new(
         memory: &Arc<Memory>,
         region: u16,
@@ -129,7 +130,7 @@ impl Ring {
         })
     }
 
-    /// Writes what a ring begins with, without events.
+    /// Writes the beginning of a ring, without events.
     pub(super) fn initialise(&self) {
         let words = self.words();
         words.head.store(0, Ordering::Relaxed);
@@ -143,19 +144,19 @@ impl Ring {
         self.words().cookie.load(Ordering::Acquire) == COOKIE
     }
 
-    /// The memory that it and its frames are in.
+    /// The memory of the ring and its frames.
     #[inline]
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Its entries.
+    /// The number of entries.
     #[inline]
     pub(super) fn len(&self) -> u16 {
         self.mask + 1
     }
 
-    /// By how many entries the client's index is ahead of what it has come to.
+    /// How many entries the client's index is ahead of the entry that it will read next.
     #[inline]
     pub(super) fn lead(&self) -> u16 {
         match self.role {
@@ -170,25 +171,25 @@ impl Ring {
         self.others().load(Ordering::Acquire)
     }
 
-    /// The index of this side, which it alone moves.
+    /// The index of this side, which only this side moves.
     #[inline]
     pub(super) fn own_index(&self) -> u16 {
         self.own().load(Ordering::Relaxed)
     }
 
-    /// Moves this side's index: what was done to the entries before it counts now.
+    /// Moves this side's index, and so shows the peer what was done to the entries before it.
     #[inline]
     pub(super) fn publish(&self, index: u16) {
         self.own().store(index, Ordering::Release);
     }
 
-    /// Asks for the line of this side's index, to be written.
+    /// Prefetches the line of this side's index, to be written.
     #[inline]
     pub(super) fn prefetch_own_index(&self) {
         prefetch_for_write(self.own());
     }
 
-    /// Asks for the lines of `count` entries from number `first` on.
+    /// Prefetches the lines of `count` entries, beginning with number `first`.
     #[inline]
     pub(super) fn prefetch(&self, first: u16, count: u16, for_write: bool) {
         let mut at = first & !(ENTRIES_PER_LINE - 1);
@@ -235,20 +236,21 @@ impl Ring {
         self.entry(number).second.store(second, Ordering::Relaxed);
     }
 
-    /// Whether the consumer wants an event, as the producer sees it.
+    /// Whether the consumer wants an event, as far as the producer can see.
     ///
-    /// There is no fence between the index that was published before and this: it would wait for
-    /// all lines of the burst to come over from the other core. So the flag may be one of before
-    /// the consumer looked at the ring for the last time; [`super::nic`] says who sees to that.
-    /// The flag's line is the one that the consumer hands entries back by, so this waits for it.
+    /// There is no fence between publishing the index and this load: it would wait until all lines
+    /// of the burst have come over from the other core. So the flag may be older than the
+    /// consumer's last look at the ring; [`super::nic`] says what makes up for that. The flag's
+    /// line also holds the index by which the consumer hands entries back, so this load waits for
+    /// that line.
     #[inline]
     pub(super) fn wants_event(&self) -> bool {
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
         self.words().flags.load(Ordering::Relaxed) & MASK_EVENTS == 0
     }
 
-    /// As the consumer: asks for events, or for none. What has been produced before an event was
-    /// asked for is seen by a look at the index after it.
+    /// For the consumer: asks for events, or for none. Whatever was produced before it asked is
+    /// seen by reading the index afterwards.
     pub(super) fn ask_for_events(&self, wanted: bool) {
         let flags = if wanted { 0 } else { MASK_EVENTS };
         self.words().flags.store(flags, Ordering::Relaxed);
@@ -273,7 +275,8 @@ impl Ring {
 
     #[inline]
     fn words(&self) -> &Words {
-        // SAFETY: in the memory and aligned; the memory is held, and all that is read are atomics.
+        // SAFETY: it is in the memory, which is kept alive, and is aligned; it is accessed only by
+        // atomic operations.
         unsafe { self.words.as_ref() }
     }
 

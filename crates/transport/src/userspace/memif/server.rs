@@ -1,4 +1,4 @@
-//! The server's end of the control channel: clients come, tell what memory and rings they have, and
+//! The server's end of the control channel: clients connect, describe their memory and rings, and
 //! leave.
 //!
 //! ```text
@@ -22,10 +22,10 @@ use super::region::{MEMORY_MAX, Memory, REGIONS_MAX, Region};
 use super::ring::{LOG2_LEN_MAX, Ring};
 use super::transmit::Producer;
 
-/// Clients that may be talking at a time, the one that is connected included.
+/// The most clients at a time, including the one that is linked.
 const GUESTS_MAX: usize = 4;
 
-/// Messages of one client that a look takes at most.
+/// The most messages of one client that are read at a time.
 const MESSAGES_MAX: usize = 64;
 
 /// What clients must ask for.
@@ -39,7 +39,7 @@ pub(super) struct Server {
     next_key: u64,
 }
 
-/// A client, and what it has told so far.
+/// A client, and what it has described so far.
 struct Guest {
     key: u64,
     channel: Channel,
@@ -58,7 +58,7 @@ enum Stage {
     Connected,
 }
 
-/// What a message has led to.
+/// What follows from a message.
 enum MessageOutcome {
     Answer(Message),
     Links(Vec<QueueLink>),
@@ -81,16 +81,16 @@ impl Server {
         }
     }
 
-    /// What tells of clients that come.
+    /// Becomes readable when a client connects.
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Greets those who have come.
+    /// Accepts the clients that wait.
     pub(super) fn accept(&mut self, look: &mut Look<'_>) {
         while let Some(channel) = Channel::accept(&self.listener) {
             if self.guests.len() >= GUESTS_MAX {
-                // Whoever has said nothing for longest goes first.
+                // The one that has been silent for longest is the first to go.
                 let silent = self.guests.iter().position(|guest| !guest.is_connected());
                 match silent {
                     Some(at) => drop(self.guests.remove(at)),
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Hears what a client has to say.
+    /// Reads and handles a client's messages.
     pub(super) fn hear(&mut self, key: u64, look: &mut Look<'_>) {
         for _ in 0..MESSAGES_MAX {
             let Some(at) = self.guests.iter().position(|guest| guest.key == key) else {
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    /// Ends the connection with a client whose rings are of no use.
+    /// Ends the connection with a client whose rings cannot be used.
     pub(super) fn break_off(&mut self, why: &'static str, look: &mut Look<'_>) {
         if let Some(at) = self.guests.iter().position(Guest::is_connected) {
             self.turn_out(at, why, look);
@@ -186,7 +186,7 @@ impl Server {
     /// Tells a client why it has to go.
     fn turn_out(&mut self, at: usize, why: &'static str, look: &mut Look<'_>) {
         let farewell = Message::Disconnect(why.to_owned());
-        // It may be gone already.
+        // It may already be gone.
         let _ = self.guests[at].channel.send(&farewell, None);
         if !self.guests[at].is_connected() {
             look.tell(News::Refused {
@@ -213,8 +213,8 @@ impl Drop for Server {
     }
 }
 
-/// A socket that nobody listens on any more. It fails only where somebody was quicker, or the user
-/// is another one now.
+/// Removes a socket that nobody listens on any more. It fails only if another process was quicker,
+/// or if the socket belongs to another user.
 fn remove(path: &Path) {
     let _ = rustix::fs::unlink(path);
 }
@@ -287,7 +287,7 @@ impl Guest {
         }
     }
 
-    /// What the queues get, as many as have a ring of either direction.
+    /// What the queues get: as many links as there are rings for both directions.
     fn links(&mut self) -> Result<Vec<QueueLink>, &'static str> {
         let memory = Arc::new(Memory::new(std::mem::take(&mut self.regions)));
         let mut links = Vec::new();
@@ -325,7 +325,7 @@ fn ring(memory: &Arc<Memory>, told: AddRing) -> Result<Ring, &'static str> {
     }
 }
 
-/// In a time that does not tell how much is the same.
+/// Compares in a time that does not depend on how much is equal.
 fn is_same(ours: &[u8; SECRET_LEN], theirs: &[u8; SECRET_LEN]) -> bool {
     let pairs = ours.iter().zip(theirs);
     pairs.fold(0, |difference, (a, b)| difference | (a ^ b)) == 0

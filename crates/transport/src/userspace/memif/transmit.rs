@@ -5,48 +5,48 @@ use super::receive::IndexOutOfRange;
 use super::region::Span;
 use super::ring::Ring;
 
-/// Bytes of each frame's room that are asked for before it is written: headers and a short reply.
+/// Bytes of each frame's room that are prefetched before it is written: headers and a short reply.
 const AHEAD_LEN: usize = 128;
 
-/// A ring whose frames are for the peer.
+/// A ring for frames to the peer.
 ///
-/// A frame is written in private memory first, and copied at the end of the turn: the peer may write
-/// to the shared memory at any time, so nobody is given a view of it. The copy costs little, since all
-/// its lines have been asked for while the frames were being made.
+/// A frame is written to private memory, and copied at the end of the turn: the peer may write to
+/// the shared memory at any time, so nobody gets a view of it. The copy costs little, because all
+/// its lines have been prefetched while the frames were made.
 pub(super) struct Producer {
     ring: Ring,
     /// The next entry to fill.
     next: u16,
-    /// The entry that is not free yet, as last seen.
+    /// The first entry that was not free when the peer's index was last read.
     limit: u16,
-    /// Entries whose lines have been asked for, up to here.
+    /// The end of the entries whose lines have been prefetched.
     ahead: u16,
-    /// Where the buffers are, where they are this side's.
+    /// Where the buffers are, if they belong to this side.
     buffers: Option<Buffers>,
 }
 
-/// Buffers of this side's, one for each entry of a ring.
+/// Buffers of this side, one for each entry of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffers {
     /// Where the first begins in region 0.
     pub(super) start: u32,
-    /// From one to the next.
+    /// Bytes from the start of one buffer to the start of the next.
     pub(super) stride: u32,
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub(super) len: u32,
 }
 
-/// What became of frames.
+/// What became of frames that were to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Given {
-    /// Frames that the peer has.
+    /// Frames that the peer has been given.
     pub(super) sent: u64,
-    /// Frames that there was no room for at the place that the peer had named.
+    /// Frames that did not fit at the place that the peer had named.
     pub(super) unfit: u64,
 }
 
 impl Producer {
-    /// The ring, from where it stands on.
+    /// The ring, beginning where it stands.
     pub(super) fn new(ring: Ring, buffers: Option<Buffers>) -> Producer {
         let next = ring.own_index();
         Producer {
@@ -58,10 +58,10 @@ impl Producer {
         }
     }
 
-    /// Whether there is an entry for one more frame than `pending`.
+    /// Whether there is an entry for one frame more than `pending`.
     ///
     /// # Errors
-    /// Where the peer's index cannot be.
+    /// If the peer's index is out of range.
     #[inline]
     pub(super) fn has_room(&mut self, pending: usize) -> Result<bool, IndexOutOfRange> {
         if usize::from(self.limit.wrapping_sub(self.next)) > pending {
@@ -75,8 +75,8 @@ impl Producer {
         }
     }
 
-    /// Asks for the lines of the next `count` entries: those of the entries at once, those of their
-    /// buffers with [`Producer::look_ahead`].
+    /// Prefetches the lines of the next `count` entries. [`Producer::look_ahead`] prefetches those
+    /// of their buffers.
     #[inline]
     pub(super) fn ask_ahead(&mut self, count: usize) {
         #[expect(clippy::cast_possible_truncation, reason = "at most a burst")]
@@ -85,8 +85,8 @@ impl Producer {
         self.ahead = self.next.wrapping_add(count);
     }
 
-    /// Asks for the first lines of the buffers of the entries that [`Producer::ask_ahead`] was about, and
-    /// for what [`Producer::send`] needs of the ring.
+    /// Prefetches the first lines of the buffers of the entries that [`Producer::ask_ahead`] was
+    /// about, and what [`Producer::send`] needs of the ring.
     #[inline]
     pub(super) fn look_ahead(&self) {
         self.ring.prefetch_own_index();
@@ -99,8 +99,8 @@ impl Producer {
         }
     }
 
-    /// The `pending`th frame from the next entry on is going to have `len` bytes: what has not been
-    /// asked for yet of its entry and buffer is.
+    /// Announces that frame number `pending`, counted from the next entry on, will have `len`
+    /// bytes. Prefetches the parts of its entry and buffer that have not been prefetched.
     #[inline]
     pub(super) fn expect(&self, pending: usize, len: usize) {
         #[expect(clippy::cast_possible_truncation, reason = "at most a burst")]
@@ -112,7 +112,8 @@ impl Producer {
         if !is_ahead {
             self.ring.prefetch(number, 1, true);
         }
-        // Where the peer's buffers are stands in an entry that has only now been asked for.
+        // If the buffers belong to the peer, their place is in an entry that has only just been
+        // prefetched.
         let is_known = is_ahead || self.buffers.is_some();
         let room = is_known.then(|| self.room(number)).flatten();
         if let Some((_, room)) = room {
@@ -120,7 +121,7 @@ impl Producer {
         }
     }
 
-    /// Copies frames to where the peer finds them, and says so by one store.
+    /// Copies frames to where the peer expects them, and publishes them with one store.
     #[inline]
     pub(super) fn send(&mut self, frames: &Frames) -> Given {
         let mut given = Given::default();
@@ -147,8 +148,8 @@ impl Producer {
         self.ring.wants_event()
     }
 
-    /// Copies a frame into the entries from `number` on, as many as it takes. The next one; `None` where
-    /// there is no room.
+    /// Copies a frame into the entries from `number` on, as many as it takes. Returns the next
+    /// entry; `None` if there is no room.
     #[inline]
     fn put(&self, number: u16, frame: &[u8]) -> Option<u16> {
         if number == self.limit {
@@ -163,7 +164,7 @@ impl Producer {
         self.put_in_pieces(number, frame)
     }
 
-    /// As [`Producer::put`], into buffers that are shorter than the frame.
+    /// Like [`Producer::put`], into buffers that are shorter than the frame.
     #[cold]
     fn put_in_pieces(&self, mut number: u16, mut rest: &[u8]) -> Option<u16> {
         loop {
@@ -192,7 +193,7 @@ impl Producer {
         self.ring.write(number, goes_on, region, len);
     }
 
-    /// The buffer of an entry and its region; `None` where the peer has named a place that there is not.
+    /// An entry's buffer and its region; `None` if the peer has named a place that does not exist.
     #[inline]
     fn room(&self, number: u16) -> Option<(u16, Span<'_>)> {
         let memory = self.ring.memory();
