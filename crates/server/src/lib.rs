@@ -32,6 +32,7 @@ pub mod prefixes;
 pub mod process;
 pub mod reply_queue;
 pub mod server;
+pub mod service_manager;
 pub mod session;
 pub mod shared;
 pub mod stats;

@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 
 use coua::allocator;
 use coua::flags::{self, Invocation, Settings};
-use coua::hand_over::Successor;
+use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
 use coua::server::{Server, Sockets};
+use coua::service_manager;
 use coua::shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -58,7 +59,10 @@ fn end_with_any_thread() {
 fn run(mut settings: Settings) -> anyhow::Result<()> {
     process::find_user(settings.user.as_deref())?;
     if settings.daemon {
-        process::leave_terminal()?;
+        // A program that took another's place has left it already.
+        if !is_successor() {
+            process::leave_terminal()?;
+        }
         if let Some(path) = &mut settings.memory_file {
             *path = std::path::absolute(&*path)?;
         }
@@ -111,7 +115,8 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     if shared.settings.daemon {
         process::tell_ready(&shared.settings);
     } else {
-        process::tell_service_manager();
+        service_manager::tell_ready();
+        service_manager::feed_watchdog(&shared);
     }
     server.wait();
     if shared.cut_off() > 0 {
@@ -154,13 +159,14 @@ fn stop_at_signal(
             for signal in signals.forever() {
                 match signal {
                     SIGHUP => read_again(&shared),
-                    SIGUSR2 => hand_over(&shared, &successor),
+                    SIGUSR2 => begin_hand_over(&shared, &successor),
                     _ if shared.is_stopping() && !shared.is_handing_over() => {
                         tracing::info!("signal {signal}: stopping at once");
                         shared.stop_at_once();
                     }
                     _ => {
                         tracing::info!("signal {signal}: stopping");
+                        service_manager::tell_stopping();
                         shared.stop_without_successor();
                     }
                 }
@@ -193,19 +199,18 @@ fn read_again(shared: &Shared) {
 }
 
 /// Stops the server for the program that takes its place, if that can be.
-fn hand_over(shared: &Shared, successor: &Successor) {
+fn begin_hand_over(shared: &Shared, successor: &Successor) {
     if shared.is_stopping() {
         return;
     }
-    if !shared.settings.can_hand_over() {
-        tracing::warn!(
-            "SIGUSR2: ignored; a new program can take this one's place only with -e and without --net"
-        );
+    if let Some(obstacle) = hand_over::obstacle(&shared.settings) {
+        tracing::warn!("SIGUSR2: ignored; {obstacle}");
         return;
     }
     match successor.check() {
         Ok(()) => {
             tracing::info!("SIGUSR2: handing over to a new program");
+            service_manager::tell_reloading();
             shared.stop_for_successor();
         }
         Err(error) => tracing::error!("SIGUSR2: the new program does not start: {error}"),

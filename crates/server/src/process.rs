@@ -293,14 +293,6 @@ pub fn tell_ready(settings: &Settings) {
     }
 }
 
-/// Tells the service manager that the server serves, if it waits for that (systemd's `Type=notify`,
-/// `NOTIFY_SOCKET`).
-pub fn tell_service_manager() {
-    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        tracing::warn!("NOTIFY_SOCKET: cannot tell the service manager: {error}");
-    }
-}
-
 /// The pid file. Dropping it removes the file, or empties it if the user may not remove it. A file
 /// that has become another process's is left alone.
 pub struct PidFile {
@@ -330,6 +322,10 @@ impl PidFile {
     /// Writes the number at once, so that others never find a part of it. If the system refuses, the
     /// log says so and there is no file: the cache is of use without it.
     pub fn write(&mut self) {
+        if number_in(&self.path).is_some_and(|pid| pid.as_raw_nonzero() == own_pid()) {
+            // The program before this one has written it, perhaps with more rights.
+            return;
+        }
         let path = self.path.display();
         if let Some(other) = running(&self.path) {
             tracing::warn!("-P: {path} holds the number of a running process, {other}");

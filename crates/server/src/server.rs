@@ -197,9 +197,10 @@ impl Server {
                 tracing::error!("a worker has panicked");
             }
         }
-        if let Some(socket) = &self.shared.settings.unix_socket {
+        let path = self.shared.listening.unix_path.as_ref();
+        if let Some(path) = path.filter(|_| !self.shared.is_handing_over()) {
             // It does not matter if the file is gone already.
-            let _ = std::fs::remove_file(&socket.path);
+            let _ = std::fs::remove_file(path);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -15,14 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coua_protocol::Parser;
 use coua_store::{LimitRefused, Store};
+use coua_transport::Waker;
 use coua_transport::userspace::StackDriverCounters;
-use coua_transport::{Listener, Waker};
 
 use crate::clock::Clock;
 use crate::connections::Registry;
 use crate::counters::{Counters, Totals};
 use crate::crawler::Crawler;
 use crate::flags::Settings;
+use crate::hand_over::Kept;
 use crate::hot_keys::HotKeys;
 use crate::latency::{Latencies, Latency};
 use crate::log;
@@ -84,10 +86,12 @@ pub struct Listening {
     pub sockets: Vec<ListeningSocket>,
     /// The TCP addresses, with the ports that the kernel chose where it was asked to.
     pub addresses: Vec<SocketAddr>,
-    /// The TCP sockets again, for the process that takes this one's place.
-    pub kept: Vec<Listener>,
     /// Where scrapes are answered.
     pub metrics: Option<SocketAddr>,
+    /// The kernel's sockets again, for the program that takes this one's place.
+    pub kept: Kept,
+    /// Where the unix socket lies, if this process or the one before has made it.
+    pub unix_path: Option<PathBuf>,
     /// The UDP addresses, likewise.
     pub udp_addresses: Vec<SocketAddr>,
     /// The inodes by which the kernel lists the UDP sockets.

@@ -194,7 +194,7 @@ impl Worker {
         } = sockets;
         poller.add_source(shared.waker(index), WAKER_TOKEN, false)?;
         for (number, listener) in listeners.iter().enumerate() {
-            poller.add_source(listener, listener_token(number), !listener.is_tcp())?;
+            poller.add_source(listener, listener_token(number), listener.is_shared())?;
         }
         let mut sessions = Sessions::new(shared.settings.connections_max);
         let datagrams = datagrams.into_iter().map(Datagrams::from);

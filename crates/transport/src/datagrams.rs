@@ -45,6 +45,25 @@ impl DatagramSocket {
             .collect())
     }
 
+    /// A UDP socket that is bound already.
+    ///
+    /// # Errors
+    /// The descriptor itself, where it is none.
+    pub fn adopt(fd: OwnedFd) -> Result<DatagramSocket, OwnedFd> {
+        match kernel::datagrams::adopt(&fd) {
+            Ok(()) => Ok(DatagramSocket { fd }),
+            Err(_) => Err(fd),
+        }
+    }
+
+    /// Another descriptor of the socket, which keeps it open.
+    ///
+    /// # Errors
+    /// Where there is no descriptor left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
     /// The address it is bound to.
     pub fn address(&self) -> Option<SocketAddr> {
         kernel::address::bound(&self.fd).ok()

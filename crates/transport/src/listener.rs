@@ -54,6 +54,7 @@ pub enum ListenError {
 pub struct Listener {
     socket: Socket,
     is_tcp: bool,
+    is_shared: bool,
 }
 
 enum Socket {
@@ -80,6 +81,7 @@ impl Listener {
         let listeners = sockets.into_iter().map(|fd| Listener {
             socket: Socket::Kernel(fd),
             is_tcp: true,
+            is_shared: false,
         });
         Ok(listeners.collect())
     }
@@ -95,6 +97,7 @@ impl Listener {
             .map(|fd| Listener {
                 socket: Socket::Kernel(fd),
                 is_tcp: false,
+                is_shared: false,
             })
             .map_err(|source| ListenError::Unix {
                 path: path.to_owned(),
@@ -102,45 +105,70 @@ impl Listener {
             })
     }
 
-    /// The same socket once more, for another worker.
+    /// The same socket for `count` workers, all of which wait for its connections.
     ///
     /// # Errors
     /// Where the process or the system has no descriptor left.
-    pub fn share(&self) -> io::Result<Listener> {
-        Ok(Listener {
-            socket: match &self.socket {
-                Socket::Kernel(fd) => Socket::Kernel(fd.try_clone()?),
-                #[cfg(feature = "simulated")]
-                Socket::Simulated(end) => Socket::Simulated(end.clone()),
-            },
-            is_tcp: self.is_tcp,
-        })
+    pub fn shared_by(self, count: usize) -> io::Result<Vec<Listener>> {
+        let again = || {
+            Ok(Listener {
+                socket: match &self.socket {
+                    Socket::Kernel(fd) => Socket::Kernel(fd.try_clone()?),
+                    #[cfg(feature = "simulated")]
+                    Socket::Simulated(end) => Socket::Simulated(end.clone()),
+                },
+                is_tcp: self.is_tcp,
+                is_shared: true,
+            })
+        };
+        let mut all = (1..count)
+            .map(|_| again())
+            .collect::<io::Result<Vec<Listener>>>()?;
+        all.push(Listener {
+            is_shared: count > 1,
+            ..self
+        });
+        Ok(all)
     }
 
-    /// A socket of TCP that listens already.
+    /// A socket of TCP or a unix socket that listens already.
     ///
     /// # Errors
-    /// Where it is no such socket.
-    pub fn adopt(fd: OwnedFd) -> io::Result<Listener> {
-        kernel::listener::adopt(&fd)?;
-        Ok(Listener {
-            socket: Socket::Kernel(fd),
-            is_tcp: true,
-        })
+    /// The descriptor itself, where it is none.
+    pub fn adopt(fd: OwnedFd) -> Result<Listener, OwnedFd> {
+        match kernel::listener::adopt(&fd) {
+            Ok(is_tcp) => Ok(Listener {
+                socket: Socket::Kernel(fd),
+                is_tcp,
+                is_shared: false,
+            }),
+            Err(_) => Err(fd),
+        }
     }
 
-    /// Has the socket outlive this program, should the process execute another. Gives its number there.
+    /// Another descriptor of the socket, which keeps it open.
     ///
     /// # Errors
-    /// Where it is none of the kernel's.
-    pub fn keep_open(&self) -> io::Result<i32> {
+    /// Where it is none of the kernel's, or there is no descriptor left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
         match &self.socket {
-            Socket::Kernel(fd) => {
-                rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
-                Ok(fd.as_raw_fd())
-            }
+            Socket::Kernel(fd) => fd.try_clone(),
             #[cfg(feature = "simulated")]
             Socket::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Whether several workers wait for its connections.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// The path that it is bound to, of a unix socket.
+    pub fn path(&self) -> Option<PathBuf> {
+        match &self.socket {
+            Socket::Kernel(fd) => kernel::address::path(fd),
+            #[cfg(feature = "simulated")]
+            Socket::Simulated(_) => None,
         }
     }
 
@@ -182,6 +210,7 @@ impl From<simulated::ListenerEnd> for Listener {
     fn from(end: simulated::ListenerEnd) -> Listener {
         Listener {
             is_tcp: end.is_tcp(),
+            is_shared: !end.is_tcp(),
             socket: Socket::Simulated(end),
         }
     }

@@ -63,7 +63,9 @@ const SIGNALS: &[(&str, &str)] = &[
     (
         "SIGUSR2",
         "With -e: execute the program anew, after an upgrade say, with the same flags, sockets and \
-         items. Connections end once; new ones wait until it serves.",
+         items. Connections finish what they have begun (-o drain_timeout) and end once; new ones \
+         wait until it serves. The card of --net xdp, packet and memif is opened anew, for which \
+         the user (-u) needs the rights; not with --net dpdk and tap.",
     ),
     (
         "SIGHUP",
@@ -71,10 +73,22 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
 ];
 
-const ENVIRONMENT: &[(&str, &str)] = &[(
-    "MEMCACHED_PORT_FILENAME",
-    "File that coua writes its ports to, one a line, such as TCP INET: 11211.",
-)];
+const ENVIRONMENT: &[(&str, &str)] = &[
+    (
+        "MEMCACHED_PORT_FILENAME",
+        "File that coua writes its ports to, one a line, such as TCP INET: 11211.",
+    ),
+    (
+        "LISTEN_FDS, LISTEN_PID",
+        "Sockets that a service manager has opened (sd_listen_fds(3)). They take the place of those \
+         that -l, -p, -U and -s name.",
+    ),
+    (
+        "NOTIFY_SOCKET, WATCHDOG_USEC",
+        "Where a service manager is told that coua serves, hands over and stops, and how often it \
+         wants to hear that it works (sd_notify(3), sd_watchdog_enabled(3)).",
+    ),
+];
 
 const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "It was asked to stop."),

@@ -257,12 +257,6 @@ impl Settings {
         self.memory_max - self.stacks_memory()
     }
 
-    /// Whether another program can take this one's place (`SIGUSR2`): the memory lies in a file, and no card
-    /// is this process's own.
-    pub fn can_hand_over(&self) -> bool {
-        self.memory_file.is_some() && self.net.is_none()
-    }
-
     /// The cores that threads are pinned to, as `--cores` takes them.
     pub fn cores_text(&self) -> String {
         let mut text = String::new();

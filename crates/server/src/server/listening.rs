@@ -2,6 +2,7 @@
 //! the file with the ports.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{StartError, userspace};
 use crate::flags::{Listen, Settings};
-use crate::hand_over::Inherited;
+use crate::hand_over::{Adopted, Inherited};
 use crate::metrics::Endpoint;
 use crate::shared::{Listening, ListeningSocket};
 use crate::worker::WorkerSockets;
@@ -24,6 +25,10 @@ pub struct Sockets {
     pub(super) listening: Listening,
     /// Where scrapes are answered.
     pub(super) metrics: Option<Endpoint>,
+    /// What the program before has left and is not listened on yet.
+    inherited: Inherited,
+    /// A service manager has given sockets, in place of what the flags name.
+    are_given: bool,
 }
 
 impl Sockets {
@@ -38,6 +43,8 @@ impl Sockets {
                 .collect(),
             listening: Listening::default(),
             metrics: None,
+            inherited: Inherited::default(),
+            are_given: false,
         };
         if let Some(address) = settings.metrics {
             let refused = |source| StartError::Metrics { address, source };
@@ -49,25 +56,38 @@ impl Sockets {
             backlog: settings.backlog,
         };
         let mut inherited = Inherited::take();
-        listen_each(&settings.listen, |address| {
+        let given = std::mem::take(&mut inherited.given);
+        sockets.are_given = !given.is_empty();
+        let (listen, listen_udp) = match sockets.are_given {
+            true => (&[][..], &[][..]),
+            false => (&settings.listen[..], &settings.listen_udp[..]),
+        };
+        sockets.take_given(given)?;
+        listen_each(listen, |address| {
             let mut listeners = inherited.listening_on(address);
             if listeners.is_empty() {
                 listeners = Listener::tcp(address, settings.workers, options)?;
             }
-            if settings.can_hand_over() {
-                let kept = listeners
-                    .iter()
-                    .filter_map(|listener| listener.share().ok());
-                sockets.listening.kept.extend(kept);
-            }
+            let kept = listeners
+                .iter()
+                .filter_map(|socket| socket.duplicate().ok());
+            sockets.listening.kept.own.extend(kept);
             sockets.add(listeners, address);
             Ok(())
         })?;
-        listen_each(&settings.listen_udp, |address| {
-            let datagrams = DatagramSocket::bind(address, settings.workers)?;
+        listen_each(listen_udp, |address| {
+            let mut datagrams = inherited.receiving_at(address);
+            if datagrams.is_empty() {
+                datagrams = DatagramSocket::bind(address, settings.workers)?;
+            }
+            let kept = datagrams
+                .iter()
+                .filter_map(|socket| socket.duplicate().ok());
+            sockets.listening.kept.own.extend(kept);
             sockets.add_datagrams(datagrams, address);
             Ok(())
         })?;
+        sockets.inherited = inherited;
         if let Some(net) = &settings.net {
             let setups = userspace::open(net, settings)?;
             let name = userspace::name(&net.driver);
@@ -104,25 +124,61 @@ impl Sockets {
     /// # Errors
     /// [`StartError`]: there can be no socket at that path.
     pub fn open_unix(&mut self, settings: &Settings) -> Result<(), StartError> {
-        let Some(socket) = &settings.unix_socket else {
+        let mut inherited = std::mem::take(&mut self.inherited);
+        let Some(socket) = settings.unix_socket.as_ref().filter(|_| !self.are_given) else {
             return Ok(());
         };
-        let listener = Listener::unix(&socket.path, settings.unix_mask, settings.backlog)?;
-        let mut listeners = Vec::new();
-        for _ in 1..settings.workers {
-            listeners.push(listener.share().map_err(|source| StartError::System {
-                action: "share the unix socket",
-                source,
-            })?);
+        let listener = match inherited.listening_at(&socket.path) {
+            Some(listener) => listener,
+            None => {
+                // What is not wanted any more may be at that path.
+                drop(inherited);
+                Listener::unix(&socket.path, settings.unix_mask, settings.backlog)?
+            }
+        };
+        self.listening.kept.own.extend(listener.duplicate().ok());
+        self.listening.unix_path = Some(socket.path.clone());
+        self.add_unix(listener, socket.path.display())
+    }
+
+    /// Takes what a service manager has given. Each socket serves all workers, but one for datagrams
+    /// a single one.
+    fn take_given(&mut self, given: Adopted) -> Result<(), StartError> {
+        for listener in given.listeners {
+            self.listening.kept.given.extend(listener.duplicate().ok());
+            match (listener.address(), listener.path()) {
+                (Some(address), _) => {
+                    let listeners = self.share(listener)?;
+                    self.add(listeners, address);
+                }
+                (None, path) => {
+                    let path = path.unwrap_or_default();
+                    self.add_unix(listener, path.display())?;
+                }
+            }
         }
-        listeners.push(listener);
-        self.note(
-            listeners[0].descriptor(),
-            format!("unix:{}", socket.path.display()),
-            false,
-        );
+        for socket in given.datagrams {
+            self.listening.kept.given.extend(socket.duplicate().ok());
+            if let Some(address) = socket.address() {
+                self.add_datagrams(vec![socket], address);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_unix(&mut self, listener: Listener, path: impl Display) -> Result<(), StartError> {
+        let listeners = self.share(listener)?;
+        self.note(listeners[0].descriptor(), format!("unix:{path}"), false);
         self.give(listeners);
         Ok(())
+    }
+
+    fn share(&self, listener: Listener) -> Result<Vec<Listener>, StartError> {
+        let shared = listener.shared_by(self.by_worker.len());
+        shared.map_err(|source| StartError::System {
+            action: "share a listening socket",
+            source,
+        })
     }
 
     /// Begins to write the card's frames to files, if the settings say so. The files belong to the
@@ -166,8 +222,9 @@ impl Sockets {
         self.listening
             .udp_inodes
             .extend(datagrams.iter().filter_map(DatagramSocket::inode));
-        for (worker, socket) in self.by_worker.iter_mut().zip(datagrams) {
-            worker.datagrams.push(socket);
+        let workers = self.by_worker.len();
+        for (number, socket) in datagrams.into_iter().enumerate() {
+            self.by_worker[number % workers].datagrams.push(socket);
         }
     }
 

@@ -38,8 +38,7 @@ pub fn start(
             .collect(),
         Some(_) => {
             let listener = Listener::from(network.listen_unix());
-            let shared: Result<Vec<_>, _> = (0..workers).map(|_| listener.share()).collect();
-            shared.map_err(failed)?
+            listener.shared_by(workers).map_err(failed)?
         }
     };
     let shared = Arc::new(Shared::new(

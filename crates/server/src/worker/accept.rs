@@ -167,7 +167,10 @@ impl Worker {
         self.accept_paused_ms = None;
         for (number, listener) in self.listeners.iter().enumerate() {
             let token = listener_token(number);
-            if let Err(error) = self.poller.add_source(listener, token, !listener.is_tcp()) {
+            if let Err(error) = self
+                .poller
+                .add_source(listener, token, listener.is_shared())
+            {
                 tracing::error!(%error, "worker {} cannot listen any more", self.index);
             }
         }

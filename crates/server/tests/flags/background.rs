@@ -40,6 +40,46 @@ impl Drop for Background {
     }
 }
 
+/// As systemd does for services of `Type=notify` with a watchdog, reloads included.
+#[test]
+fn a_service_manager_hears_of_reload_watchdog_and_end() {
+    let folder = Folder::new();
+    let manager = UnixDatagram::bind(folder.path("notify")).expect("a fresh path");
+    let patience = Some(Duration::from_secs(30));
+    manager.set_read_timeout(patience).expect("it is a time");
+    let hear = |word: &str| {
+        let mut said = [0; 256];
+        loop {
+            let len = manager.recv(&mut said).expect("it says something");
+            let text = String::from_utf8_lossy(&said[..len]).into_owned();
+            if text.starts_with(word) {
+                return text;
+            }
+            assert!(text.starts_with("WATCHDOG=1"), "{text} before {word}");
+        }
+    };
+    let mut command = coua(&["-e", &folder.text("memory")]);
+    command.env("NOTIFY_SOCKET", folder.path("notify"));
+    command.env("WATCHDOG_USEC", "200000");
+    let server = Process::start(command);
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    server.signal(Signal::USR2);
+    let text = hear("RELOADING=1");
+    let moment = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
+    assert!(
+        moment.is_some_and(|text| text.parse::<u64>().is_ok()),
+        "{text}"
+    );
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    server.signal(Signal::TERM);
+    hear("STOPPING=1");
+    assert!(server.end().status.success());
+}
+
 /// As systemd does for services of `Type=notify`.
 #[test]
 fn a_service_manager_hears_when_the_server_serves() {
@@ -53,7 +93,7 @@ fn a_service_manager_hears_when_the_server_serves() {
     let server = Process::start(command);
     let mut said = [0; 64];
     let len = manager.recv(&mut said).expect("it says something");
-    assert_eq!(&said[..len], b"READY=1\n");
+    assert!(said[..len].starts_with(b"READY=1\n"));
     UnixStream::connect(folder.path("socket")).expect("it serves");
     // Nor does it mind one that has gone.
     drop((server, manager));

@@ -1,13 +1,14 @@
-//! A server on a stack of its own that stops lets its clients finish.
+//! A server on a stack of its own that stops lets its clients finish, also where another program
+//! takes its place and its card.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::scene::{ADDRESSES, Scene};
+use crate::scene::{ADDRESSES, Scene, ask, count, exchange};
 
 /// More than the stack's windows and the client's buffers hold.
 const LONG: usize = 900_000;
@@ -71,4 +72,56 @@ fn what_was_begun_is_finished_on_a_packet_socket() {
 #[test]
 fn what_was_begun_is_finished_on_af_xdp() {
     what_was_begun_is_finished("xdp");
+}
+
+/// The next program opens the card anew. Who connects meanwhile tries again, be it refused by the
+/// system whose address it is, or not answered for a second.
+fn the_next_program_takes_the_card(driver: &str) {
+    let path = format!("/dev/shm/coua-card-{driver}-{}", std::process::id());
+    let mut scene = Scene::open(driver, &["-t", "2", "-e", &path]);
+    let mut client = scene.connect(ADDRESSES[0]);
+    exchange(&mut client, b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
+    for _ in 0..3 {
+        let mut idle = scene.connect(ADDRESSES[0]);
+        let before = count(&ask(&mut idle, "stats"), "pid");
+        let began = Instant::now();
+        scene.signal(Signal::USR2);
+        assert_eq!(rest_of(&mut idle), b"", "it ends in order");
+        if driver == "memif" {
+            // The other end of the link connects once more, as any peer of memif's does.
+            scene.change_bridge();
+        }
+        let address = ADDRESSES[0].parse().expect("an address");
+        scene.enter(|| {
+            let soon = Duration::from_millis(20);
+            while TcpStream::connect_timeout(&address, soon).is_err() {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody serves");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        eprintln!("{driver}: served again after {:?}", began.elapsed());
+        let mut client = scene.connect(ADDRESSES[0]);
+        exchange(&mut client, b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
+        let stats = ask(&mut client, "stats");
+        assert_eq!(count(&stats, "pid"), before);
+        assert!(count(&stats, "total_connections") < 10, "it counts anew");
+    }
+    scene.signal(Signal::TERM);
+    scene.ends();
+    std::fs::remove_file(path).expect("it was left");
+}
+
+#[test]
+fn the_next_program_takes_a_packet_socket() {
+    the_next_program_takes_the_card("packet");
+}
+
+#[test]
+fn the_next_program_takes_a_card_of_af_xdp() {
+    the_next_program_takes_the_card("xdp");
+}
+
+#[test]
+fn the_next_program_takes_a_memif_link() {
+    the_next_program_takes_the_card("memif");
 }

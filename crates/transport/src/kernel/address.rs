@@ -1,8 +1,11 @@
 //! Addresses of sockets.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
 
@@ -15,6 +18,13 @@ use crate::peer_address::PeerAddress;
 pub(crate) fn bound(fd: &OwnedFd) -> io::Result<SocketAddr> {
     let address: SocketAddrAny = getsockname(fd)?;
     Ok(SocketAddr::try_from(address)?)
+}
+
+/// The path that a unix socket is bound to.
+pub(crate) fn path(fd: &OwnedFd) -> Option<PathBuf> {
+    let address = SocketAddrUnix::try_from(getsockname(fd).ok()?).ok()?;
+    let path = address.path()?.into_owned().into_bytes();
+    Some(PathBuf::from(OsString::from_vec(path)))
 }
 
 /// The address of the other end of a connection.

@@ -40,6 +40,21 @@ pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<OwnedFd>
     Ok(all)
 }
 
+/// Makes sure that a descriptor is a UDP socket with an address, and sets it up as [`bind`] does.
+///
+/// # Errors
+/// Where it is none.
+pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
+    address::bound(fd)?;
+    if sockopt::socket_type(fd)? != SocketType::DGRAM {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(fd, true)?;
+    enlarge_queue(fd);
+    Ok(())
+}
+
 /// Receives a datagram into `room`.
 pub(crate) fn receive_from(socket: &OwnedFd, room: &mut [u8]) -> Arrived {
     loop {

@@ -36,15 +36,23 @@ pub(crate) fn tcp(address: SocketAddr, count: usize, backlog: i32) -> io::Result
     Ok(all)
 }
 
-/// Makes sure that a descriptor is a socket of TCP that listens, and sets it up as [`tcp`] does.
-pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
-    address::bound(fd)?;
+/// Makes sure that a descriptor is a socket of TCP or a unix socket that listens, and sets it up as
+/// the others are. Says whether it is TCP's.
+///
+/// # Errors
+/// Where it is none.
+pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<bool> {
+    let is_tcp = match sockopt::socket_domain(fd)? {
+        AddressFamily::INET | AddressFamily::INET6 => true,
+        AddressFamily::UNIX => false,
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
     if !sockopt::socket_acceptconn(fd)? || sockopt::socket_type(fd)? != SocketType::STREAM {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(fd, true)?;
-    Ok(())
+    Ok(is_tcp)
 }
 
 /// Takes a waiting connection.
