@@ -6,6 +6,7 @@ pub mod simulated;
 pub mod userspace;
 
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,47 +216,85 @@ fn store_refusal(error: &StoreError) -> String {
     }
 }
 
-/// Takes the memory. If it cannot be locked the cache does without that, as memcached does.
+/// Takes the memory. If it cannot be locked the cache does without that, as memcached does; and
+/// without the file if there is no room for it, or with less memory if the file was made for less.
+/// The settings then say what is.
 fn open_store(
     settings: &mut Settings,
     clock: &Clock,
     seed: Option<u64>,
 ) -> Result<Arc<Store>, StoreError> {
-    let open = |lock_memory| {
-        let config = coua_store::Config {
-            memory: settings.store_memory_max(),
-            memory_limit: (settings.memory_max > settings.memory).then(|| settings.store_memory()),
-            item_size_max: settings.limits.item_size_max as usize,
-            workers: settings.workers,
-            evict: settings.evict,
-            lock_memory,
-            file: settings.memory_file.clone(),
-            seed,
-            ..coua_store::Config::default()
-        };
-        Store::new(config, clock.now().unix)
-    };
-    match open(settings.lock_memory) {
-        Err(error @ StoreError::System { .. }) if settings.lock_memory => {
-            let store = open(false)?;
-            settings.lock_memory = false;
-            settings.unmet.push(format!(
-                "-k has no effect: {error}; raise the limit on locked memory (ulimit -l)"
-            ));
-            Ok(store)
+    let opened = loop {
+        match Store::new(store_config(settings, seed), clock.now().unix) {
+            Err(StoreError::NoSpace { path, has, wants }) => {
+                settings.memory_file = None;
+                settings.unmet.push(format!(
+                    "-e has no effect: the file system of {} has room for {} MiB, and {} MiB are \
+                     wanted: the items go with this process; name a file elsewhere, or give less -m",
+                    path.display(),
+                    has >> 20,
+                    wants >> 20,
+                ));
+            }
+            Err(error @ StoreError::System { .. }) if settings.lock_memory => {
+                settings.lock_memory = false;
+                settings.unmet.push(format!(
+                    "-k has no effect: {error}; raise the limit on locked memory (ulimit -l)"
+                ));
+            }
+            opened => break opened,
         }
+    };
+    let store = opened.map_err(|error| match error {
         // The figures in the message are to be those of -m.
-        Err(StoreError::MemoryTooSmall {
+        StoreError::MemoryTooSmall {
             given,
             workers,
             least,
-        }) => Err(StoreError::MemoryTooSmall {
+        } => StoreError::MemoryTooSmall {
             given: given + settings.stacks_memory(),
             workers,
             least: least + settings.stacks_memory(),
-        }),
-        opened => opened,
+        },
+        other => other,
+    })?;
+    let most = store.memory_most() + settings.stacks_memory();
+    if most < settings.memory_max {
+        let wanted = mem::replace(&mut settings.memory_max, most);
+        settings.memory = settings.memory.min(most);
+        settings.unmet.push(format!(
+            "-e: the file was made for {} MiB, which is all of {} MiB that is used, so that its \
+             items stay; for more, stop coua, remove the file and start coua empty (--memory-max \
+             leaves room to grow)",
+            most >> 20,
+            wanted >> 20,
+        ));
     }
+    Ok(store)
+}
+
+fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
+    coua_store::Config {
+        memory: settings.store_memory_max(),
+        memory_limit: (settings.memory_max > settings.memory).then(|| settings.store_memory()),
+        item_size_max: settings.limits.item_size_max as usize,
+        workers: settings.workers,
+        evict: settings.evict,
+        lock_memory: settings.lock_memory,
+        file: settings.memory_file.clone(),
+        memory_refused: Some(warn_of_refused_memory),
+        seed,
+        ..coua_store::Config::default()
+    }
+}
+
+/// Logs that the file system of `-e` is full.
+fn warn_of_refused_memory(bytes: usize) {
+    tracing::warn!(
+        "-e: the file system is full: {} MiB of memory less are used; when it has room again, \
+         cache_memlimit takes them back",
+        bytes >> 20
+    );
 }
 
 /// Memory that a thread takes beside its buffers: its stack, and the allocator's for it.
@@ -329,12 +368,21 @@ fn announce_file(path: &Path, shared: &Shared) {
         Start::Private => {}
         Start::Cold(why) => tracing::info!("{path}: the cache begins empty: {why}"),
         Start::Warm(warm) => {
+            let stacks = shared.settings.stacks_memory();
+            let lowered = match warm.memory > shared.store.memory_most() {
+                true => format!(
+                    "; it was made for {} MiB, and what {} MiB do not hold is evicted",
+                    (warm.memory + stacks) >> 20,
+                    shared.settings.memory >> 20
+                ),
+                false => String::new(),
+            };
             let mended = match warm.was_killed {
                 true => format!(" after a process that was killed ({} mends)", warm.mended),
                 false => String::new(),
             };
             tracing::info!(
-                "{path}: the cache begins with {} items in {} segments{mended}, in {:.3} s",
+                "{path}: the cache begins with {} items in {} segments{mended}, in {:.3} s{lowered}",
                 warm.items,
                 warm.segments,
                 warm.took.as_secs_f64(),

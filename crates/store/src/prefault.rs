@@ -55,11 +55,13 @@ fn run(mapping: &Mapping, pages: &Pages, locks: bool, stop: &AtomicBool) {
         true => mapping.lock(offset, len).is_ok(),
         false => mapping.populate(offset, len).is_ok(),
     };
+    let may_be_refused = mapping.may_be_refused();
     // What is locked has memory.
     let mut in_use = pages.in_use(STEP).take_while(|_| !locks && !is_stopped());
-    let mut works = in_use.all(|next| supply(pages.bytes_of(&next)));
+    let mut works = in_use.all(|next| supply(pages.bytes_of(&next)) || may_be_refused);
     while works && !is_stopped() {
         match pages.to_supply(STEP) {
+            Some(next) if may_be_refused && pages.supply(&next).is_err() => pages.refuse_bare(),
             Some(next) => works = supply(pages.bytes_of(&next)),
             None => thread::park(),
         }

@@ -100,7 +100,16 @@ impl Store {
             Ok(store) => return Ok(Arc::new(store.ready(config)?)),
             Err(why) => why,
         };
-        file.empty(layout.len as u64).map_err(in_file)?;
+        let wanted = config.memory_limit.unwrap_or(config.memory).min(layout.len);
+        file.empty(layout.len as u64, wanted as u64)
+            .map_err(|error| match error {
+                FileError::NoSpace { has, wants } => StoreError::NoSpace {
+                    path: path.clone(),
+                    has,
+                    wants,
+                },
+                other => in_file(other),
+            })?;
         let mapping = Mapping::of_file(file).map_err(|error| in_file(error.into()))?;
         Store::create(config, &layout, &mapping, Start::Cold(why), now)
     }
@@ -121,6 +130,14 @@ impl Store {
         start: Start,
         now: UnixSeconds,
     ) -> Result<Arc<Store>, StoreError> {
+        let no_space = || StoreError::NoSpace {
+            path: config.file.clone().unwrap_or_default(),
+            has: mapping.file().and_then(ArenaFile::room).unwrap_or(0),
+            wants: layout.tables_len as u64,
+        };
+        if mapping.may_be_refused() && mapping.supply(0, layout.tables_len).is_err() {
+            return Err(no_space());
+        }
         let arena = layout.parts(mapping);
         let superblock = &arena.tables.superblock[0];
         let seed = config.seed.unwrap_or_else(random_seed);
@@ -138,6 +155,9 @@ impl Store {
                 TableId(0)
             })
         });
+        if missing && store.log.pages().refused_bytes() > 0 {
+            return Err(no_space());
+        }
         if missing {
             return Err(layout.too_small(config.memory, config.workers));
         }
@@ -168,16 +188,14 @@ impl Store {
             Unreadable::Damaged => ColdReason::Damaged("the check of its superblock is wrong"),
         })?;
         let rows = identity.workers as usize;
-        let settings = ColdReason::Settings {
-            memory: identity.len >> 20,
-        };
-        let layout = StoreLayout::of(config, rows).map_err(|_| settings.clone())?;
-        if layout.identity() != identity || config.workers > rows {
-            return Err(settings);
+        if config.workers > rows {
+            return Err(ColdReason::Workers { most: rows });
         }
         if identity.len != len {
             return Err(ColdReason::Damaged("it is shorter or longer than it was"));
         }
+        let layout = StoreLayout::of_identity(&identity, config.workers)
+            .ok_or(ColdReason::Damaged("no store is laid out like that"))?;
         let (boot, number) = superblock[0].whereabouts();
         let here = whereabouts(&mapping);
         let in_use = superblock[0].in_use();
@@ -195,6 +213,11 @@ impl Store {
         superblock[0].set_use(Use::Running);
         superblock[0].set_whereabouts(here);
         mapping.sync(size_of::<Superblock>()).map_err(unreadable)?;
+        if mapping.may_be_refused() && mapping.supply(0, layout.tables_len).is_err() {
+            return Err(ColdReason::Damaged(
+                "its tables have holes, and there is no room for them",
+            ));
+        }
         let arena = layout.parts(&mapping);
         let index = index_of(&layout, &arena);
         let Taken {
@@ -203,6 +226,7 @@ impl Store {
             sealed,
         } = takeover::take_over(&arena.tables, &layout, &index).map_err(ColdReason::Damaged)?;
         warm.was_killed = in_use == Use::Running;
+        warm.memory = layout.len;
         warm.took = began.elapsed();
         let start = Start::Warm(warm);
         let made = UnixSeconds(made);
@@ -212,7 +236,15 @@ impl Store {
         }
         store.adopt_tables(&contents.tables);
         store.items_taken_over = contents.items;
-        Ok(store)
+        let limit = store.memory_limit_of(config);
+        match store.set_memory_limit(limit) {
+            Err(LimitRefused::TooSmall { least }) => Err(ColdReason::MemoryTooSmall {
+                memory: identity.len >> 20,
+                least: (least as u64).div_ceil(1 << 20),
+            }),
+            // What the file system has no room for is found missing when it is needed.
+            Ok(()) | Err(LimitRefused::TooLarge { .. } | LimitRefused::NoSpace { .. }) => Ok(store),
+        }
     }
 
     /// The store of an arena whose page table is valid.
@@ -254,7 +286,11 @@ impl Store {
             tables_len: layout.tables_len,
             heap_len: layout.heap_len,
             memory_least: layout.least(config.workers),
-            memory_most: config.memory,
+            // Of a file that was made for less, all.
+            memory_most: match config.memory - layout.len.min(config.memory) < 2 << 20 {
+                true => config.memory,
+                false => layout.len,
+            },
             items_taken_over: 0,
             start,
             taken: Mutex::new(vec![false; config.workers].into()),
@@ -262,10 +298,20 @@ impl Store {
         }
     }
 
+    /// The limit of memory at the start.
+    fn memory_limit_of(&self, config: &Config) -> usize {
+        let limit = config.memory_limit.unwrap_or(config.memory);
+        limit.min(self.memory_most)
+    }
+
     /// Locks the memory, or faults it in ahead of use.
     fn ready(mut self, config: Config) -> Result<Store, StoreError> {
+        let limit = self.memory_limit_of(&config);
         self.observer = config.observer;
-        if let Some(limit) = config.memory_limit {
+        if let Some(refusal) = config.memory_refused {
+            self.log.pages().tell_refusals(refusal);
+        }
+        if config.memory_limit.is_some() || limit < self.log.mapping().len() {
             self.set_memory_limit(limit).map_err(|why| match why {
                 LimitRefused::TooSmall { least } => StoreError::MemoryTooSmall {
                     given: limit,
@@ -310,6 +356,18 @@ impl Store {
             .unwrap_or_else(PoisonError::into_inner);
         spare.extend(all.filter(is_spare));
         self.tables.store(in_use.len(), Ordering::Relaxed);
+    }
+
+    /// Bytes that are out of use because the file system that holds the store had no room for them;
+    /// a limit that is raised again tries anew.
+    pub fn refused_bytes(&self) -> usize {
+        self.log.pages().refused_bytes()
+    }
+
+    /// The most that [`Store::set_memory_limit`] takes: [`Config::memory`], or less where a file was
+    /// made for less.
+    pub fn memory_most(&self) -> usize {
+        self.memory_most
     }
 
     /// How the store began.

@@ -318,16 +318,298 @@ fn other_files_are_cold() {
     );
 }
 
-#[test]
-fn other_settings_are_cold() {
-    let file = TestFile::new("settings");
-    drop(file.open());
+/// A value that says whose it is.
+fn marked(n: usize) -> Vec<u8> {
+    let mut value = vec![n as u8; 5000 + n % 1000];
+    value[..8].copy_from_slice(&(n as u64).to_ne_bytes());
+    value
+}
+
+/// Fills a file that was made for `memory` with as many items as fit.
+fn filled(file: &TestFile, memory: usize) -> usize {
     let config = Config {
-        memory: 32 << 20,
+        memory,
+        workers: 4,
         ..file.config()
     };
     let store = Store::new(config, NOW).unwrap();
-    assert_eq!(cold(&store), &ColdReason::Settings { memory: 16 });
+    let mut worker = store.worker(0);
+    let mut count = 0;
+    while store.stats().totals.evicted == 0 {
+        set(&mut worker, &format!("key{count}"), &marked(count));
+        worker.end(NOW);
+        count += 1;
+    }
+    count
+}
+
+/// The machine is as it was, and the process was killed.
+fn kill(file: &TestFile) {
+    overwrite(&file.0, 64, &1u32.to_ne_bytes());
+}
+
+/// How many of the items are there, each with its own value.
+fn hits(worker: &mut Worker, count: usize) -> usize {
+    let is_hit = |n: &usize| match get(worker, NOW, &format!("key{n}")) {
+        Some((bytes, ..)) => {
+            assert_eq!(bytes, marked(*n), "{n}");
+            true
+        }
+        None => false,
+    };
+    (0..count).filter(is_hit).count()
+}
+
+#[test]
+fn less_memory_takes_over_what_it_holds() {
+    for (workers, killed) in [(4, false), (1, true), (7, false)] {
+        let file = TestFile::new("less");
+        let count = filled(&file, 96 << 20);
+        if killed {
+            kill(&file);
+        }
+        let config = Config {
+            memory: 48 << 20,
+            workers,
+            ..file.config()
+        };
+        let store = Store::new(config, NOW).unwrap();
+        assert_eq!(warm(&store).was_killed, killed);
+        assert_eq!(
+            (warm(&store).memory, store.memory_most()),
+            (96 << 20, 48 << 20)
+        );
+        let mut all: Vec<Worker> = (0..workers).map(|id| store.worker(id)).collect();
+        // What is too much is evicted by the workers, turn by turn.
+        let mut turns = 0;
+        while store.stats().memory > 48 << 20 {
+            for worker in &mut all {
+                worker.burst(NOW).close();
+                worker.end(NOW);
+            }
+            turns += 1;
+            assert!(turns < 1_000_000, "{} bytes", store.stats().memory);
+        }
+        let found = hits(&mut all[0], count);
+        assert!(
+            found > count / 4 && found < count * 5 / 8,
+            "{found} of {count}"
+        );
+        set(&mut all[0], "more", b"than before");
+        assert_eq!(
+            store.set_memory_limit(96 << 20),
+            Err(LimitRefused::TooLarge { most: 48 << 20 })
+        );
+        drop((all, store));
+        // As large as it was made for, it uses all again.
+        let config = Config {
+            memory: 96 << 20,
+            workers: 2,
+            ..file.config()
+        };
+        let store = Store::new(config, NOW).unwrap();
+        assert_eq!(warm(&store).memory, store.memory_most());
+        let mut worker = store.worker(0);
+        assert!(hits(&mut worker, count) >= found - found / 50);
+        for n in count..count * 2 {
+            set(&mut worker, &format!("key{n}"), &marked(n));
+            worker.end(NOW);
+        }
+        assert!(hits(&mut worker, count * 2) > count * 3 / 4);
+    }
+}
+
+#[test]
+fn more_memory_goes_on_with_what_the_file_has() {
+    for killed in [false, true] {
+        let file = TestFile::new("more");
+        let count = filled(&file, 24 << 20);
+        if killed {
+            kill(&file);
+        }
+        let config = Config {
+            memory: 64 << 20,
+            workers: 2,
+            ..file.config()
+        };
+        let store = Store::new(config, NOW).unwrap();
+        assert_eq!(
+            (warm(&store).memory, store.memory_most()),
+            (24 << 20, 24 << 20)
+        );
+        let mut worker = store.worker(0);
+        assert!(hits(&mut worker, count) > count * 7 / 8);
+        assert_eq!(
+            store.set_memory_limit(25 << 20),
+            Err(LimitRefused::TooLarge { most: 24 << 20 })
+        );
+        set(&mut worker, "more", b"than before");
+    }
+}
+
+/// A file with room to grow (`memory_limit`) is used up to all that it was made for.
+#[test]
+fn a_file_grows_as_far_as_it_was_made_for() {
+    let file = TestFile::new("grows");
+    let with = |limit| {
+        let config = Config {
+            memory: 64 << 20,
+            memory_limit: limit,
+            ..file.config()
+        };
+        Store::new(config, NOW).unwrap()
+    };
+    let fill = |store: &Arc<Store>| {
+        let mut worker = store.worker(0);
+        for n in 0..4000 {
+            set(&mut worker, &format!("key{n}"), &[7; 10_000]);
+            worker.end(NOW);
+        }
+        store.stats().items
+    };
+    let store = with(Some(24 << 20));
+    let before = fill(&store);
+    drop(store);
+    let store = with(None);
+    assert_eq!(warm(&store).items, before);
+    assert!(fill(&store) > before * 3 / 2);
+    drop(store);
+    let store = with(Some(24 << 20));
+    assert!(warm(&store).items > before * 3 / 2);
+}
+
+#[test]
+fn too_little_memory_or_too_many_workers_are_cold() {
+    let file = TestFile::new("settings");
+    let with = |memory, workers| {
+        let config = Config {
+            memory,
+            workers,
+            ..file.config()
+        };
+        Store::new(config, NOW).unwrap()
+    };
+    drop(with(4 << 30, 1));
+    // The tables alone are longer.
+    let store = with(8 << 20, 1);
+    assert!(
+        matches!(cold(&store), ColdReason::MemoryTooSmall { memory: 4096, least } if *least > 8),
+        "{:?}",
+        store.start()
+    );
+    drop(store);
+    let rows = std::thread::available_parallelism().unwrap().get().max(16);
+    let store = with(1 << 30, rows + 1);
+    assert_eq!(cold(&store), &ColdReason::Workers { most: rows });
+}
+
+/// Whatever the tables and the index say, the store begins, cold or warm, and serves. Where the items
+/// of a segment end is left as it was: only the items tell whether that is right.
+#[test]
+fn whatever_the_tables_say_the_store_serves() {
+    let file = TestFile::new("hostile");
+    let config = || Config {
+        memory: 16 << 20,
+        workers: 2,
+        seed: Some(5),
+        ..file.config()
+    };
+    let store = Store::new(config(), NOW).unwrap();
+    let mut worker = store.worker(0);
+    for n in 0..3000 {
+        set(&mut worker, &format!("key{n}"), &value(n));
+        worker.end(NOW);
+    }
+    drop((worker, store));
+    let valid = std::fs::read(&file.0).unwrap();
+    let mut random = 99_172_645_463_325_253_u64;
+    let mut draw = move |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    // The superblock's changing lines, open records, page table, directory and dead bytes; and the
+    // pages of the index, which the page table names.
+    let page_len = 64 << 10;
+    let page_table = 4096 * 2;
+    let index: Vec<usize> = (0..256)
+        .filter(|page| valid[page_table + page * 64..][..4] == 5u32.to_ne_bytes())
+        .collect();
+    assert!(!index.is_empty());
+    let (mut starts, mut cold_ones) = (0, 0);
+    for round in 0..if cfg!(debug_assertions) { 100 } else { 1000 } {
+        let mut bytes = valid.clone();
+        for _ in 0..1 + draw(8) {
+            let (from, len) = match draw(6) {
+                0 => (64, 128),
+                1 => (4096, 2048),
+                2 => (page_table, 256 * 64),
+                3 => (0, page_len),
+                _ => (index[draw(index.len())] * page_len, page_len),
+            };
+            let at = from + draw(len);
+            let in_entry = at.wrapping_sub(page_table);
+            if in_entry < 1024 * 64 && (16..20).contains(&(in_entry % 64)) {
+                continue;
+            }
+            match draw(3) {
+                0 => bytes[at] ^= 1 << draw(8),
+                1 => bytes[at] = draw(256) as u8,
+                _ => bytes[at & !3..][..4].copy_from_slice(&[[0; 4], [255; 4]][draw(2)]),
+            }
+        }
+        // The file is the same, so that it is no copy.
+        File::options()
+            .write(true)
+            .open(&file.0)
+            .unwrap()
+            .write_all_at(&bytes, 0)
+            .unwrap();
+        let store = Store::new(config(), NOW).unwrap();
+        starts += 1;
+        cold_ones += usize::from(matches!(store.start(), Start::Cold(_)));
+        let mut worker = store.worker(0);
+        for n in 0..300 {
+            let _ = get(&mut worker, NOW, &format!("key{n}"));
+            let name = format!("new{n}");
+            let mut turns = 0;
+            loop {
+                let stored = put(
+                    &mut worker,
+                    name.as_bytes(),
+                    &Put::set(7, Expiry::NEVER),
+                    &value(n),
+                );
+                worker.end(NOW);
+                if matches!(stored, Stored::Stored { .. }) {
+                    break;
+                }
+                turns += 1;
+                assert!(turns < 10_000, "{round}: {stored:?} {:?}", store.stats());
+            }
+        }
+        drop((worker, store));
+        assert_eq!(
+            std::fs::metadata(&file.0).unwrap().len(),
+            16 << 20,
+            "{round}"
+        );
+    }
+    assert!(
+        cold_ones > 0 && cold_ones < starts,
+        "{cold_ones} of {starts}"
+    );
+}
+
+/// Another user must not be able to lead the store to a file of his choice.
+#[test]
+fn a_symbolic_link_is_refused() {
+    let (file, link) = (TestFile::new("target"), TestFile::new("link"));
+    drop(file.open());
+    std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
+    let refused = Store::new(link.config(), NOW).err().unwrap();
+    assert!(refused.to_string().contains("symbolic link"), "{refused}");
 }
 
 /// The machine went down: a store that was in use then is a mixture, one that was left in order is none.

@@ -124,7 +124,9 @@ pub struct Raw {
     pub lock_memory: bool,
 
     /// File that the memory lies in, so that the next coua begins with what this one ends with, however
-    /// it ends. Best in /dev/shm or on hugetlbfs: a file on a disk is written to it all the time.
+    /// it ends. Best in /dev/shm or on hugetlbfs: a file on a disk is written to it all the time. It
+    /// keeps the size that -m or --memory-max has at its first start: with less -m some of it is left
+    /// out, with more it is used as it is. Without room for it, coua serves without it and warns.
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", help_heading = MEMORY)]
     pub memory_file: Option<PathBuf>,
 

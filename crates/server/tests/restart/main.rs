@@ -14,6 +14,7 @@ mod ends;
 mod hand_over;
 mod kills;
 mod refused;
+mod small;
 mod sockets;
 mod user;
 

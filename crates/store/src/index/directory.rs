@@ -148,6 +148,11 @@ impl Directory {
         1 << (self.bits - depth)
     }
 
+    /// Whether word `at` belongs to the upper one of two sub-tables of `depth` that were one.
+    pub(crate) fn is_upper_half(&self, at: usize, depth: u32) -> bool {
+        at & self.span(depth) != 0
+    }
+
     /// Stores `entry` to all words of a sub-table of its depth, starting at word `start`.
     pub(crate) fn publish_at(&self, start: usize, entry: Entry) {
         for at in start..start + self.span(entry.depth()) {

@@ -49,6 +49,11 @@ impl Index {
         self.check_directory(is_table)?;
         let mended = AtomicU64::new(self.complete_splits());
         let tables = self.settled_tables()?;
+        let mut numbers: Vec<TableId> = tables.iter().map(|(_, entry)| entry.table()).collect();
+        numbers.sort_unstable_by_key(|table| table.0);
+        if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(DamagedDirectory);
+        }
         let (next, items) = (AtomicUsize::new(0), AtomicU64::new(0));
         // There may be many thousands of sub-tables, so as many threads work as there are cores.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -65,10 +70,8 @@ impl Index {
                 });
             }
         });
-        let mut tables: Vec<TableId> = tables.iter().map(|(_, entry)| entry.table()).collect();
-        tables.sort_unstable_by_key(|table| table.0);
         Ok(Contents {
-            tables,
+            tables: numbers,
             items: items.into_inner(),
             mended: mended.into_inner(),
         })
@@ -79,9 +82,14 @@ impl Index {
         let depths = self.directory.base_bits()..=self.directory.bits_max();
         for at in 0..self.directory.len() {
             let entry = self.directory.entry_at(at);
+            // A split deepens both of its sub-tables, which are two.
+            let is_split = entry.other() != entry.table()
+                && entry.depth() > *depths.start()
+                && (!entry.is_filling() || self.directory.is_upper_half(at, entry.depth()));
             if !is_table(entry.table())
                 || !is_table(entry.other())
                 || !depths.contains(&entry.depth())
+                || !(entry.is_settled() || is_split)
             {
                 return Err(DamagedDirectory);
             }

@@ -29,8 +29,11 @@ pub(crate) enum FileError {
     #[error("it is no ordinary file")]
     NotAFile,
     /// Another user could write to it, and so to this process's memory.
-    #[error("others may write to it: it must be this user's, with access bits like 600")]
+    #[error("others may write to it: it must be this user's or root's, with access bits like 600")]
     OfOthers,
+    /// A symbolic link could lead to a file that another user has chosen.
+    #[error("it is a symbolic link; name the file itself")]
+    Link,
     /// There is not enough space.
     #[error("its file system has room for {has} bytes, and {wants} are wanted")]
     NoSpace {
@@ -68,13 +71,18 @@ impl ArenaFile {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .open(path)?;
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)
+            .map_err(|error| match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::LOOP) => FileError::Link,
+                _ => error.into(),
+            })?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(FileError::NotAFile);
         }
-        let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
-        if !is_ours || metadata.mode() & 0o022 != 0 {
+        let owners = [rustix::process::geteuid().as_raw(), 0];
+        if !owners.contains(&metadata.uid()) || metadata.mode() & 0o022 != 0 {
             return Err(FileError::OfOthers);
         }
         let began = Instant::now();
@@ -124,13 +132,13 @@ impl ArenaFile {
         (system.f_blocks > 0).then_some(system.f_bavail * system.f_frsize)
     }
 
-    /// Makes the file `len` zeros.
-    pub(crate) fn empty(&self, len: u64) -> Result<(), FileError> {
+    /// Makes the file `len` zeros, of which `wants` are going to be used at first.
+    pub(crate) fn empty(&self, len: u64, wants: u64) -> Result<(), FileError> {
         self.file.set_len(0)?;
         if let Some(has) = self.room()
-            && has < len
+            && has < wants
         {
-            return Err(FileError::NoSpace { has, wants: len });
+            return Err(FileError::NoSpace { has, wants });
         }
         self.file.set_len(len)?;
         Ok(())

@@ -220,6 +220,39 @@ impl Mapping {
         Ok(())
     }
 
+    /// Whether the first touch of a page can kill the process, because the file system that holds the
+    /// file is full. Huge pages are reserved when they are mapped.
+    pub(crate) fn may_be_refused(&self) -> bool {
+        let kind = self.file.as_ref().map(ArenaFile::kind);
+        matches!(kind, Some(FileKind::Tmpfs | FileKind::Other))
+    }
+
+    /// Has the file system that holds the file supply a range, so that touching it is safe.
+    ///
+    /// # Errors
+    /// Where it has no room. A file system that cannot reserve room is none.
+    pub(crate) fn supply(&self, offset: usize, len: usize) -> std::io::Result<()> {
+        #[cfg(not(any(miri, loom)))]
+        if let Some(file) = &self.file {
+            use rustix::fs::{FallocateFlags, fallocate};
+            use rustix::io::Errno;
+
+            // Populating supplies huge pages too, but not before Linux 5.14.
+            if file.kind() == FileKind::Tmpfs {
+                match self.populate(offset, len) {
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
+                    supplied => return supplied,
+                }
+            }
+            let flags = FallocateFlags::KEEP_SIZE;
+            return match fallocate(file.descriptor(), flags, offset as u64, len as u64) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            };
+        }
+        self.populate(offset, len)
+    }
+
     /// Gives the memory of a range back to the system, and to the file system that holds the file.
     /// Nobody uses the range: what it holds is lost. Nothing happens where the system refuses.
     ///

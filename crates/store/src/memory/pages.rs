@@ -76,6 +76,10 @@ pub(crate) struct Pages {
     touched: AtomicUsize,
     /// Who supplies memory ahead of use, and for how many free pages it is to have memory.
     supplier: OnceLock<(Thread, usize)>,
+    /// Pages that are withheld because the system had no memory for them.
+    refused: AtomicUsize,
+    /// Is told when there are any: how many bytes.
+    tell_refusal: OnceLock<fn(usize)>,
 }
 
 impl Pages {
@@ -116,6 +120,8 @@ impl Pages {
             lent: AtomicUsize::new(0),
             touched: AtomicUsize::new(touched.map_or(0, |page| page + 1)),
             supplier: OnceLock::new(),
+            refused: AtomicUsize::new(0),
+            tell_refusal: OnceLock::new(),
             table,
         }
     }
@@ -149,8 +155,22 @@ impl Pages {
         if purpose == Purpose::Lent && self.lent.load(Ordering::Relaxed) >= self.lent_max() {
             return None;
         }
-        let page = unused.free.pop_back();
-        let page = page.or_else(|| unused.bare.pop_back())?;
+        let page = loop {
+            let page = match unused.free.pop_back() {
+                // It may not have been supplied yet.
+                Some(page) if !unused.supplied.contains(&page) => break page,
+                Some(page) => page,
+                None => unused.bare.pop_back()?,
+            };
+            if !self.mapping.may_be_refused() || self.supply(&(page..page + 1)).is_ok() {
+                break page;
+            }
+            unused.bare.push_back(page);
+            self.note_refusal(&mut unused);
+            if unused.count() <= leave {
+                return None;
+            }
+        };
         let entry = &self.table[page as usize];
         match purpose {
             Purpose::Lent => {
@@ -167,6 +187,59 @@ impl Pages {
         self.touched.fetch_max(page as usize + 1, Ordering::Relaxed);
         self.wake_supplier(&unused);
         Some(page)
+    }
+
+    /// Has the system supply pages of a file with memory.
+    pub(crate) fn supply(&self, pages: &Range<PageId>) -> std::io::Result<()> {
+        let (offset, len) = self.bytes_of(pages);
+        self.mapping.supply(offset, len)
+    }
+
+    /// Whom to tell how many bytes the system has refused.
+    pub(crate) fn tell_refusals(&self, tell: fn(usize)) {
+        let _ = self.tell_refusal.set(tell);
+    }
+
+    /// Bytes of the pages that are withheld because the system had no memory for them.
+    pub(crate) fn refused_bytes(&self) -> usize {
+        self.refused.load(Ordering::Relaxed) * self.page_len
+    }
+
+    /// The system had no memory for a page: lowers the limit so that it is enough for those that
+    /// have some, and no other page is touched.
+    #[cold]
+    pub(crate) fn refuse_bare(&self) {
+        self.note_refusal(&mut self.unused());
+    }
+
+    fn note_refusal(&self, unused: &mut Unused) {
+        let Unused {
+            free,
+            bare,
+            withheld,
+            supplied,
+        } = unused;
+        let before = withheld.len();
+        withheld.append(&mut Vec::from(std::mem::take(bare)));
+        bare.reserve(self.table.len());
+        // Those are on their way, and may never come.
+        free.retain(|page| {
+            let stays = !supplied.contains(page);
+            if !stays {
+                withheld.push(*page);
+            }
+            stays
+        });
+        let count = withheld.len() - before;
+        self.to_withhold.fetch_add(count, Ordering::Relaxed);
+        self.withheld.fetch_add(count, Ordering::Relaxed);
+        self.refused.fetch_add(count, Ordering::Relaxed);
+        self.free_count.store(unused.count(), Ordering::Relaxed);
+        if count > 0
+            && let Some(tell) = self.tell_refusal.get()
+        {
+            tell(self.refused_bytes());
+        }
     }
 
     /// Free pages that are left for others.
@@ -208,6 +281,7 @@ impl Pages {
         let to_withhold = self.table.len().saturating_sub(pages);
         let mut unused = self.unused();
         self.to_withhold.store(to_withhold, Ordering::Relaxed);
+        self.refused.store(0, Ordering::Relaxed);
         let Unused { bare, withheld, .. } = &mut *unused;
         // One that is counted may not be in the list yet.
         let over = self.withheld.load(Ordering::Relaxed);

@@ -40,6 +40,9 @@ pub struct Config {
     /// The file that holds the store, so that the next process can take it over: `-e`. A file on
     /// tmpfs or hugetlbfs is memory; any other is memory that the kernel writes to a disk.
     pub file: Option<PathBuf>,
+    /// Is told, by any thread, when the file system that holds the file turns out to be full: how
+    /// many bytes are out of use from now on.
+    pub memory_refused: Option<fn(usize)>,
     /// Is told what happens to items.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -56,6 +59,7 @@ impl Default for Config {
             index_bits: None,
             seed: None,
             file: None,
+            memory_refused: None,
             observer: None,
         }
     }
@@ -96,6 +100,16 @@ pub enum StoreError {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// The file system has no room for the file. The same store without a file may do.
+    #[error("{}: its file system has room for {has} bytes, and {wants} are wanted", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that are available.
+        has: u64,
+        /// Bytes that are needed.
+        wants: u64,
     },
     /// The system gave no memory, or refused to lock it.
     #[error("cannot {action} {bytes} bytes of memory: {source}")]

@@ -25,6 +25,12 @@ use std::sync::Arc;
 const SEGMENT_LEN_MIN: usize = 64 << 10;
 const SEGMENT_LEN_MAX: usize = 2 << 20;
 
+/// More than that locations cannot address.
+const MEMORY_MAX: usize = 8 << 40;
+
+/// Levels of the directory that cost no tag bits, at most.
+const BASE_BITS_MAX: u32 = 16;
+
 /// Levels of the directory beyond those that cost no tag bits. Each one spends a bit of the tag:
 /// with 8 spent, 5.6 % of lookups meet a false match; with 7, under 3 %.
 const TAG_BITS_SPENT_MAX: u32 = 7;
@@ -46,6 +52,14 @@ pub(crate) fn rows_in_file(workers: usize) -> usize {
 pub(crate) struct Arena {
     pub(crate) tables: LogTables,
     pub(crate) directory: Slice<AtomicU64>,
+}
+
+/// What the rest of a layout follows from.
+struct Sizes {
+    len: usize,
+    segment_len: usize,
+    base_bits: u32,
+    directory_bits: u32,
 }
 
 /// The sizes that follow from a configuration.
@@ -75,7 +89,7 @@ impl StoreLayout {
         if config.workers == 0 || config.workers > WORKERS_MAX {
             return Err(StoreError::Workers);
         }
-        if config.memory > 8 << 40 {
+        if config.memory > MEMORY_MAX {
             return Err(StoreError::MemoryTooLarge);
         }
         if config.item_size_max > ITEM_SIZE_LIMIT || config.item_size_max > config.memory / 2 {
@@ -86,10 +100,6 @@ impl StoreLayout {
                 .clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX)
                 .ilog2();
         let len = config.memory / (2 << 20) * (2 << 20);
-        // The heap's bytes for each segment count as memory too: as many bytes of the range stay
-        // unused.
-        let heap_len = len / segment_len * Log::HEAP_LEN_PER_SEGMENT;
-        let pages = (len - heap_len.min(len)) / segment_len;
         let directory_bits = base_bits(config.memory) + TAG_BITS_SPENT_MAX;
         let base_bits = config
             .index_bits
@@ -101,6 +111,61 @@ impl StoreLayout {
         }
         // A sub-table can split only as often as the tag has bits.
         let directory_bits = directory_bits.min(base_bits + 16);
+        let sizes = Sizes {
+            len,
+            segment_len,
+            base_bits,
+            directory_bits,
+        };
+        let plan = StoreLayout::with(sizes, config.workers, workers);
+        if len < plan.least(config.workers) {
+            Err(plan.too_small(config.memory, config.workers))
+        } else {
+            Ok(plan)
+        }
+    }
+
+    /// The layout that a superblock describes, for so many workers. `None` if no store is laid out
+    /// like that: whatever a file says, its parts lie inside it.
+    pub(crate) fn of_identity(identity: &Identity, workers: usize) -> Option<StoreLayout> {
+        let [base_bits, directory_bits] = identity.directory_bits.map(u32::from);
+        let len = usize::try_from(identity.len).ok()?;
+        let segment_len = identity.page_len as usize;
+        let rows = identity.workers as usize;
+        let is_possible = (MEMORY_MIN..=MEMORY_MAX).contains(&len)
+            && len.is_multiple_of(2 << 20)
+            && segment_len.is_power_of_two()
+            && (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&segment_len)
+            && (1..=WORKERS_MAX).contains(&rows)
+            && base_bits <= BASE_BITS_MAX
+            && (base_bits..=base_bits + 16).contains(&directory_bits)
+            && directory_bits <= BASE_BITS_MAX + TAG_BITS_SPENT_MAX;
+        if !is_possible {
+            return None;
+        }
+        let sizes = Sizes {
+            len,
+            segment_len,
+            base_bits,
+            directory_bits,
+        };
+        let plan = StoreLayout::with(sizes, workers, rows);
+        let fits = plan.identity() == *identity && plan.first_page < plan.pages;
+        fits.then_some(plan)
+    }
+
+    /// The layout with these sizes, for `now` workers and rows for `workers`.
+    fn with(sizes: Sizes, now: usize, workers: usize) -> StoreLayout {
+        let Sizes {
+            len,
+            segment_len,
+            base_bits,
+            directory_bits,
+        } = sizes;
+        // The heap's bytes for each segment count as memory too: as many bytes of the range stay
+        // unused.
+        let heap_len = len / segment_len * Log::HEAP_LEN_PER_SEGMENT;
+        let pages = (len - heap_len.min(len)) / segment_len;
         let mut end = size_of::<Superblock>();
         let mut part = |len: usize| {
             let at = end;
@@ -111,14 +176,14 @@ impl StoreLayout {
         let page_table_at = part(pages * size_of::<PageEntry>());
         let directory_at = part(8 << directory_bits);
         let dead_bytes_at = part(DeadBytes::len_for(workers, pages));
-        let plan = StoreLayout {
+        StoreLayout {
             len,
             segment_len,
             pages,
             first_page: end.div_ceil(segment_len),
             // For each worker one segment of each queue to clean into, and two more that are in
             // their grace period.
-            reserve: 2 * config.workers + 2,
+            reserve: 2 * now + 2,
             base_bits,
             directory_bits,
             workers,
@@ -128,11 +193,6 @@ impl StoreLayout {
             dead_bytes_at,
             tables_len: end,
             heap_len,
-        };
-        if len < plan.least(config.workers) {
-            Err(plan.too_small(config.memory, config.workers))
-        } else {
-            Ok(plan)
         }
     }
 
@@ -209,5 +269,5 @@ fn base_bits(memory: usize) -> u32 {
     // A 10-byte key and value with their share of the index, at seven eighths of the slots in use.
     let items = memory / 42;
     let tables = items / (TABLE_BYTES / 64 * 7 * 7 / 8);
-    tables.max(1).ilog2().saturating_sub(4).min(16)
+    tables.max(1).ilog2().saturating_sub(4).min(BASE_BITS_MAX)
 }

@@ -51,11 +51,20 @@ pub enum ColdReason {
         /// This program's version.
         own: u32,
     },
-    /// It was made with other settings.
-    #[error("the file was made for {memory} MiB of items, or for fewer workers")]
-    Settings {
-        /// Mebibytes that the file was made for.
+    /// There are more workers than it has rows for.
+    #[error("the file was made for at most {most} workers")]
+    Workers {
+        /// How many it was made for.
+        most: usize,
+    },
+    /// So much less memory may be used now that the file's tables, index and segments would leave
+    /// too little of it.
+    #[error("the file was made for {memory} MiB, and with less than {least} MiB it cannot be used")]
+    MemoryTooSmall {
+        /// Mebibytes that it was made for.
         memory: u64,
+        /// Mebibytes that would do.
+        least: u64,
     },
     /// The machine has been restarted since, and the store had not been left in order.
     #[error("the machine was restarted before the store was left in order")]
@@ -75,6 +84,8 @@ pub struct Warm {
     pub items: u64,
     /// Segments that hold them.
     pub segments: u64,
+    /// Bytes that the file was made for; no more can be used.
+    pub memory: usize,
     /// Whether the previous process ended without leaving the store in order.
     pub was_killed: bool,
     /// Lock bits, displacements and open segments that were left half done.
@@ -92,6 +103,9 @@ pub(super) struct Taken {
     pub(super) sealed: Vec<(Queue, PageId)>,
 }
 
+/// More segments than can be opened: a million a second for ten thousand years.
+const SEQUENCE_MAX: u64 = 1 << 60;
+
 /// Repairs the arena of a dead process. Nothing else uses the arena meanwhile.
 pub(super) fn take_over(
     tables: &LogTables,
@@ -99,6 +113,9 @@ pub(super) fn take_over(
     index: &Index,
 ) -> Result<Taken, &'static str> {
     let mut warm = Warm::default();
+    if tables.superblock[0].sequences.next_now() >= SEQUENCE_MAX {
+        return Err("its sequence numbers are used up");
+    }
     let ends = open_ends(tables, layout)?;
     let mut sealed = Vec::new();
     for page in 0..tables.page_table.len() {
@@ -136,6 +153,18 @@ pub(super) fn take_over(
             }
         })
         .map_err(|DamagedDirectory| "its directory names what is no sub-table")?;
+    // Pages of which no sub-table is used, as a process that was killed may leave one, are free.
+    for page in layout.first_page..layout.pages {
+        let entry = &tables.page_table[page];
+        let is_used = |table: &crate::index::TableId| table.0 as usize / tables_a_page == page;
+        if entry.state() == PageState::Index {
+            let at = (contents.tables)
+                .partition_point(|table| (table.0 as usize) < page * tables_a_page);
+            if !contents.tables.get(at).is_some_and(is_used) {
+                entry.end();
+            }
+        }
+    }
     warm.items = contents.items;
     warm.mended += contents.mended;
     Ok(Taken {
