@@ -18,6 +18,7 @@
     reason = "descriptors that the process before, or who started this one, has left open"
 )]
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -46,6 +47,13 @@ pub fn obstacle(settings: &Settings) -> Option<&'static str> {
     if settings.memory_file.is_none() {
         return Some("without -e the new program would begin empty: restart coua, or give it -e");
     }
+    let file = settings.auth_file.as_ref();
+    if file.is_some_and(|path| File::open(path).is_err()) {
+        return Some(
+            "the user (-u) may not read the file of -Y again: restart coua, which keeps what is in \
+             -e, or let that user read it",
+        );
+    }
     match settings.net.as_ref().map(|net| &net.driver) {
         Some(Driver::Dpdk { .. }) => Some(
             "a process cannot open DPDK's ports twice: restart coua, which keeps what is in -e",
@@ -72,6 +80,8 @@ fn can_open_cards() -> bool {
 /// The program that takes this one's place.
 pub struct Successor {
     program: PathBuf,
+    /// Where the paths of the command line count from: a server in the background leaves its folder.
+    folder: Option<PathBuf>,
 }
 
 /// Sockets that are left to the successor.
@@ -92,6 +102,7 @@ impl Successor {
     pub fn find() -> io::Result<Successor> {
         Ok(Successor {
             program: env::current_exe()?,
+            folder: env::current_dir().ok(),
         })
     }
 
@@ -114,6 +125,10 @@ impl Successor {
             (Ok(own), Ok(given)) => (own, given),
             (Err(error), _) | (_, Err(error)) => return error,
         };
+        if let Some(folder) = &self.folder {
+            // If the user may not enter it any more, paths that begin at the root still do.
+            let _ = env::set_current_dir(folder);
+        }
         let mut command = process::with_same_arguments(&self.program);
         for name in OF_MANAGER {
             command.env_remove(name);

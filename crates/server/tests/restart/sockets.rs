@@ -102,16 +102,11 @@ fn datagrams_wait_for_the_next_program() {
 
 #[test]
 fn in_the_background_too() {
-    let (file, folder) = (MemoryFile::new(), Folder::new());
-    let flags = [
-        "-d",
-        "-vv",
-        "-P",
-        &folder.text("pid"),
-        "-s",
-        &folder.text("socket"),
-    ];
-    let command = coua(&[&flags[..], &["-e", file.text()]].concat());
+    let folder = Folder::new();
+    // Paths that count from where the command was given.
+    let flags = ["-d", "-vv", "-P", "pid", "-s", "socket", "-e", "memory"];
+    let mut command = coua(&flags);
+    command.current_dir(folder.path(""));
     let parent = Process::start(command);
     poll("the pid file", || {
         std::fs::read_to_string(folder.path("pid"))
