@@ -12,6 +12,7 @@ use crate::commands::{cargo, read};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
     ("coua-memory-errors", &[]),
+    ("coua-flash", &["coua-cpu"]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-store", &["coua-cpu"]),
     ("coua-dpdk-sys", &[]),
