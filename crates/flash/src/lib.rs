@@ -10,6 +10,7 @@
 mod buffer;
 mod device;
 pub mod files;
+pub mod log;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod slots;

@@ -1,0 +1,73 @@
+//! One worker's memory for reads and for segments on their way to a device.
+
+use crate::buffer::{Buffer, Pool};
+
+use super::layout::RECORD_LEN_MAX;
+use super::volume::Volume;
+
+/// Memory for reads and writes of one worker.
+pub struct WorkerMemory {
+    /// Pools for reads, shortest buffers first.
+    reads: Vec<Pool>,
+    /// Buffers as long as a segment.
+    pub(super) segments: Vec<Buffer>,
+}
+
+/// What lies around a record of so many bytes: it may begin and end within sectors.
+const fn span_max(record_len: usize) -> usize {
+    record_len + 2 * 4096
+}
+
+impl WorkerMemory {
+    /// Buffers of reads: for most items, for long ones, for the longest.
+    const READ_LENS: [usize; 3] = [span_max(4096), span_max(32768), span_max(RECORD_LEN_MAX)];
+
+    /// Cuts memory up: `segments` of a volume's length first, the rest for reads.
+    ///
+    /// # Panics
+    /// Where there is not enough for the segments and one read of the longest record, or it does not begin at a page.
+    pub fn carve(mut memory: Buffer, volume: &Volume, segments: usize) -> WorkerMemory {
+        assert!(
+            memory.as_ptr().addr().is_multiple_of(4096),
+            "memory of whole pages"
+        );
+        let segments = (0..segments).map(|_| {
+            let rest = memory.split_off(volume.segment_len());
+            std::mem::replace(&mut memory, rest)
+        });
+        let segments = segments.collect();
+        let [short, middle, long] = WorkerMemory::READ_LENS;
+        assert!(memory.len() >= long, "memory for the longest read");
+        // The longest may be used for any read.
+        let for_long = (memory.len() / 4).max(long) / long * long;
+        let for_middle = (memory.len() - for_long) / 3 / middle * middle;
+        let rest = memory.split_off(for_long);
+        let mut reads = vec![Pool::carve(std::mem::replace(&mut memory, rest), long)];
+        let rest = memory.split_off(for_middle);
+        reads.insert(0, Pool::carve(std::mem::replace(&mut memory, rest), middle));
+        reads.insert(0, Pool::carve(memory, short));
+        WorkerMemory { reads, segments }
+    }
+
+    /// A buffer of so many bytes or more.
+    pub(super) fn take(&mut self, len: usize) -> Option<Buffer> {
+        let fitting = self
+            .reads
+            .iter_mut()
+            .filter(|pool| pool.buffer_len() >= len);
+        fitting.into_iter().find_map(Pool::take)
+    }
+
+    /// Takes one back.
+    pub(super) fn give_back(&mut self, buffer: Buffer) {
+        let len = buffer.len();
+        if let Some(pool) = self.reads.iter_mut().find(|pool| pool.buffer_len() == len) {
+            pool.give_back(buffer);
+        }
+    }
+
+    /// How many reads can be under way at most.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.iter().map(Pool::available).sum()
+    }
+}
