@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-memory-errors", &[]),
     ("coua-flash", &["coua-cpu"]),
     ("coua-protocol", &["coua-cpu"]),
+    ("coua-client", &["coua-protocol"]),
     ("coua-store", &["coua-cpu"]),
     ("coua-dpdk-sys", &[]),
     ("coua-tcp", &["coua-cpu"]),

@@ -1,0 +1,11 @@
+//! The synchronous client: one thread, one operation, one connection at a time; pools between them.
+
+mod client;
+mod connection;
+mod fetch;
+mod pool;
+mod run;
+mod servers;
+pub(crate) mod transport;
+
+pub use client::{Builder, Client};

@@ -1,0 +1,177 @@
+//! A connection and the conversation on it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::address::Address;
+use crate::blocking::transport::{Connect, Transport};
+use crate::config::{Config, DialectChoice};
+use crate::error::Cause;
+use crate::wire::reply::Reply;
+use crate::wire::request::Request;
+use crate::wire::{Completion, Conversation, Dialect, ProtocolError};
+
+/// After how long without use a connection is looked at before it is used again: the server may have
+/// closed it.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// Requests are encoded as the connection takes them; this many bytes ahead.
+pub(super) const OUTPUT_LEN_MAX: usize = 64 << 10;
+
+/// A connection and the conversation on it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    transport: Box<dyn Transport>,
+    pub(super) conversation: Conversation,
+    used: Instant,
+}
+
+/// How long an operation may go on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    at: Instant,
+    /// The whole duration, for the error.
+    pub(super) timeout: Duration,
+}
+
+impl Deadline {
+    pub(super) fn after(timeout: Duration) -> Deadline {
+        let at = Instant::now() + timeout;
+        Deadline { at, timeout }
+    }
+
+    /// What is left, or the error that nothing is.
+    pub(super) fn rest(&self) -> Result<Duration, Cause> {
+        match self.at.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(Cause::Timeout(self.timeout)),
+            rest => Ok(rest),
+        }
+    }
+
+    fn cause(&self, error: &io::Error) -> Cause {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Cause::Timeout(self.timeout),
+            _ => Cause::io(error),
+        }
+    }
+}
+
+impl Connection {
+    /// Opens a connection and finds out which dialect the server has.
+    pub(super) fn open(
+        connect: &dyn Connect,
+        address: &Address,
+        config: &Config,
+    ) -> Result<Connection, Cause> {
+        let deadline = Deadline::after(config.connect_timeout);
+        let transport = connect.connect(address, config.connect_timeout);
+        let dialect = match config.dialect {
+            DialectChoice::Classic => Dialect::Classic,
+            DialectChoice::Ask | DialectChoice::Meta => Dialect::Meta,
+        };
+        let mut connection = Connection {
+            transport: transport.map_err(|error| Cause::connect(&error))?,
+            conversation: Conversation::new(dialect, config.limits),
+            used: Instant::now(),
+        };
+        if config.dialect == DialectChoice::Ask {
+            connection.ask(&deadline)?;
+        }
+        Ok(connection)
+    }
+
+    /// Asks whether the server has the meta commands.
+    fn ask(&mut self, deadline: &Deadline) -> Result<(), Cause> {
+        let mut answer = None;
+        let mut asked = false;
+        let feed = &mut |conversation: &mut Conversation| {
+            if !std::mem::replace(&mut asked, true) {
+                let _ = conversation.push(&Request::noop());
+            }
+        };
+        self.drive(deadline, feed, &mut |completion| {
+            answer = Some(completion.reply);
+        })?;
+        self.conversation.set_dialect(dialect_of(answer)?);
+        Ok(())
+    }
+
+    /// Sends what `feed` pushes, as long as it pushes, and hands each answer to `sink`, until none is
+    /// pending. `feed` is called whenever there is room for more.
+    pub(super) fn drive(
+        &mut self,
+        deadline: &Deadline,
+        feed: &mut dyn FnMut(&mut Conversation),
+        sink: &mut dyn FnMut(Completion),
+    ) -> Result<(), Cause> {
+        loop {
+            let is_blocked = !self.send(feed)?;
+            while let Some(completion) = self.conversation.poll()? {
+                sink(completion);
+            }
+            if self.conversation.pending() == 0 && self.conversation.output().is_empty() {
+                feed(&mut self.conversation);
+                if self.conversation.pending() == 0 {
+                    break;
+                }
+                continue;
+            }
+            let mut rest = deadline.rest()?;
+            if is_blocked {
+                let waited = self.transport.wait(rest);
+                waited.map_err(|error| deadline.cause(&error))?;
+                rest = Duration::ZERO;
+            }
+            match self.transport.receive(self.conversation.space(), rest) {
+                Ok(0) => return Err(Cause::Closed),
+                Ok(received) => self.conversation.received(received),
+                Err(error) if is_blocked && error.kind() == io::ErrorKind::TimedOut => {}
+                Err(error) => return Err(deadline.cause(&error)),
+            }
+        }
+        self.used = Instant::now();
+        Ok(())
+    }
+
+    /// Sends what `feed` pushes until it pushes nothing more. False when the connection takes no more now.
+    pub(super) fn send(&mut self, feed: &mut dyn FnMut(&mut Conversation)) -> Result<bool, Cause> {
+        loop {
+            if self.conversation.output().len() < OUTPUT_LEN_MAX {
+                feed(&mut self.conversation);
+            }
+            if self.conversation.output().is_empty() {
+                return Ok(true);
+            }
+            match self.transport.send(self.conversation.output()) {
+                Ok(sent) => self.conversation.sent(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(Cause::io(&error)),
+            }
+        }
+    }
+
+    /// Whether the connection can be used for the next request.
+    pub(super) fn is_usable(&mut self) -> bool {
+        if !self.conversation.is_idle() {
+            return false;
+        }
+        if self.used.elapsed() < FRESH {
+            return true;
+        }
+        // Bytes or an end that nobody has asked for.
+        let seen = self.transport.receive(&mut [0], Duration::ZERO);
+        seen.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    }
+}
+
+/// Which dialect the answer to `mn` tells of.
+pub(crate) fn dialect_of(answer: Option<Reply>) -> Result<Dialect, Cause> {
+    match answer {
+        Some(Reply::Item(_)) => Ok(Dialect::Meta),
+        Some(Reply::Refused(crate::Refusal::Unknown(text))) if text.is_empty() => {
+            Ok(Dialect::Classic)
+        }
+        Some(Reply::Refused(refusal)) => Err(Cause::TurnedAway(refusal)),
+        _ => Err(Cause::Protocol(ProtocolError::Misplaced)),
+    }
+}
