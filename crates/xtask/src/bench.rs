@@ -12,7 +12,7 @@ use crate::release;
 /// What to measure
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Measure the programs of `cargo xtask release`, which is to be run before
+    /// Measure the programs of `cargo xtask release`, which must have been run before
     #[arg(long)]
     shipped: bool,
     /// Which benchmark
@@ -26,7 +26,7 @@ pub(crate) struct Flags {
 enum What {
     /// Every table of docs/performance.md
     All,
-    /// What a reader wants to know first: three servers, three kinds of work, in ten minutes
+    /// What a reader wants to know first: three servers at three kinds of work, in ten minutes
     FirstScreen,
     /// The store alone, beside other concurrent tables
     Store,
@@ -36,7 +36,7 @@ enum What {
     Workers,
     /// Miss ratios on traces, beside LRU, S3-FIFO and memcached
     Hits,
-    /// Bytes of memory an item, filled through the protocol
+    /// Bytes of memory that an item takes, filled through the protocol
     Memory,
     /// Whole servers on loopback: coua, memcached, and a bare echo
     Server,
@@ -46,14 +46,14 @@ enum What {
     Net,
     /// coua on AF_XDP, beside a bare echo of frames and beside the kernel's TCP (needs root)
     Xdp,
-    /// Servers that are named, in turns: coua, memcached, or any other
+    /// Servers that you name, measured in turns: coua, memcached, or any other
     Compare,
     /// A published figure, measured again and drawn beside the paper's numbers
     Figure,
 }
 
 impl What {
-    /// The subcommand of `coua-bench`, where it is one.
+    /// The subcommand of `coua-bench`, if it is one.
     fn name(self) -> &'static str {
         match self {
             What::All => "all",
@@ -73,7 +73,7 @@ impl What {
     }
 }
 
-/// What it needs to be built with, with these arguments.
+/// The features that it must be built with for these arguments.
 fn features(rest: &[String]) -> &'static [&'static str] {
     let names_link = |word: &String| word.contains("dpdk") || word.contains("vhost");
     match rest.iter().any(names_link) {
@@ -82,7 +82,7 @@ fn features(rest: &[String]) -> &'static [&'static str] {
     }
 }
 
-/// Runs a benchmark of the release profile, or of the programs that are shipped.
+/// Runs a benchmark, with the programs of the release profile or with those that are shipped.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let programs = match flags.shipped {
         true => release::folder()?,
@@ -98,8 +98,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     )
 }
 
-/// Builds the benchmark, and the server, which some of them start, in the release profile; says where
-/// they lie.
+/// Builds the benchmark in the release profile, and the server, which some benchmarks start.
+/// Returns the folder.
 fn build(rest: &[String]) -> anyhow::Result<PathBuf> {
     run_command(
         cargo()

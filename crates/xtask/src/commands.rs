@@ -1,4 +1,4 @@
-//! Running other programs, and where things lie.
+//! Running other programs, and the paths of the repository.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn cargo_of(tool_chain: &str) -> Command {
     command
 }
 
-/// Shows the command, runs it, and fails when it does.
+/// Prints the command and runs it. An error if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("  $ {}", shown(command));
     let status = command
@@ -55,7 +55,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// As [`run`], but stops the command when it takes longer.
+/// As [`run`], but stops the command if it takes longer than `limit`.
 pub(crate) fn run_within(limit: Duration, command: &Command) -> Result<()> {
     let seconds = limit.as_secs().to_string();
     run(&mut under(
@@ -65,7 +65,7 @@ pub(crate) fn run_within(limit: Duration, command: &Command) -> Result<()> {
     ))
 }
 
-/// The same command, run by a wrapper that takes words of its own before it.
+/// The same command, run by a wrapper with its own arguments.
 pub(crate) fn under(wrapper: &str, words: &[&str], command: &Command) -> Command {
     let mut wrapped = program(wrapper);
     wrapped.args(words);
@@ -82,8 +82,7 @@ pub(crate) fn under(wrapper: &str, words: &[&str], command: &Command) -> Command
     wrapped
 }
 
-/// Runs the command and gives what it wrote to standard output; fails when it does, with what it wrote to standard
-/// error.
+/// Runs the command and returns its standard output. If it fails, the error has its standard error.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
     let output = command
         .output()
@@ -99,7 +98,7 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// True when the command runs and succeeds; nothing is shown.
+/// Whether the command can be run and succeeds; nothing is printed.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     let quiet = command
         .stdin(Stdio::null())
@@ -108,7 +107,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// True when a program of this name is in `PATH`.
+/// Whether a program of this name is in `PATH`.
 pub(crate) fn is_installed(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(name).is_file())

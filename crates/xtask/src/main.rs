@@ -1,6 +1,6 @@
 //! The project's own chores: `cargo xtask --help`.
 //!
-//! A chore runs other programs and tells, on standard output, what it does and what came of it.
+//! A chore runs other programs. It prints what it does and what came of it.
 #![allow(
     clippy::print_stdout,
     reason = "a program of chores talks to whoever called it"
@@ -33,9 +33,9 @@ enum Chore {
     Setup,
     /// Runs every test: the workspace's own, loom, real clients, sanitizers, short fuzz runs
     Test(test::Flags),
-    /// Checks what a machine can check of the rules in CONTRIBUTING.md
+    /// Checks those rules of CONTRIBUTING.md that a machine can check
     Tidy,
-    /// Builds the programs as they are shipped: faster, compiled with a profile of a training
+    /// Builds the programs as they are shipped: faster, compiled with a profile of a training run
     Release(release::Flags),
     /// Builds Debian packages of the server
     Package(package::Flags),

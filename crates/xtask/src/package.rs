@@ -1,8 +1,8 @@
 //! `cargo xtask package`: Debian packages of the server, for the release of Debian that this runs on.
 //!
-//! The server is built twice, without DPDK and with it, as `packaging/README.md` explains. The programs, the manual
-//! page and the licences of what is compiled into them are laid into a folder beside `packaging/debian`, and Debian's
-//! own debhelper makes packages of it.
+//! The server is built twice, without DPDK and with it, as `packaging/README.md` explains. The
+//! programs, the manual page and the licences of the crates in them are put into a folder beside
+//! `packaging/debian`, and Debian's own debhelper makes the packages.
 
 mod licences;
 
@@ -17,7 +17,7 @@ use crate::commands::{cargo, program, read, root, run as run_command, target};
 use crate::release;
 use crate::setup::packages::{self, Package};
 
-/// What packing takes beside a Rust tool chain.
+/// What packaging needs besides a Rust tool chain.
 const NEEDED: &[Package] = &[
     (&["cc"], "build-essential"),
     (&["dh"], "debhelper"),
@@ -25,14 +25,14 @@ const NEEDED: &[Package] = &[
     (&["pkg-config", "--exists", "libdpdk"], "libdpdk-dev"),
 ];
 
-/// The programs of the packages, and the features that each is built with. The plain one comes last: it stays where
-/// others look for it.
+/// The programs of the packages, and the feature that each is built with. The plain one comes last,
+/// because the last one stays where others look for it.
 const PROGRAMS: &[(&str, Option<&str>)] = &[("coua-dpdk", Some("coua/dpdk")), ("coua", None)];
 
 /// How to build
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Build without a training: slower programs, in less time
+    /// Build without the training run: slower programs, in less time
     #[arg(long)]
     quick: bool,
 }
@@ -42,10 +42,10 @@ impl Flags {
     pub(crate) const QUICK: Flags = Flags { quick: true };
 }
 
-/// Builds the packages and gives their paths, that of `coua` first.
+/// Builds the packages and returns their paths, that of `coua` first.
 ///
 /// # Errors
-/// Where one cannot be built, or what that takes cannot be installed.
+/// If one cannot be built, or if what building needs cannot be installed.
 pub(crate) fn run(flags: &Flags) -> Result<Vec<PathBuf>> {
     packages::install(NEEDED)?;
     let all = target().join("package");
@@ -102,8 +102,9 @@ fn built(flags: &Flags, feature: Option<&str>) -> Result<PathBuf> {
     Ok(target().join("release/coua"))
 }
 
-/// The version of the packages: the workspace's, the first time that it is packed, for this release of the
-/// distribution. A later release's sorts behind it, and a candidate's before the version it is one for.
+/// The version of the packages: the workspace's version, packaged for the first time, for this
+/// release of the distribution. A later release's version sorts after it, and a candidate's before
+/// the version that it is a candidate for.
 fn version() -> Result<String> {
     let upstream = env!("CARGO_PKG_VERSION").replace('-', "~");
     let system = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
@@ -117,8 +118,8 @@ fn version() -> Result<String> {
     Ok(format!("{upstream}-1{}", release.unwrap_or_default()))
 }
 
-/// Says in `debian` what the packages are a version of, and whose they are: whoever `DEBFULLNAME` and `DEBEMAIL` name,
-/// as for Debian's own tools.
+/// Writes version and maintainer into `debian`. As for Debian's own tools, `DEBFULLNAME` and
+/// `DEBEMAIL` name the maintainer.
 fn identify(debian: &Path, version: &str) -> Result<()> {
     let named = |variable, otherwise: &str| env::var(variable).unwrap_or(otherwise.to_owned());
     let name = named("DEBFULLNAME", "The coua authors");

@@ -1,9 +1,9 @@
-//! `cargo xtask release`: the programs as they are shipped, compiled with a profile of what they do.
+//! `cargo xtask release`: the programs as they are shipped, compiled with a profile.
 //!
-//! A compiler does not know which way branches go and what is called all the time. So the programs
-//! are built twice: first with counters, for a training of half a minute with the loads of a cache,
-//! then with what has been counted ("profile-guided optimization" in rustc's book). What comes of
-//! it does the same by other instructions.
+//! A compiler does not know which branches are taken and which functions are called most. So the
+//! programs are built twice: first with counters, for a training run of half a minute with the
+//! loads of a cache; then with what was counted ("profile-guided optimization" in rustc's book).
+//! The result does the same with other instructions.
 
 use std::env;
 use std::fs;
@@ -15,22 +15,22 @@ use clap::Args;
 use crate::commands::{cargo, program, read, run as run_command, succeeds, target};
 use crate::server::{Server, free_port};
 
-/// Seconds of each load of the training, unless a flag says otherwise.
+/// Seconds of each load of the training run, unless a flag says otherwise.
 const SECONDS: f64 = 1.0;
 
 /// How to build
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Features of cargo's, as in --features coua/dpdk
+    /// Features, as for cargo: --features coua/dpdk
     #[arg(long)]
     features: Option<String>,
-    /// Seconds of each load of the training
+    /// Seconds of each load of the training run
     #[arg(long, default_value_t = SECONDS)]
     seconds: f64,
 }
 
 impl Flags {
-    /// A training as long as it is without flags, of programs with a feature or without.
+    /// The default training run, for programs with a feature or without.
     pub(crate) fn of_feature(feature: Option<&str>) -> Self {
         Self {
             features: feature.map(str::to_owned),
@@ -39,10 +39,10 @@ impl Flags {
     }
 }
 
-/// Where the programs lie.
+/// The folder of the programs.
 ///
 /// # Errors
-/// Where they have not been built.
+/// If they have not been built.
 pub(crate) fn folder() -> Result<PathBuf> {
     let folder = target().join("shipped/release");
     ensure!(
@@ -52,8 +52,8 @@ pub(crate) fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Items, and loads on them, as `coua-bench load` and `run` take them. Together they do what caches
-/// do: nearly all GETs, some of all else.
+/// Numbers of items, and loads on them, as `coua-bench load` and `run` take them. Together they do
+/// what caches do: nearly all GETs, and some of everything else.
 const LOADS: &[(&str, &[&str])] = &[
     (
         "--keys 1000",
@@ -81,10 +81,10 @@ const LOADS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Items, and a load of more connections than a process may have sockets everywhere: over the link alone.
+/// Items, and a load with more connections than a process may have sockets: only over the link.
 const CROWD: (&str, &str) = ("--keys 1000", "--mix get=19,set=1 --connections 4096");
 
-/// What the benchmarks do in their own process.
+/// Benchmarks that run in their own process.
 const INSIDE: &[&str] = &[
     "workers --workers 1,2 --over tcp,udp --sets 0,0.1 --keys 1000 --value-size 8 --memory 64 --rounds 1",
     "workers --workers 1 --sets 0.1 --keys 10000 --connections 4096 --memory 512 --rounds 1",
@@ -94,7 +94,7 @@ const INSIDE: &[&str] = &[
 /// Builds, trains, and builds again.
 ///
 /// # Errors
-/// Where one of them fails, or there is no program of the tool chain that merges profiles.
+/// If one of these fails, or if the tool chain has no program that merges profiles.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     let merger = merger()?;
     let profiles = target().join("training/profiles");
@@ -129,7 +129,8 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// Builds both programs into a target folder of their own, as all else would be built again too.
+/// Builds both programs into a target folder of their own, so that nothing else has to be built
+/// again.
 fn build(flags: &Flags, folder: &str, rust_flags: &str) -> Result<()> {
     let features = flags.features.iter().flat_map(|all| ["--features", all]);
     run_command(
@@ -141,7 +142,7 @@ fn build(flags: &Flags, folder: &str, rust_flags: &str) -> Result<()> {
     )
 }
 
-/// Has the programs do what they are made for. Each writes what it has counted when it ends.
+/// Runs the programs under load. Each writes its counters when it ends.
 fn train(programs: &Path, seconds: f64) -> Result<()> {
     let bench = |words: &str| -> Result<()> {
         let words = shlex::split(words).context("an open quote")?;
@@ -192,14 +193,14 @@ fn train(programs: &Path, seconds: f64) -> Result<()> {
     Ok(())
 }
 
-/// The program that merges profiles, of the tool chain that wrote them.
+/// The tool chain's program that merges profiles.
 fn merger() -> Result<PathBuf> {
     let rustc = || program(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let libraries = read(rustc().args(["--print", "target-libdir"]))?;
     let host = Path::new(&libraries).parent().context("a folder")?;
     let path = host.join("bin/llvm-profdata");
     if !path.is_file() {
-        // Where there is no rustup, the sentence below says what is missing.
+        // Without rustup, the sentence below says what is missing.
         let _ = succeeds(program("rustup").args(["component", "add", "llvm-tools"]));
     }
     ensure!(

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::commands::{program, run};
 
-/// How long a server may take to its first answer.
+/// How long a server may take until its first answer.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A child process that listens. Dropping it ends the process.
@@ -39,7 +39,7 @@ impl Server {
         })
     }
 
-    /// Starts a program that listens at `port`, and waits until it `is_up`.
+    /// Starts a program that listens at `port`, and waits until `is_up` says that it does.
     pub(crate) fn start_as(
         command: &mut Command,
         port: u16,
@@ -63,7 +63,7 @@ impl Server {
         bail!("{command:?} does not answer within {START_LIMIT:?}");
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks it to end, and waits until it has ended.
     pub(crate) fn stop(mut self) -> Result<()> {
         run(program("kill").arg(self.child.id().to_string()))?;
         let status = self.child.wait()?;
@@ -74,20 +74,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself, which the client's failure tells better.
+        // It may have ended by itself; then the client's failure says more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A connection to a port of loopback, if somebody listens there.
+/// A connection to a port on loopback, if a server listens there.
 pub(crate) fn connect(port: u16) -> Option<TcpStream> {
     let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     Some(stream)
 }
 
-/// A port of loopback that nobody listens on at this moment.
+/// A port on loopback where nobody listens at the moment.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
         .local_addr()?

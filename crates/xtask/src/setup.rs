@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: installs what the tests need and is not there.
+//! `cargo xtask setup`: installs what the tests need and this machine lacks.
 
 mod clients;
 pub(crate) mod packages;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::commands::{cargo, program, read, root, run as run_command, target};
 
-/// What lies where after the set-up.
+/// Where things are after the set-up.
 #[derive(Clone)]
 pub(crate) struct Tools {
     /// A Python with the clients of `tests/clients/requirements.txt`.
@@ -27,10 +27,10 @@ pub(crate) struct Tools {
     pub(crate) cargo_fuzz: PathBuf,
 }
 
-/// Installs what is missing. A second call finds everything there and takes no time.
+/// Installs what is missing. A second call finds everything and takes no time.
 ///
 /// # Errors
-/// One sentence for the person who must install by hand, when this process may not.
+/// If this process may not install something: one sentence for the person who must do it.
 pub(crate) fn run() -> Result<Tools> {
     packages::install(packages::OF_TESTS)?;
     Ok(Tools {
@@ -52,10 +52,10 @@ fn memcached() -> Result<PathBuf> {
     Ok(path.into())
 }
 
-/// A program of cargo's family, installed into the target folder where it is not there yet.
+/// A cargo subcommand, installed into the target folder if it is not there yet.
 ///
 /// # Errors
-/// Where it cannot be installed.
+/// If it cannot be installed.
 pub(crate) fn cargo_tool(name: &str) -> Result<PathBuf> {
     let folder = target().join("tools");
     let path = folder.join("bin").join(name);

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, as a list of steps with a table at the end.
+//! `cargo xtask test`: all tests, as a list of steps with a table at the end.
 
 mod aarch64;
 mod capabilities;
@@ -26,16 +26,18 @@ use steps::STEPS;
 /// What to test
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Also what takes long: long stress and fuzz runs, Miri, ThreadSanitizer, virtual machines, Debian packages, licences of dependencies
+    /// Also run what takes long: long stress and fuzz runs, Miri, ThreadSanitizer, virtual
+    /// machines, Debian packages, licences of dependencies
     #[arg(long)]
     all: bool,
-    /// Only the step of this name, or those whose name contains it; where there is none, only the tests whose name does
+    /// Only the step with this name, or those whose name contains it; if there is none, only the
+    /// tests whose name contains it
     filter: Option<String>,
 }
 
-/// What came of a step.
+/// The result of a step.
 pub(crate) enum Outcome {
-    /// It was run and is well.
+    /// It was run and passed.
     Passed,
     /// It was not run, and why.
     LeftOut(String),
@@ -50,26 +52,26 @@ pub(crate) struct Context {
     pub(crate) test_filter: Option<String>,
     /// What the set-up found.
     pub(crate) tools: setup::Tools,
-    /// Where servers run.
+    /// Where servers and clients run.
     pub(crate) site: Arc<Site>,
-    /// A coua other than the usual one.
+    /// A coua other than the one that is built.
     pub(crate) coua: Option<PathBuf>,
 }
 
 /// One line of the table.
 pub(crate) struct Step {
-    /// What the filter is compared with.
+    /// The name that the filter is compared with.
     pub(crate) name: &'static str,
-    /// Only with `--all`, or when the filter names it in full.
+    /// Runs only with `--all`, or if the filter is its full name.
     pub(crate) long: bool,
-    /// Does it; an error is a failed step and does not stop the rest.
+    /// Runs the step; an error fails it and does not stop the others.
     pub(crate) run: fn(&Context) -> Result<Outcome>,
 }
 
-/// Runs the steps one after the other.
+/// Runs the steps one after another.
 ///
 /// # Errors
-/// When the set-up or a step failed.
+/// If the set-up or a step failed.
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     let start = Instant::now();
     println!("== setup");

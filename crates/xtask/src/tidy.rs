@@ -1,6 +1,7 @@
-//! `cargo xtask tidy`: the rules of CONTRIBUTING.md that a machine can hold.
+//! `cargo xtask tidy`: those rules of CONTRIBUTING.md that a machine can check.
 //!
-//! Each rule takes the repository's files and gives complaints. A warning is shown and fails nothing.
+//! Each rule reads the repository's files and makes complaints. A warning is printed and fails
+//! nothing.
 
 mod circles;
 mod glossary;
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::commands::root;
 
-/// Files that a stranger looks for.
+/// Files that a newcomer looks for.
 const PAPERS: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",
@@ -30,9 +31,9 @@ const PAPERS: [&str; 8] = [
 
 /// One text file of the repository.
 pub(crate) struct SourceFile {
-    /// From the root, with slashes.
+    /// Its path from the root, with slashes.
     pub(crate) path: String,
-    /// All of it.
+    /// Its whole text.
     pub(crate) text: String,
 }
 
@@ -44,21 +45,21 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Something that must be mended.
+    /// Adds something that must be mended.
     pub(crate) fn complain(&mut self, complaint: String) {
         self.complaints.push(complaint);
     }
 
-    /// Something to think about.
+    /// Adds something to think about.
     pub(crate) fn warn(&mut self, warning: String) {
         self.warnings.push(warning);
     }
 }
 
-/// Checks everything and shows what was found.
+/// Checks everything and prints what was found.
 ///
 /// # Errors
-/// When there is at least one complaint.
+/// If there is at least one complaint.
 pub(crate) fn run() -> Result<()> {
     let files = files()?;
     let mut findings = Findings::default();
@@ -99,7 +100,7 @@ fn papers(findings: &mut Findings) {
     }
 }
 
-/// Each crate holds itself to the workspace's lints, and ARCHITECTURE.md says what it is for.
+/// Each crate uses the workspace's lints, and ARCHITECTURE.md says what it is for.
 fn crates(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
     let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap_or_default();
     for entry in fs::read_dir(root().join("crates"))? {
@@ -130,14 +131,14 @@ fn crates(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Every text file that git knows, or would take; without git, every file outside of build folders.
+/// Every text file that git tracks or would track; without git, every file outside build folders.
 fn files() -> Result<Vec<SourceFile>> {
     let mut paths = Vec::new();
     walk(&root(), &mut paths).context("the repository cannot be read")?;
     paths.sort();
     let mut files = Vec::new();
     for path in paths {
-        // What is no UTF-8 is no text: fuzz corpora, pictures.
+        // What is not UTF-8 is not text: fuzz corpora, pictures.
         if let Ok(text) = fs::read_to_string(&path) {
             let path = path
                 .strip_prefix(root())

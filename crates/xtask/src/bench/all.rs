@@ -1,10 +1,10 @@
 //! `cargo xtask bench all`: every table of speed, into one document.
 //!
-//! The document is put together from texts that stand beside this file and from what the programs
-//! print. First comes one screen with one picture, then the aims, then all else as an appendix. Each
-//! table stands between two comments that name it, so that one of them can be measured again (`--only`)
-//! and the others stay as they are, each with its own machine, commit and date. Tables are measured
-//! from a clean commit only, so that the commit says what was measured.
+//! The document consists of texts beside this file and of what the programs print: one screen with
+//! one plot, the aims, and an appendix with everything else. Each table stands between two comments
+//! that name it. So one table can be measured again (`--only`) while the others stay, each with its
+//! own machine, commit and date. Tables are measured only from a clean commit, so that the commit
+//! says what was measured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ pub(super) struct Flags {
     /// Only these tables, by name; the others stay as they are
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// A folder of recorded traces, whose misses are counted too
+    /// A folder of recorded traces, to count their misses too
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
-    /// Short measurements, to see that everything runs, also with changes that are not committed: into
+    /// Short measurements, also with uncommitted changes, to see that everything runs; written to
     /// target/performance.md
     #[arg(long)]
     quick: bool,
@@ -37,16 +37,16 @@ pub(super) struct Flags {
 struct Section {
     name: &'static str,
     title: &'static str,
-    /// What is measured, and what was to be reached.
+    /// What is measured, and what the aim was.
     about: &'static str,
     what: What,
-    /// What follows the name of the benchmark on its command line.
+    /// The rest of the command line after the name of the benchmark.
     words: &'static str,
     /// The same for `--quick`.
     quick: &'static str,
 }
 
-/// What stands first.
+/// What comes first.
 const FIRST: Section = Section {
     name: "first-screen",
     title: "At a glance",
@@ -277,7 +277,7 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
                 parts.push((section, kept()));
             }
         }
-        // What there is is not lost when a later one is interrupted.
+        // If a later one is interrupted, the earlier ones are not lost.
         write(&path, &parts)?;
     }
     write(&path, &parts)?;
@@ -288,12 +288,13 @@ pub(super) fn run(programs: &Path, are_shipped: bool, words: &[String]) -> Resul
     }
 }
 
-/// All of them, in the order of the document.
+/// All tables, in the order of the document.
 fn sections() -> impl Iterator<Item = &'static Section> {
     std::iter::once(&FIRST).chain(SECTIONS)
 }
 
-/// Whether anything is not committed. The document itself changes while it is measured.
+/// Whether there are uncommitted changes. Measuring changes the document itself, which does not
+/// count.
 fn is_changed() -> Result<bool> {
     let mut status = program("git");
     status.current_dir(root());
@@ -308,7 +309,7 @@ fn is_changed() -> Result<bool> {
     Ok(!changed.trim().is_empty())
 }
 
-/// A table with what it needs to be understood.
+/// A table with what a reader needs to understand it.
 fn measure(
     section: &Section,
     (programs, are_shipped): (&Path, bool),
@@ -354,12 +355,12 @@ fn measure(
     ))
 }
 
-/// The picture of the first screen.
+/// The plot of the first screen.
 const LOAD: &str = "![p99 and p50 over the offered load](figures/load.svg)";
 
-/// What a program prints, as a part of the document.
+/// A program's output as a part of the document.
 fn told(table: &str) -> String {
-    // Where programs lie is this machine's affair.
+    // Where the programs are matters only on this machine.
     let lines = table.lines().filter(|line| !line.contains(", `/"));
     let is_heading = |line: &str| line.starts_with("## ") || line.starts_with("### ");
     let lines = lines.map(|line| match is_heading(line) {
@@ -374,7 +375,8 @@ fn figures(document: &Path) -> PathBuf {
     document.with_file_name("figures")
 }
 
-/// The files of a figure, one a line, as the document shows them: the picture, and a link to its values.
+/// The files of a figure, one a line, as the document shows them: the plot, and a link to its
+/// values.
 fn shown(title: &str, files: &str) -> String {
     let names = files
         .lines()
@@ -420,7 +422,7 @@ fn write(path: &PathBuf, parts: &[(&Section, Option<String>)]) -> Result<()> {
     fs::write(path, document(parts)).with_context(|| path.display().to_string())
 }
 
-/// The first screen, the aims, and all else behind them.
+/// The first screen, the aims, and the appendix.
 fn document(parts: &[(&Section, Option<String>)]) -> String {
     let shown = |(section, part): &(&Section, Option<String>)| {
         let Section {
@@ -445,7 +447,7 @@ fn marks(name: &str) -> (String, String) {
     (format!("<!-- {name} -->"), format!("<!-- /{name} -->"))
 }
 
-/// What stands between a table's marks.
+/// The text between a table's two comments.
 fn between<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let (begin, end) = marks(name);
     let (_, rest) = text.split_once(&format!("{begin}\n"))?;

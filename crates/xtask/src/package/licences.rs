@@ -1,4 +1,4 @@
-//! The licences of other people's crates that are compiled into the server: most ask that their text goes with it.
+//! The licences of other people's crates in the server: most ask that their text goes with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::commands::{cargo, read};
 
-/// What the names of files with a licence begin with.
+/// How the names of files with a licence begin.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 
-/// Each crate with its licences: their names, then their texts, each once.
+/// Each crate with its licences: first their names, then their texts, each once.
 pub(super) fn text() -> Result<String> {
     let metadata = read(cargo().args(["metadata", "--format-version=1", "--locked"]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
@@ -22,14 +22,14 @@ pub(super) fn text() -> Result<String> {
     let mut text = String::from(
         "The programs hold compiled code of these crates, and of Rust's standard library (MIT or Apache-2.0).\n\n",
     );
-    // From a text to the crates that have it.
+    // The crates that have a text, by text.
     let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (name, version) in linked()? {
         let package = packages.iter().find(|package| {
             package["name"] == name.as_str() && package["version"] == version.as_str()
         });
         let package = package.with_context(|| format!("{name} {version} is not known"))?;
-        // Ours have no source but this repository, and its licence.
+        // The crates of this workspace have no source but this repository, and its licence.
         if package["source"].is_null() {
             continue;
         }
@@ -49,7 +49,8 @@ pub(super) fn text() -> Result<String> {
     Ok(text)
 }
 
-/// Names and versions of the crates that are compiled into the server, not of those that only help to build it.
+/// Names and versions of the crates that are linked into the server, without those that only build
+/// it.
 fn linked() -> Result<Vec<(String, String)>> {
     let tree = read(cargo().args([
         "tree",

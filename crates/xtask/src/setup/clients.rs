@@ -1,6 +1,6 @@
-//! Other people's clients that Debian does not have, or not new enough: each kind from its own registry, in the
-//! versions that a manifest under `tests/clients` pins, into a folder of its own under `target/clients`. What was
-//! downloaded once stays in the cache of the tool that did it.
+//! Other people's clients that Debian does not have, or not in a recent version. Each kind comes
+//! from its own registry, in the versions that a manifest in `tests/clients` pins, and into its own
+//! folder in `target/clients`. What was downloaded once stays in the cache of the tool that did it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::commands::{program, read, root, run, target};
 
-/// Python's clients in a virtual environment; gives its Python.
+/// Python's clients in a virtual environment; returns its Python.
 pub(super) fn python() -> Result<PathBuf> {
     let packages = root().join("tests/clients/requirements.txt");
     let folder = target().join("clients/venv");
@@ -28,7 +28,7 @@ pub(super) fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Java's clients and what they need, as one folder of jars.
+/// Java's clients and what they need, in one folder of jars.
 pub(super) fn jars() -> Result<PathBuf> {
     const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
     let manifest = root().join("tests/clients/java/pom.xml");
@@ -46,7 +46,7 @@ pub(super) fn jars() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Node's clients; gives the folder for `NODE_PATH`.
+/// Node's clients; returns the folder for `NODE_PATH`.
 pub(super) fn node_modules() -> Result<PathBuf> {
     let manifest = root().join("tests/clients/memjs/package.json");
     let lock = root().join("tests/clients/memjs/package-lock.json");
@@ -71,7 +71,8 @@ pub(super) fn dalli() -> Result<PathBuf> {
     Ok(path.into())
 }
 
-/// Calls `install` with an empty folder, unless the folder was filled by this very manifest before.
+/// Calls `install` with an empty folder, unless the folder was filled from the same manifest
+/// before.
 fn kept(folder: &Path, manifest: &Path, install: impl FnOnce() -> Result<()>) -> Result<()> {
     let wanted = fs::read(manifest)?;
     let stamp = folder.join("installed-manifest");

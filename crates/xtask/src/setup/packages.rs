@@ -1,13 +1,14 @@
-//! Debian's packages: what the tests and other chores run that is not of this repository.
+//! Debian's packages: programs of others that the tests and other chores run.
 
 use anyhow::{Context, Result, bail};
 
 use crate::commands::{is_installed, program, read, run, succeeds};
 
-/// What shows that a package is there, and its name. One word is a program; more are a command that succeeds.
+/// How to see that a package is installed, and its name. One word is a program; several are a
+/// command that succeeds.
 pub(crate) type Package = (&'static [&'static str], &'static str);
 
-/// What every run of the tests takes.
+/// What every run of the tests needs.
 pub(crate) const OF_TESTS: &[Package] = &[
     (&["cc"], "build-essential"),
     (&["python3", "-c", "import venv, ensurepip"], "python3-venv"),
@@ -49,7 +50,7 @@ pub(crate) const OF_TESTS: &[Package] = &[
 /// Installs the packages that are missing.
 ///
 /// # Errors
-/// One sentence with the command for the person who may run it.
+/// If the packages cannot be installed: one sentence with the command for someone who may.
 pub(crate) fn install(packages: &[Package]) -> Result<()> {
     let missing: Vec<&str> = packages
         .iter()

@@ -1,9 +1,9 @@
-//! The other architecture that is supported: everything is compiled for it, and what has code or
-//! layouts of its own there is run, in QEMU's emulation of a program.
+//! The other architecture that is supported. Everything is compiled for it, and the crates that
+//! have code or layouts of their own there are tested in QEMU's user-mode emulation.
 //!
 //! # Not here
-//! Faults in the order of memory accesses. QEMU keeps the order of the machine that it runs on, so on
-//! x86-64 it hides them: loom looks for those.
+//! Faults in the order of memory accesses: QEMU keeps the order of the machine that it runs on,
+//! which hides them on x86-64. loom looks for those.
 
 use std::env::consts::ARCH;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::commands::{cargo, program, read, run, run_within, succeeds};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// What links for it, and what runs it with Debian's libraries for it.
+/// The linker, and the emulator with the folder of Debian's libraries for it.
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const RUNNER: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
 
 /// Crates that are tested.
 const CRATES: [&str; 4] = ["coua-cpu", "coua-protocol", "coua-store", "coua-tcp"];
 
-/// Tests that only do more of what shorter ones do, and would take minutes each.
+/// Tests that only do more than shorter ones do; each would take minutes.
 const TOO_LONG: [&str; 4] = [
     "items_find_room_where_others_are_read",
     "small_items_in_large_bursts_find_room",

@@ -11,15 +11,16 @@ use super::under_test::{FLAGS, coua};
 use super::{Context, Outcome};
 use crate::commands::program;
 
-/// How many there are in libmemcached 1.1: 27 of the text protocol and 27 of the binary one.
+/// The number of tests in libmemcached 1.1: 27 of the text protocol and 27 of the binary one.
 const TESTS: usize = 54;
-/// memccapable writes each test's name over so many columns before it runs the test.
+/// memccapable prints each test's name, padded to so many columns, before it runs the test.
 const NAME_WIDTH: usize = 40;
 
 /// One test's name, and whether it passed.
 type Capability = (String, bool);
 
-/// All of its tests, on both servers at the same time: a test that fails waits seconds for an answer.
+/// All of its tests, on both servers at the same time, because a failing test waits seconds for an
+/// answer.
 pub(crate) fn memccapable(context: &Context) -> Result<Outcome> {
     let path = coua(context)?;
     let (ours, theirs) = thread::scope(|scope| {
@@ -57,7 +58,7 @@ fn capabilities(site: &Site, path: &Path) -> Result<Vec<Capability>> {
     let server = site.start(path, FLAGS)?;
     let mut command = program("memccapable");
     command.args(["-h", site.host(), "-p", &server.port.to_string()]);
-    // It exits with 1 where a test fails, as some do on every memcached since 1.6.
+    // Its status is 1 if a test fails, as some do on every memcached since 1.6.
     let output = site
         .client(command)
         .stderr(Stdio::null())
@@ -66,7 +67,8 @@ fn capabilities(site: &Site, path: &Path) -> Result<Vec<Capability>> {
     read(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// A passed test ends its line with `[pass]`; a failed one says so on standard error, so the next name follows at once.
+/// The line of a test that passes ends with `[pass]`. A test that fails reports that on standard
+/// error, so that the next name follows at once.
 fn read(text: &str) -> Result<Vec<Capability>> {
     let mut all = Vec::new();
     for line in text.lines() {

@@ -1,8 +1,8 @@
-//! Real clients over real sockets, each against a coua of its own in the release profile: on loopback, and some on a
-//! TCP/IP stack of its own.
+//! Real clients over real sockets, each against its own coua in the release profile: on loopback,
+//! and some on coua's own TCP/IP stack.
 //!
-//! A client's script lies in a folder of `tests/clients`, takes host, port and, where it speaks several, the dialect,
-//! and ends with another status than 0 at the first surprise.
+//! A client's script is in a folder of `tests/clients`. It takes host, port and, if it speaks
+//! several, the dialect. Its status is not 0 if anything is not as expected.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) fn meta_memcache(context: &Context) -> Result<Outcome> {
 
 /// gomemcache: the client of most programs in Go.
 pub(crate) fn gomemcache(context: &Context) -> Result<Outcome> {
-    // Where the client runs there may be no network to fetch it from.
+    // Where the client runs, there may be no network to fetch it from.
     let binary = target().join("clients/gomemcache");
     let mut build = program("go");
     build.args(["build", "-o"]).arg(&binary).arg(".");
@@ -74,7 +74,7 @@ pub(crate) fn spymemcached(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || java(context, "Spymemcached.java"))
 }
 
-/// `XMemcached`: Java, with orders that want no reply.
+/// `XMemcached`: Java, with requests that want no reply.
 pub(crate) fn xmemcached(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || java(context, "Xmemcached.java"))
 }
@@ -105,7 +105,7 @@ pub(crate) fn php(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || script("php", "php/client.php"))
 }
 
-/// libmemcached's tools for the command line, its two load generators among them.
+/// libmemcached's command-line tools, including its two load generators.
 pub(crate) fn libmemcached_tools(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || script("bash", "libmemcached/tools.sh"))
 }
@@ -134,7 +134,7 @@ pub(crate) fn logins(context: &Context) -> Result<Outcome> {
 /// A client's step, in the order of [`EVERYWHERE`].
 type Client = fn(&Context) -> Result<Outcome>;
 
-/// The clients of the most languages.
+/// The clients of the most used languages.
 const EVERYWHERE: &[(&str, Client)] = &[
     ("pymemcache", pymemcache),
     ("pylibmc", pylibmc),
@@ -144,8 +144,8 @@ const EVERYWHERE: &[(&str, Client)] = &[
     ("memccapable", memccapable),
 ];
 
-/// They, on the kernel's TCP, with servers on a TCP/IP stack of their own: on AF_XDP, and one of them on a packet
-/// socket.
+/// The same clients on the kernel's TCP, with servers on coua's own stack: on AF_XDP, and one on a
+/// packet socket.
 pub(crate) fn userspace_clients(context: &Context) -> Result<Outcome> {
     if let Some(why) = missing_for_cables() {
         return Ok(Outcome::LeftOut(why));
@@ -155,7 +155,7 @@ pub(crate) fn userspace_clients(context: &Context) -> Result<Outcome> {
     conclude(&failures)
 }
 
-/// They all, with servers on DPDK, whose device is a packet socket.
+/// All of them, with servers on DPDK, whose device is a packet socket.
 pub(crate) fn userspace_clients_dpdk(context: &Context) -> Result<Outcome> {
     if let Some(why) = missing_for_cables() {
         return Ok(Outcome::LeftOut(why));
@@ -177,7 +177,8 @@ fn missing_for_cables() -> Option<String> {
     (!Cable::can_be_laid()).then(|| needs.to_owned())
 }
 
-/// Runs clients at one end of a cable with servers at the other, and names those that fail; one does not hide the next.
+/// Runs clients at one end of a cable and servers at the other. Runs all of them, and names those
+/// that fail.
 fn over_cable(
     context: &Context,
     driver: &'static str,
@@ -211,7 +212,8 @@ fn conclude(failures: &[String]) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Runs the client once in each dialect, against a fresh server; one that fails does not hide the next.
+/// Runs the client once in each dialect, against a fresh server. Runs all of them, also after a
+/// failure.
 fn in_each(context: &Context, dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
     let path = coua(context)?;
     let mut failures = Vec::new();
