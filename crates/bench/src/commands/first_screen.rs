@@ -241,6 +241,7 @@ impl Display for Outcome {
             "server's CPU a request, µs",
             "hits, %",
             "bytes an item",
+            "bottleneck",
         ]);
         for row in &self.rows {
             let thousands = |rate: f64| format!("{:.1} k", rate / 1000.0);
@@ -255,6 +256,12 @@ impl Display for Outcome {
                 row.hits
                     .map_or_else(String::new, |hits| format!("{:.1}", 100.0 * hits)),
                 format!("{:.0}", row.bytes_an_item),
+                // What comes after these signs explains the word.
+                row.bottleneck
+                    .split([':', ';'])
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
             ]);
         }
         writeln!(
@@ -264,14 +271,6 @@ impl Display for Outcome {
              said. `Full`: 3 million keys, -m 128.\n",
             self.repetitions
         )?;
-        write!(f, "{table}")?;
-        for row in &self.rows {
-            write!(
-                f,
-                "\n{}, {}: bottleneck: {}\n",
-                row.work, row.server, row.bottleneck
-            )?;
-        }
-        Ok(())
+        write!(f, "{table}")
     }
 }

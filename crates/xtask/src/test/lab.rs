@@ -1,9 +1,9 @@
-//! What needs a kernel or cards that this machine may not have: tests of the server, of a driver, and of memory that
-//! fails, in a virtual machine.
+//! Tests that need a kernel or cards that this machine may not have: tests of the server, of a
+//! driver, and of failing memory, in a virtual machine.
 //!
-//! `scripts/lab-run` boots an emulated machine with a whole Debian kernel over this machine's file
-//! system. cargo builds here and has the test program run there, so that such a test is one like any
-//! other, behind the feature `lab` where it shows nothing elsewhere.
+//! `scripts/lab-run` boots an emulated machine with a full Debian kernel over this machine's file
+//! system. cargo builds here and runs the test program there. So these tests are like all others,
+//! behind the feature `lab` if they show nothing elsewhere.
 
 use std::env::consts::{ARCH, OS};
 use std::path::Path;
@@ -17,17 +17,17 @@ use crate::commands::{cargo, program, root, run_within, succeeds, target};
 
 /// A machine, and the tests that are for it.
 struct Machine {
-    /// The beginning of their names.
+    /// How their names begin.
     tests: &'static str,
-    /// The program that they are in, in cargo's words.
+    /// The test program, as arguments for cargo.
     program: &'static [&'static str],
-    /// Its kernel, in the words of `lab-run`.
+    /// The kernel, as arguments for `lab-run`.
     kernel: &'static [&'static str],
-    /// Its modules and cards, in the same.
+    /// Modules and cards, likewise.
     devices: &'static [&'static str],
 }
 
-/// All machines. The card of virtio is behind an IOMMU, without which its driver copies.
+/// All machines. The virtio card is behind an IOMMU; without one its driver copies.
 const MACHINES: &[Machine] = &[
     Machine {
         tests: "bad_links::",
@@ -39,7 +39,7 @@ const MACHINES: &[Machine] = &[
             "--module=sch_ingress",
             "--module=cls_matchall",
             "--module=act_mirred",
-            // It makes two interfaces by itself unless told not to.
+            // Unless told otherwise, it makes two interfaces itself.
             "--module=ifb,numifbs=0",
         ],
     },
@@ -59,7 +59,7 @@ const MACHINES: &[Machine] = &[
         kernel: NEW_KERNEL,
         devices: &["--nic=vmxnet3,hub=1", "--nic=vmxnet3,hub=1"],
     },
-    // What DPDK's TAP device makes flow rules of.
+    // DPDK's TAP device makes its flow rules from these.
     Machine {
         tests: "spreading::",
         program: DPDK,
@@ -74,7 +74,7 @@ const MACHINES: &[Machine] = &[
             "--module=act_bpf",
         ],
     },
-    // Kernels differ in what they signal, and in what they do to files.
+    // Kernels differ in what they signal and in what they do to files.
     Machine {
         tests: "kernel_errors::",
         program: MEMORY_ERRORS,
@@ -87,7 +87,7 @@ const MACHINES: &[Machine] = &[
         kernel: NEW_KERNEL,
         devices: FAILING_MEMORY,
     },
-    // This machine's kernel may be one without machine checks, which calls errors otherwise.
+    // This machine's kernel may lack machine checks, and then reports errors in another way.
     Machine {
         tests: "poisoned::",
         program: MEMORY_ERRORS,
@@ -111,7 +111,7 @@ const MACHINES: &[Machine] = &[
 /// The tests of the server on a stack of its own.
 const SERVER: &[&str] = &["-p", "coua", "--features", "lab", "--test", "userspace"];
 
-/// Those of the DPDK driver.
+/// The tests of the DPDK driver.
 const DPDK: &[&str] = &[
     "-p",
     "coua-transport",
@@ -121,7 +121,7 @@ const DPDK: &[&str] = &[
     "dpdk",
 ];
 
-/// Those of memory that fails.
+/// The tests of failing memory.
 const MEMORY_ERRORS: &[&str] = &[
     "-p",
     "coua-memory-errors",
@@ -131,7 +131,7 @@ const MEMORY_ERRORS: &[&str] = &[
     "errors",
 ];
 
-/// Memory of all kinds: huge pages, a disk, and a piece that the kernel takes for a disk.
+/// Memory of all kinds: huge pages, a disk, and a part that the kernel takes for a disk.
 const FAILING_MEMORY: &[&str] = &[
     "--hugepages=64",
     "--nvme=128M",
@@ -142,8 +142,8 @@ const FAILING_MEMORY: &[&str] = &[
     "--append=memmap=128M!1024M",
 ];
 
-/// A processor of which Linux believes that it reports errors which can be survived, and one alone:
-/// they are reported to all of them.
+/// A processor of which Linux believes that it reports errors that can be survived. There is only
+/// one, because errors are reported to all of them.
 const MACHINE_CHECKS: &[&str] = &[
     "--hmp",
     "--cpus=1",
@@ -153,18 +153,18 @@ const MACHINE_CHECKS: &[&str] = &[
     "--module=ext4",
 ];
 
-/// A release of Debian's with a kernel that knows AF_XDP without copies on virtio, and XDP on vmxnet3.
+/// A Debian release whose kernel has AF_XDP without copies on virtio, and XDP on vmxnet3.
 const NEW_KERNEL: &[&str] = &["--suite=trixie-backports"];
 
-/// Two TAP devices and a bridge between them: the cable of cards with several queues. Everything of
-/// it is in a network namespace that goes with the machine.
+/// Two TAP devices and a bridge between them: a cable for cards with several queues. All of it is
+/// in a network namespace that ends with the machine.
 const CABLE: &str = "ip link add bridge type bridge mcast_snooping 0 && ip link set bridge up &&
 for tap in tap0 tap1; do
     ip tuntap add $tap mode tap multi_queue && ip link set $tap master bridge up || exit
 done &&
 exec \"$@\"";
 
-/// Boots each machine, and runs its tests in it.
+/// Boots each machine and runs its tests in it.
 pub(crate) fn lab(_: &Context) -> Result<Outcome> {
     if (OS, ARCH) != ("linux", "x86_64") {
         let why = "the virtual machine is one of Linux on x86-64".to_owned();
@@ -195,7 +195,8 @@ pub(crate) fn lab(_: &Context) -> Result<Outcome> {
 }
 
 impl Machine {
-    /// Whether its kernel can be booted here, and is fetched if need be; else why not.
+    /// Whether the machine's kernel can be booted here, after fetching it if necessary; otherwise
+    /// why not.
     fn boots(&self) -> Result<(), String> {
         let output = program(root().join("scripts/lab-run"))
             .args(self.kernel)
@@ -211,10 +212,10 @@ impl Machine {
         Err(why.unwrap_or("it ends at once").trim().to_owned())
     }
 
-    /// cargo with the machine in the place where it runs test programs.
+    /// cargo, with the machine as what runs test programs.
     fn tests_in(&self) -> Command {
         let lab_run = self.lab_run();
-        // Rust's notation of a list of words is TOML's.
+        // Rust prints a list of words as TOML does.
         let runner: Vec<_> = std::iter::once(lab_run.get_program())
             .chain(lab_run.get_args())
             .map(|word| word.to_string_lossy())
@@ -223,13 +224,13 @@ impl Machine {
         let mut command = cargo();
         command.args(["test", "--config", &runner]);
         command.args(self.program);
-        // Each test has the machine for itself.
+        // Each test has the machine to itself.
         command.args(["--", "--nocapture", "--test-threads=1", self.tests]);
         command
     }
 
-    /// The machine, ready for a command: with room for the server and its clients, and the folder
-    /// of what cargo builds, which it would not see in `/tmp`.
+    /// The machine, ready for a command. It has room for the server and its clients, and sees
+    /// cargo's target folder, which it would not if that were in `/tmp`.
     fn lab_run(&self) -> Command {
         let mut command = program("unshare");
         command.args(["--net", "sh", "-c", CABLE, "sh"]);

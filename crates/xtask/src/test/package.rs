@@ -1,8 +1,8 @@
 //! The Debian packages: Debian's own checks of them, and what they do in a fresh Debian.
 //!
-//! `packaging/test/check` runs in a container, first as a lone program with this machine's network, to fetch what the
-//! packages depend on; then under the container's own systemd, which starts, restarts and stops the service as on any
-//! machine.
+//! `packaging/test/check` runs in a container: first as a single program with this machine's
+//! network, to fetch what the packages depend on; then under the container's own systemd, which
+//! starts, restarts and stops the service as on any machine.
 
 use std::env;
 use std::fs;
@@ -17,21 +17,21 @@ use crate::commands::{program, read, root, run, run_within, succeeds, target, un
 use crate::package;
 use crate::setup::packages::{self, Package};
 
-/// What the step takes beside what builds the packages.
+/// What the step needs besides what builds the packages.
 const NEEDED: &[Package] = &[
     (&["lintian"], "lintian"),
     (&["mmdebstrap"], "mmdebstrap"),
     (&["systemd-nspawn"], "systemd-container"),
 ];
 
-/// What the script needs in the fresh Debian that the packages do not bring. No more, or a missing dependency of theirs
-/// would not be noticed.
+/// What the script needs in the fresh Debian and the packages do not bring. Nothing more, or a
+/// missing dependency of the packages would not be noticed.
 const INCLUDED: &str = "--include=systemd-sysv,iproute2,ethtool";
 
-/// Where the packages and the script lie in the container.
+/// Where the packages and the script are in the container.
 const FOLDER: &str = "packages";
 
-/// A container that hangs is ended.
+/// A container that takes longer is stopped.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Runs a command while the machine has huge pages for DPDK, one such command at a time.
@@ -39,7 +39,7 @@ const HUGE_PAGES: &str =
     "setting=/proc/sys/vm/nr_hugepages; before=$(cat $setting); echo 128 >$setting
 \"$@\"; status=$?; echo $before >$setting; exit $status";
 
-/// Builds the packages, and tries them where there was none before.
+/// Builds the packages, and tries them on a system that never had them.
 pub(crate) fn package(_: &Context) -> Result<Outcome> {
     if read(program("id").arg("-u"))? != "0" {
         let why = "only root may run a container with systemd";
@@ -87,13 +87,13 @@ pub(crate) fn package(_: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A Debian of this machine's release in a folder. Dropping it deletes it.
+/// A Debian of this machine's release, in a folder. Dropping it deletes the folder.
 struct Debian {
     root: PathBuf,
 }
 
 impl Debian {
-    /// Fetches and unpacks one, from where this machine's packages come from.
+    /// Fetches and unpacks it from where this machine's packages come from.
     fn install() -> Result<Self> {
         let root = target().join("package-test");
         if root.exists() {
@@ -118,17 +118,17 @@ impl Debian {
         Ok(debian)
     }
 
-    /// What runs a program in it, once its words follow.
+    /// The command that runs a program in it; the program's words are appended.
     fn container(&self) -> Command {
         let mut command = program("systemd-nspawn");
         command.arg(format!("--directory={}", self.root.display()));
-        // No service of this machine need know of it.
+        // No service of this machine needs to know about it.
         command.args(["--quiet", "--register=no", "--keep-unit"]);
         command.arg("--machine=coua-package");
         command
     }
 
-    /// Runs the script by a command, and tells what it has written.
+    /// Runs the script, and prints its output.
     fn check(&self, command: &Command) -> Result<()> {
         let log = self.root.join(FOLDER).join("log");
         fs::write(&log, "")?;
@@ -151,7 +151,7 @@ impl Debian {
 
 impl Drop for Debian {
     fn drop(&mut self) {
-        // The next one deletes what cannot be deleted now.
+        // What cannot be deleted now is deleted by the next run.
         let _ = fs::remove_dir_all(&self.root);
     }
 }

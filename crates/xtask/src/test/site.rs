@@ -1,7 +1,7 @@
 //! Where the servers of the steps run, and how a client reaches them.
 //!
-//! On loopback, as any program is; or at the other end of a cable, on a TCP/IP stack of the server's
-//! own, with the client on the kernel's:
+//! On loopback, like any program; or at the other end of a cable, on the server's own TCP/IP stack,
+//! with the client on the kernel's:
 //!
 //! ```text
 //! ┌ namespace ────┐                ┌ namespace ────┐
@@ -25,16 +25,16 @@ const ADDRESSES: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
 const PORT: u16 = 11211;
 /// Receive and transmit queues of an interface, for as many workers.
 const QUEUES: &str = "numrxqueues 2 numtxqueues 2";
-/// DPDK on a packet socket at an end of a cable, for as many workers, without huge pages: ordinary memory is slower, and
-/// there is enough of it on every machine.
+/// DPDK on a packet socket at an end of a cable, for as many workers. It does not use huge pages:
+/// ordinary memory is slower, but every machine has enough of it.
 const DPDK: &str = "--no-pci --no-telemetry --no-huge --no-shconf -m 256 --log-level=lib.eal:4 \
                     --vdev=net_af_packet0,iface=eth0,qpairs=2";
 
 /// Where servers run.
 pub(crate) enum Site {
-    /// At a free port of loopback.
+    /// At a free port on loopback.
     Loopback,
-    /// On a stack of their own.
+    /// On their own stack.
     Cable(Cable),
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Whether this process may make network namespaces, and what it needs is installed.
+    /// Whether this process may make network namespaces and has the programs for it.
     pub(crate) fn can_be_laid() -> bool {
         let name = format!("coua-probe-{}", id());
         let made = succeeds(program("ip").args(["netns", "add", &name]));
@@ -80,11 +80,12 @@ impl Cable {
             && succeeds(program("ethtool").arg("--version"))
     }
 
-    /// Lays one, for servers with `--net DRIVER:eth0`, or with `--net dpdk` on a packet socket there.
+    /// Makes a cable for servers with `--net DRIVER:eth0`, or with `--net dpdk` on a packet socket
+    /// there.
     pub(crate) fn lay(driver: &'static str) -> Result<Cable> {
         let [servers, clients] =
             ["servers", "clients"].map(|side| format!("coua-{side}-{driver}-{}", id()));
-        // From here on they are deleted whatever happens.
+        // From here on they are deleted in any case.
         let cable = Cable {
             servers,
             clients,
@@ -100,7 +101,7 @@ impl Cable {
         for namespace in [ours, theirs] {
             ip(&format!("-n {namespace} link set {DEVICE} up"))?;
             ip(&format!("-n {namespace} link set lo up"))?;
-            // A cable within the machine leaves checksums out, and segments uncut.
+            // On a cable within the machine, the kernel leaves checksums out and segments uncut.
             let mut offloads = program("ethtool");
             offloads.args(["-K", DEVICE, "tx", "off", "tso", "off", "gso", "off"]);
             read(&mut within(namespace, &offloads))?;
@@ -118,7 +119,7 @@ impl Cable {
         Ok(cable)
     }
 
-    /// The driver takes the interface's address over, and leaves ARP to the kernel.
+    /// Whether the driver takes over the interface's address, and leaves ARP to the kernel.
     fn takes_address(&self) -> bool {
         self.driver == "xdp"
     }
@@ -138,7 +139,7 @@ impl Cable {
         Server::start_as(&mut command, PORT, || self.is_answered())
     }
 
-    /// Whether a client hears from the server.
+    /// Whether a client gets an answer from the server.
     fn is_answered(&self) -> bool {
         let talk = format!(
             r#"exec 3<>/dev/tcp/{}/{PORT} && printf 'mn\r\n' >&3 && read -r -t 2 answer <&3 && [ "$answer" = $'MN\r' ]"#,
@@ -153,7 +154,7 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         for name in [&self.servers, &self.clients] {
-            // Where it was never made there is nothing to delete.
+            // If it was never made, there is nothing to delete.
             succeeds(program("ip").args(["netns", "del", name]));
         }
     }

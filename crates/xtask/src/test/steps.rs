@@ -1,4 +1,4 @@
-//! The steps of a test run, in their order: the quickest to tell of a mistake come first.
+//! The steps of a test run, in order: those that find mistakes soonest come first.
 
 use anyhow::Result;
 
@@ -76,7 +76,7 @@ fn workspace(context: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The DPDK driver, whose library a build without the feature does not need.
+/// The DPDK driver. A build without the feature does not need DPDK's library.
 fn dpdk(_: &Context) -> Result<Outcome> {
     let features = [
         "--features",
@@ -99,8 +99,8 @@ fn dpdk(_: &Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Licences, sources and duplicates of what we depend on, as `deny.toml` has it. Advisories are
-/// fetched from a place that a test must not depend on.
+/// Licences, sources and duplicates of dependencies, by the rules of `deny.toml`. Advisories are
+/// not checked: they come from a server, which a test must not depend on.
 fn dependencies(_: &Context) -> Result<Outcome> {
     let mut command = program(cargo_tool("cargo-deny")?);
     run(command.args(["--all-features", "check", "licenses", "bans", "sources"]))?;

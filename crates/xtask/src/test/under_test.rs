@@ -9,13 +9,13 @@ use anyhow::Result;
 use super::Context;
 use crate::commands::{cargo, program, run, succeeds, target};
 
-/// What every server of these tests is started with.
+/// The flags of every server in these tests.
 pub(super) const FLAGS: &[&str] = &["-m", "256", "-t", "2"];
-/// A client that waits for an answer that does not come is ended.
+/// A client that waits longer for an answer is stopped.
 pub(super) const LIMIT: Duration = Duration::from_secs(180);
 
-/// The program of this run, or the one that is shipped, which is cheap to build when it is there; `COUA_BIN` names another
-/// in its place.
+/// The program of this run: the one that is shipped, which is quickly built if it exists already;
+/// or the one that `COUA_BIN` names.
 pub(super) fn coua(context: &Context) -> Result<PathBuf> {
     match (&context.coua, env::var_os("COUA_BIN")) {
         (Some(path), _) => Ok(path.clone()),
@@ -27,10 +27,11 @@ pub(super) fn coua(context: &Context) -> Result<PathBuf> {
     }
 }
 
-/// The program with DPDK, or `COUA_BIN` in its place where that has it too; else why there is none.
+/// The program with DPDK, or the one that `COUA_BIN` names if it has DPDK; otherwise why there is
+/// none.
 pub(super) fn coua_with_dpdk() -> Result<Result<PathBuf, String>> {
     if let Some(named) = env::var_os("COUA_BIN") {
-        // It ends at once, for want of an address or of DPDK.
+        // It ends at once, because it has no address or no DPDK.
         let output = program(&named).args(["--net", "dpdk"]).output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Ok(match said.contains("--address") {
@@ -47,7 +48,7 @@ pub(super) fn coua_with_dpdk() -> Result<Result<PathBuf, String>> {
     run(cargo()
         .args(["build", "--quiet", "--release", "-p", "coua"])
         .args(["--features", "dpdk"]))?;
-    // The next build without it takes its place.
+    // The next build without DPDK would replace it.
     let path = target().join("clients/coua-dpdk");
     fs::create_dir_all(target().join("clients"))?;
     fs::copy(target().join("release/coua"), &path)?;

@@ -1,13 +1,13 @@
 //! Modules of a crate that import one another in a circle.
 //!
-//! The modules of a folder are compared with their neighbours in it, those of a crate's `src` too; a
-//! module and the folder of the same name are one. What a module takes from the one that it lies in, or
-//! that one from it, makes no circle. A name that a module passes on (`pub use`) is followed to where it
-//! comes from.
+//! Modules are compared with the other modules in their folder; this includes those in a crate's
+//! `src`. A module and the folder of the same name are one. Imports between a module and the module
+//! that contains it make no circle. A name that a module passes on (`pub use`) is followed to where
+//! it comes from.
 //!
 //! # Not here
-//! Imports of all that a module has (`use super::*`), and paths that begin with an import's name: the
-//! import is what counts.
+//! Imports of everything in a module (`use super::*`), and paths that begin with an imported name:
+//! only the import counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -18,13 +18,13 @@ use super::rust_code::{Kind, Token, shipped_code};
 use super::{Findings, SourceFile};
 use crate::commands::root;
 
-/// The imports that close a circle and stand for now.
+/// Imports that close a circle and are allowed for now.
 const LIST: &str = "crates/xtask/import-circles.txt";
 
-/// Complains of each circle, and of rows of the list that break none.
+/// Complains about each circle, and about each row of the list that is not needed.
 ///
 /// # Errors
-/// When the list cannot be read.
+/// If the list cannot be read.
 pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
     let list = fs::read_to_string(root().join(LIST)).context(LIST)?;
     check_against(files, &rows(&list, findings), findings);
@@ -52,7 +52,7 @@ fn rows<'l>(list: &'l str, findings: &mut Findings) -> Vec<Row<'l>> {
     rows
 }
 
-/// Where an import stands.
+/// Where an import is.
 type Place = String;
 
 /// The modules of one folder: who imports whom, and where.
@@ -139,13 +139,13 @@ fn way<'n>(neighbours: &'n Neighbours, from: &str, to: &str) -> Option<Vec<&'n s
 /// A module's path from the crate's root, which has none.
 type Path = Vec<String>;
 
-/// A module as its file has it.
+/// A module, as its file states it.
 struct Module {
     /// The file, from the repository's root.
     file: String,
     /// The paths that it names, and the lines.
     paths: Vec<(Path, usize)>,
-    /// Names that it declares by importing them, and what they stand for.
+    /// Names that it imports, and what they stand for.
     imported: BTreeMap<String, Path>,
 }
 
@@ -184,7 +184,7 @@ fn module_path(file: &str) -> Path {
     }
 }
 
-/// The modules of a crate, without those of tests.
+/// The modules of a crate, without those for tests.
 fn modules(files: &[(&SourceFile, Path)]) -> BTreeMap<Path, Module> {
     let code: Vec<_> = (files.iter())
         .map(|(file, path)| (file, path, shipped_code(&file.text)))
@@ -201,7 +201,7 @@ fn modules(files: &[(&SourceFile, Path)]) -> BTreeMap<Path, Module> {
         }
         let module = read(&file.path, path, tokens);
         match modules.get_mut(*path) {
-            // A library's root and a program's.
+            // The root of a library and that of a program.
             Some(other) => other.imported.extend(module.imported),
             None => drop(modules.insert((*path).clone(), module)),
         }
@@ -209,14 +209,14 @@ fn modules(files: &[(&SourceFile, Path)]) -> BTreeMap<Path, Module> {
     modules
 }
 
-/// Takes a file's paths from its tokens.
+/// Reads the paths in a file from its tokens.
 fn read(file: &str, own: &Path, tokens: &[Token<'_>]) -> Module {
     let mut module = Module {
         file: file.to_owned(),
         paths: Vec::new(),
         imported: BTreeMap::new(),
     };
-    // Modules written out in the file: how deep their braces are.
+    // Modules that are written out in the file, and the depth of their braces.
     let (mut depth, mut inner) = (0_usize, Vec::new());
     let mut at = 0;
     let mut in_use = false;
@@ -244,7 +244,7 @@ fn read(file: &str, own: &Path, tokens: &[Token<'_>]) -> Module {
                     let first = leaf.path.first().map_or("", String::as_str);
                     let absolute = match first {
                         "crate" | "super" | "self" => absolute(&leaf.path, own, levels),
-                        // A child of this module, where there is one of this name.
+                        // A child of this module, if there is one with this name.
                         _ => [own.as_slice(), &leaf.path].concat(),
                     };
                     module.imported.insert(leaf.name, absolute.clone());
@@ -271,7 +271,7 @@ fn read(file: &str, own: &Path, tokens: &[Token<'_>]) -> Module {
     module
 }
 
-/// A path from the crate's root on. `levels` modules are written out around it in its file.
+/// A path from the crate's root. `levels` modules are written out around it in its file.
 fn absolute(path: &[String], own: &Path, levels: usize) -> Path {
     let ups = path.iter().filter(|name| *name == "super").count();
     let rest = path
@@ -284,7 +284,7 @@ fn absolute(path: &[String], own: &Path, levels: usize) -> Path {
     base.iter().chain(rest).cloned().collect()
 }
 
-/// What a `use` declares: one name and the path that it stands for.
+/// What a `use` declares: a name, and the path that it stands for.
 struct Leaf {
     name: String,
     path: Path,
@@ -311,7 +311,7 @@ impl<'t> Tree<'t> {
         (self.tokens.get(self.at)).is_some_and(|token| token.kind.is(text))
     }
 
-    /// Reads one path behind `prefix`, with all that it branches into.
+    /// Reads a path after `prefix`, with all its branches.
     fn read(&mut self, prefix: &mut Path) {
         let before = prefix.len();
         let line = self.tokens.get(self.at).map_or(0, |token| token.line);
@@ -325,7 +325,7 @@ impl<'t> Tree<'t> {
                     self.branches(prefix);
                     break;
                 }
-                // All names of a module: the module.
+                // All names in a module: the module itself.
                 Some(Kind::Sign("*")) => {
                     self.at += 1;
                     self.leaf(prefix.clone(), line);
@@ -399,10 +399,10 @@ fn add_folders(
     }
 }
 
-/// The module in which what a path names stands: through what modules pass on.
+/// The module that contains what a path names, following what modules pass on.
 fn home(path: &Path, modules: &BTreeMap<Path, Module>) -> Path {
     let mut path = path.clone();
-    // More steps than that are a circle of names.
+    // More steps than that mean a circle of names.
     for _ in 0..8 {
         let len = (0..=path.len())
             .rev()

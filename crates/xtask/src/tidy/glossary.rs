@@ -1,7 +1,7 @@
-//! One word for one thing: words that a term of the field stands for, and the glossary of the documents.
+//! One word for one thing: banned words, which a term of the field replaces; and the glossary.
 //!
-//! What a name or a comment of `crates/*/src` may not say is [`BANNED`]; where it must, a row of
-//! [`EXCEPTIONS`] says why. What the glossary explains must be there.
+//! [`BANNED`] lists words that names and comments in `crates/*/src` must not use; a row of
+//! [`EXCEPTIONS`] allows one and says why. Each word of the glossary must be used in the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,15 +20,15 @@ const EXCEPTIONS: &str = "crates/xtask/word-exceptions.txt";
 enum Scope {
     /// As the name of a type; it is good English elsewhere.
     Type,
-    /// As a word of a name.
+    /// As a part of any name.
     Names,
-    /// There and in comments.
+    /// In names and in comments.
     Everywhere,
 }
 
 use Scope::{Everywhere, Names, Type};
 
-/// Words, where they are banned, and what the field calls what they stood for.
+/// Words, where they are banned, and the field's term.
 const BANNED: &[(&str, Scope, &str)] = &[
     ("astray", Everywhere, "slow path"),
     ("Beyond", Type, "out of order"),
@@ -57,11 +57,11 @@ const BANNED: &[(&str, Scope, &str)] = &[
     ("usual", Names, "fast path"),
 ];
 
-/// Complains of banned words without a row, of rows that excuse nothing, and of words of the glossary
-/// that no code uses.
+/// Complains about banned words without an exception, about exceptions that are not needed, and
+/// about words of the glossary that no code uses.
 ///
 /// # Errors
-/// When the exceptions cannot be read.
+/// If the exceptions cannot be read.
 pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
     let exceptions = fs::read_to_string(root().join(EXCEPTIONS)).context(EXCEPTIONS)?;
     let sources: Vec<&SourceFile> = files.iter().filter(|file| is_source(file)).collect();
@@ -77,7 +77,7 @@ pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()>
     Ok(())
 }
 
-/// What is shipped; not what says which words are banned.
+/// Whether the file is shipped code; the list of banned words itself is not checked.
 fn is_source(file: &SourceFile) -> bool {
     file.path.starts_with("crates/")
         && file.path.contains("/src/")
@@ -114,7 +114,7 @@ fn banned(sources: &[&SourceFile], exceptions: &str, findings: &mut Findings) {
     }
 }
 
-/// The banned words of a file, each with what to say instead and its line.
+/// The banned words in a file, each with its replacement and its line.
 fn uses(text: &str) -> Vec<(&'static str, &'static str, usize)> {
     let mut uses = Vec::new();
     for token in tokens(text) {
@@ -135,7 +135,7 @@ fn uses(text: &str) -> Vec<(&'static str, &'static str, usize)> {
     uses
 }
 
-/// `WorkerStore`, `worker_store` and `WORKER_STORE` are both of two words.
+/// The words of a name: `WorkerStore`, `worker_store` and `WORKER_STORE` each consist of two.
 fn words_of_name(name: &str) -> Vec<String> {
     let is_constant = !name.contains(|c: char| c.is_lowercase());
     let mut words = vec![String::new()];
@@ -171,8 +171,8 @@ fn glossary(page: &str) -> Option<impl Iterator<Item = &str>> {
     Some(rows.filter(|word| *word != "word" && !word.starts_with("---")))
 }
 
-/// Complains of words that stand in the glossary and nowhere in the code. A term of several words is
-/// used where each of them is; of `a, b` one is enough, and ` (where)` is no part of it.
+/// Complains about words of the glossary that are not in the code. A term of several words is used
+/// if each word is; of `a, b` one is enough; ` (where)` is not part of a term.
 fn unused(page: &SourceFile, sources: &[&SourceFile], findings: &mut Findings) {
     let mut used = BTreeSet::new();
     for file in sources {
@@ -184,7 +184,7 @@ fn unused(page: &SourceFile, sources: &[&SourceFile], findings: &mut Findings) {
             }
         }
     }
-    // Also where the code has a verb for the noun, or several of it.
+    // Also if the code has a verb for the noun, or its plural.
     let is_used = |word: &String| {
         let ends = ["ion", "ing", "ed", "s"];
         let stem = ends.iter().find_map(|end| word.strip_suffix(end));

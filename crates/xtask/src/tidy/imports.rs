@@ -1,4 +1,4 @@
-//! Which crate may import which of ours.
+//! Which of the workspace's crates may import which.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Findings;
 use crate::commands::{cargo, read};
 
-/// Crate, and what of ours it may import (`dev-` where only its tests may).
+/// Each crate, and which others it may import; `dev-` if only its tests may.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
     ("coua-memory-errors", &[]),
@@ -47,7 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Compares the table with what cargo says.
+/// Compares the table with what cargo reports.
 pub(crate) fn check(findings: &mut Findings) -> Result<()> {
     let metadata = read(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
     for (name, imports) in imports(&metadata)? {
@@ -68,7 +68,7 @@ pub(crate) fn check(findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Each crate of the workspace with what it imports of the workspace, in tests or not.
+/// Each crate of the workspace, with the crates of the workspace that it imports, also for tests.
 fn imports(metadata: &str) -> Result<BTreeMap<String, Vec<String>>> {
     let metadata: Value = serde_json::from_str(metadata)?;
     let packages = metadata["packages"]
@@ -83,7 +83,7 @@ fn imports(metadata: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let ours = dependencies
             .iter()
             .filter(|dependency| dependency["path"].is_string())
-            // Its own features, for its own tests.
+            // It may depend on itself, to have features in its own tests.
             .filter(|dependency| dependency["name"] != package["name"]);
         let names = ours.map(|dependency| {
             let of_tests = if dependency["kind"] == "dev" {

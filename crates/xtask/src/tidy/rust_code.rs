@@ -1,13 +1,14 @@
-//! The words of a Rust file: enough of the language to tell names, comments and the rest apart.
+//! The tokens of a Rust file: just enough of the language to tell names, comments and the rest
+//! apart.
 //!
-//! Strings, characters and numbers are left out, since no rule reads them.
+//! Strings, characters and numbers are left out, because no rule reads them.
 
-/// One word or sign of a Rust file.
+/// One token of a Rust file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'t> {
     /// What it is.
     pub(crate) kind: Kind<'t>,
-    /// Where it begins, from 1.
+    /// Its line, counted from 1.
     pub(crate) line: usize,
 }
 
@@ -18,7 +19,7 @@ pub(crate) enum Kind<'t> {
     Name(&'t str),
     /// A sign; `::` is one.
     Sign(&'t str),
-    /// A comment, with what makes it one.
+    /// A comment, including the signs that begin it.
     Comment(&'t str),
 }
 
@@ -39,8 +40,8 @@ pub(crate) fn tokens(text: &str) -> Vec<Token<'_>> {
     std::iter::from_fn(|| reader.next()).collect()
 }
 
-/// The tokens of a file that are neither comments nor code of tests, and the names of the modules that
-/// are declared for tests only.
+/// The tokens of a file without comments and tests, and the names of modules that are declared only
+/// for tests.
 pub(crate) fn shipped_code(text: &str) -> (Vec<Token<'_>>, Vec<&str>) {
     let all = tokens(text).into_iter();
     let code: Vec<Token<'_>> = all
@@ -65,7 +66,7 @@ pub(crate) fn shipped_code(text: &str) -> (Vec<Token<'_>>, Vec<&str>) {
     (kept, modules_of_tests)
 }
 
-/// Tokens of the attribute that stands at the front, 0 where there is none.
+/// The number of tokens of the attribute at the front; 0 if there is none.
 fn attribute_len(code: &[Token<'_>]) -> usize {
     let is = |at: usize, sign: &str| code.get(at).is_some_and(|token| token.kind.is(sign));
     match is(0, "#") {
@@ -75,13 +76,13 @@ fn attribute_len(code: &[Token<'_>]) -> usize {
     }
 }
 
-/// Whether an attribute says that what follows is compiled for tests only: `#[test]` and
-/// `#[cfg(test)]`, where `test` may stand within `all`, also beside a `not`.
+/// Whether an attribute restricts what follows to tests: `#[test]` or `#[cfg(test)]`; `test` may be
+/// inside `all`, but not inside `not`.
 fn is_of_tests(attribute: &[Token<'_>]) -> bool {
     if attribute.get(2).is_some_and(|token| token.kind.is("test")) {
         return true;
     }
-    // The names before the brackets that are open.
+    // The names before the open brackets.
     let (mut open, mut last) = (Vec::new(), "");
     for token in &attribute[1..] {
         match token.kind {
@@ -97,7 +98,7 @@ fn is_of_tests(attribute: &[Token<'_>]) -> bool {
     false
 }
 
-/// Tokens of the item at the front, up to its `;` or the end of its body.
+/// The number of tokens of the item at the front, up to its `;` or the end of its body.
 fn item_len(code: &[Token<'_>]) -> usize {
     let mut at = 0;
     while at < code.len() {
@@ -115,7 +116,7 @@ fn item_len(code: &[Token<'_>]) -> usize {
     at
 }
 
-/// Tokens from an opening bracket to the one that closes it, both included.
+/// The number of tokens from an opening bracket to the one that closes it, including both.
 fn group_len(code: &[Token<'_>]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in code.iter().enumerate() {
@@ -131,7 +132,7 @@ fn group_len(code: &[Token<'_>]) -> usize {
     code.len()
 }
 
-/// The name in `mod name;`, whatever stands before.
+/// The name in `mod name;`, whatever comes before it.
 fn declared_module<'t>(item: &[Token<'t>]) -> Option<&'t str> {
     match item {
         [.., keyword, name, end] if keyword.kind.is("mod") && end.kind.is(";") => match name.kind {
@@ -192,7 +193,7 @@ fn name_len(rest: &str) -> usize {
     prefix + name.find(|c| !is_part(c)).unwrap_or(name.len())
 }
 
-/// Bytes of a block comment and those in it.
+/// The length in bytes of a block comment, including nested ones.
 fn block_comment_len(rest: &str) -> usize {
     let (mut at, mut depth) = (0, 0_usize);
     while at < rest.len() {
@@ -213,8 +214,8 @@ fn block_comment_len(rest: &str) -> usize {
     at
 }
 
-/// Bytes of the string or character at the front, where there is one. A lifetime is read as one of its
-/// first sign alone.
+/// The length in bytes of the string or character at the front, if there is one. Of a lifetime,
+/// only the quotation mark counts.
 fn literal_len(rest: &str) -> Option<usize> {
     let unprefixed = ["br", "cr", "b", "c", "r", ""].iter().find_map(|prefix| {
         let body = rest.strip_prefix(prefix)?;
@@ -241,7 +242,7 @@ fn raw_string_len(body: &str) -> usize {
     hashes + 1 + len
 }
 
-/// Bytes of `'x'`, of which there is only the first where a lifetime begins.
+/// The length in bytes of `'x'`; 1 if it is the beginning of a lifetime.
 fn character_len(body: &str) -> usize {
     let mut inside = body[1..].chars();
     match inside.next() {

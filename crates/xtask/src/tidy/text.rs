@@ -1,11 +1,11 @@
-//! Rules about what stands in the files.
+//! Rules about the text of files.
 
 use super::{Findings, SourceFile};
 
-/// A file of more lines of code makes one ask where its ideas part.
+/// A file with more lines of code raises the question where its ideas part.
 const LINES_MAX: usize = 500;
 
-/// Words that do not stay, written apart so that this file does not find itself.
+/// Words that should not be committed, written in parts so that this file does not contain them.
 const UNFIT: &[(&str, &str)] = &[
     (concat!("FIX", "ME"), "a note of something undone"),
     (concat!("XX", "X:"), "a note of something undone"),
@@ -19,7 +19,8 @@ const UNFIT: &[(&str, &str)] = &[
     (concat!("/ho", "me/"), "a path of one machine"),
 ];
 
-/// Beside ASCII: what drawings and formulas need. The rest is most often a slip of an editor.
+/// Characters besides ASCII that drawings and formulas need. Others are usually an editor's
+/// mistake.
 const LETTERS: &str = "\u{d7}\u{f7}\u{b5}\u{b7}\u{b1}\u{b2}\u{3bc}\u{2013}\u{2014}\u{2026}\u{2190}\u{2191}\u{2192}\u{2193}\u{2194}\u{2248}\u{2260}\u{2264}\u{2265}\u{2212}\u{21d2}";
 
 /// Checks every file.

@@ -1,4 +1,5 @@
-//! Which files may hold unsafe code: those of `crates/xtask/unsafe-files.txt`, each with its reason.
+//! Which files may have unsafe code: those in `crates/xtask/unsafe-files.txt`, each with its
+//! reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ use crate::commands::root;
 
 const LIST: &str = "crates/xtask/unsafe-files.txt";
 
-/// Complains of unsafe code outside of the list, and of rows that nothing needs.
+/// Complains about unsafe code in other files, and about rows that are not needed.
 pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()> {
     let text = fs::read_to_string(root().join(LIST)).context(LIST)?;
     let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
@@ -39,7 +40,7 @@ pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()>
     Ok(())
 }
 
-/// True where `unsafe` stands as a word of code: not in a comment, a string or a lint's name.
+/// Whether `unsafe` is used as code: not in a comment, a string or the name of a lint.
 fn has_unsafe(text: &str) -> bool {
     text.lines().any(|line| {
         let code = line.split("//").next().unwrap_or_default();
