@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coua_cpu::prefetch_lines;
 use coua_protocol::{Awaited, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
 use coua_store::{UnixSeconds, Upload};
-use coua_transport::{PeerAddress, Stream, huge_pages};
+use coua_transport::{Stream, StreamFailure, huge_pages};
 
 use crate::buffers::{Block, Pool};
 use crate::closing::CloseCause;
@@ -278,14 +278,15 @@ impl Session {
         self.close_cause = Some(CloseCause::Quit);
     }
 
-    /// Why it closes: the cause that was decided, or else what the socket reports.
+    /// Why it closes: the cause that was decided, or else what the transport reports.
     pub fn why_closed(&self) -> CloseCause {
-        match self.close_cause {
-            Some(cause) => cause,
-            // The kernel forgets the peer only of a broken connection.
-            None if self.stream.peer() == PeerAddress::Unknown => CloseCause::Reset,
+        let of_failure = |failure| match failure {
             None => CloseCause::Client,
-        }
+            Some(StreamFailure::Peer) => CloseCause::Reset,
+            Some(StreamFailure::Memory) => CloseCause::Memory,
+        };
+        let cause = self.close_cause;
+        cause.unwrap_or_else(|| of_failure(self.stream.failure()))
     }
 
     /// Whether replies wait for the client to read, or its client has to wait, so that nothing may be

@@ -96,6 +96,8 @@ pub enum Failure {
     TimedOut,
     /// It was aborted on this side.
     Aborted,
+    /// The stack has ended it, because its peer received too slowly while memory was short.
+    Shed,
     /// The answer to its SYN arrived on another worker's queue. From another local port it may
     /// arrive on this worker's.
     Misdirected,

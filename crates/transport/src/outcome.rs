@@ -26,6 +26,16 @@ pub enum Sent {
     Broken,
 }
 
+/// Why a connection broke, if not by an orderly close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFailure {
+    /// The peer, or a host in between, has reset it, or no answer came.
+    Peer,
+    /// The stack in user space has ended it, because the peer received too slowly while memory was
+    /// short.
+    Memory,
+}
+
 /// The result of accepting a connection.
 #[derive(Debug)]
 pub enum Accepted<S> {

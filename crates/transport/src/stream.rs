@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::kernel;
-use crate::outcome::{Received, Sent};
+use crate::outcome::{Received, Sent, StreamFailure};
 use crate::peer_address::PeerAddress;
 #[cfg(feature = "simulated")]
 use crate::simulated;
@@ -144,6 +144,15 @@ impl Stream {
             End::Userspace(end) => end.peer(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.peer(),
+        }
+    }
+
+    /// Why the connection broke, if it did and this is still known.
+    pub fn failure(&self) -> Option<StreamFailure> {
+        match &self.end {
+            End::Userspace(end) => end.failure(),
+            // The kernel forgets the peer only of a broken connection.
+            _ => (self.peer() == PeerAddress::Unknown).then_some(StreamFailure::Peer),
         }
     }
 

@@ -51,6 +51,28 @@ fn of_a_full_stack_is_within_the_bound() {
     drop(clients);
     scene.wait_for_connections(2);
     exchange(&mut client, b"mn\r\n", b"MN\r\n");
+    // Whom the stack has ended for its memory has not gone by itself.
+    let ended = count(&ask(&mut client, "stats net"), "shed");
+    let counted = count(&ask(&mut client, "stats"), "coua_close_memory");
+    assert!(
+        counted >= ended,
+        "the stack has ended {ended}, {counted} are counted"
+    );
+}
+
+#[test]
+fn a_reset_is_counted_as_one() {
+    let scene = Scene::open("packet", &[]);
+    let mut witness = scene.connect(ADDRESSES[0]);
+    let mut resets = scene.connect(ADDRESSES[0]);
+    resets.write_all(b"mn\r\n").expect("an open socket");
+    resets.peek(&mut [0]).expect("an answer");
+    // What has come and is not read has the kernel reset the connection.
+    drop(resets);
+    scene.poll(|| {
+        let text = ask(&mut witness, "stats");
+        (count(&text, "coua_close_reset") == 1).then_some(())
+    });
 }
 
 /// Stores more than there is room for.

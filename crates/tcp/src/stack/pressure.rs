@@ -402,7 +402,7 @@ impl Stack {
     /// Ends a connection that holds memory which others need.
     fn shed(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        connection.abort(&mut self.shared, Failure::Aborted);
+        connection.abort(&mut self.shared, Failure::Shed);
         self.shared.counters.shed += 1;
         self.pressure.settled_at = self.shared.now;
         self.list_to_emit(index);

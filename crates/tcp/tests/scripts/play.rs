@@ -349,6 +349,7 @@ fn expect_read(world: &mut World, words: &[&str]) -> Result<(), String> {
         Received::Failed(Failure::TimedOut) => "failure timed-out",
         Received::Failed(Failure::Aborted) => "failure aborted",
         Received::Failed(Failure::Misdirected) => "failure misdirected",
+        Received::Failed(Failure::Shed) => "failure shed",
     };
     match found == words.join(" ") {
         true => Ok(()),

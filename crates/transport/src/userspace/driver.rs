@@ -24,7 +24,7 @@ use coua_tcp::time::Instant;
 
 use super::{Card, Exchange};
 use crate::huge_pages;
-use crate::outcome::{Received, Sent};
+use crate::outcome::{Received, Sent, StreamFailure};
 use crate::peer_address::PeerAddress;
 use crate::readiness::{Readiness, Token};
 
@@ -383,7 +383,7 @@ impl StreamEnd {
             None => Ok(described.state != ConnectionState::SynSent),
             Some(Failure::Reset) => Err(io::ErrorKind::ConnectionRefused.into()),
             Some(Failure::TimedOut) => Err(io::ErrorKind::TimedOut.into()),
-            Some(Failure::Aborted) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(Failure::Aborted | Failure::Shed) => Err(io::ErrorKind::ConnectionAborted.into()),
             Some(Failure::Misdirected) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
@@ -484,6 +484,17 @@ impl StreamEnd {
             Some(described) => PeerAddress::from(which(described.remote, described.local)),
             None => PeerAddress::Unknown,
         }
+    }
+
+    /// Why the connection broke, if it did.
+    pub(crate) fn failure(&self) -> Option<StreamFailure> {
+        let readiness = self.host.borrow().stack.readiness(self.id)?;
+        Some(match readiness.failure? {
+            Failure::Shed => StreamFailure::Memory,
+            Failure::Reset | Failure::TimedOut | Failure::Aborted | Failure::Misdirected => {
+                StreamFailure::Peer
+            }
+        })
     }
 
     /// A number among the stack's connections; descriptors of the kernel's are other numbers.
