@@ -141,7 +141,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
 
 /// The shortest piece. Before each of its pieces a line that has no end yet is searched again, so that many
 /// of one byte take Miri long.
-const PIECE_LEN_MIN: usize = if cfg!(miri) { 7 } else { 1 };
+const PIECE_LEN_MIN: usize = if cfg!(miri) { 31 } else { 1 };
 
 fn splits() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![
