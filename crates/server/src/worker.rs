@@ -20,6 +20,7 @@ mod batch;
 mod datagrams;
 mod drain;
 mod finish;
+mod held;
 mod input;
 mod look_ahead;
 mod receive;
@@ -40,7 +41,6 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
-use crate::connections::Activity;
 use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
@@ -65,9 +65,6 @@ const SLEEP_FOR_MEMORY: Duration = Duration::from_millis(1);
 
 /// How long accepting pauses when there are no descriptors, or too many connections.
 const ACCEPT_PAUSE_MS: u64 = 10;
-
-/// How long a connection is held after a failed login.
-const HOLD_MS: u64 = 1000;
 
 /// How often the counters of the user-space stack are published.
 const NET_COUNTERS_MS: u64 = 100;
@@ -419,31 +416,6 @@ impl Worker {
         self.counters().connections_shed.add(1);
         self.close_for(id, CloseCause::Memory);
         true
-    }
-
-    /// Holds a session whose login has failed, or closes it if too many are held.
-    fn hold(&mut self, id: SessionId, now: Now) {
-        // Sessions that have closed meanwhile are among them.
-        if self.held.len() >= self.shared.settings.connections_max {
-            self.close(id);
-            return;
-        }
-        self.held.push_back((now.since_start_ms + HOLD_MS, id));
-    }
-
-    /// Goes on with the sessions that have been held for long enough. The worker wakes at least once a
-    /// second.
-    fn release_held(&mut self, now: Now) {
-        while let Some(&(until_ms, id)) = self.held.front()
-            && until_ms <= now.since_start_ms
-        {
-            self.held.pop_front();
-            if let Some(session) = self.sessions.get(id) {
-                session.is_held = false;
-                session.connection.set_activity(Activity::Reading);
-                list_session(session, id, &mut self.ready);
-            }
-        }
     }
 
     /// Puts a session into the list of those that may have something to do.
