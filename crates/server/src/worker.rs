@@ -413,9 +413,14 @@ impl Worker {
         let Some(id) = longest else {
             return false;
         };
+        self.close_for_memory(id);
+        true
+    }
+
+    /// Closes a connection because others need its memory, or there is none for it.
+    fn close_for_memory(&mut self, id: SessionId) {
         self.counters().connections_shed.add(1);
         self.close_for(id, CloseCause::Memory);
-        true
     }
 
     /// Puts a session into the list of those that may have something to do.

@@ -6,7 +6,6 @@ use super::batch::{Pause, Unfinished};
 use super::input::{SESSION_INPUT_LEN, SessionInput};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
-use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::session::{Leftover, Listed, SessionId};
@@ -76,10 +75,7 @@ impl Worker {
         let id = rest.id;
         match outcome {
             Outcome::Close => self.close(id),
-            Outcome::CloseForMemory => {
-                self.counters().connections_shed.add(1);
-                self.close_for(id, CloseCause::Memory);
-            }
+            Outcome::CloseForMemory => self.close_for_memory(id),
             Outcome::Blocked | Outcome::Wait => {
                 if let Some(session) = self.sessions.get(id) {
                     session.connection.set_activity(Activity::Writing);
@@ -195,8 +191,7 @@ impl Worker {
                 return;
             }
         }
-        self.counters().connections_shed.add(1);
-        self.close_for(input.id, CloseCause::Memory);
+        self.close_for_memory(input.id);
     }
 }
 

@@ -99,6 +99,10 @@ impl Worker {
                     }
                     return false;
                 }
+                Outcome::CloseForMemory => {
+                    self.close_for_memory(id);
+                    return false;
+                }
                 _ => {
                     self.close(id);
                     return false;

@@ -76,6 +76,60 @@ fn requests_behind_a_long_answer_wait_for_its_end() {
     });
 }
 
+/// A list that its client does not read, and of which no more can be kept, ends its connection for want of memory: that
+/// is the cause that is counted.
+#[test]
+fn a_list_that_cannot_be_kept_is_ended_for_memory() {
+    one_of_three(|| {
+        const KEYS: usize = 1500;
+        let scene = Scene::open(&["-m", "8", "-t", "1"]);
+        let long = "k".repeat(200);
+        for key in 0..KEYS {
+            scene.store(&format!("{long}{key}"), 10);
+        }
+        let clients = fill_up(&scene);
+        let mut asker = scene.connect();
+        let before = counts(&mut asker);
+        let mut deaf = scene.connect();
+        let port = deaf.local_addr().expect("it is connected").port();
+        // Some 60 MB: more than both sockets hold.
+        deaf.write_all(&b"lru_crawler metadump all\r\n".repeat(150))
+            .expect("the server reads");
+        let address = format!(":{port}");
+        let mut is_there = || {
+            let conns = lines_of(&mut asker, "stats conns");
+            conns.iter().any(|line| line.ends_with(&address))
+        };
+        while is_there() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let after = counts(&mut asker);
+        let [client, memory] = [0, 1].map(|at| after[at] - before[at]);
+        assert_eq!(client, 0, "closed by clients, and {memory} for memory");
+        assert!(memory > 0);
+        drop((deaf, clients, asker));
+        scene.close()
+    });
+}
+
+/// How many connections their clients have ended, and how many were ended for memory.
+fn counts(client: &mut TcpStream) -> [u64; 2] {
+    let lines = lines_of(client, "stats");
+    ["coua_close_client ", "coua_close_memory "].map(|name| {
+        let mut counts = lines.iter().filter_map(|line| line.split_once(name));
+        let (_, count) = counts.next().expect("it is counted");
+        count.parse().expect("a number")
+    })
+}
+
+/// The lines of an answer that ends with `END`.
+fn lines_of(client: &mut TcpStream, question: &str) -> Vec<String> {
+    write!(client, "{question}\r\n").expect("the server reads");
+    let lines = BufReader::new(client).lines();
+    let lines = lines.map(|line| line.expect("an answer"));
+    lines.take_while(|line| line != "END").collect()
+}
+
 /// Clients with unfinished requests, who together hold all memory for connections. For a second the last of them wait
 /// for some; then the first are closed for them.
 fn fill_up(scene: &Scene) -> Vec<TcpStream> {
