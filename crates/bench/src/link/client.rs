@@ -1,12 +1,12 @@
-//! Clients of a server at the other end of a link: many connections on one thread, with a TCP that is
-//! as cheap as it can be.
+//! Clients of a server at the other end of a link: many connections on one thread, with a TCP that
+//! is as cheap as it can be.
 //!
-//! A connection sends a batch of requests and the next one when all its replies are there. Segments
-//! are made by filling numbers into a template; every reply is known beforehand and compared byte by
-//! byte. The TCP is complete enough for a link and any server: it acknowledges cumulatively, takes
-//! segments in order, retransmits after a timeout, acknowledges duplicates, honours windows, and takes
-//! replies in any number of segments. Of congestion control it has slow start alone: a link between
-//! two processes loses next to nothing.
+//! A connection sends a batch of requests, and the next batch when all replies have arrived.
+//! Segments are made by filling numbers into a template. Every reply is known in advance and
+//! compared byte by byte. The TCP is complete enough for a link and any server: it acknowledges
+//! cumulatively, accepts segments in order, retransmits after a timeout, acknowledges duplicates,
+//! observes windows, and accepts replies in any number of segments. Its only congestion control is
+//! slow start: a link between two processes loses next to nothing.
 //!
 //! # Why this is not the load on coua's own stack
 //! `coua-bench run --net memif:…` ([`crate::load`]) speaks TCP as the server does, with the server's
@@ -18,10 +18,10 @@
 //! real TCP, such as a path that loses segments, is measured by the other load.
 //!
 //! # Order of calls
-//! [`Clients::turn`] as often as can be, with a time that does not go back, until
-//! [`Clients::are_open`]; then [`Clients::begin`] a stretch of load and further turns. A turn
-//! receives what one burst brings, answers it, sends what the pace wants and looks after a few
-//! connections' timers.
+//! Call [`Clients::turn`] as often as possible, with a time that does not go back, until
+//! [`Clients::are_open`]. Then call [`Clients::begin`] for each stretch of load, and go on with
+//! turns. A turn receives one burst, answers it, sends what is due, and checks the timers of a few
+//! connections.
 
 mod connection;
 mod datagrams;
@@ -63,7 +63,7 @@ pub(crate) struct Settings {
     pub(crate) server: (Address, u16),
     /// Connections, 2^20 at most.
     pub(crate) connections: usize,
-    /// Requests of a batch, which is what a connection sends at once; 255 at most.
+    /// Requests of a batch, which a connection sends at once; 255 at most.
     pub(crate) depth: usize,
     /// Most requests in flight at a time, over all connections.
     pub(crate) outstanding: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Settings {
     pub(crate) keys: KeyFormat,
     /// The keys' values.
     pub(crate) values: Arc<Values>,
-    /// Who answers.
+    /// The service that answers.
     pub(crate) answers: Answers,
     /// Seed of all random choices.
     pub(crate) seed: u64,
@@ -84,11 +84,11 @@ pub(crate) struct Settings {
 pub(crate) struct Stretch {
     /// Replies and latencies.
     pub(crate) measured: Measured,
-    /// Segments that were sent again, or acknowledged again because they came twice.
+    /// Segments that were retransmitted, or acknowledged again because they arrived twice.
     pub(crate) retransmitted: u64,
     /// Turns that found nothing to do.
     pub(crate) idle_turns: u64,
-    /// The time that they took.
+    /// The time that those took.
     pub(crate) idle: Duration,
     /// Turns that found something to do.
     pub(crate) busy_turns: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Clients {
     wire: Wire,
     dialogue: Dialogue,
     connections: Vec<Connection>,
-    /// What each connection has asked, `depth` places each.
+    /// What each connection has asked; `depth` places each.
     asks: Vec<Ask>,
     depth: usize,
     batches_max: usize,
@@ -120,36 +120,38 @@ pub(crate) struct Clients {
     batches: usize,
     pace: Pace,
     dice: Xoshiro256PlusPlus,
-    /// Whether the server's MAC address is known; when it was last asked for.
+    /// Whether the server's MAC address is known, and when it was last asked for.
     knows_server: bool,
     asked_at: u64,
-    /// Connections that were opened or are being opened, and those that are open.
+    /// Connections that have been opened or are being opened, and those that are open.
     begun: usize,
     open: usize,
     /// The server's window scale, the same in all connections.
     shift: u8,
     /// Most bytes of payload in a segment.
     segment_len: u32,
-    /// Connections with something to send beyond what is new, by the end of the turn.
+    /// Connections that have something to send besides new batches at the end of the turn.
     to_send: Vec<u32>,
-    /// With whether it is a must, or no matter once something else was sent.
+    /// Connections that owe an acknowledgment, and whether it must be sent even if something else
+    /// is.
     to_acknowledge: Vec<(u32, bool)>,
-    /// Connections that the server remembers from a client that has died, and what it expects.
+    /// Connections that the server remembers from a dead client, and the sequence number that it
+    /// expects.
     stale: Vec<(u32, SeqNumber)>,
     /// Who asked for a MAC address.
     question: Option<arp::Packet>,
-    /// The bytes of a batch that is one segment, or of a longer one's segment.
+    /// The bytes of a batch that fits into one segment, or of one segment of a longer batch.
     batch: Vec<u8>,
-    /// A batch may be longer than a segment.
+    /// Whether a batch may be longer than a segment.
     is_long: bool,
-    /// The next connection whose timers are looked at, and since when.
+    /// The next connection whose timers are checked, and when the checks were last done.
     swept: usize,
     swept_at: u64,
     now: u64,
     is_started: bool,
     last_was_idle: bool,
     stretch: Stretch,
-    /// Latencies of this turn that are not in it yet.
+    /// Latencies of this turn that have not been added yet.
     run: Run,
     /// Batches that are about to begin, and when they were due.
     picked: Vec<(u32, u64)>,
@@ -158,13 +160,13 @@ pub(crate) struct Clients {
 /// The retransmission timeout, in nanoseconds; it doubles each time.
 const TIMEOUT: u64 = 200_000_000;
 
-/// Timeouts in a row until the server counts as dead: 50 s.
+/// How many timeouts in a row mean that the server is dead: 50 s.
 const TIMEOUTS_MAX: u8 = 8;
 
-/// How long an acknowledgment is delayed, for a request to carry it.
+/// How long an acknowledgment is delayed, so that a request can carry it.
 const ACK_DELAY: u64 = 40_000_000;
 
-/// The time in which all connections' timers are looked at once.
+/// The time in which the timers of all connections are checked once.
 const SWEEP: u64 = 20_000_000;
 
 /// Most connections that are being opened at a time.
@@ -174,10 +176,10 @@ const OPENING_MAX: usize = 256;
 const FIRST_WINDOW: u32 = 10;
 
 impl Clients {
-    /// Clients of which none is connected.
+    /// Clients; none of them is connected.
     ///
     /// # Errors
-    /// Where the settings are out of bounds.
+    /// If the settings are out of bounds.
     pub(crate) fn new(settings: Settings, nic: &impl Nic) -> anyhow::Result<Clients> {
         let Settings {
             connections, depth, ..
@@ -250,19 +252,19 @@ impl Clients {
         self.open == self.connections.len()
     }
 
-    /// Whether anything is under way.
+    /// Whether any request is in flight.
     pub(crate) fn is_waiting(&self) -> bool {
         self.batches > 0
     }
 
-    /// Begins a stretch of load, and gives what the last one came to. What is under way counts for
-    /// the new one. The times are nanoseconds, as in a turn.
+    /// Begins a stretch of load, and returns the outcome of the last one. Requests in flight count
+    /// for the new one. Times are nanoseconds, as in a turn.
     pub(crate) fn begin(&mut self, pace: Pace) -> Stretch {
         self.pace = pace;
         std::mem::replace(&mut self.stretch, Stretch::new())
     }
 
-    /// The server's MAC address is known now.
+    /// Notes the server's MAC address.
     fn meet(&mut self, mac: Mac) {
         self.wire.set_server_mac(mac);
         self.knows_server = true;
@@ -278,8 +280,8 @@ impl Clients {
         }
     }
 
-    /// Ends all connections without a word to wait for. What finds no room in the card's queue waits
-    /// for the next call; true where there was room for all.
+    /// Resets all connections. Resets for which the card has no room are left for the next call;
+    /// true if there was room for all.
     pub(crate) fn reset_all(&mut self, nic: &mut impl Nic) -> bool {
         nic.receive();
         while let Some(client) = self.begun.checked_sub(1) {

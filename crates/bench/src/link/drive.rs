@@ -13,7 +13,7 @@ use crate::cpu;
 pub(crate) struct Plan {
     /// What clients there are and what they ask for.
     pub(crate) settings: Settings,
-    /// Requests per second; as many as the server answers where none.
+    /// Requests per second; `None` for as many as the server answers.
     pub(crate) rate: Option<f64>,
     /// Load before the measurement.
     pub(crate) warm_up: Duration,
@@ -29,21 +29,21 @@ pub(crate) struct Driver<N> {
 }
 
 impl<N: Nic> Driver<N> {
-    /// How long it may take until all connections are open.
+    /// How long opening all connections may take.
     const OPENING: Duration = Duration::from_secs(60);
 
-    /// How long replies may take at the end.
+    /// How long the last replies may take.
     const ENDING: Duration = Duration::from_secs(10);
 
-    /// For how long resets are pushed into a card that takes no more.
+    /// How long to try to send resets if the card has no room.
     const RESETTING: Duration = Duration::from_secs(2);
 
-    /// Does what is planned, and ends the connections.
+    /// Carries out the plan, and ends the connections.
+    ///
+    /// `look` is called under load, at the beginning and at the end of the measurement.
     ///
     /// # Errors
-    /// Where the server cannot be reached, or answers wrongly.
-    ///
-    /// `look` is called at the beginning and at the end of the measurement, under load.
+    /// If the server cannot be reached, or a reply is wrong.
     pub(crate) fn run(
         nic: N,
         plan: &Plan,
@@ -79,7 +79,7 @@ impl<N: Nic> Driver<N> {
         self.clients.begin(first);
         self.turn_while(plan.warm_up, |_| true)?;
         look()?;
-        // The time of the look is no turn's.
+        // The time that `look` takes is not part of a turn.
         let now = self.now();
         self.clients.turn(&mut self.nic, now)?;
         let second = pace(self);
@@ -98,7 +98,7 @@ impl<N: Nic> Driver<N> {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Turns for a time, at most for as long as something is so.
+    /// Takes turns for a time, but no longer than a condition holds.
     fn turn_while(
         &mut self,
         time: Duration,

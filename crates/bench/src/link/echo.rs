@@ -17,17 +17,17 @@ pub(crate) struct Echo {
     stack: Stack,
     started: Moment,
     reply: Reply,
-    /// Line ends of an unfinished request, by the connection's place.
+    /// Line ends of each connection's unfinished request.
     lines: Vec<usize>,
     input: Box<[u8]>,
     output: Vec<u8>,
 }
 
 impl Echo {
-    /// Bytes received at once, as many as a cache does.
+    /// Bytes received at once: as many as a cache receives.
     const READ_LEN: usize = 64 << 10;
 
-    /// Listens at addresses, with room for so many connections.
+    /// Listens at these addresses, with room for so many connections.
     pub(crate) fn new(
         addresses: Vec<Network>,
         port: u16,
@@ -62,7 +62,7 @@ impl Echo {
     /// One turn.
     ///
     /// # Errors
-    /// Where a client asks for more than waits for it: the clients here do not.
+    /// If a client asks for more than fits while it waits, which the clients here do not.
     pub(crate) fn turn(&mut self, nic: &mut impl Nic, now: Instant) -> anyhow::Result<()> {
         self.stack.begin(now, nic);
         while self.stack.next_accepted().is_some() {}
@@ -125,7 +125,7 @@ impl Echo {
     }
 }
 
-/// The number of a connection among those that there are.
+/// The place of a connection among all connections.
 fn place(id: ConnectionId) -> usize {
     usize::try_from(id.to_bits() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }

@@ -1,18 +1,18 @@
-//! One client's connection, as far as TCP goes.
+//! The TCP state of one client's connection.
 
 use coua_tcp::seq::SeqNumber;
 
 use super::dialogue::Progress;
 
-/// Bytes that a connection may ever have under way: more than any window that a server offers.
+/// The most bytes that a connection may have in flight: more than any window that a server offers.
 const CONGESTION_MAX: u32 = 1 << 24;
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing was sent.
+    /// Nothing has been sent.
     New,
-    /// A SYN was.
+    /// A SYN has been sent.
     Opening,
     /// It can be used.
     Open,
@@ -21,31 +21,31 @@ pub(super) enum Stage {
 /// A connection with at most one batch of requests under way.
 ///
 /// # Invariants
-/// - `acknowledged <= next <= end`, where the batch's bytes end.
-/// - `congestion` is a whole segment or more.
-/// - `told <= theirs`: what of the server's bytes was acknowledged, and what has come.
+/// - `acknowledged <= next <= end`; the batch's bytes end at `end`.
+/// - `congestion` is at least one segment.
+/// - `told <= theirs`: the server's bytes that were acknowledged, and those that have arrived.
 /// - `answered <= asked`; without a batch both are 0.
 ///
-/// One cache line, since with many connections fetching it is what a request costs.
+/// It is one cache line: with many connections, a request costs mostly the fetching of it.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Connection {
-    /// When the batch was due, in nanoseconds: what latency counts from.
+    /// When the batch was due, in nanoseconds: latency counts from then.
     pub(super) due_at: u64,
-    /// When something was last sent that wants an acknowledgment.
+    /// When something that needs an acknowledgment was last sent.
     pub(super) sent_at: u64,
-    /// When the first byte came that is not acknowledged.
+    /// When the first byte that has not been acknowledged arrived.
     pub(super) heard_at: u64,
     pub(super) acknowledged: SeqNumber,
     pub(super) next: SeqNumber,
     pub(super) end: SeqNumber,
     pub(super) theirs: SeqNumber,
     pub(super) told: SeqNumber,
-    /// What the server's clock said last.
+    /// The server's clock in its last segment.
     pub(super) echo: u32,
-    /// Bytes that the server takes from `acknowledged` on.
+    /// The server's window: bytes it accepts, counted from `acknowledged`.
     pub(super) window: u32,
-    /// Bytes that may be under way for the link's sake.
+    /// The congestion window in bytes.
     pub(super) congestion: u32,
     pub(super) progress: Progress,
     pub(super) asked: u8,
@@ -58,8 +58,8 @@ pub(super) struct Connection {
 const _: () = assert!(size_of::<Connection>() == 64);
 
 impl Connection {
-    /// None yet, whose numbers and replies will begin there, and of which so many bytes may be under way
-    /// at first.
+    /// A connection that is not open yet. Its sequence numbers begin at `first`, its replies with
+    /// `beginning`, and `congestion` is its first congestion window.
     pub(super) fn new(first: SeqNumber, beginning: Progress, congestion: u32) -> Connection {
         Connection {
             due_at: 0,
@@ -88,13 +88,13 @@ impl Connection {
         edge.min(self.end).since(self.next)
     }
 
-    /// Whether all was answered and acknowledged.
+    /// Whether everything has been answered and acknowledged.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.answered == self.asked && self.acknowledged == self.end
     }
 
-    /// Takes in an acknowledgment and the window, in bytes, that comes with it.
+    /// Handles an acknowledgment and the window, in bytes, that comes with it.
     #[inline]
     pub(super) fn acknowledge(&mut self, ack: SeqNumber, window: u32) {
         if ack < self.acknowledged || ack > self.end {
@@ -106,7 +106,7 @@ impl Connection {
             self.congestion = grown.min(CONGESTION_MAX);
         }
         self.acknowledged = ack;
-        // After a timeout it may be of what was sent before that.
+        // After a timeout it may acknowledge what was sent before the timeout.
         self.next = self.next.max(ack);
         self.window = window;
     }

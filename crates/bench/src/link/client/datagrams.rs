@@ -1,8 +1,8 @@
-//! Clients that ask by UDP: one request a datagram, one datagram a reply, both behind the frame header
-//! of memcached's protocol.txt.
+//! Clients that ask by UDP. Each request and each reply is one datagram, with the frame header of
+//! memcached's protocol.txt.
 //!
-//! Each client has one request in flight and compares every byte of the reply. What is lost is asked
-//! for again after a time.
+//! Each client has one request in flight and compares every byte of the reply. If no reply arrives,
+//! it repeats the request after a time.
 
 use anyhow::{bail, ensure};
 use coua_tcp::nic::{Frame, Mac, Nic, Offload};
@@ -49,7 +49,8 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// As many clients as the settings have connections. Depth and outstanding requests are of TCP.
+    /// As many clients as the settings have connections. Depth and outstanding requests apply only
+    /// to TCP.
     pub(crate) fn new(settings: Settings, server_mac: Mac, own_mac: Mac) -> Datagrams {
         let Settings {
             requests,
@@ -83,7 +84,7 @@ impl Datagrams {
     /// As [`Clients::turn`](super::Clients::turn).
     ///
     /// # Errors
-    /// Where the server answers wrongly.
+    /// If a reply is wrong.
     pub(crate) fn turn(&mut self, nic: &mut impl Nic, now: u64) -> anyhow::Result<()> {
         self.now = now;
         let count = nic.receive();
@@ -116,7 +117,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Repeats requests without a reply for long.
+    /// Repeats requests that have had no reply for a long time.
     fn ask_again(&mut self, nic: &mut impl Nic) {
         for client in 0..self.askers.len() {
             let asker = &self.askers[client];
@@ -127,7 +128,7 @@ impl Datagrams {
         }
     }
 
-    /// Sends a client's request; false where the card takes no more.
+    /// Sends a client's request. False if the card has no room.
     fn send(&mut self, nic: &mut impl Nic, client: usize) -> bool {
         let Some(slot) = nic.slot() else {
             return false;
@@ -175,7 +176,7 @@ impl Datagrams {
             return Ok(());
         };
         if !asker.is_waiting || asker.number != number {
-            // The answer to a question that was asked again.
+            // The reply to a request that was repeated.
             return Ok(());
         }
         let ask = asker.ask;
@@ -199,7 +200,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Whose reply a frame is, to which of its requests, and what it says.
+    /// The client whose reply a frame is, the number of the request, and the reply's text.
     fn read<'f>(&self, frame: &Frame<'f>) -> Option<(usize, u16, &'f [u8])> {
         let (link, at) = ethernet::Header::read(frame.bytes).ok()?;
         if link.ether_type != EtherType::IPV4 {

@@ -1,4 +1,4 @@
-//! What clients ask, and what they must be answered: every byte is known beforehand.
+//! Requests and the replies that they must get: every byte is known in advance.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use super::requests::{Kind, Requests, append_range};
 use crate::echo::canned_hit;
 use crate::workload::{KeyFormat, Values};
 
-/// Who answers.
+/// The service that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answers {
-    /// A cache in which every key is.
+    /// A cache that has every key.
     Cache,
     /// A cache that evicts: a get may miss.
     FullCache,
-    /// One that answers a get or set of any key with the same bytes.
+    /// A service that answers each get and each set with the same bytes, whatever the key.
     Same,
-    /// One that sends back what it gets.
+    /// A service that sends back what it receives.
     Mirror,
 }
 
-/// Keys that there may be: a bit of their number is used otherwise.
+/// The most keys: one bit of their number is used for something else.
 pub(crate) const KEYS_MAX: u32 = Ask::IS_SET;
 
-/// One request that is under way: its kind in the highest bit, the key's number in the others.
+/// A request in flight: its kind in the highest bit, the key's number in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Ask(u32);
 
@@ -54,16 +54,16 @@ impl Ask {
     }
 }
 
-/// How far a reply has come: nothing of it, by default.
+/// How much of a reply has arrived; by default nothing.
 ///
 /// ```text
 /// 31       30        29 … 0
 /// is_miss  in_parts  bytes of it that were right
 /// ```
 ///
-/// A miss began as the reply of a key that is not there. What is in parts may be long, and only as much
-/// of it is made up and compared as comes; that is more work for a short reply, and so is known from the
-/// beginning.
+/// A miss begins like the reply for a missing key. A reply in parts may be long: only the part that
+/// has arrived is generated and compared. That is more work for a short reply, so it is decided in
+/// advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Progress(u32);
 
@@ -84,42 +84,42 @@ impl Progress {
     }
 }
 
-/// What some bytes were.
+/// The result of comparing some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A part of a reply, whose progress says how far it is.
+    /// A part of a reply; the progress says how far it is.
     Part,
-    /// So many bytes that end a reply, and whether that was a miss.
+    /// The number of bytes up to the end of a reply, and whether it was a miss.
     Reply(usize, bool),
 }
 
-/// A source of requests that knows their replies.
+/// A source of requests that knows the replies.
 #[derive(Debug)]
 pub(super) struct Dialogue {
     requests: Requests,
     keys: KeyFormat,
     values: Arc<Values>,
     answers: Answers,
-    /// The reply to a get, key and value open or made up.
+    /// The reply to a get, whose key and value are filled in.
     hit: Vec<u8>,
     key_at: usize,
     value_at: usize,
-    /// What replies begin with.
+    /// The progress with which each reply begins.
     beginning: Progress,
-    /// Room for the reply of a mirror, and for a part of a long one.
+    /// Room for a mirror's reply, or for a part of a long one.
     scratch: Vec<u8>,
 }
 
-/// Bytes of a reply that come in a segment or two.
+/// The most bytes of a reply that arrives in a segment or two.
 const SHORT: usize = 2048;
 
-/// The reply to a get of a key that is not there.
+/// The reply to a get of a missing key.
 const MISS: &[u8] = b"END\r\n";
 
 /// The reply to a set.
 const STORED: &[u8] = b"STORED\r\n";
 
-/// What is said where other bytes came than must: those around the first that differ.
+/// The error for wrong bytes: it shows those around the first difference.
 #[cold]
 #[inline(never)]
 fn mistaken(ask: Ask, expected: &[u8], came: &[u8]) -> anyhow::Error {
@@ -162,7 +162,7 @@ impl Dialogue {
         }
     }
 
-    /// How far a reply is of which nothing has come.
+    /// The progress of a reply of which nothing has arrived.
     #[inline]
     pub(super) fn beginning(&self) -> Progress {
         self.beginning
@@ -202,8 +202,8 @@ impl Dialogue {
             .append_part((ask.kind(), ask.key()), range, out);
     }
 
-    /// Whether bytes are the reply to a request, all of it and nothing else, and whether that was a
-    /// miss. None where they are not.
+    /// Whether `bytes` are exactly the reply to a request, and if so, whether it was a miss. `None`
+    /// if they are not.
     #[inline]
     pub(super) fn is_reply(&mut self, ask: Ask, bytes: &[u8]) -> Option<bool> {
         let is_miss = self.may_miss(ask) && bytes.first() == MISS.first();
@@ -215,11 +215,11 @@ impl Dialogue {
         self.answers == Answers::FullCache && ask.kind() == Kind::Get
     }
 
-    /// Compares bytes with the reply to a request, of which some may have come before. With its end the
-    /// progress is the next reply's.
+    /// Compares bytes with the reply to a request, of which some may have arrived before. At the
+    /// end of the reply, the progress becomes that of the next one.
     ///
     /// # Errors
-    /// Where they are not what must come.
+    /// If the bytes are wrong.
     #[inline]
     pub(super) fn compare(
         &mut self,
@@ -238,7 +238,7 @@ impl Dialogue {
         }
     }
 
-    /// As [`compare`](Self::compare), where only as much of the reply is made up as has come.
+    /// As [`compare`](Self::compare), but generates only the part of the reply that has arrived.
     #[inline(never)]
     fn compare_part(
         &mut self,
@@ -273,7 +273,7 @@ impl Dialogue {
         }
     }
 
-    /// Makes up a range of a reply in the scratch room.
+    /// Generates a range of a reply in the scratch buffer.
     fn expect_part(&mut self, ask: Ask, is_miss: bool, range: Range<usize>) {
         let (scratch, hit) = (&mut self.scratch, &mut self.hit);
         scratch.clear();
@@ -309,7 +309,7 @@ impl Dialogue {
             (Kind::Get, _) => {
                 let (key_len, value) = (self.keys.size(), self.values.of(ask.key()));
                 let hit = &mut self.hit;
-                // The made-up key differs from others in its digits only.
+                // Generated keys differ only in their digits.
                 self.keys
                     .rewrite(ask.key(), &mut hit[self.key_at..][..key_len]);
                 hit[self.value_at..][..value.len()].copy_from_slice(value);

@@ -1,4 +1,4 @@
-//! How connections come to be open.
+//! How connections are opened.
 
 use anyhow::bail;
 use coua_tcp::nic::Nic;
@@ -10,7 +10,7 @@ use super::wire::{Incoming, Numbers};
 use super::{Clients, OPENING_MAX, TIMEOUT};
 
 impl Clients {
-    /// Takes a segment of a handshake, or one for a connection that is not open.
+    /// Handles a segment of a handshake, or one for a connection that is not open.
     #[cold]
     pub(super) fn take_opening(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
         let (client, flags) = (incoming.client, incoming.flags);
@@ -39,7 +39,7 @@ impl Clients {
             Stage::Opening if flags.has(Flags::ACK) && !flags.has(Flags::RST) => {
                 self.stale.push((number(client), incoming.ack));
             }
-            // It has not heard that it is open.
+            // The server does not know yet that the connection is open.
             Stage::Open if flags.has(Flags::SYN) => {
                 self.to_acknowledge.push((number(client), true));
             }

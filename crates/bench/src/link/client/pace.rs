@@ -7,17 +7,17 @@ pub(crate) enum Pace {
     Rest,
     /// As soon as the last one is answered.
     Closed,
-    /// At a fixed rate, whether the server keeps up or not.
+    /// At a fixed rate, whether or not the server keeps up.
     Open {
-        /// When the next is due, in nanoseconds.
+        /// When the next batch is due, in nanoseconds.
         next: f64,
-        /// Nanoseconds between two.
+        /// Nanoseconds between two batches.
         interval: f64,
     },
 }
 
 impl Pace {
-    /// So many batches a second from then on.
+    /// So many batches a second from now on.
     pub(crate) fn open(now: u64, batches_per_second: f64) -> Pace {
         Pace::Open {
             next: now as f64,
@@ -25,7 +25,7 @@ impl Pace {
         }
     }
 
-    /// When the batch that may be sent now was due, if one may.
+    /// When the batch that may be sent now was due; `None` if none may.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Requests of one key each, of which no two sizes differ.
+//! Requests for one key each; all gets have one size, and all sets another.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::workload::{KeyFormat, Sampler, Values};
 
-/// What a request asks for, and so what its reply may be.
+/// What a request asks for, which decides its possible replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `get` of one key or more.
@@ -17,10 +17,10 @@ pub(crate) enum Kind {
     Set,
 }
 
-/// What a value and a line end with.
+/// The end of a line and of a value.
 const END: &[u8] = b"\r\n";
 
-/// Appends what a range of pieces holds that are laid end to end.
+/// Appends a range of several pieces that are thought of as one text.
 pub(super) fn append_range(pieces: &[&[u8]], range: Range<usize>, out: &mut Vec<u8>) {
     let mut at = 0;
     for piece in pieces {
@@ -37,7 +37,7 @@ pub(crate) struct Requests {
     keys: KeyFormat,
     values: Arc<Values>,
     sampler: Sampler,
-    /// Draws below this are sets; 2^32 makes all of them sets.
+    /// Draws below this are sets; at 2^32 all are sets.
     set_below: u64,
     choice: Xoshiro256PlusPlus,
     /// A get of some key, and the first line of a set.
@@ -49,7 +49,7 @@ impl Requests {
     const GET: &[u8] = b"get ";
     const SET: &[u8] = b"set ";
 
-    /// Requests of which the fraction `sets` (0 to 1) store a value, and the others get one.
+    /// Requests of which the fraction `sets` (0 to 1) are sets, and the others gets.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the fraction is clamped, 2^32 fits"
@@ -92,7 +92,7 @@ impl Requests {
         self.len_of(Kind::Get).max(self.len_of(Kind::Set))
     }
 
-    /// What the next request is and its key, or its first; none when the keys are at their end.
+    /// Kind and key of the next request; `None` when there are no keys left.
     #[inline]
     pub(crate) fn draw(&mut self) -> Option<(Kind, u32)> {
         let is_set = self.set_below > 0 && u64::from(self.choice.next_u32()) < self.set_below;
@@ -117,7 +117,7 @@ impl Requests {
         }
     }
 
-    /// Appends a part of what [`append`](Self::append) appends: so many bytes from there on.
+    /// Appends a range of what [`append`](Self::append) appends.
     pub(crate) fn append_part(
         &mut self,
         (kind, key): (Kind, u32),

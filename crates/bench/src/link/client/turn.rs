@@ -1,4 +1,4 @@
-//! A turn of the clients: what comes, what is due, what leaves.
+//! A turn of the clients: receive, begin batches that are due, send.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,20 +14,21 @@ use super::wire::{Arrival, Incoming, likely_client};
 use super::{ACK_DELAY, Clients, SWEEP, TIMEOUT, TIMEOUTS_MAX};
 use crate::workload::below;
 
-/// Frames looked at, and batches begun, at a time: their connections are prefetched together.
+/// How many frames are examined, and how many batches begun, at a time: their connections are
+/// prefetched together.
 const GO: usize = 16;
 
-/// Connections that stay in a core's cache: 128 KiB of them.
+/// How many connections stay in a core's cache: 128 KiB of them.
 const AT_HAND: usize = 2048;
 
-/// Nanoseconds of the clients' clock in the timestamps option.
+/// The unit of the clients' clock in the timestamps option, in nanoseconds.
 const TICK: u64 = 1_000_000;
 
 impl Clients {
     /// One turn, at `now` nanoseconds.
     ///
     /// # Errors
-    /// Where the server answers wrongly, ends a connection, or is silent for long.
+    /// If a reply is wrong, or if the server ends a connection or is silent for long.
     #[inline]
     pub(crate) fn turn(&mut self, nic: &mut impl Nic, now: u64) -> anyhow::Result<()> {
         if self.last_was_idle && self.is_started {
@@ -43,7 +44,7 @@ impl Clients {
             for at in from..to {
                 self.take_frame(&nic.frame(at))?;
             }
-            // What the first frames of a burst cause leaves before the last ones are looked at, so
+            // Replies to the first frames of a burst leave before the last ones are examined, so
             // that the server does not wait for all of them.
             is_idle &= !self.begin_batches(nic);
             nic.flush();
@@ -86,7 +87,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Prefetches the connections of some frames, where there are too many to be in the cache.
+    /// Prefetches the connections of some frames, if there are too many to be in the cache.
     #[inline]
     fn fetch(&self, nic: &impl Nic, from: usize, to: usize) {
         if self.connections.len() <= AT_HAND {
@@ -101,9 +102,9 @@ impl Clients {
         black_box(seen);
     }
 
-    /// The fast path, which nearly all segments take: in order, with the whole reply to the single
-    /// request of a connection, and an acknowledgment of it. Returns false for any other segment, and
-    /// has changed nothing then.
+    /// The fast path, for nearly all segments: in order, with the whole reply to the connection's
+    /// only request and an acknowledgment of it. Returns false for any other segment; then nothing
+    /// has changed.
     #[inline]
     fn try_take_fast(&mut self, incoming: &Incoming<'_>) -> bool {
         const ODD: Flags = Flags::SYN.and(Flags::RST).and(Flags::FIN);
@@ -144,7 +145,7 @@ impl Clients {
         true
     }
 
-    /// Takes in a segment.
+    /// Handles a segment.
     #[inline(never)]
     fn take(&mut self, incoming: &Incoming<'_>) -> anyhow::Result<()> {
         let (client, flags) = (incoming.client, incoming.flags);
@@ -186,7 +187,7 @@ impl Clients {
         let seq = incoming.seq;
         let known = connection.theirs.since(seq) as usize;
         if seq > connection.theirs || known >= incoming.payload.len() {
-            // A gap before it, or a duplicate: the server must learn of it.
+            // A gap before it, or a duplicate: the server must be told.
             self.stretch.retransmitted += 1;
             self.to_acknowledge.push((number(client), true));
             return Ok(());
