@@ -29,7 +29,7 @@ pub struct Config {
     pub(crate) dialect: DialectChoice,
     pub(crate) connect_timeout: Duration,
     pub(crate) operation_timeout: Duration,
-    pub(crate) connections_per_server: usize,
+    pub(crate) connections_per_server: Option<usize>,
     pub(crate) ejection_failures: u32,
     pub(crate) ejection_wait_min: Duration,
     pub(crate) ejection_wait_max: Duration,
@@ -77,7 +77,7 @@ impl Config {
             dialect: DialectChoice::default(),
             connect_timeout: Duration::from_secs(1),
             operation_timeout: Duration::from_millis(2500),
-            connections_per_server: 16,
+            connections_per_server: None,
             ejection_failures: 2,
             ejection_wait_min: Duration::from_secs(1),
             ejection_wait_max: Duration::from_secs(30),
@@ -135,7 +135,7 @@ impl Config {
     /// most by default; the asynchronous one sends many requests ahead on each, and opens two by default.
     #[must_use]
     pub fn connections_per_server(mut self, connections: usize) -> Config {
-        self.connections_per_server = connections.max(1);
+        self.connections_per_server = Some(connections.max(1));
         self
     }
 

@@ -1,7 +1,8 @@
 //! A client for coua and for memcached.
 //!
 //! [`Client`] is synchronous: threads share it, and each operation has a connection of a pool to itself.
-//! Below it is [`wire`], the language without I/O, for those who have a loop of their own.
+//! With the feature `tokio`, `tokio::Client` is the same for asynchronous code: it sends many requests ahead
+//! on few connections. Below both is [`wire`], the language without I/O, for those who have a loop of their own.
 //!
 //! ```no_run
 //! use coua_client::{Client, Config, Expiry, StoreOutcome};
@@ -41,11 +42,15 @@ mod blocking;
 mod config;
 mod error;
 mod expiry;
+mod handshake;
 mod health;
 mod key;
 mod operations;
 mod outcome;
 mod route;
+mod selection;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 pub mod wire;
 
 pub use address::Address;

@@ -9,15 +9,13 @@ use crate::blocking::run::Running;
 use crate::blocking::servers::Servers;
 use crate::blocking::transport::{Connect, Sockets};
 use crate::config::Config;
-use crate::error::{Cause, Error};
+use crate::error::Error;
 use crate::expiry::Expiry;
 use crate::health::Admission;
 use crate::operations::operations;
 use crate::outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
+use crate::selection::{ATTEMPTS, may_repeat};
 use crate::wire::{ItemReply, Meta, Request, RequestError, StoreMode};
-
-/// Attempts of an operation whose first one had no effect.
-const ATTEMPTS: usize = 2;
 
 /// A client of one or more servers. Clones share connections, and threads share a client.
 ///
@@ -233,13 +231,4 @@ impl Client {
         let again = again.filter(|&index| results[index].as_ref().is_err_and(may_repeat));
         again.collect()
     }
-}
-
-/// Whether the request had no effect and another attempt may do better: not after a timeout.
-fn may_repeat(error: &Error) -> bool {
-    matches!(error, Error::NotSent { .. } | Error::Interrupted { .. })
-        && !matches!(
-            error.cause(),
-            Some(Cause::Timeout(_) | Cause::Busy(_) | Cause::Ejected)
-        )
 }

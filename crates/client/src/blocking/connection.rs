@@ -7,9 +7,9 @@ use crate::address::Address;
 use crate::blocking::transport::{Connect, Transport};
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::wire::reply::Reply;
+use crate::handshake::{dialect_of, first_dialect};
 use crate::wire::request::Request;
-use crate::wire::{Completion, Conversation, Dialect, ProtocolError};
+use crate::wire::{Completion, Conversation};
 
 /// After how long without use a connection is looked at before it is used again: the server may have
 /// closed it.
@@ -65,13 +65,9 @@ impl Connection {
     ) -> Result<Connection, Cause> {
         let deadline = Deadline::after(config.connect_timeout);
         let transport = connect.connect(address, config.connect_timeout);
-        let dialect = match config.dialect {
-            DialectChoice::Classic => Dialect::Classic,
-            DialectChoice::Ask | DialectChoice::Meta => Dialect::Meta,
-        };
         let mut connection = Connection {
             transport: transport.map_err(|error| Cause::connect(&error))?,
-            conversation: Conversation::new(dialect, config.limits),
+            conversation: Conversation::new(first_dialect(config.dialect), config.limits),
             used: Instant::now(),
         };
         if config.dialect == DialectChoice::Ask {
@@ -161,17 +157,5 @@ impl Connection {
         // Bytes or an end that nobody has asked for.
         let seen = self.transport.receive(&mut [0], Duration::ZERO);
         seen.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut)
-    }
-}
-
-/// Which dialect the answer to `mn` tells of.
-pub(crate) fn dialect_of(answer: Option<Reply>) -> Result<Dialect, Cause> {
-    match answer {
-        Some(Reply::Item(_)) => Ok(Dialect::Meta),
-        Some(Reply::Refused(crate::Refusal::Unknown(text))) if text.is_empty() => {
-            Ok(Dialect::Classic)
-        }
-        Some(Reply::Refused(refusal)) => Err(Cause::TurnedAway(refusal)),
-        _ => Err(Cause::Protocol(ProtocolError::Misplaced)),
     }
 }

@@ -1,29 +1,29 @@
 //! The servers of a client: which one is asked, connections to it, one request.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::address::Address;
 use crate::batch::Answered;
 use crate::blocking::connection::{Connection, Deadline};
 use crate::blocking::pool::{Lease, Pool};
 use crate::blocking::transport::Connect;
-use crate::config::{Config, Failover};
+use crate::config::Config;
 use crate::error::{Cause, Error};
-use crate::health::{Admission, Ejection, Health};
-use crate::route::Router;
+use crate::health::{Admission, Health};
+use crate::selection::Selection;
 use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation, Effect};
+
+/// Connections to one server, unless the settings say another number.
+const CONNECTIONS: usize = 16;
 
 /// The servers of a client.
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) config: Config,
-    ejection: Ejection,
-    router: Router,
+    selection: Selection,
     pub(super) list: Vec<Server>,
     connect: Box<dyn Connect>,
-    started: Instant,
 }
 
 /// A server.
@@ -40,43 +40,26 @@ impl Servers {
         let server = |(address, _): &(Address, u32)| Server {
             name: address.to_string().into(),
             address: address.clone(),
-            pool: Pool::new(config.connections_per_server),
+            pool: Pool::new(config.connections_per_server.unwrap_or(CONNECTIONS)),
             health: Health::default(),
         };
         Servers {
-            ejection: config.ejection(),
-            router: Router::new(config.distribution, &config.places()),
+            selection: Selection::new(&config),
             list: config.servers.iter().map(server).collect(),
             connect,
-            started: Instant::now(),
             config,
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// The server that is asked for a key now.
     pub(super) fn admit(&self, key: &[u8]) -> Result<(usize, Admission), Error> {
-        let home = self.router.home(key);
-        let server = &self.list[home];
-        if server.health.is_live() {
-            return Ok((home, Admission::Live));
-        }
-        if let Some(admission) = server.health.admit(self.now_ms(), &self.ejection) {
-            return Ok((home, admission));
-        }
-        let other = match self.config.failover {
-            Failover::FailFast => None,
-            Failover::Redistribute => self
-                .router
-                .among(key, |other| self.list[other].health.is_live()),
-        };
-        match other {
-            Some(other) => Ok((other, Admission::Live)),
-            None => Err(Error::of(&server.name, Effect::NotSent, Cause::Ejected)),
-        }
+        let admitted = self
+            .selection
+            .admit(key, |server| &self.list[server].health);
+        admitted.map_err(|ejected| {
+            let name = &self.list[ejected.home].name;
+            Error::of(name, Effect::NotSent, Cause::Ejected)
+        })
     }
 
     pub(super) fn lend<'s>(
@@ -92,11 +75,7 @@ impl Servers {
     pub(super) fn failed(&self, server: &Server, admission: Admission, cause: &Cause) {
         // Many threads of one's own are no fault of the server's.
         if !matches!(cause, Cause::Busy(_)) {
-            let chance = fastrand::f64();
-            let now_ms = self.now_ms();
-            server
-                .health
-                .failed(admission, now_ms, chance, &self.ejection);
+            self.selection.failed(&server.health, admission);
         }
         if matches!(cause, Cause::Closed | Cause::Io(..) | Cause::Connect(..)) {
             server.pool.give_up();

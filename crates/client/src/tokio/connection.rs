@@ -1,0 +1,375 @@
+//! A connection: the task that owns it, and what is asked of the task.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use ::tokio::sync::{mpsc, oneshot};
+use ::tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use crate::address::Address;
+use crate::config::{Config, DialectChoice};
+use crate::error::Cause;
+use crate::handshake::{dialect_of, first_dialect};
+use crate::tokio::transport::{Connect, Transport};
+use crate::wire::{
+    Completion, Conversation, Dialect, Effect, Reply, Request, RequestError, Ticket,
+};
+
+/// Requests in flight on a connection, and as many again in its queue.
+pub(super) const IN_FLIGHT: usize = 1024;
+
+/// No further request is taken while this many bytes wait to be sent.
+const OUTPUT_LEN_MAX: usize = 256 << 10;
+
+/// What a connection is asked.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// One request.
+    One {
+        request: Arc<Request<'static>>,
+        caller: oneshot::Sender<Answer>,
+    },
+    /// The values of some keys, all of which can be sent.
+    Many {
+        keys: Vec<Box<[u8]>>,
+        caller: oneshot::Sender<ManyAnswer>,
+    },
+}
+
+/// The answer to one request.
+pub(super) type Answer = Result<Reply, Lost>;
+
+/// For each key the answer, or `None` for a miss.
+pub(super) type ManyAnswer = Result<Vec<Option<Reply>>, Lost>;
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Lost {
+    /// The request cannot be sent.
+    Request(RequestError),
+    /// The connection failed.
+    Connection(Effect, Cause),
+}
+
+/// Whoever wants to know how the connection does.
+pub(super) trait Watch: Send + 'static {
+    /// Answers have come.
+    fn answered(&self);
+    /// The connection has failed; told once, before the callers are.
+    fn failed(&self, cause: &Cause);
+}
+
+/// Opens a connection and serves `commands` until it fails, or until nobody can send any more.
+pub(super) async fn serve(
+    connect: Arc<dyn Connect>,
+    address: Address,
+    config: Arc<Config>,
+    mut commands: mpsc::Receiver<Command>,
+    watch: impl Watch,
+) {
+    let limit = config.connect_timeout;
+    let opened = timeout(limit, open(&*connect, &address, &config)).await;
+    let cause = match opened.unwrap_or(Err(Cause::Timeout(limit))) {
+        Err(cause) => {
+            watch.failed(&cause);
+            cause
+        }
+        Ok(mut line) => {
+            let ended = std::future::poll_fn(|cx| line.poll(cx, &mut commands, &watch)).await;
+            // Callers try again as soon as they know, and must not find this queue then.
+            commands.close();
+            let cause = ended.err().unwrap_or(Cause::Closed);
+            // A server may close a connection that is not used.
+            let is_asked = line.conversation.pending() > 0;
+            if is_asked || !matches!(cause, Cause::Closed | Cause::Io(..)) {
+                watch.failed(&cause);
+            }
+            line.abandon(&cause);
+            cause
+        }
+    };
+    // What waits in the queue was not sent.
+    commands.close();
+    while let Some(command) = commands.recv().await {
+        command.lose(Lost::Connection(Effect::NotSent, cause.clone()));
+    }
+}
+
+async fn open(connect: &dyn Connect, address: &Address, config: &Config) -> Result<Line, Cause> {
+    let connected = connect.connect(address).await;
+    let mut line = Line {
+        transport: connected.map_err(|error| Cause::connect(&error))?,
+        conversation: Conversation::new(first_dialect(config.dialect), config.limits),
+        is_flushed: true,
+        waiting: VecDeque::new(),
+        patience: config.operation_timeout,
+        timer: Box::pin(sleep_until(Instant::now())),
+    };
+    if config.dialect == DialectChoice::Ask {
+        // A conversation that is new has room for one.
+        let _ = line.conversation.push(&Request::noop());
+        let answer = std::future::poll_fn(|cx| line.poll_first(cx)).await?;
+        line.conversation.set_dialect(dialect_of(Some(answer))?);
+    }
+    Ok(line)
+}
+
+/// A connection that is open.
+struct Line {
+    transport: Box<dyn Transport>,
+    conversation: Conversation,
+    /// What was written has left a transport that keeps bytes back.
+    is_flushed: bool,
+    /// Who waits for answers, oldest first.
+    waiting: VecDeque<Waiting>,
+    /// How long the server may send nothing while something is asked.
+    patience: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// A caller, and what it has so far.
+enum Waiting {
+    One(Ticket, oneshot::Sender<Answer>),
+    Many(Many),
+}
+
+struct Many {
+    first: Ticket,
+    /// The ticket with which all keys are answered.
+    last: Ticket,
+    answers: Vec<Option<Reply>>,
+    caller: oneshot::Sender<ManyAnswer>,
+}
+
+impl Line {
+    /// Takes, sends and receives what it can. Ready when the connection has failed, or when nobody can ask
+    /// any more and all is answered.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        commands: &mut mpsc::Receiver<Command>,
+        watch: &impl Watch,
+    ) -> Poll<Result<(), Cause>> {
+        loop {
+            let is_closing = self.poll_commands(cx, commands);
+            if is_closing && self.conversation.pending() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let has_sent = self.poll_send(cx)?;
+            let has_received = self.poll_receive(cx)?;
+            if has_received {
+                let mut is_answered = false;
+                while let Some(completion) = self.conversation.poll()? {
+                    is_answered = true;
+                    self.hand_over(completion);
+                }
+                if is_answered {
+                    watch.answered();
+                }
+            }
+            // Room that has come about lets further commands in.
+            if !has_sent && !has_received {
+                return self.poll_timer(cx);
+            }
+        }
+    }
+
+    /// The answer to the only request.
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, Cause>> {
+        loop {
+            let has_sent = self.poll_send(cx)?;
+            let has_received = self.poll_receive(cx)?;
+            if let Some(completion) = self.conversation.poll()? {
+                return Poll::Ready(Ok(completion.reply));
+            }
+            if !has_sent && !has_received {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes commands while there is room. True when no more can come.
+    fn poll_commands(
+        &mut self,
+        cx: &mut Context<'_>,
+        commands: &mut mpsc::Receiver<Command>,
+    ) -> bool {
+        while self.waiting.len() < IN_FLIGHT && self.conversation.output().len() < OUTPUT_LEN_MAX {
+            match commands.poll_recv(cx) {
+                Poll::Ready(Some(command)) => self.take(command),
+                Poll::Ready(None) => return true,
+                Poll::Pending => break,
+            }
+        }
+        false
+    }
+
+    fn take(&mut self, command: Command) {
+        let was_idle = self.conversation.pending() == 0;
+        match command {
+            // Nobody waits for it any more, and it is not sent.
+            Command::One { caller, .. } if caller.is_closed() => {}
+            Command::Many { caller, .. } if caller.is_closed() => {}
+            Command::One { request, caller } => match self.conversation.push(&request) {
+                Ok(ticket) => self.waiting.push_back(Waiting::One(ticket, caller)),
+                Err(error) => drop(caller.send(Err(Lost::Request(error)))),
+            },
+            Command::Many { keys, caller } => match self.push_many(&keys) {
+                Ok((first, last)) => {
+                    let answers = vec![None; keys.len()];
+                    let many = Many {
+                        first,
+                        last,
+                        answers,
+                        caller,
+                    };
+                    self.waiting.push_back(Waiting::Many(many));
+                }
+                Err(error) => drop(caller.send(Err(Lost::Request(error)))),
+            },
+        }
+        if was_idle {
+            self.restart_timer();
+        }
+    }
+
+    /// The first key's ticket, and the one that ends them.
+    fn push_many(&mut self, keys: &[Box<[u8]>]) -> Result<(Ticket, Ticket), RequestError> {
+        if self.conversation.dialect() == Dialect::Meta {
+            let keys = keys.iter().map(|key| &**key);
+            let count = keys.len() as u64;
+            let first = self.conversation.push_quiet_gets(keys, false)?;
+            return Ok((first, first + count));
+        }
+        let mut tickets = None;
+        for key in keys {
+            let ticket = self.conversation.push(&Request::get(key))?;
+            tickets = Some((tickets.map_or(ticket, |(first, _)| first), ticket));
+        }
+        tickets.ok_or(RequestError::Full)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, Cause> {
+        let mut has_sent = false;
+        while !self.conversation.output().is_empty() {
+            let output = self.conversation.output();
+            match Pin::new(&mut self.transport).poll_write(cx, output) {
+                Poll::Ready(Ok(0)) => return Err(Cause::Closed),
+                Poll::Ready(Ok(sent)) => self.conversation.sent(sent),
+                Poll::Ready(Err(error)) => return Err(Cause::io(&error)),
+                Poll::Pending => return Ok(has_sent),
+            }
+            has_sent = true;
+            self.is_flushed = false;
+        }
+        if !self.is_flushed {
+            match Pin::new(&mut self.transport).poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.is_flushed = true,
+                Poll::Ready(Err(error)) => return Err(Cause::io(&error)),
+                Poll::Pending => {}
+            }
+        }
+        Ok(has_sent)
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Cause> {
+        let mut space = ReadBuf::new(self.conversation.space());
+        match Pin::new(&mut self.transport).poll_read(cx, &mut space) {
+            Poll::Ready(Ok(())) => {
+                let received = space.filled().len();
+                if received == 0 {
+                    return Err(Cause::Closed);
+                }
+                self.conversation.received(received);
+                self.restart_timer();
+                Ok(true)
+            }
+            Poll::Ready(Err(error)) => Err(Cause::io(&error)),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    fn restart_timer(&mut self) {
+        self.timer.as_mut().reset(Instant::now() + self.patience);
+    }
+
+    /// Ready when something is asked and nothing has come for too long.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        if self.conversation.pending() == 0 {
+            return Poll::Pending;
+        }
+        ready!(self.timer.as_mut().poll(cx));
+        Poll::Ready(Err(Cause::Timeout(self.patience)))
+    }
+
+    /// Gives an answer to its caller, who may be gone.
+    fn hand_over(&mut self, completion: Completion) {
+        let Completion { ticket, reply } = completion;
+        let is_last = match self.waiting.front_mut() {
+            None => return,
+            Some(Waiting::One(own, _)) => {
+                debug_assert_eq!(*own, ticket);
+                true
+            }
+            Some(Waiting::Many(many)) => {
+                let within = usize::try_from(ticket - many.first).unwrap_or(usize::MAX);
+                match many.answers.get_mut(within) {
+                    Some(answer) => *answer = Some(reply.clone()),
+                    // The end of a quiet multi-get: what was not answered is a miss, or refused with it.
+                    None if matches!(reply, Reply::Refused(_)) => {
+                        let open = many.answers.iter_mut().filter(|answer| answer.is_none());
+                        open.for_each(|answer| *answer = Some(reply.clone()));
+                    }
+                    None => {}
+                }
+                ticket == many.last
+            }
+        };
+        if is_last {
+            match self.waiting.pop_front() {
+                Some(Waiting::One(_, caller)) => drop(caller.send(Ok(reply))),
+                Some(Waiting::Many(many)) => drop(many.caller.send(Ok(many.answers))),
+                None => {}
+            }
+        }
+    }
+
+    /// Tells all callers that their answers will not come.
+    fn abandon(&mut self, cause: &Cause) {
+        let mut lost = self.conversation.abandon().into_iter().peekable();
+        for waiting in self.waiting.drain(..) {
+            let last = match &waiting {
+                Waiting::One(ticket, _) => *ticket,
+                Waiting::Many(many) => many.last,
+            };
+            // Of several requests, what is known of the oldest without an answer holds for all.
+            let mut effect = None;
+            while let Some(one) = lost.next_if(|one| one.ticket <= last) {
+                effect.get_or_insert(one.effect);
+            }
+            let effect = effect.unwrap_or(Effect::Unknown);
+            let lost = Lost::Connection(effect, cause.clone());
+            match waiting {
+                Waiting::One(_, caller) => drop(caller.send(Err(lost))),
+                Waiting::Many(many) => drop(many.caller.send(Err(lost))),
+            }
+        }
+    }
+}
+
+impl Command {
+    fn lose(self, lost: Lost) {
+        match self {
+            Command::One { caller, .. } => drop(caller.send(Err(lost))),
+            Command::Many { caller, .. } => drop(caller.send(Err(lost))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
