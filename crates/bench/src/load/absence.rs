@@ -1,9 +1,9 @@
-//! Who had no CPU when a reply came late: the load, the server, or the whole machine.
+//! Which side had no CPU when a reply came late: the load, the server, or the whole machine.
 //!
-//! The load's event loop looks every millisecond at how long its own thread and those of the server
-//! were ready to run and had no core. When a reply took longer than a limit, it compares these times
-//! since the request. Where neither waited for a core, and this thread, which spins, still did
-//! not get to read the clock, its core was taken away without the kernel's knowledge.
+//! Every millisecond the load's event loop reads how long its own thread and those of the server
+//! were ready to run but had no core. When a reply takes longer than a limit, it compares these
+//! times with those at the request. If neither waited for a core, and this spinning thread still
+//! could not read the clock, its core was taken away without the kernel's knowledge.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -13,22 +13,22 @@ use rustix::process::Pid;
 
 use crate::sched::RunDelay;
 
-/// Replies that took long, by who had no CPU for most of the time.
+/// Slow replies, by which side had no CPU for most of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Absences {
     /// The load's thread waited for its core: another thread of this machine ran there.
     pub(crate) load: u64,
-    /// The same of the server's threads.
+    /// The server's threads waited for their cores.
     pub(crate) server: u64,
-    /// The load's core was taken away, and the kernel does not know of it: by the hypervisor, or for
-    /// an interrupt.
+    /// The load's core was taken away without the kernel's knowledge: by the hypervisor, or for an
+    /// interrupt.
     pub(crate) machine: u64,
-    /// None of these: the server was busy, or its core was taken away.
+    /// None of these: the server was busy, or the server's core was taken away.
     pub(crate) other: u64,
 }
 
 impl Absences {
-    /// Adds what another thread saw.
+    /// Adds what another thread has counted.
     pub(super) fn add(&mut self, other: &Absences) {
         self.load += other.load;
         self.server += other.server;
@@ -37,13 +37,13 @@ impl Absences {
     }
 }
 
-/// One look at who waits for a core.
+/// The waiting times at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     at_ns: u64,
     load_ns: u64,
     server_ns: u64,
-    /// Time for which turns took too long, as far as is known.
+    /// How long turns have taken too long, as far as is known.
     gaps_ns: u64,
 }
 
@@ -59,16 +59,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Between two looks, each of which takes some microseconds.
+    /// Nanoseconds between two looks; a look takes some microseconds.
     const EVERY_NS: u64 = 1_000_000;
-    /// Looks that are kept: what takes longer than these is compared with the first of them.
+    /// How many looks are kept: slower replies are compared with the oldest one.
     const LOOKS: usize = 4096;
-    /// A turn without sleep that takes longer is a gap.
+    /// A turn without sleep that takes longer than this is a gap.
     const GAP_NS: u64 = 100_000;
-    /// Replies that take longer are looked into.
+    /// Replies that take longer than this are examined.
     pub(crate) const SLOW: Duration = Duration::from_micros(500);
 
-    /// Watches the calling thread, and the server where its process is known.
+    /// Watches the calling thread, and the server if its process is known.
     pub(super) fn new(server: Option<Pid>) -> std::io::Result<Watch> {
         Ok(Watch {
             load: RunDelay::of_this_thread()?,
@@ -80,8 +80,8 @@ impl Watch {
         })
     }
 
-    /// Notes a turn that began at a time and before which this thread slept for another, both since
-    /// the engine's beginning.
+    /// Notes a turn. Its beginning, and how long this thread slept before it, are nanoseconds on
+    /// the engine's clock.
     pub(super) fn turn(&mut self, now_ns: u64, slept_ns: u64) {
         let spent_ns = now_ns.saturating_sub(self.turned_at_ns);
         let awake_ns = spent_ns.saturating_sub(slept_ns);
@@ -112,14 +112,14 @@ impl Watch {
     pub(super) fn slow(&mut self, now_ns: u64, latency_ns: u64, replies: u64) {
         let asked_ns = now_ns.saturating_sub(latency_ns);
         let now = self.look(now_ns);
-        // The last look before it was asked for, or the first there is.
+        // The last look before the request, or the first one that there is.
         let later = self.looks.partition_point(|look| look.at_ns <= asked_ns);
         let then = self.looks.get(later.saturating_sub(1));
         let then = then.copied().unwrap_or(now);
         *self.blame(&then, &now, latency_ns) += replies;
     }
 
-    /// Who had no CPU for at least half of the time, and longest.
+    /// The side that was without a CPU for longest, if for at least half of the time.
     fn blame(&mut self, then: &Look, now: &Look, latency_ns: u64) -> &mut u64 {
         let load = now.load_ns.saturating_sub(then.load_ns);
         let server = now.server_ns.saturating_sub(then.server_ns);
@@ -135,7 +135,7 @@ impl Watch {
         }
     }
 
-    /// Takes what was found so far.
+    /// Returns what was counted so far, and resets it.
     pub(super) fn take(&mut self) -> Absences {
         std::mem::take(&mut self.found)
     }

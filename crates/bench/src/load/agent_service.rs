@@ -1,4 +1,4 @@
-//! An agent: it serves one driver after the other, each with a team of its own.
+//! An agent: it serves one driver after another, each with its own team.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,10 +19,10 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// How long a driver waits for the one before it to be gone; after that it is refused.
+    /// How long a driver waits until the previous one is gone; after that it is refused.
     const TURNOVER: Duration = Duration::from_secs(5);
 
-    /// Listens; load threads are bound to cores from `core` on where there is one.
+    /// Listens. With `core`, load threads are bound to the cores from that one on.
     pub(crate) fn bind(address: SocketAddr, core: Option<usize>) -> io::Result<Service> {
         let listener = TcpListener::bind(address)?;
         Ok(Service { listener, core })
@@ -33,7 +33,7 @@ impl Service {
         self.listener.local_addr()
     }
 
-    /// Serves drivers, one at a time, until the listener fails. `tell` hears what happens.
+    /// Serves drivers, one at a time, until the listener fails. Calls `tell` with what happens.
     pub(crate) fn serve(&self, tell: fn(String)) -> io::Result<()> {
         let mut busy: Option<JoinHandle<()>> = None;
         loop {
@@ -59,7 +59,7 @@ impl Service {
     }
 }
 
-/// Whether the driver that is served is gone, or is so soon.
+/// Whether the driver that is being served is gone or will soon be.
 fn ends(busy: &JoinHandle<()>) -> bool {
     let began = Instant::now();
     while !busy.is_finished() && began.elapsed() < Service::TURNOVER {
@@ -69,7 +69,7 @@ fn ends(busy: &JoinHandle<()>) -> bool {
 }
 
 fn turn_away(stream: TcpStream) {
-    // A driver that is gone already needs no answer.
+    // A driver that is already gone needs no answer.
     if let Ok(wire) = Wire::new(stream) {
         wire.refuse("it serves another driver");
     }
@@ -89,7 +89,7 @@ fn serve_driver(stream: TcpStream, core: Option<usize>) -> Result<(), String> {
     }
 }
 
-/// Goes on until a fault, of which the driver's leaving is the usual one.
+/// Goes on until a fault; the usual one is that the driver leaves.
 fn converse(wire: &mut Wire, core: Option<usize>) -> Result<Infallible, Fault> {
     let never = AtomicBool::new(false);
     match wire.receive(Some(Wire::PATIENCE), &never)? {
@@ -121,7 +121,7 @@ fn converse(wire: &mut Wire, core: Option<usize>) -> Result<Infallible, Fault> {
     }
 }
 
-/// Carries out an order, and breaks it off if the driver is gone.
+/// Carries out an order, and stops early if the driver is gone.
 fn carry_out(team: &mut Team, order: Order, wire: &mut Wire) -> Result<(), Fault> {
     let stop = team.stop();
     let mut gone = None;

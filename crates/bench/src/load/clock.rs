@@ -1,4 +1,4 @@
-//! Time since the engine was made.
+//! The time since the engine was made.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    /// Begins now.
+    /// Starts the clock.
     pub(super) fn start() -> Clock {
         Clock(Instant::now())
     }

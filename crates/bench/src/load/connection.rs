@@ -1,4 +1,4 @@
-//! One connection of the load: requests out, their replies in.
+//! One connection of the load: it sends requests and receives their replies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +15,8 @@ use super::requests::Requests;
 ///
 /// # Invariants
 /// - `sent <= out.len()`; bytes from `sent` on wait for the socket to take them.
-/// - `numbers` are the keys that the requests of `asked` have left, in their order.
-/// - `rest` is the beginning of a reply, for the next receive to go on with.
+/// - `numbers` are the keys of the requests in `asked`, in order.
+/// - `rest` is the beginning of a reply; the next receive continues it.
 pub(super) struct Connection {
     stream: Stream,
     requests: Requests,
@@ -31,7 +31,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The largest reply that is taken in one piece; servers have smaller limits.
+    /// The largest reply that is received in one piece; servers have smaller limits.
     const REPLY_MAX: usize = 256 << 20;
 
     pub(super) fn new(stream: Stream, requests: Requests) -> Connection {
@@ -48,7 +48,7 @@ impl Connection {
         }
     }
 
-    /// Notes that the server has ended the stream: nothing tells it again.
+    /// Notes that the server has ended the stream, which is reported only once.
     pub(super) fn note_end(&mut self) {
         self.has_ended = true;
     }
@@ -59,7 +59,7 @@ impl Connection {
         self.asked.len()
     }
 
-    /// Writes one request behind those that wait to be sent; false when no requests are left.
+    /// Appends one request to those that wait to be sent; false when no requests are left.
     #[inline]
     pub(super) fn ask(&mut self, at_ns: u64) -> bool {
         match self
@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends what is waiting, as far as the socket takes it.
     pub(super) fn send(&mut self, measured: &mut Measured) -> Result<(), Error> {
         while self.sent < self.out.len() {
             match self.stream.send(&self.out[self.sent..]) {
@@ -91,8 +91,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there, until the socket is empty or every request has its reply. `input` is
-    /// where bytes are received for all connections in turn.
+    /// Receives until the socket is empty or every request has its reply. `input` is a buffer that
+    /// all connections use in turn.
     pub(super) fn receive(
         &mut self,
         input: &mut Vec<u8>,
@@ -128,7 +128,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the replies that are there; how many bytes they were.
+    /// Handles the replies that have arrived, and returns their length in bytes.
     fn hear(&mut self, input: &[u8], now_ns: u64, measured: &mut Measured) -> Result<usize, Error> {
         let mut at = 0;
         let mut run = Run::default();
@@ -168,7 +168,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Makes room for a reply that does not fit; replies that no request can have are refused.
+/// Makes room for a reply that does not fit. Refuses replies that no request can have.
 fn grow(input: &mut Vec<u8>, size: usize) -> Result<(), Error> {
     if size > Connection::REPLY_MAX {
         return Err(Error::unexpected(&input[..100]));

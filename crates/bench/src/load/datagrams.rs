@@ -1,7 +1,7 @@
-//! Requests in datagrams, one each, and replies in as many as they need.
+//! Requests in datagrams, one in each, and replies in as many as they need.
 //!
-//! A reply may be lost, and its request is then counted as lost after a while. A place is used
-//! again only for another request id, so that a reply that comes late is not taken for another.
+//! A reply may be lost; its request counts as lost after a while. A place is reused only with
+//! another request id, so that a late reply is not taken for another one.
 
 use std::collections::VecDeque;
 use std::net::UdpSocket;
@@ -20,7 +20,7 @@ use super::own_datagrams::OwnDatagrams;
 use super::plan::Dialect;
 use super::requests::Requests;
 
-/// The way to one server, with requests in flight.
+/// Requests in flight to one server.
 ///
 /// # Invariants
 /// - The place of request id `i` is `i` modulo the number of places; ids are given out in order, and
@@ -32,15 +32,15 @@ pub(super) struct Datagrams {
     places: Vec<Place>,
     next_id: u16,
     in_flight: usize,
-    /// Places whose request waits to be sent.
+    /// Places whose requests wait to be sent.
     unsent: VecDeque<u16>,
 }
 
-/// How datagrams go there.
+/// How datagrams get to the server.
 pub(super) enum Way {
     /// A connected, non-blocking socket of the kernel's.
     Kernel(UdpSocket),
-    /// A port of this thread's own stack, and the server as it was heard there.
+    /// A port of this thread's own stack, and the server's address as received there.
     Own(Rc<OwnDatagrams>, Sender),
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Way {
     }
 }
 
-/// A request and what came of its reply.
+/// A request and its reply so far.
 #[derive(Debug, Default)]
 struct Place {
     id: u16,
@@ -83,9 +83,9 @@ struct Place {
 }
 
 impl Datagrams {
-    /// Time after which a reply counts as lost.
+    /// After this time a reply counts as lost, in nanoseconds.
     const PATIENCE_NS: u64 = 500_000_000;
-    /// Requests in flight at most: half of the ids, so that old ones are told from new ones.
+    /// The most requests in flight: half of the ids, so that old ones can be told from new ones.
     pub(super) const DEPTH_MAX: usize = 1 << 15;
 
     pub(super) fn new(way: Way, requests: Requests, depth: usize) -> Datagrams {
@@ -109,8 +109,8 @@ impl Datagrams {
         usize::from(id) & (self.places.len() - 1)
     }
 
-    /// Writes one request, to be sent with [`send`](Self::send). False when no requests are left, or
-    /// the next id's place is taken by one that waits for its reply.
+    /// Prepares one request, to be sent by [`send`](Self::send). False when no requests are left,
+    /// or while the next id's place still waits for a reply.
     pub(super) fn ask(&mut self, at_ns: u64) -> bool {
         let id = self.next_id;
         let at = self.place(id);
@@ -141,7 +141,7 @@ impl Datagrams {
         !self.unsent.is_empty()
     }
 
-    /// Sends what waits, as far as the way takes it.
+    /// Sends what is waiting, as far as possible.
     pub(super) fn send(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
         while let Some(&id) = self.unsent.front() {
             let at = self.place(id);
@@ -157,8 +157,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Reads all datagrams that are there, into `input`. Those of a stack of our own come to all of its
-    /// ports alike, and are handed to [`hear`](Self::hear).
+    /// Receives all datagrams into `input`. Those of an own stack arrive at all of its ports alike;
+    /// they are passed to [`hear`](Self::hear).
     pub(super) fn receive(
         &mut self,
         input: &mut [u8],
@@ -179,7 +179,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes in a datagram from the server.
+    /// Handles a datagram from the server.
     pub(super) fn hear(
         &mut self,
         datagram: &[u8],
@@ -195,7 +195,7 @@ impl Datagrams {
         let at = usize::from(id) & (self.places.len() - 1);
         let place = &mut self.places[at];
         let Some(asked) = place.asked.as_mut().filter(|_| place.id == id) else {
-            // It comes after its request was given up.
+            // Its request has been given up.
             return Ok(());
         };
         let start = number * PART_LEN;
@@ -230,8 +230,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Gives up requests that have waited too long. They count as replies that took as long, so that
-    /// the latencies do not look better for them.
+    /// Gives up requests that have waited too long. They count as replies that took that long, so
+    /// that losses do not improve the latencies.
     pub(super) fn give_up(&mut self, now_ns: u64, measured: &mut Measured) {
         for place in &mut self.places {
             if now_ns.saturating_sub(place.sent_at_ns) > Self::PATIENCE_NS

@@ -1,8 +1,8 @@
-//! The protocol's spellings: requests written, replies compared with what they must say.
+//! The dialects of the protocol: how requests are written and replies are checked.
 //!
-//! Every reply is checked. A value must belong to its key, byte by byte, or it is counted as wrong;
-//! a miss is counted, and so is an error that the server reports. What cannot be a reply to the
-//! request at the front ends the load.
+//! Every reply is checked. A value must match its key, byte by byte, or it counts as wrong. Misses
+//! are counted, and so are errors that the server reports. Anything that cannot be a reply to the
+//! oldest request ends the load.
 
 mod binary;
 mod lines;
@@ -16,7 +16,7 @@ use super::measured::Measured;
 use super::plan::{Dialect, Plan};
 use crate::workload::Op;
 
-/// Appends a request for these keys, which are one unless `op` reads.
+/// Appends a request for these keys; there is only one unless `op` reads.
 #[inline]
 pub(super) fn append(plan: &Plan, op: Op, numbers: &[u32], ttl: u32, out: &mut Vec<u8>) {
     match plan.dialect {
@@ -27,19 +27,19 @@ pub(super) fn append(plan: &Plan, op: Op, numbers: &[u32], ttl: u32, out: &mut V
     }
 }
 
-/// The replies of one connection.
+/// How the replies of one connection are read.
 #[derive(Debug)]
 pub(super) enum Replies {
-    /// Of either text dialect.
+    /// In either text dialect.
     Lines(lines::Lines),
-    /// Of the binary protocol, which has nothing to remember.
+    /// In the binary protocol, which needs no state.
     Binary,
-    /// Of a bare service.
+    /// From a service without a cache.
     Mirror,
 }
 
 impl Replies {
-    /// At the beginning of a connection.
+    /// For a new connection.
     pub(super) fn new(dialect: Dialect) -> Replies {
         match dialect {
             Dialect::Text | Dialect::Meta | Dialect::Udp => Replies::Lines(lines::Lines::new()),
@@ -48,7 +48,7 @@ impl Replies {
         }
     }
 
-    /// Takes what `input` begins with as a part of the reply to the request at the front.
+    /// Reads the beginning of `input` as a part of the reply to the oldest request.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -68,17 +68,18 @@ impl Replies {
 /// A request that waits for its reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRequest {
-    /// What was asked.
+    /// What it asks for.
     pub(super) op: Op,
-    /// Keys whose outcome is not known yet; their numbers stand in a queue beside.
+    /// How many keys have no outcome yet; their numbers are in a queue beside it.
     pub(super) left: u32,
-    /// It asked for several keys, or may have.
+    /// Whether it is a request for several keys.
     pub(super) many: bool,
-    /// When it was due, or sent where nothing says when, in nanoseconds of the engine's clock.
+    /// When it was due, or when it was sent if it has no due time, in nanoseconds of the engine's
+    /// clock.
     pub(super) at_ns: u64,
 }
 
-/// The oldest request without a reply, and the keys of all that have none; its own come first.
+/// The oldest request without a reply, and the keys of all such requests, its own first.
 #[derive(Debug)]
 pub(super) struct Front<'a> {
     /// The request.
@@ -88,14 +89,14 @@ pub(super) struct Front<'a> {
 }
 
 impl Front<'_> {
-    /// The next key that was asked for; none where the request has no more.
+    /// The next key of the request; `None` if it has no more.
     #[inline]
     fn pop(&mut self) -> Option<u32> {
         self.asked.left = self.asked.left.checked_sub(1)?;
         self.numbers.pop_front()
     }
 
-    /// Finds the key that a value came for; those before it are misses.
+    /// Finds the key that a value belongs to; the keys before it are misses.
     #[inline]
     fn find(
         &mut self,
@@ -122,32 +123,32 @@ impl Front<'_> {
         self.find(measured, |number| plan.canned || plan.keys.is(number, key))
     }
 
-    /// The reply is at its end, and keys that are left were not found.
+    /// The reply has ended, so the keys that are left are misses.
     #[inline]
     fn miss_rest(&mut self, measured: &mut Measured) {
         measured.misses += u64::from(self.asked.left);
         self.drop_rest();
     }
 
-    /// The reply is at its end, and says nothing about keys that are left.
+    /// The reply has ended and says nothing about the keys that are left.
     #[inline]
     fn drop_rest(&mut self) {
         while self.pop().is_some() {}
     }
 }
 
-/// What the next bytes were.
+/// What the next bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// They are not enough.
+    /// Not enough to tell.
     More,
-    /// So many, of a reply that goes on.
+    /// So many bytes of a reply that continues.
     Part(usize),
-    /// So many, and the reply to the request at the front is over.
+    /// So many bytes that end the reply to the oldest request.
     Reply(usize),
 }
 
-/// The server answered something that the request cannot be answered with.
+/// The server's reply does not fit the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unexpected;
 

@@ -25,47 +25,47 @@ use super::requests::Requests;
 use crate::cpu;
 use crate::target::Target;
 
-/// Connections of one thread. Stretches of load follow each other on the same connections, so that a
-/// warm-up is a stretch whose measurement is thrown away; between those of a closed loop there is no
-/// gap.
+/// The connections of one thread. Stretches of load follow one another on the same connections, so
+/// a warm-up is a stretch whose measurement is dropped. In a closed loop there is no gap between
+/// two stretches.
 pub(crate) struct Engine {
     pub(super) poller: Poller,
     pub(super) links: Vec<Link>,
     pub(super) depth: usize,
     pub(super) clock: Clock,
-    /// Tokens from the last wait: places among the links, or [`NO_LINK`].
+    /// Tokens from the last wait: places of links, or [`NO_LINK`].
     pub(super) events: Vec<u64>,
     room: Events,
-    /// The connections are on a stack of our own, which is polled.
+    /// The connections are on an own stack, which is polled.
     pub(super) has_stack: bool,
     /// That stack's datagrams, in the UDP dialect.
     datagrams: Option<Rc<OwnDatagrams>>,
-    /// Time spent busy-waiting, and on a stack of our own waiting in any way.
+    /// Time spent busy-waiting; on an own stack, time spent waiting in any way.
     waited_ns: u64,
     input: Vec<u8>,
     progress: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     heard_at_ns: u64,
     given_up_at_ns: u64,
-    /// Finds out who had no CPU when replies took long (`--gaps`).
+    /// Finds out which side had no CPU when replies were slow (`--gaps`).
     watch: Option<Watch>,
     /// Time asleep since the last turn, for `watch`.
     asleep_ns: u64,
 }
 
 impl Engine {
-    /// Bytes received at a time; a reply larger than this makes the buffer grow.
+    /// How many bytes are received at a time; a larger reply makes the buffer grow.
     const READ: usize = 256 << 10;
-    /// Time without a frame after which no acknowledgment is expected any more.
+    /// After this time without a frame no acknowledgment is expected any more.
     const QUIET: Duration = Duration::from_millis(60);
-    /// The longest wait for such a time.
+    /// The longest time to wait for that.
     const SETTLING_MAX: Duration = Duration::from_secs(1);
-    /// Time between two looks for datagrams that are lost.
+    /// Nanoseconds between two checks for lost datagrams.
     const GIVE_UP_NS: u64 = 100_000_000;
-    /// The poller's token for the datagrams of a stack of our own; places among the links are below.
+    /// The poller's token for the datagrams of an own stack; the places of links are below it.
     const DATAGRAMS: u64 = NO_LINK - 1;
 
-    /// Opens `connections` connections, each with its share of the keys; nothing is sent yet.
+    /// Opens `connections` connections, each with its share of the keys. Sends nothing yet.
     pub(crate) fn connect(
         target: &Target,
         connections: usize,
@@ -83,7 +83,7 @@ impl Engine {
         Ok(Engine::new(poller, links, depth, false))
     }
 
-    /// As [`connect`](Self::connect), over a stack of our own.
+    /// As [`connect`](Self::connect), over an own stack.
     pub(super) fn connect_by(
         stack: OwnStack,
         to: SocketAddr,
@@ -146,33 +146,33 @@ impl Engine {
         }
     }
 
-    /// Counts replies in `progress` during each stretch of load, and ends a stretch soon after `stop`
-    /// is set.
+    /// Counts replies in `progress` during each stretch of load, and ends the stretch soon after
+    /// `stop` is set.
     pub(super) fn attend(&mut self, progress: Arc<AtomicU64>, stop: Arc<AtomicBool>) {
         self.progress = progress;
         self.stop = stop;
     }
 
-    /// From now on finds out who had no CPU when replies took long. The load thread itself must call
-    /// it. `server` is the server's process if that is on this machine.
+    /// From now on, finds out which side had no CPU when replies were slow. It must be called on
+    /// the load thread. `server` is the server's process, if it is on this machine.
     pub(super) fn watch(&mut self, server: Option<Pid>) -> io::Result<()> {
         self.watch = Some(Watch::new(server)?);
         Ok(())
     }
 
-    /// Keeps all connections busy for a time; what is in flight at the end belongs to the next
+    /// Keeps all connections busy for `time`. Requests in flight at the end belong to the next
     /// stretch.
     pub(crate) fn run(&mut self, time: Duration) -> Result<Measured, Error> {
         let end_ns = self.clock.now_ns() + nanoseconds(time);
         self.drive(|now_ns, _| now_ns < end_ns)
     }
 
-    /// Sends all that is left of a workload that has an end, and waits for its replies.
+    /// Sends what is left of a workload that has an end, and waits for the replies.
     pub(crate) fn finish(&mut self) -> Result<Measured, Error> {
         self.drive(|_, busy| busy)
     }
 
-    /// Waits for the replies to what is in flight and sends nothing more. Call it before a pause
+    /// Waits for the replies to requests in flight, and sends nothing more. Call it before a pause
     /// between two stretches, or the pause would count as latency.
     pub(super) fn drain(&mut self, measured: &mut Measured) -> Result<(), Error> {
         while self.links.iter().any(|link| link.in_flight() > 0) {
@@ -182,8 +182,8 @@ impl Engine {
         self.settle(Self::QUIET)
     }
 
-    /// A closed loop. It goes on while `more` is true, which is called before each wait with the time
-    /// and whether anything is in flight.
+    /// A closed loop. It continues while `more` returns true; `more` is called before each wait
+    /// with the time and whether any request is in flight.
     fn drive(&mut self, more: impl Fn(u64, bool) -> bool) -> Result<Measured, Error> {
         let mut measured = Measured::new();
         let stretch = Stretch::begin(self, &mut measured);
@@ -196,8 +196,8 @@ impl Engine {
         }
         while more(self.clock.now_ns(), busy > 0) {
             self.wait(Duration::from_secs(1))?;
-            // The next request leaves before the next reply is read: else the server would have nothing
-            // to do while the replies of a wake-up are read, and the load nothing while it answers.
+            // The next request is sent before the next reply is read. Otherwise the server would be
+            // idle while the replies of a wake-up are read, and the load while the server answers.
             self.serve(&mut measured, |engine, index, measured| {
                 busy -= usize::from(is_busy[index]);
                 is_busy[index] = engine.refill(index, measured)?;
@@ -209,9 +209,9 @@ impl Engine {
         Ok(measured)
     }
 
-    /// Sends as much as may be in flight. On a stream that is a burst, and the next one when the last
-    /// reply of this one is there; datagrams do not wait for one that may be lost. Returns
-    /// whether anything is in flight then.
+    /// Sends as many requests as may be in flight. On a stream that is a burst, and the next burst
+    /// follows when the last reply has arrived. Datagrams do not wait for a reply that may be lost.
+    /// Returns whether any request is in flight then.
     fn refill(&mut self, index: usize, measured: &mut Measured) -> Result<bool, Error> {
         let link = &mut self.links[index];
         let in_flight = link.in_flight();
@@ -260,7 +260,7 @@ impl Engine {
             false => nanoseconds(self.poller.slept() - slept),
         };
         if self.watch.is_some() {
-            // The kernel's poller sleeps as long as it waits.
+            // The kernel's poller sleeps while it waits.
             self.asleep_ns += match is_awake {
                 true => nanoseconds(self.poller.slept() - slept),
                 false => self.clock.now_ns() - begun_ns,
@@ -269,8 +269,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Drives a stack of our own until no frame has come for `quiet`, so that its last acknowledgments
-    /// leave: nothing else drives it between two stretches. The kernel's needs no help.
+    /// Drives an own stack until no frame has arrived for `quiet`, so that its last acknowledgments
+    /// are sent: nothing drives it between two stretches. The kernel's stack does not need this.
     fn settle(&mut self, quiet: Duration) -> Result<(), Error> {
         let began = Instant::now();
         let mut heard_at = began;
@@ -290,8 +290,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Receives on the connections that are ready, and calls `then` after each. Fails when a server
-    /// with requests in flight is silent for too long.
+    /// Receives on the connections that are ready, and calls `then` after each. An error if a
+    /// server with requests in flight is silent for too long.
     pub(super) fn serve(
         &mut self,
         measured: &mut Measured,
@@ -331,7 +331,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the datagrams that came over a stack of our own in this turn, and calls `then` after each.
+    /// Handles the datagrams that an own stack has received in this turn, and calls `then` after
+    /// each.
     fn serve_datagrams(
         &mut self,
         measured: &mut Measured,
@@ -388,13 +389,13 @@ impl std::fmt::Debug for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The server learns that its connections have ended. Whether it does shows there.
+        // Closes the connections, so that the server learns that they have ended.
         self.links.clear();
         let _ = self.settle(Self::QUIET);
     }
 }
 
-/// The time that a stretch takes, and how much of it is work.
+/// The duration of a stretch, and how much of it was work.
 #[derive(Debug)]
 pub(super) struct Stretch {
     started: Instant,
@@ -403,7 +404,7 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// Begins now.
+    /// Starts the stretch.
     pub(super) fn begin(engine: &Engine, measured: &mut Measured) -> Stretch {
         measured.begin_series(engine.clock.now_ns());
         if engine.watch.is_some() {
@@ -416,7 +417,7 @@ impl Stretch {
         }
     }
 
-    /// Ends now.
+    /// Ends the stretch.
     pub(super) fn end(&self, engine: &mut Engine, measured: &mut Measured) {
         measured.elapsed = self.started.elapsed();
         let used = match engine.has_stack {

@@ -1,4 +1,4 @@
-//! Why a load ends before its time.
+//! Why a load ended early.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,24 +12,24 @@ pub(crate) enum Error {
     /// The connection could not be made, or broke.
     #[error("the connection to the server failed: {0}")]
     Io(io::Error),
-    /// The network card of a stack of our own, or its flags.
+    /// The network card of an own stack, or its flags.
     #[error("{0}")]
     Net(Box<str>),
-    /// No reply for ten seconds.
+    /// There was no reply for ten seconds.
     #[error("the server has not answered for 10 s")]
     Silent,
-    /// A load thread is gone.
+    /// A load thread has ended.
     #[error("a load thread has ended early; see its message above")]
     Thread,
     /// Another member of the team has failed, or the team is being dropped.
     #[error("stopped")]
     Stopped,
-    /// An agent, or the way to it, fails.
+    /// An agent, or the connection to it, has failed.
     #[error("agent {agent}: {why}")]
     Agent {
         /// Where it listens.
         agent: SocketAddr,
-        /// In words.
+        /// The reason in words.
         why: Box<str>,
     },
     /// A reply that does not belong to its request.
@@ -44,10 +44,10 @@ impl From<io::Error> for Error {
 }
 
 impl Error {
-    /// Time without any reply after which a server counts as dead; [`Error::Silent`] says it.
+    /// After this time without any reply a server counts as dead: [`Error::Silent`].
     pub(super) const SILENCE: Duration = Duration::from_secs(10);
 
-    /// Keeps the beginning of what came.
+    /// An error with the beginning of what was received.
     pub(super) fn unexpected(bytes: &[u8]) -> Error {
         let shown = &bytes[..bytes.len().min(120)];
         Error::Unexpected(String::from_utf8_lossy(shown).into())

@@ -21,12 +21,12 @@ enum Statistic {
 }
 
 impl Bound {
-    /// The time that it allows.
+    /// The time that the bound allows.
     pub(crate) fn most(&self) -> Duration {
         self.most
     }
 
-    /// What the bound is about, as measured.
+    /// The measured value that the bound is about.
     pub(crate) fn of(&self, measured: &Measured) -> Duration {
         match self.statistic {
             Statistic::Mean => measured.latency_mean(),
@@ -35,8 +35,8 @@ impl Bound {
         }
     }
 
-    /// Whether it was kept. Replies that were errors, lost or wrong count for nothing, so a rate at
-    /// which there are more of them than one in a thousand does not hold either.
+    /// Whether the bound was kept. Replies that were errors, lost or wrong are worth nothing, so a
+    /// rate at which more than one in a thousand are such does not hold either.
     pub(crate) fn holds(&self, measured: &Measured) -> bool {
         let bad = measured.refused + measured.lost + measured.wrong;
         measured.replies > 0 && bad * 1000 <= measured.replies && self.of(measured) <= self.most
@@ -91,24 +91,25 @@ impl Display for Bound {
 pub(crate) struct Trial {
     /// Requests a second.
     pub(crate) rate: f64,
-    /// The bound was kept.
+    /// Whether the bound was kept.
     pub(crate) held: bool,
     /// What was measured.
     pub(crate) measured: Measured,
 }
 
-/// What the search came to.
+/// The result of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// The highest rate that held; none where none did.
+    /// The highest rate that held; `None` if none did.
     pub(crate) best: Option<Trial>,
-    /// All that were tried, in their order.
+    /// All rates that were tried, in order.
     pub(crate) trials: Vec<Trial>,
 }
 
-/// Begins with `guess`, doubles it until it does not hold, and bisects until the rates that hold and
-/// do not are within `precision` of each other (as a fraction). A rate that does not hold is tried a second
-/// time before it is given up: one pause of the machine is not the server's limit.
+/// Starts with `guess` and doubles it until it does not hold. Then bisects until the highest rate
+/// that holds and the lowest that does not are within `precision` (a fraction) of each other. A
+/// rate that does not hold is tried once more: a single pause of the machine is not the server's
+/// limit.
 pub(crate) fn find_max<E>(
     bound: &Bound,
     guess: f64,
@@ -153,7 +154,7 @@ pub(crate) fn find_max<E>(
     Ok(found)
 }
 
-/// Rates tried at most.
+/// The most rates that are tried.
 const TRIALS_MAX: usize = 60;
 
 #[cfg(test)]

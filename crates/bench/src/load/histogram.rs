@@ -1,12 +1,12 @@
-//! Histograms of latencies, and as the bytes in which an agent sends them.
+//! Histograms of latencies, and the bytes in which an agent sends them.
 
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use hdrhistogram::{Counter, Histogram};
 
-/// The longest latency that is told from longer ones, in nanoseconds.
+/// Longer latencies are not told apart, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// A histogram of latencies in nanoseconds, to so many significant digits (0 to 5).
+/// A histogram of latencies in nanoseconds with `digits` significant digits (0 to 5).
 pub(super) fn empty<C: Counter>(digits: u8) -> Histogram<C> {
     Histogram::new_with_max(LATENCY_NS_MAX, digits).expect("the bounds are in order")
 }
@@ -20,10 +20,10 @@ pub(super) fn to_v2<C: Counter>(latency_ns: &Histogram<C>) -> Vec<u8> {
     bytes
 }
 
-/// Reads a histogram that has the bounds of `empty`. Nothing is believed of lengths and bounds: they
-/// are compared with what they must be.
+/// Reads a histogram with the bounds of `empty`. Lengths and bounds in the bytes are not trusted:
+/// they are compared with what they must be.
 pub(super) fn from_v2<C: Counter>(bytes: &[u8], empty: &Histogram<C>) -> Option<Histogram<C>> {
-    /// The header: a cookie, the length of what follows, then bounds and precision.
+    /// The header: a cookie, the length of the rest, and bounds and precision.
     const HEADER: usize = 40;
     let empty = to_v2(empty);
     let (header, counts) = bytes.split_at_checked(HEADER)?;

@@ -1,4 +1,4 @@
-//! A connection of either kind.
+//! A connection of either kind: a stream or datagrams.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use super::plan::Dialect;
 use super::requests::Requests;
 use crate::target::Target;
 
-/// Where requests go and replies come from.
+/// Where requests are sent and replies are received.
 #[derive(Debug)]
 pub(super) enum Link {
     /// Bytes in order.
@@ -23,12 +23,12 @@ pub(super) enum Link {
     Datagrams(Datagrams),
 }
 
-/// The poller's token for what is no link, such as a timer. A link's token is its place among those of
-/// its thread.
+/// The poller's token for things that are no link, such as a timer. A link's token is its place
+/// among those of its thread.
 pub(super) const NO_LINK: u64 = u64::MAX;
 
 impl Link {
-    /// Opens one for up to `depth` requests in flight, and hands it to `watch`.
+    /// Opens a link for up to `depth` requests in flight, and passes it to `watch`.
     pub(super) fn open(
         target: &Target,
         requests: Requests,
@@ -58,7 +58,7 @@ impl Link {
         }
     }
 
-    /// Writes one request, to be sent with [`send`](Self::send); false where that cannot be now.
+    /// Prepares one request, to be sent by [`send`](Self::send). False if that is not possible now.
     #[inline]
     pub(super) fn ask(&mut self, at_ns: u64) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl Link {
         }
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends what is waiting, as far as the socket takes it.
     #[inline]
     pub(super) fn send(&mut self, clock: Clock, measured: &mut Measured) -> Result<(), Error> {
         match self {
@@ -83,7 +83,7 @@ impl Link {
         }
     }
 
-    /// Reads what is there.
+    /// Receives what has arrived.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -97,7 +97,7 @@ impl Link {
         }
     }
 
-    /// Whether a datagram waits to be sent. Of a stream something says when there is room.
+    /// Whether a datagram waits to be sent. For a stream, the poller reports when there is room.
     pub(super) fn has_unsent(&self) -> bool {
         match self {
             Link::Stream(_) => false,
@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    /// Takes in a datagram that came over a stack of our own.
+    /// Handles a datagram that came over an own stack.
     pub(super) fn hear(
         &mut self,
         datagram: &[u8],
@@ -118,7 +118,7 @@ impl Link {
         }
     }
 
-    /// Gives up what has waited too long where replies may be lost.
+    /// Gives up requests that have waited too long, if replies may be lost.
     pub(super) fn give_up(&mut self, now_ns: u64, measured: &mut Measured) {
         if let Link::Datagrams(datagrams) = self {
             datagrams.give_up(now_ns, measured);

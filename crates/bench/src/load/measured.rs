@@ -1,4 +1,4 @@
-//! What a stretch of load came to.
+//! The outcome of a stretch of load.
 
 use std::time::Duration;
 
@@ -12,60 +12,61 @@ use super::plan::Plan;
 use super::series::{Counts, Row, Series};
 use crate::workload::Op;
 
-/// Counts and latencies of one stretch of load, of one thread or of several. As serde writes it, it
-/// lacks the latencies.
+/// Counts and latencies of one stretch of load, of one thread or of several. serde leaves the
+/// latencies out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// Time from start to end.
     pub(crate) elapsed: Duration,
-    /// CPU time of this machine's load threads, less what they spent looking at the clock.
+    /// CPU time of this machine's load threads without the time that they spent polling.
     pub(crate) client_cpu: Duration,
     /// How busy agents were.
     #[serde(skip)]
     pub(crate) agents: Vec<AgentBusy>,
-    /// Replies, whatever they were; a multi-get counts once.
+    /// Replies of any kind; a multi-get counts once.
     pub(crate) replies: u64,
-    /// Requests for values among them.
+    /// How many of them were to requests for values.
     pub(crate) gets: u64,
-    /// Replies by operation, at the place of [`Op`].
+    /// Replies by operation, indexed by [`Op`].
     pub(crate) by_op: [u64; Op::NAMES.len()],
-    /// Values that came back and were right, and other operations that found their key.
+    /// Values that were returned and right, and other operations that found their key.
     pub(crate) hits: u64,
     /// Keys that were asked for and not found.
     pub(crate) misses: u64,
     /// Values that the server stored.
     pub(crate) stored: u64,
-    /// Values that it did not store for a reason of the operation, as an add to a key that is there.
+    /// Values that were not stored for a reason of the operation, such as an add of an existing
+    /// key.
     pub(crate) not_stored: u64,
     /// Requests that the server answered with an error.
     pub(crate) refused: u64,
-    /// Values that came back and do not belong to their key.
+    /// Values that were returned and do not match their key.
     pub(crate) wrong: u64,
-    /// Requests in datagrams whose reply did not come in time.
+    /// Requests in datagrams whose reply did not arrive in time.
     pub(crate) lost: u64,
-    /// Requests that were due and had not been sent when an open loop ended; their latency is the
-    /// time for which they had waited then.
+    /// Requests that were due but not sent when an open loop ended. Their latency is how long they
+    /// had waited by then.
     pub(crate) unsent: u64,
-    /// Requests that left more than [`LATE`](Self::LATE) after they were due though a connection was
-    /// free: the load generator's own fault.
+    /// Requests that were sent more than [`LATE`](Self::LATE) after they were due although a
+    /// connection was free: a fault of the load generator.
     pub(crate) late: u64,
     /// Bytes received.
     pub(crate) received: u64,
     /// Bytes sent.
     pub(crate) sent: u64,
-    /// In a closed loop the time from the write of a burst to the read of each of its replies, in an
-    /// open loop that from when a request was due; in nanoseconds, to three digits.
+    /// Latencies in nanoseconds, to three digits. In a closed loop they count from the sending of a
+    /// burst to each of its replies; in an open loop from when a request was due.
     #[serde(skip, default = "Measured::no_latencies")]
     pub(crate) latency_ns: Histogram<u64>,
-    /// Slow replies since the last turn, where `--gaps` looks into them.
+    /// Slow replies since the last turn, if `--gaps` examines them.
     #[serde(skip)]
     slow: Option<Slow>,
-    /// Who had no CPU when replies took long, with `--gaps`.
+    /// Which side had no CPU when replies were slow, with `--gaps`.
     pub(crate) absences: Option<Absences>,
-    /// Latencies by the second, where it is kept.
+    /// Latencies second by second, if they are kept.
     #[serde(skip)]
     series: Option<Series>,
-    /// What the first error, or the first wrong value, looked like.
+    /// The first error, or the first wrong value.
     pub(crate) example: Option<Box<str>>,
 }
 
@@ -86,7 +87,7 @@ impl Slow {
     }
 }
 
-/// The latencies of a load that are told, in microseconds.
+/// The latencies that are reported, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
     #[serde(rename = "latency_us_p50")]
@@ -121,7 +122,7 @@ pub(crate) fn microseconds(time: Duration) -> f64 {
 pub(crate) struct AgentBusy {
     /// Its address.
     pub(crate) agent: String,
-    /// The share of their time that they worked, on average.
+    /// The average share of their time in which they worked.
     pub(crate) busy: f64,
 }
 
@@ -129,7 +130,7 @@ impl Measured {
     /// How late a request may leave before it counts as late.
     pub(crate) const LATE: Duration = Duration::from_millis(1);
 
-    /// Nothing yet.
+    /// An empty one.
     pub(crate) fn new() -> Measured {
         Measured {
             elapsed: Duration::ZERO,
@@ -161,8 +162,9 @@ impl Measured {
         histogram::empty(3)
     }
 
-    /// The latencies as an agent sends them: the length of the histogram, 8 bytes LE, the histogram in
-    /// HdrHistogram's V2 format, then those by the second ([`Series::append`]), where they are kept.
+    /// The latencies as an agent sends them: the length of the histogram, 8 bytes LE; the histogram
+    /// in HdrHistogram's V2 format; and those of each second ([`Series::append`]), if they are
+    /// kept.
     pub(super) fn latencies(&self) -> Vec<u8> {
         let histogram = histogram::to_v2(&self.latency_ns);
         let mut bytes = (histogram.len() as u64).to_le_bytes().to_vec();
@@ -173,7 +175,7 @@ impl Measured {
         bytes
     }
 
-    /// Takes over latencies in that format; none where they are not, or have other bounds.
+    /// Reads latencies in that format; `None` if they are malformed or have other bounds.
     pub(super) fn read_latencies(&mut self, bytes: &[u8]) -> Option<()> {
         let (len, bytes) = bytes.split_first_chunk()?;
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
@@ -186,7 +188,7 @@ impl Measured {
         Some(())
     }
 
-    /// Notes replies that take longer than this from now on.
+    /// From now on, notes replies that take longer than this.
     pub(super) fn note_slow(&mut self, limit: Duration) {
         self.slow = Some(Slow {
             limit_ns: nanoseconds(limit),
@@ -195,19 +197,20 @@ impl Measured {
         });
     }
 
-    /// How many took longer since the last call, and how long the slowest took; none where none did.
+    /// How many replies took longer since the last call, and how long the slowest took; `None` if
+    /// none did.
     pub(super) fn take_slow(&mut self) -> Option<(u64, u64)> {
         let slow = self.slow.as_mut().filter(|slow| slow.replies > 0)?;
         let replies = std::mem::take(&mut slow.replies);
         Some((std::mem::take(&mut slow.longest_ns), replies))
     }
 
-    /// Keeps what comes from now on by the second too.
+    /// From now on, also keeps latencies second by second.
     pub(super) fn begin_series(&mut self, now_ns: u64) {
         self.series = Some(Series::begin(now_ns));
     }
 
-    /// Begins the next second where it is due. To be called at each turn of an event loop.
+    /// Begins the next second if it is due. To be called in each turn of an event loop.
     #[inline]
     pub(super) fn tick(&mut self, now_ns: u64) {
         let is_due = self.series.as_ref().is_some_and(|s| s.is_due(now_ns));
@@ -219,14 +222,14 @@ impl Measured {
         }
     }
 
-    /// The stretch is over: what still comes belongs to its last second.
+    /// The stretch is over: replies that still arrive belong to its last second.
     pub(super) fn end_series(&mut self) {
         if let Some(series) = &mut self.series {
             series.end(self.elapsed);
         }
     }
 
-    /// What it came to by the second; nothing where that was not kept.
+    /// The outcome of each second; empty if it was not kept.
     pub(crate) fn by_second(&self) -> Vec<Row> {
         let series = self.series.as_ref();
         series.map_or_else(Vec::new, |series| series.rows(self.elapsed, self.counts()))
