@@ -6,7 +6,6 @@
 //! # Concurrency
 //! A queue belongs to one worker. A driver that opens several queues of a card returns one value
 //! for each.
-//! value of its own.
 
 pub mod af_xdp;
 mod card;
@@ -20,6 +19,7 @@ pub mod neighbours;
 mod netlink;
 pub mod packet;
 pub mod pcap;
+mod stream;
 
 pub use card::{Card, OtherCard};
 pub use coua_tcp::config::{Algorithm, Config};
@@ -28,5 +28,6 @@ pub use coua_tcp::nic::{BURST_LEN, Mac};
 pub use coua_tcp::wire::address::Network;
 pub(crate) use datagrams::DatagramEnd;
 pub use driver::{Polling, StackDriverCounters, StackSetup, Turns};
-pub(crate) use driver::{SharedStackDriver, StackDriver, StreamEnd, as_io};
+pub(crate) use driver::{SharedStackDriver, StackDriver, as_io};
 pub use exchange::Exchange;
+pub(crate) use stream::StreamEnd;

@@ -23,7 +23,6 @@ use super::{Attachment, Counters};
 /// # Sleeping
 /// The descriptor ([`AsFd`]) becomes readable when frames have arrived. Sleep on it only after a
 /// [`Nic::receive`] that found none, and with nothing committed that is not flushed.
-/// [`Nic::receive`] that brought none, with nothing committed and not flushed.
 pub struct XdpNic {
     sockets: Vec<Socket>,
     /// Where the next burst begins, so that no queue starves the others.

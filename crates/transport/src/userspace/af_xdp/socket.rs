@@ -42,7 +42,6 @@ pub(super) struct Arrived {
 /// [`Arrived`]. The fill ring has two entries for each chunk, so that all chunks can return at any
 /// time. The kernel moves its index late: in the worst case it has taken everything that was in the
 /// ring when it last looked, and all of that has come back since.
-/// and each of those may have come back meanwhile.
 pub(super) struct Socket {
     fd: OwnedFd,
     fill: Producer<u64>,

@@ -6,6 +6,8 @@
 //! this. So coua gives the interrupt thread a callback, which it calls each time round its loop.
 //! The thread spends its time there, and leaves to serve its events only while no queue is in a
 //! burst:
+//!
+//! ```text
 //! interrupt thread  ──[ callback: sleeps  ]──wait for bursts──( events )──[ callback: sleeps ]──
 //! worker            ──burst──burst──burst──burst──│ bursts refused  │──burst──burst──
 //! ```

@@ -94,7 +94,6 @@ impl Port {
     /// # Errors
     /// [`PortError`]; each one says what to do. If a port refuses a step it is closed, and a
     /// virtual port no longer exists then.
-    /// virtual one is then gone.
     pub fn open(_: Eal, options: &PortOptions) -> Result<(Port, Vec<Queue>), PortError> {
         let (port, facts) = choose(options.name.as_deref())?;
         let name = text(&facts.name);
