@@ -97,6 +97,8 @@ counters! {
     displacements,
     /// Sub-tables split.
     splits,
+    /// Sub-tables merged into their siblings.
+    merges,
     /// Operations that found no free segment and had to wait.
     waits,
 }

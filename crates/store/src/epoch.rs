@@ -59,13 +59,17 @@ impl Presence {
         Guard(PhantomData)
     }
 
-    /// The worker holds no reference, and takes none until it announces itself again. False if it
-    /// was absent already.
-    pub(crate) fn leave(&mut self, epochs: &Epochs) -> bool {
+    /// Whether it has announced itself and has not left since.
+    pub(crate) fn is_present(&self) -> bool {
+        self.present
+    }
+
+    /// The worker holds no reference, and takes none until it announces itself again.
+    pub(crate) fn leave(&mut self, epochs: &Epochs) {
         if self.present {
             epochs.leave(self.worker);
         }
-        std::mem::replace(&mut self.present, false)
+        self.present = false;
     }
 }
 

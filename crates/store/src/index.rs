@@ -5,13 +5,18 @@
 //! the other and a slot. A lookup takes no lock. A slot is one atomic word and items do not change
 //! once published, so a hit needs no check; only a miss checks again for moves (see [`bucket`]).
 //! Inserting takes the two buckets' lock bits. If both buckets are full, it searches breadth-first
-//! for a path of displacements ([`displace`]); if there is none, the sub-table splits ([`split`]).
+//! for a path of displacements ([`displace`]); if there is none, the sub-table splits ([`split`]). Two
+//! sub-tables that a split has made, and that have become nearly empty, merge again ([`merge`]).
 //!
 //! # Invariants
 //! - A key is in at most one slot, in one of its two buckets of its sub-table (or, while the
-//!   sub-table fills, in the same bucket of its parent).
+//!   sub-table fills, in the same bucket of its parent; while two merge, in one of its two buckets of
+//!   either).
 //! - A slot changes only under the lock bit of its bucket, except for its frequency.
-//! - Locks are taken in ascending order within a sub-table, and in a child before its parent.
+//! - Locks are taken in ascending order within a sub-table, and in a child before its parent: in the
+//!   table of the upper half before that of the lower half.
+//! - Whoever uses a sub-table is a worker that has announced itself: the memory of one that was
+//!   merged away is used again after a grace period.
 //!
 //! # Not here
 //! The index never reads a key: callers pass a closure that says whether a slot's item is theirs.
@@ -21,6 +26,8 @@ pub(crate) mod bucket;
 pub(crate) mod directory;
 mod displace;
 mod locked;
+mod merge;
+mod publishing;
 mod scan;
 pub(crate) mod slot;
 mod split;
@@ -31,13 +38,15 @@ pub(crate) use bucket::{Bucket, SLOTS};
 pub(crate) use directory::{Directory, Entry, SplitState, TableId};
 pub(crate) use displace::Room;
 pub(crate) use locked::{Inserted, Place, Unlinked};
+pub(crate) use merge::{Drained, Merge};
 pub(crate) use split::{MIGRATIONS_MAX, Migration};
 pub(crate) use takeover::{Contents, DamagedDirectory};
 pub(crate) use walk::{Cell, STRIDE};
 
 use crate::key::{KeyHash, Tag};
 use crate::memory::Slice;
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::sync::{Mutex, Ordering, fence};
+use publishing::Publishing;
 use slot::Slot;
 
 /// Buckets of a sub-table. Under loom four, so that a slot can move out of a key's own two.
@@ -56,8 +65,7 @@ pub(crate) struct Index {
     buckets: Slice<Bucket>,
     /// Held while the directory changes.
     restructure: Mutex<()>,
-    /// 1 while a split's words are being stored to the directory; see [`split`].
-    publishing: AtomicU64,
+    publishing: Publishing,
 }
 
 #[inline]
@@ -79,7 +87,7 @@ impl Index {
             directory,
             buckets,
             restructure: Mutex::new(()),
-            publishing: AtomicU64::new(0),
+            publishing: Publishing::default(),
         }
     }
 
@@ -91,7 +99,7 @@ impl Index {
             let table = next();
             self.reset_table(table, false);
             self.directory
-                .publish_at(start, Entry::new(table, depth, SplitState::Settled, table));
+                .publish_at(start, Entry::settled(table, depth));
         }
     }
 
@@ -215,8 +223,8 @@ impl Index {
         let tag = hash.tag();
         loop {
             let entry = self.directory.entry(hash);
-            if entry.is_filling() {
-                match self.find_in_filling(hash, entry, &mut is_it) {
+            if entry.is_in_two_tables() {
+                match self.find_in_two(hash, entry, &mut is_it) {
                     Ok(found) => return found,
                     Err(Moved) => continue,
                 }
@@ -240,10 +248,10 @@ impl Index {
         }
     }
 
-    /// As [`Index::find`], while slots are being moved from the parent: a slot may be in either
-    /// table.
+    /// As [`Index::find`], while slots are being moved to the entry's table from the other one: a
+    /// slot may be in either.
     #[cold]
-    fn find_in_filling(
+    fn find_in_two(
         &self,
         hash: KeyHash,
         entry: Entry,
@@ -251,35 +259,23 @@ impl Index {
     ) -> Result<Option<Place<'_>>, Moved> {
         let tag = hash.tag();
         let i = first(hash);
-        let numbers = [i, alternate(i, tag)];
-        let child = numbers.map(|n| self.bucket(entry.table(), n));
-        let parent = numbers.map(|n| self.bucket(entry.other(), n));
-        let seen = [
-            child[0].seen(),
-            child[1].seen(),
-            parent[0].seen(),
-            parent[1].seen(),
+        let j = alternate(i, tag);
+        let buckets = [
+            self.bucket(entry.table(), i),
+            self.bucket(entry.table(), j),
+            self.bucket(entry.other(), i),
+            self.bucket(entry.other(), j),
         ];
-        for bucket in child {
-            if let Some(place) = self.find_in(bucket, tag, is_it) {
-                return Ok(Some(place));
-            }
-        }
-        for side in 0..2 {
-            if seen[side].is_unfilled()
-                && let Some(place) = self.find_in(parent[side], tag, is_it)
-            {
+        let seen = buckets.map(Bucket::seen);
+        for (at, bucket) in buckets.into_iter().enumerate() {
+            // A bucket that is filled has all that its parent's had for it.
+            let is_left = at >= 2 && entry.is_filling() && !seen[at - 2].is_unfilled();
+            if !is_left && let Some(place) = self.find_in(bucket, tag, is_it) {
                 return Ok(Some(place));
             }
         }
         fence(Ordering::Acquire);
-        let now = [
-            child[0].seen(),
-            child[1].seen(),
-            parent[0].seen(),
-            parent[1].seen(),
-        ];
-        if now == seen && self.directory.entry(hash) == entry {
+        if buckets.map(Bucket::seen) == seen && self.directory.entry(hash) == entry {
             Ok(None)
         } else {
             Err(Moved)
@@ -287,8 +283,8 @@ impl Index {
     }
 }
 
-/// Where a key's slot was seen. Sub-tables never move, so a hint never becomes invalid: at worst
-/// another item is there when it is recalled.
+/// Where a key's slot was seen. It counts in the burst in which it was seen: until its end the
+/// bucket stays one, and at worst another item is there when it is recalled.
 #[derive(Clone, Copy)]
 pub(crate) struct Hint {
     /// The bucket's number and, in the lowest three bits, the slot's.

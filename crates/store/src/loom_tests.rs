@@ -51,19 +51,24 @@ pub(crate) fn check_up_to(
 }
 
 /// Runs `part` on a thread of its own.
-pub(crate) fn beside<T: Send + Sync + 'static>(
+pub(crate) fn beside<T: Send + Sync + 'static, R: 'static>(
     shared: &Arc<T>,
-    part: impl FnOnce(&T) + Send + 'static,
-) -> thread::JoinHandle<()> {
+    part: impl FnOnce(&T) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
     let shared = Arc::clone(shared);
     thread::spawn(move || part(&shared))
 }
 
 /// An index of one sub-table that can split once, and room for the second.
 pub(crate) fn index() -> Index {
+    index_of(2, 2)
+}
+
+/// An index of one sub-table, with a directory of so many words and room for so many sub-tables.
+pub(crate) fn index_of(words: usize, tables: usize) -> Index {
     let memory = Mapping::reserve(1).unwrap();
-    let words = Slice::new(&memory, 0, 2);
-    let buckets = Slice::new(&memory, 0, 2 * TABLE_BUCKETS as usize);
+    let words = Slice::new(&memory, 0, words);
+    let buckets = Slice::new(&memory, 0, tables * TABLE_BUCKETS as usize);
     let index = Index::new(Directory::new(words, 0), buckets);
     index.adopt_first_tables(|| TableId(0));
     index

@@ -4,8 +4,10 @@ mod config;
 pub(crate) mod holds;
 mod layout;
 mod limit;
+mod merging;
 mod room;
 mod stats;
+mod tables;
 mod takeover;
 
 pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
@@ -18,20 +20,22 @@ use crate::epoch::Epochs;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
 use crate::memory::{
-    ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageState, Pages, Purpose, Slice,
+    ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageId, PageState, Pages, Slice,
     Superblock, Unreadable, Use, boot_number,
 };
 use crate::observer::Observer;
 use crate::prefault::Prefault;
 use crate::segment::{FlushState, Log};
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
 use crate::time::UnixSeconds;
 use crossbeam_utils::CachePadded;
 use holds::OversizedPin;
 use layout::{Arena, StoreLayout};
+use merging::Merging;
 use room::Reclaimable;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+use tables::SubTables;
 use takeover::Taken;
 
 /// A cache of items in one range of memory. See the crate's documentation.
@@ -57,9 +61,8 @@ pub struct Store {
     pub(crate) evicted_idle_s: AtomicU32,
     /// The next segment that the crawler looks at, and the second in which it last began.
     pub(crate) crawl_next: AtomicU64,
-    /// Sub-tables in the index's pages that are not used yet.
-    spare_tables: Mutex<Vec<TableId>>,
-    tables: AtomicUsize,
+    tables: SubTables,
+    merging: Merging,
     tables_len: usize,
     heap_len: usize,
     /// The least and the most that [`Store::set_memory_limit`] takes.
@@ -150,7 +153,7 @@ impl Store {
         store.log.note_time(now);
         let mut missing = false;
         store.index.adopt_first_tables(|| {
-            store.take_table().unwrap_or_else(|| {
+            store.tables.take().unwrap_or_else(|| {
                 missing = true;
                 TableId(0)
             })
@@ -234,7 +237,9 @@ impl Store {
         for (queue, segment) in sealed {
             store.log.queues().push(queue, segment);
         }
-        store.adopt_tables(&contents.tables);
+        let is_of_index = |&page: &PageId| store.log.entry(page).state() == PageState::Index;
+        let pages = (0..store.log.segment_count()).filter(is_of_index);
+        store.tables.adopt(pages, &contents.tables);
         store.items_taken_over = contents.items;
         let limit = store.memory_limit_of(config);
         match store.set_memory_limit(limit) {
@@ -263,6 +268,7 @@ impl Store {
         );
         let log = Log::new(arena.tables.clone(), Arc::new(pages));
         Store {
+            tables: SubTables::new(log.pages(), log.segment_count()),
             index: index_of(layout, arena),
             epochs: Epochs::new(config.workers),
             hasher: Hasher::new(seed),
@@ -281,8 +287,7 @@ impl Store {
             oversized: OversizedPin::default(),
             evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),
-            spare_tables: Mutex::new(Vec::with_capacity(layout.segment_len / TABLE_BYTES)),
-            tables: AtomicUsize::new(0),
+            merging: Merging::default(),
             tables_len: layout.tables_len,
             heap_len: layout.heap_len,
             memory_least: layout.least(config.workers),
@@ -343,21 +348,6 @@ impl Store {
         Ok(self)
     }
 
-    /// Makes those sub-tables of the index's pages that are not in use available as spare ones.
-    fn adopt_tables(&self, in_use: &[TableId]) {
-        let tables = self.log.segment_len() / TABLE_BYTES;
-        let all = (0..self.log.segment_count())
-            .filter(|&page| self.log.entry(page).state() == PageState::Index)
-            .flat_map(|page| tables_of(page as usize, tables));
-        let is_spare = |table: &TableId| in_use.binary_search_by_key(&table.0, |t| t.0).is_err();
-        let mut spare = self
-            .spare_tables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        spare.extend(all.filter(is_spare));
-        self.tables.store(in_use.len(), Ordering::Relaxed);
-    }
-
     /// Bytes that are out of use because the file system that holds the store had no room for them;
     /// a limit that is raised again tries anew.
     pub fn refused_bytes(&self) -> usize {
@@ -395,33 +385,19 @@ impl Store {
         self.evict
     }
 
-    /// An unused sub-table, from a partly used page or a new one.
+    /// An unused sub-table.
     pub(crate) fn take_table(&self) -> Option<TableId> {
-        let mut spare = self
-            .spare_tables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if spare.is_empty() {
-            let pages = self.log.pages();
-            let page = pages.take(Purpose::Index)? as usize;
-            let tables = pages.page_len() / TABLE_BYTES;
-            spare.extend(tables_of(page, tables).rev());
-        }
-        self.tables.fetch_add(1, Ordering::Relaxed);
-        spare.pop()
+        self.tables.take()
     }
 
+    /// Takes back a sub-table that was never used.
     pub(crate) fn give_table_back(&self, table: TableId) {
-        self.tables.fetch_sub(1, Ordering::Relaxed);
-        self.spare_tables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(table);
+        self.tables.give_back(table);
     }
 
     /// Bytes of the index's sub-tables.
     pub(crate) fn index_bytes(&self) -> usize {
-        self.tables.load(Ordering::Relaxed) * TABLE_BYTES
+        self.tables.count() * TABLE_BYTES
     }
 
     /// Seconds since the store was made, the unit of access words.
@@ -466,12 +442,6 @@ fn index_of(layout: &StoreLayout, arena: &Arena) -> Index {
     let directory = Directory::new(arena.directory.clone(), layout.base_bits);
     let buckets = Slice::new(arena.directory.mapping(), 0, layout.len / 64);
     Index::new(directory, buckets)
-}
-
-/// The sub-tables of a page that holds `tables` of them.
-#[expect(clippy::cast_possible_truncation, reason = "8 TiB in tables are 2^27")]
-fn tables_of(page: usize, tables: usize) -> impl DoubleEndedIterator<Item = TableId> {
-    (page * tables..(page + 1) * tables).map(|table| TableId(table as u32))
 }
 
 /// The machine's boot, and the number of the arena's file.

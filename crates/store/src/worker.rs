@@ -5,7 +5,7 @@ use crate::epoch::Presence;
 use crate::index::{Hint, MIGRATIONS_MAX, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
-use crate::look_ahead::{Ahead, LookAheadStep};
+use crate::look_ahead::{Ahead, BurstNumber, LookAheadStep};
 use crate::memory::Queue;
 use crate::request::{Access, Miss};
 use crate::segment::OpenSegment;
@@ -46,6 +46,7 @@ pub(crate) struct Own {
     flush_seen: u64,
     /// Bytes appended since the last turn ended.
     pub(crate) appended: usize,
+    burst: BurstNumber,
 }
 
 /// What will be done with a key, so that its buckets are prefetched in the right way.
@@ -88,6 +89,7 @@ impl Worker {
             migrations: Vec::with_capacity(MIGRATIONS_MAX),
             flush_seen: 0,
             appended: 0,
+            burst: BurstNumber::default(),
         };
         Worker {
             store,
@@ -106,7 +108,8 @@ impl Worker {
     #[inline]
     pub fn burst(&mut self, now: UnixSeconds) -> Burst<'_> {
         let guard = self.presence.announce(&self.store.epochs);
-        let local = WorkerStore::new(&self.store, self.id, guard);
+        self.own.burst = self.own.burst.next(self.id);
+        let local = WorkerStore::new(&self.store, self.id, guard).in_burst(self.own.burst);
         self.own.take_part_in_flush(&self.store, now);
         Burst {
             store: &self.store,
@@ -130,14 +133,17 @@ impl Worker {
         let more = self.own.cleaner.clean(&mut turn, self.own.appended, now);
         self.own.appended = 0;
         turn.reclaim();
-        more || !self.own.migrations.is_empty()
+        let merges = self.store.merge_tables(&self.store.counters[self.id], now);
+        more || merges || !self.own.migrations.is_empty()
     }
 
     /// Lets the thread sleep: grace periods no longer wait for this worker. The next burst ends
     /// that.
     pub fn park(&mut self) {
-        if self.presence.leave(&self.store.epochs) {
+        if self.presence.is_present() {
+            // As long as it is present, the sub-tables stay what they are.
             self.own.migrate(&self.store, u32::MAX);
+            self.presence.leave(&self.store.epochs);
             self.store.log.reclaim(&self.store.epochs);
         }
     }
@@ -225,13 +231,13 @@ impl Burst<'_> {
     pub fn prefetch(&self, hash: KeyHash, intent: Intent) -> Ahead {
         let first = self.local.shared.index.first_number(hash);
         self.prefetch_bucket(first, intent);
-        Ahead(LookAheadStep::First(first))
+        self.saw(LookAheadStep::First(first))
     }
 
     /// Prefetches what is likely the key's item, or else its second bucket.
     #[inline(always)]
     pub fn look(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
-        let LookAheadStep::First(first) = ahead.0 else {
+        let LookAheadStep::First(first) = ahead.seen_in(self.local.burst) else {
             return ahead;
         };
         let index = &self.local.shared.index;
@@ -240,14 +246,14 @@ impl Burst<'_> {
         }
         let second = index.other_number(hash, first);
         self.prefetch_bucket(second, intent);
-        Ahead(LookAheadStep::Second(second))
+        self.saw(LookAheadStep::Second(second))
     }
 
     /// Prefetches what is likely the key's item from its second bucket, if `look` did not find it
     /// in the first.
     #[inline(always)]
     pub fn look_again(&self, hash: KeyHash, intent: Intent, ahead: Ahead) -> Ahead {
-        let LookAheadStep::Second(second) = ahead.0 else {
+        let LookAheadStep::Second(second) = ahead.seen_in(self.local.burst) else {
             return ahead;
         };
         match self.local.shared.index.likely(second, hash) {
@@ -279,7 +285,12 @@ impl Burst<'_> {
             Intent::Write => PREFETCH_LINES_REPLACED,
         };
         prefetch_lines(start, hint.slot.lines().min(most));
-        Ahead(LookAheadStep::Seen(hint))
+        self.saw(LookAheadStep::Seen(hint))
+    }
+
+    #[inline(always)]
+    fn saw(&self, step: LookAheadStep) -> Ahead {
+        Ahead::new(step, self.local.burst)
     }
 
     /// As [`Burst::get`], starting from where the look-ahead saw the item.

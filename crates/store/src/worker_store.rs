@@ -7,7 +7,7 @@ use crate::index::slot::{Location, Slot};
 use crate::index::{Place, Unlinked};
 use crate::item::Item;
 use crate::key::Key;
-use crate::look_ahead::{Ahead, LookAheadStep};
+use crate::look_ahead::{Ahead, BurstNumber, LookAheadStep};
 use crate::memory::Purpose;
 use crate::observer::{ItemView, RemovalReason};
 use crate::request::{Access, Miss};
@@ -27,6 +27,8 @@ pub(crate) struct WorkerStore<'s> {
     /// to a counter.
     counters: &'s Counters,
     guard: Guard<'s>,
+    /// The burst in which it is used, if it is one.
+    pub(crate) burst: BurstNumber,
 }
 
 /// A worker at the end of a turn. It does some of the store's own work, and between two parts of
@@ -89,7 +91,14 @@ impl<'s> WorkerStore<'s> {
             id,
             counters: &shared.counters[id],
             guard,
+            burst: BurstNumber::default(),
         }
+    }
+
+    /// The same for a burst.
+    #[inline]
+    pub(crate) fn in_burst(self, burst: BurstNumber) -> WorkerStore<'s> {
+        WorkerStore { burst, ..self }
     }
 
     /// The proof that this worker may read items.
@@ -146,7 +155,7 @@ impl<'s> WorkerStore<'s> {
         ahead: Ahead,
         now: UnixSeconds,
     ) -> Option<(Place<'s>, RawItem<'s>)> {
-        let LookAheadStep::Seen(hint) = ahead.0 else {
+        let LookAheadStep::Seen(hint) = ahead.seen_in(self.burst) else {
             return None;
         };
         let place = self.shared.index.recall(hint)?;

@@ -477,3 +477,79 @@ fn while_the_index_grows() {
     let (kills, mended) = (kills.get(), mended.get());
     assert!(kills >= 100 && mended > kills, "{kills} {mended}");
 }
+
+/// While sub-tables merge, and items come and go.
+#[test]
+fn while_the_index_shrinks() {
+    let files = Files::new("shrink");
+    let store = Store::new(config(&files.live, false), NOW).unwrap();
+    let model = Rc::new(RefCell::new(Model::default()));
+    let chance = Rc::new(Cell::new(0));
+    let (kills, mended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let ids = 30_000;
+    let mut killer = Killer {
+        files,
+        model: Rc::clone(&model),
+        one_in: Rc::clone(&chance),
+        random: Random(13),
+        ids,
+        kills: Rc::clone(&kills),
+        mended: Rc::clone(&mended),
+        buffer: Vec::new(),
+    };
+    kill_points::watch(Some(Box::new(move || killer.step())));
+    let mut worker = store.worker(0);
+    let mut random = Random(5);
+    for id in 0..ids {
+        assert!(try_set(&mut worker, id, 0));
+        worker.end(NOW);
+    }
+    // One in forty stays: then all sub-tables merge into one.
+    for id in 0..ids {
+        let settled = (id % 40 == 0).then_some(0);
+        if settled.is_none() {
+            let mut burst = worker.burst(NOW);
+            let name = key(id);
+            burst.delete(&burst.key(&name), &Delete::default());
+            burst.close();
+        }
+        model.borrow_mut().settled.insert(id, settled);
+        if id % 100 == 0 {
+            worker.end(NOW);
+        }
+    }
+    let before = store.stats();
+    assert!(before.tables >= 4 && before.totals.merges == 0);
+    chance.set(60);
+    let mut now = NOW;
+    for turn in 0..200 {
+        now = UnixSeconds(NOW.0 + 1 + turn);
+        if store.stats().tables == 1 {
+            break;
+        }
+        // Some items come and go between the parts of a merge.
+        for _ in 0..2 {
+            let id = random.below(ids);
+            let to = (random.below(2) == 0).then_some(0);
+            model.borrow_mut().under_way = Some((id, to));
+            if to.is_some() {
+                assert!(try_set(&mut worker, id, 0));
+            } else {
+                let mut burst = worker.burst(NOW);
+                let name = key(id);
+                burst.delete(&burst.key(&name), &Delete::default());
+                burst.close();
+            }
+            model.borrow_mut().settled.insert(id, to);
+            model.borrow_mut().under_way = None;
+        }
+        worker.end(now);
+    }
+    chance.set(0);
+    kill_points::watch(None);
+    let after = store.stats();
+    assert_eq!((after.tables, after.totals.merges), (1, before.tables - 1));
+    assert!(now > NOW);
+    let (kills, mended) = (kills.get(), mended.get());
+    assert!(kills >= 100 && mended > kills, "{kills} {mended}");
+}

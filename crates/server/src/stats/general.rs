@@ -183,6 +183,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_index_tables", store.tables);
     stats.add("coua_index_slots", store.slots);
     stats.add("coua_index_splits", since(stored.splits, before.splits));
+    stats.add("coua_index_merges", since(stored.merges, before.merges));
     stats.add(
         "coua_index_displacements",
         since(stored.displacements, before.displacements),

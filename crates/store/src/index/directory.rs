@@ -13,12 +13,14 @@
 //! state 0  settled
 //!       1  filling: its slots come over from `other`, the parent, bucket by bucket
 //!       2  giving: slots of its keys' other half still stand in it, to go to `other`, the child
+//!       3  merging: takes the slots of `other`, which has served the upper half of its words
 //! ```
 //! A sub-table is identified by its offset in the arena, in units of its own size.
 
 use crate::key::{KeyHash, Tag};
 use crate::memory::Slice;
 use crate::sync::{AtomicU64, Ordering};
+use std::ops::Range;
 
 const TABLE_BITS: u32 = 28;
 const TABLE_MASK: u64 = (1 << TABLE_BITS) - 1;
@@ -30,16 +32,17 @@ const STATE_SHIFT: u32 = 62;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableId(pub(crate) u32);
 
-/// Whether a split of the sub-table is under way.
+/// Whether a split or merge of the sub-table is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitState {
     Settled,
     Filling,
     Giving,
+    Merging,
 }
 
 /// A word of the directory.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry(u64);
 
 impl Entry {
@@ -48,6 +51,7 @@ impl Entry {
             SplitState::Settled => 0,
             SplitState::Filling => 1,
             SplitState::Giving => 2,
+            SplitState::Merging => 3,
         };
         Entry(
             u64::from(table.0)
@@ -85,6 +89,22 @@ impl Entry {
     #[inline]
     pub(crate) fn is_giving(self) -> bool {
         self.0 >> STATE_SHIFT == 2
+    }
+
+    #[inline]
+    pub(crate) fn is_merging(self) -> bool {
+        self.0 >> STATE_SHIFT == 3
+    }
+
+    /// Whether the slots of its keys may stand in two sub-tables: it is filling or merging.
+    #[inline]
+    pub(crate) fn is_in_two_tables(self) -> bool {
+        self.0 >> STATE_SHIFT & 1 == 1
+    }
+
+    /// The entry of `table` while nothing is under way.
+    pub(crate) fn settled(table: TableId, depth: u32) -> Entry {
+        Entry::new(table, depth, SplitState::Settled, table)
     }
 }
 
@@ -160,10 +180,10 @@ impl Directory {
         }
     }
 
-    /// Changes all words of a sub-table, starting at word `start`, that are still `old` to `entry`.
-    /// Other threads may do the same at the same time.
-    pub(crate) fn change_at(&self, start: usize, old: Entry, entry: Entry) {
-        for at in start..start + self.span(entry.depth()) {
+    /// Changes those of some words that are still `old` to `entry`. Other threads may do the same at
+    /// the same time.
+    pub(crate) fn change(&self, words: Range<usize>, old: Entry, entry: Entry) {
+        for at in words {
             let _ = self.words[at].compare_exchange(
                 old.0,
                 entry.0,
@@ -176,6 +196,20 @@ impl Directory {
     /// The first word of the sub-table of `depth` that serves `hash`.
     pub(crate) fn start(&self, hash: KeyHash, depth: u32) -> usize {
         self.position(hash) & !(self.span(depth) - 1)
+    }
+
+    /// The word that a slot of `tag` in a sub-table which serves `word` belongs to.
+    #[inline]
+    pub(crate) fn word_of(&self, word: usize, tag: Tag) -> usize {
+        // The first levels are never merged, so the word's first bits are the slot's.
+        let bits = self.bits - self.base_bits;
+        word >> bits << bits | usize::from(tag.0) >> (16 - bits)
+    }
+
+    /// A hash that belongs to `word`'s base, with this tag and first bucket.
+    pub(crate) fn hash_of(&self, word: usize, tag: Tag, first: u32) -> KeyHash {
+        let base = (word >> (self.bits - self.base_bits)) as u64;
+        KeyHash(u64::from(tag.0) << 48 | base << (16 - self.base_bits) << 32 | u64::from(first))
     }
 
     /// Whether a slot of `tag` can belong to the sub-table of `depth` whose words begin at `start`.

@@ -96,12 +96,18 @@ pub(crate) struct Locked<'i> {
     index: &'i Index,
     tag: Tag,
     buckets: [&'i Bucket; 2],
+    /// The same in the table that is being merged into theirs. Nothing is inserted there.
+    donors: Option<[&'i Bucket; 2]>,
 }
 
 impl<'i> Locked<'i> {
     /// The key's slot, which `is_it` recognizes.
     pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<(Spot, Slot)> {
-        for (side, bucket) in self.buckets.into_iter().enumerate() {
+        let all = self
+            .buckets
+            .into_iter()
+            .chain(self.donors.into_iter().flatten());
+        for (side, bucket) in all.enumerate() {
             if let Some(place) = self.index.find_in(bucket, self.tag, &mut is_it) {
                 return Some((Spot { side, at: place.at }, place.slot));
             }
@@ -111,7 +117,10 @@ impl<'i> Locked<'i> {
 
     /// Stores `slot` at `spot`, which has an item, and unlocks.
     pub(crate) fn replace(self, spot: Spot, slot: Slot) -> Unlinked {
-        let bucket = self.buckets[spot.side];
+        let bucket = match (spot.side, self.donors) {
+            (side @ 2.., Some(donors)) => donors[side - 2],
+            (side, _) => self.buckets[side],
+        };
         let old = bucket.peek(spot.at);
         bucket.put(spot.at, slot);
         Unlinked(old)
@@ -158,10 +167,13 @@ impl<'i> Locked<'i> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         unlock_both(self.buckets);
+        if let Some(donors) = self.donors {
+            unlock_both(donors);
+        }
     }
 }
 
-/// A slot of a [`Locked`] pair.
+/// A slot of [`Locked`] buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     side: usize,
@@ -183,17 +195,23 @@ impl Index {
         let j = alternate(i, hash.tag());
         loop {
             let entry = self.directory.entry(hash);
+            let donors = entry.is_merging().then(|| {
+                self.help_merge(hash, entry);
+                self.lock_both(entry.other(), i, j)
+            });
             let buckets = self.lock_both(entry.table(), i, j);
-            // The sub-table may have split between the read of the directory and the locks.
+            let locked = Locked {
+                index: self,
+                tag: hash.tag(),
+                buckets,
+                donors,
+            };
+            // The sub-table may have split or merged between the read of the directory and the
+            // locks.
             if self.directory.entry(hash) == entry {
                 self.fill_both(hash, entry, i, j);
-                return Locked {
-                    index: self,
-                    tag: hash.tag(),
-                    buckets,
-                };
+                return locked;
             }
-            unlock_both(buckets);
         }
     }
 

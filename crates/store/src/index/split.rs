@@ -18,12 +18,17 @@
 //!   a writer with an old word could store to the parent after that, and its store would be lost.
 //!   So nothing is filled before all words have changed. A worker that is about to fill a bucket
 //!   and finds a split half published does not wait: it changes the remaining words itself (a few
-//!   hundred at most), each by compare-and-swap from the old entry, which never comes back, since
-//!   depths only rise.
+//!   hundred at most), each by compare-and-swap from the old entry. That entry cannot come back
+//!   meanwhile: only a merge lowers a depth, and it waits for the end of the worker's burst
+//!   ([`super::merge`]). For that reason a worker finishes no other change than the one that is being
+//!   published while it looks.
 //! - A lookup with an old entry that misses finds the entry changed: slots leave the parent only
 //!   after the directory names the child.
 //! - While the parent is giving, slots of the child's half do not move within it: a slot that moved
 //!   into a bucket that has already been given would be lost.
+//! - A worker may keep the record of a split that others have completed, and the child may be used for
+//!   something else by then. So a worker that goes on first looks whether the directory still names
+//!   the split, and it counts as complete only if each bucket is filled.
 //! - The child is marked unfilled bucket by bucket, and nothing is displaced into an unfilled
 //!   bucket. So filling always finds seven empty slots.
 
@@ -31,7 +36,6 @@ use super::bucket::SLOTS;
 use super::slot::Slot;
 use super::{BucketNumber, Entry, Index, SplitState, TABLE_BUCKETS, TableId};
 use crate::key::KeyHash;
-use crate::sync::Ordering;
 use std::sync::TryLockError;
 
 /// Splits that a worker may have under way.
@@ -73,9 +77,9 @@ impl Index {
         let depth = old.depth() + 1;
         let child = Entry::new(child, depth, SplitState::Filling, old.table());
         let start = self.directory.start(hash, old.depth()) + self.directory.span(depth);
-        self.publishing.store(1, Ordering::Relaxed);
+        self.publishing.begin(child.table());
         self.publish(child, start);
-        self.publishing.store(0, Ordering::Release);
+        self.publishing.end();
         drop(guard);
         Some(Migration {
             child,
@@ -91,7 +95,7 @@ impl Index {
         self.reset_table(child, true);
         let old = self.directory.entry(hash).table();
         let child = Entry::new(child, 1, SplitState::Filling, old);
-        self.publishing.store(1, Ordering::Relaxed);
+        self.publishing.begin(child.table());
         self.directory.publish_at(1, child);
     }
 
@@ -125,18 +129,21 @@ impl Index {
     /// begin at `start`, and its parent.
     pub(super) fn publish(&self, child: Entry, start: usize) {
         let (parent, depth) = (child.other(), child.depth());
-        let old = Entry::new(parent, depth - 1, SplitState::Settled, parent);
+        let old = Entry::settled(parent, depth - 1);
         let giving = Entry::new(parent, depth, SplitState::Giving, child.table());
         // The child's half first: until it is there, the old entry serves both halves.
-        self.directory.change_at(start, old, child);
-        let parent_start = start - self.directory.span(depth);
-        self.directory.change_at(parent_start, old, giving);
+        let span = self.directory.span(depth);
+        self.directory.change(start..start + span, old, child);
+        self.directory.change(start - span..start, old, giving);
     }
 
     /// Fills up to `buckets` more buckets. True when the split is complete. If another worker is
     /// changing the directory, a split may have all its buckets filled ([`Migration::is_filled`])
-    /// without being complete.
+    /// without being complete. The caller is a worker that is present.
     pub(crate) fn migrate(&self, migration: &mut Migration, buckets: u32) -> bool {
+        if self.directory.entry_at(migration.start) != migration.child {
+            return true;
+        }
         let end = TABLE_BUCKETS.min(migration.next.saturating_add(buckets));
         while migration.next < end {
             let bucket = self.bucket(migration.child.table(), migration.next);
@@ -174,23 +181,26 @@ impl Index {
     /// Marks the split as over in the directory. Several workers may do so; once is enough. False
     /// if another worker is changing the directory; it may have lost its core, so this does not
     /// wait.
-    fn settle(&self, migration: &Migration) -> bool {
+    fn settle(&self, migration: &mut Migration) -> bool {
         let guard = self.restructure.try_lock();
         if matches!(guard, Err(TryLockError::WouldBlock)) {
             return false;
         }
-        let Migration { child, start, .. } = *migration;
+        let (child, start) = (migration.child, migration.start);
         if self.directory.entry_at(start) != child {
             return true;
         }
+        // The record may be that of an earlier split of the same tables.
+        if (0..TABLE_BUCKETS).any(|number| self.bucket(child.table(), number).is_unfilled()) {
+            migration.next = 0;
+            return false;
+        }
         let (table, parent, depth) = (child.table(), child.other(), child.depth());
         self.directory
-            .publish_at(start, Entry::new(table, depth, SplitState::Settled, table));
+            .publish_at(start, Entry::settled(table, depth));
         let parent_start = start - self.directory.span(depth);
-        self.directory.publish_at(
-            parent_start,
-            Entry::new(parent, depth, SplitState::Settled, parent),
-        );
+        self.directory
+            .publish_at(parent_start, Entry::settled(parent, depth));
         true
     }
 
@@ -204,7 +214,7 @@ impl Index {
         // A thread that has seen a word of the split sees either the mark that was set before that
         // word, or that the mark was cleared after the last word. The splitter may have lost its
         // core in between; no thread waits for it.
-        if self.publishing.load(Ordering::Acquire) != 0 {
+        if self.publishing.is_of(entry.table()) {
             self.publish(entry, start);
         }
         let parent = self.bucket(entry.other(), number);

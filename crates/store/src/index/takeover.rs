@@ -11,15 +11,16 @@
 //! | while a bucket is filled from its parent's | an unfilled bucket with some of its slots | it is filled again: the same slots in the same places |
 //! | the same, before the parent's bucket is cleared | slots in the parent that belong to the child | they go |
 //! | before the directory says that a split is over | some words that say so | all of them do |
+//! | while the directory says that two tables merge, or that they have | some words that say so | all of them do |
+//! | in a merge | slots in the table that is given up | they move on |
+//! | the same, before such a slot is cleared | the slot in both tables | it is cleared |
 //!
 //! All other changes of the index are one store each. Taking over twice gives the same result as
 //! once, so a process may die while it takes over.
 
 use super::bucket::SLOTS;
 use super::slot::Slot;
-use super::{
-    Bucket, BucketNumber, Entry, Index, Migration, SplitState, TABLE_BUCKETS, TableId, alternate,
-};
+use super::{Bucket, BucketNumber, Entry, Index, Migration, TABLE_BUCKETS, TableId, alternate};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// What an index holds.
@@ -47,7 +48,7 @@ impl Index {
         is_sound: impl Fn(Slot) -> bool + Sync,
     ) -> Result<Contents, DamagedDirectory> {
         self.check_directory(is_table)?;
-        let mended = AtomicU64::new(self.complete_splits());
+        let mended = AtomicU64::new(self.complete_splits() + self.complete_merges());
         let tables = self.settled_tables()?;
         let mut numbers: Vec<TableId> = tables.iter().map(|(_, entry)| entry.table()).collect();
         numbers.sort_unstable_by_key(|table| table.0);
@@ -135,9 +136,53 @@ impl Index {
         mended
     }
 
+    /// Ends the merges that are under way. Returns how many repairs were made.
+    fn complete_merges(&self) -> u64 {
+        let mut mended = 0;
+        for at in 0..self.directory.len() {
+            let entry = self.directory.entry_at(at);
+            if !entry.is_merging() {
+                continue;
+            }
+            let start = at & !(self.directory.span(entry.depth()) - 1);
+            self.directory.publish_at(start, entry);
+            for table in [entry.table(), entry.other()] {
+                for number in 0..TABLE_BUCKETS {
+                    mended += self.unlock_dead(table, number);
+                }
+            }
+            for number in 0..TABLE_BUCKETS {
+                mended += self.drop_moved(entry, number);
+                // What finds no room is given up: a cache may.
+                self.drain_bucket(entry, start, number);
+            }
+            self.say_settled(start, entry.table(), entry.depth());
+            mended += 1;
+        }
+        mended
+    }
+
+    /// Clears those slots of a table that is given up which stand in the other one already. Returns
+    /// how many.
+    fn drop_moved(&self, entry: Entry, number: BucketNumber) -> u64 {
+        let donor = self.bucket(entry.other(), number);
+        let mut moved = 0;
+        for at in 0..SLOTS {
+            let slot = donor.peek(at);
+            let numbers = [number, alternate(number, slot.tag())];
+            let mut receivers = numbers.map(|n| self.bucket(entry.table(), n)).into_iter();
+            let stands_in = |bucket: &Bucket| (0..SLOTS).any(|i| bucket.peek(i).same_item(slot));
+            if slot.is_item() && receivers.any(stands_in) {
+                donor.put(at, Slot::EMPTY);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
     fn say_settled(&self, start: usize, table: TableId, depth: u32) {
-        let settled = Entry::new(table, depth, SplitState::Settled, table);
-        self.directory.publish_at(start, settled);
+        self.directory
+            .publish_at(start, Entry::settled(table, depth));
     }
 
     /// The sub-tables, each with the word at which it begins. All words of a sub-table are equal.

@@ -13,15 +13,18 @@
 //! stride 0   |  cell 1   |  cell 2   |       cell 3        |
 //! stride 1   |  cell 4   |  cell 5   |       cell 6        |
 //! ```
-//! Sub-tables are only ever divided, and existing borders stay, so positions keep their meaning.
+//! A slot's tag says which word its key belongs to. So positions keep their meaning when sub-tables
+//! are divided or merged: a cell shows the slots of its own words, whatever else its sub-table has.
 //!
 //! # Concurrency
 //! A cell is walked as [`Index::find`] looks up a key: the even buckets, then the odd ones, then a
 //! check of what a move would have changed. A slot that is seen nowhere has moved from an odd
 //! bucket to an even one meanwhile, which incremented the even one's count of moves before the slot
-//! was cleared; or its sub-table was split, which had increased the depth in the directory before.
+//! was cleared; or its sub-table was split or merged, which had changed the directory before.
 //! Loads of slots are Acquire, so a walk that sees a slot cleared sees these changes too. A slot
-//! that a filling child has not taken yet is shown with the child's cell, from the parent's bucket.
+//! that a filling child has not taken yet is shown from the parent's bucket, and one that a merging
+//! table has not taken yet from the other table's bucket, which is read first: a slot that is gone
+//! there has come to the bucket that is read next, or was displaced from there.
 
 use super::bucket::{BucketVersion, SLOTS};
 use super::slot::Slot;
@@ -82,8 +85,8 @@ impl Index {
     /// cell moves meanwhile.
     pub(crate) fn walk(&self, mut cell: Cell, mut visit: impl FnMut(Slot)) -> Option<Cell> {
         if cell.end == 0 {
-            let depth = self.directory.entry_at(cell.start).depth();
-            cell.end = cell.start + self.directory.span(depth);
+            let entry = self.directory.entry_at(cell.start);
+            cell.end = self.end_of(entry, cell.start);
         }
         let next = cell.word + self.walk_cell(cell, &mut visit);
         if next < cell.end {
@@ -101,23 +104,31 @@ impl Index {
         }
     }
 
+    /// The end of the words of the table of `entry`, which serves `word`.
+    fn end_of(&self, entry: Entry, word: usize) -> usize {
+        let span = self.directory.span(entry.depth());
+        (word & !(span - 1)) + span
+    }
+
     /// Walks the cell again until no slot has moved during the walk. Returns how many words the
     /// cell spans.
     fn walk_cell(&self, cell: Cell, visit: &mut impl FnMut(Slot)) -> usize {
         let mut entry = self.directory.entry_at(cell.word);
         let mut wanted = ALL;
         loop {
+            let end = cell.end.min(self.end_of(entry, cell.word));
             let seen = self.seen_in(entry, cell);
             let evens = (cell.stride..cell.stride + STRIDE).step_by(2);
             for number in evens.chain((1..TABLE_BUCKETS).step_by(2)) {
                 self.walk_bucket(entry, number, |slot| {
-                    if cell.bit(number, slot) & wanted != 0 {
+                    let word = self.directory.word_of(cell.word, slot.tag());
+                    if (cell.word..end).contains(&word) && cell.bit(number, slot) & wanted != 0 {
                         visit(slot);
                     }
                 });
             }
             let now = self.directory.entry_at(cell.word);
-            if now.depth() != entry.depth() {
+            if (now.table(), now.depth()) != (entry.table(), entry.depth()) {
                 entry = now;
                 wanted = ALL;
                 continue;
@@ -127,40 +138,36 @@ impl Index {
                 .filter(|&i| seen_now[i] != seen[i])
                 .fold(0, |bits, i| bits | 1 << i);
             if wanted == 0 {
-                return self.directory.span(entry.depth());
+                return end - cell.word;
             }
         }
     }
 
-    /// The words of the cell's even buckets, and of the parents' buckets that slots are moved from.
+    /// The words of the cell's even buckets, and of the other table's that slots are moved from.
     fn seen_in(&self, entry: Entry, cell: Cell) -> [[BucketVersion; 2]; EVENS] {
         let mut number = cell.stride;
         std::array::from_fn(|_| {
             let own = self.bucket(entry.table(), number).seen();
-            let parent = match entry.is_filling() {
+            let other = match entry.is_in_two_tables() {
                 true => self.bucket(entry.other(), number).seen(),
                 false => own,
             };
             number += 2;
-            [own, parent]
+            [own, other]
         })
     }
 
-    /// Shows the items in bucket `number` of the sub-table of `entry`.
+    /// Shows the items in bucket `number` of the sub-table of `entry`, and in that of the other table
+    /// while slots are moved from there.
     #[inline]
     fn walk_bucket(&self, entry: Entry, number: BucketNumber, mut visit: impl FnMut(Slot)) {
         let bucket = self.bucket(entry.table(), number);
-        if entry.is_filling() && bucket.seen().is_unfilled() {
-            // A slot is stored here before it is cleared in the parent, so reading the parent first
+        if entry.is_merging() || entry.is_filling() && bucket.seen().is_unfilled() {
+            // A slot is stored here before it is cleared in the other table, so reading that first
             // misses none.
-            let parent = self.bucket(entry.other(), number);
-            items(parent)
-                .filter(|slot| self.directory.upper_half(slot.tag(), entry.depth() - 1))
-                .for_each(&mut visit);
+            items(self.bucket(entry.other(), number)).for_each(&mut visit);
         }
-        items(bucket)
-            .filter(|&slot| !self.awaits_child(entry, slot))
-            .for_each(visit);
+        items(bucket).for_each(visit);
     }
 }
 

@@ -242,6 +242,13 @@ impl Pages {
         }
     }
 
+    /// Takes a page of the index back that the directory does not name any more.
+    pub(crate) fn give_back_index(&self, page: PageId) {
+        self.index.fetch_sub(1, Ordering::Relaxed);
+        self.table[page as usize].set_state(PageState::Free);
+        self.give_back(page);
+    }
+
     /// Free pages that are left for others.
     fn left_by(&self, purpose: Purpose) -> usize {
         match purpose {

@@ -146,6 +146,10 @@ impl Writer<'_> {
                 && store.index.make_room(key.hash) == Room::Perhaps)
                 || (tries <= GROW_TRIES && self.grow(key.hash));
             if !retry {
+                // It can split once all others have ended their bursts.
+                if store.index.finish_draining(key.hash) {
+                    return LinkOutcome::Refused(Refused::Wait);
+                }
                 return self.link_over_another(key, new);
             }
         }

@@ -1,7 +1,7 @@
 //! What the store holds and has done.
 
 use super::Store;
-use crate::counters::Totals;
+use crate::counters::{Counter, Counters, Totals};
 use crate::index::{SLOTS, TABLE_BYTES};
 use crate::memory::HugePages;
 use crate::sync::Ordering;
@@ -52,6 +52,19 @@ pub struct Stats {
 }
 
 impl Store {
+    /// The number of items.
+    pub(super) fn items(&self) -> u64 {
+        let sum = |of: fn(&Counters) -> &Counter| -> u64 {
+            self.counters
+                .iter()
+                .map(|counters| of(counters).read())
+                .sum()
+        };
+        // What goes is read first, so that what comes meanwhile does not count as gone.
+        let unlinked = sum(|counters| &counters.unlinked);
+        (self.items_taken_over + sum(|counters| &counters.linked)).saturating_sub(unlinked)
+    }
+
     /// What the store holds and has done.
     pub fn stats(&self) -> Stats {
         let mut totals = Totals::default();
@@ -65,12 +78,12 @@ impl Store {
             let queues = self.log.queues();
             (queues.small_len() as u64, queues.main_len() as u64)
         };
-        let tables = self.tables.load(Ordering::Relaxed) as u64;
+        let tables = self.tables.count() as u64;
         Stats {
             totals,
             evicted_idle_s: self.evicted_idle_s.load(Ordering::Relaxed).into(),
             oldest_segment: self.log.oldest_opened_at(),
-            items: (self.items_taken_over + totals.linked).saturating_sub(totals.unlinked),
+            items: self.items(),
             bytes: self.log.live_bytes() as u64,
             memory: self.log.mapping().len() as u64 - shares.withheld as u64 * page_len,
             memory_free: shares.free as u64 * page_len,

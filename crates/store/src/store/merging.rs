@@ -1,0 +1,202 @@
+//! When sub-tables of the index merge, and what becomes of those that are given up.
+//!
+//! A worker at the end of its turn does a little of this work, if no other worker is at it. Once a
+//! second it compares the number of items with that of slots. If the index is much too large, it goes
+//! through the directory, round after round, and merges siblings that are nearly empty
+//! ([`crate::index`]), one pair at a time, until a round finds none.
+//!
+//! # Concurrency
+//! All of the state is under a lock that is only tried. A sub-table that was given up waits here for
+//! its grace period, which begins when no word of the directory names it any more.
+
+use super::Store;
+use crate::counters::Counters;
+use crate::epoch::Epoch;
+use crate::index::{Drained, Merge, SLOTS, TABLE_BYTES, TableId};
+use crate::sync::{Mutex, MutexGuard};
+use crate::time::UnixSeconds;
+use std::collections::VecDeque;
+// They only say when to look, so loom need not know them.
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The index is too large when items fill less than this percentage of its slots.
+const LOOSE: u64 = 25;
+
+/// Pairs of sub-tables that are looked at in a turn, and buckets that are emptied: some 10 µs.
+const LOOKS: u32 = 4;
+const BUCKETS: u32 = 128;
+
+/// Seconds after a round that found nothing to merge.
+const REST_S: u32 = 10;
+
+/// Turns that follow soon upon one another while a grace period is waited for.
+const HOPE_TURNS: u32 = 256;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Merging {
+    /// Whether there is work.
+    is_busy: AtomicBool,
+    /// The second in which to look next whether there is.
+    due: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The word of the directory to look at next.
+    word: usize,
+    /// Whether this round has merged any.
+    has_merged: bool,
+    under_way: Option<UnderWay>,
+    /// Sub-tables that were given up, with the end of their grace period.
+    left: VecDeque<(Epoch, TableId)>,
+    /// Turns in a row that could only wait.
+    waited: u32,
+}
+
+struct UnderWay {
+    merge: Merge,
+    /// The grace period after which the merge may be settled.
+    published: Epoch,
+}
+
+/// What a turn could do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Some,
+    /// Others have to end their bursts first, or room is missing.
+    Waits,
+    NothingToDo,
+}
+
+impl Merging {
+    /// Whether to look for work; reads two words only.
+    #[inline]
+    fn is_due(&self, now: UnixSeconds) -> bool {
+        self.is_busy.load(Ordering::Relaxed) || self.due.load(Ordering::Relaxed) <= now.0
+    }
+
+    fn rest(&self, now: UnixSeconds, seconds: u32) {
+        self.is_busy.store(false, Ordering::Relaxed);
+        self.due
+            .store(now.0.saturating_add(seconds), Ordering::Relaxed);
+    }
+}
+
+impl Store {
+    /// Does a part of the merging that is due, at the end of a turn of the worker with `counters`,
+    /// which is present. True if the next turn should come soon.
+    #[inline]
+    pub(crate) fn merge_tables(&self, counters: &Counters, now: UnixSeconds) -> bool {
+        self.merging.is_due(now) && self.go_on_merging(counters, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_on_merging(&self, counters: &Counters, now: UnixSeconds) -> bool {
+        let is_busy = self.merging.is_busy.load(Ordering::Relaxed);
+        if !is_busy && !self.is_index_loose() {
+            self.merging.rest(now, 1);
+            return false;
+        }
+        let Ok(mut state) = self.merging.state.try_lock() else {
+            return false;
+        };
+        self.merging.is_busy.store(true, Ordering::Relaxed);
+        let mut progress = match state.under_way.take() {
+            Some(under_way) => self.go_on_with(&mut state, under_way, counters),
+            None => self.look_for_siblings(&mut state),
+        };
+        if self.free_left(&mut state) {
+            progress = Progress::Some;
+        }
+        if progress == Progress::NothingToDo && !state.left.is_empty() {
+            progress = Progress::Waits;
+        }
+        match progress {
+            Progress::Some => {
+                state.waited = 0;
+                true
+            }
+            Progress::Waits => {
+                state.waited = state.waited.saturating_add(1);
+                state.waited < HOPE_TURNS
+            }
+            Progress::NothingToDo => {
+                self.merging.rest(now, REST_S);
+                false
+            }
+        }
+    }
+
+    /// Whether items fill so little of the index that sub-tables should merge.
+    fn is_index_loose(&self) -> bool {
+        let tables = self.tables.count();
+        let slots = (tables * (TABLE_BYTES / 64) * SLOTS) as u64;
+        tables > self.index.tables_min() && self.items() * 100 < slots * LOOSE
+    }
+
+    fn look_for_siblings(&self, state: &mut State) -> Progress {
+        if state.word == 0 && !self.is_index_loose() {
+            return Progress::NothingToDo;
+        }
+        for _ in 0..LOOKS {
+            let (merge, next) = self.index.begin_merge(state.word);
+            state.word = next;
+            if let Some(merge) = merge {
+                state.has_merged = true;
+                state.under_way = Some(UnderWay {
+                    merge,
+                    published: self.epochs.advance(),
+                });
+                return Progress::Some;
+            }
+            if next >= self.index.words() {
+                state.word = 0;
+                return match std::mem::take(&mut state.has_merged) {
+                    true => Progress::Some,
+                    false => Progress::NothingToDo,
+                };
+            }
+        }
+        Progress::Some
+    }
+
+    fn go_on_with(
+        &self,
+        state: &mut State,
+        mut under_way: UnderWay,
+        counters: &Counters,
+    ) -> Progress {
+        let progress = match self.index.drain(&mut under_way.merge, BUCKETS) {
+            Drained::Partly => Progress::Some,
+            Drained::Wholly if self.epochs.is_over(under_way.published) => {
+                if let Some(table) = self.index.settle_merge(&under_way.merge) {
+                    counters.merges.add(1);
+                    state.left.push_back((self.epochs.advance(), table));
+                    if state.word >= self.index.words() {
+                        state.word = 0;
+                    }
+                    return Progress::Some;
+                }
+                Progress::Waits
+            }
+            Drained::Wholly | Drained::NoRoom => Progress::Waits,
+        };
+        state.under_way = Some(under_way);
+        progress
+    }
+
+    /// Gives back sub-tables whose grace period is over. True if there was one.
+    fn free_left(&self, state: &mut MutexGuard<'_, State>) -> bool {
+        let before = state.left.len();
+        while let Some(&(epoch, table)) = state.left.front()
+            && self.epochs.is_over(epoch)
+        {
+            state.left.pop_front();
+            self.tables.give_back(table);
+        }
+        state.left.len() < before
+    }
+}
