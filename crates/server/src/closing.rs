@@ -13,7 +13,7 @@ pub enum CloseCause {
     Reset,
     /// The client has asked for it: `quit`, or `shutdown`.
     Quit,
-    /// No request came for the time that `-o idle_timeout` sets.
+    /// No request came for the time that `-o idle_timeout` sets, or no handshake of TLS within ten seconds.
     Idle,
     /// The input is not a request, and nothing tells where the next one begins.
     Protocol,
@@ -56,7 +56,10 @@ impl CloseCause {
         let (why, limit) = match self {
             CloseCause::Client | CloseCause::Quit => return,
             CloseCause::Reset => ("it was reset", &RESET),
-            CloseCause::Idle => ("no request for longer than -o idle_timeout", &IDLE),
+            CloseCause::Idle => (
+                "no request for longer than -o idle_timeout, or no handshake of TLS",
+                &IDLE,
+            ),
             CloseCause::Protocol => ("what it sent is not a request", &PROTOCOL),
             CloseCause::Memory => (
                 "no memory for its replies or its unfinished requests",

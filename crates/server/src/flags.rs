@@ -9,6 +9,7 @@ mod network;
 mod raw;
 mod resolved;
 mod sizes;
+mod tls;
 
 use std::ffi::OsString;
 
@@ -19,6 +20,7 @@ pub use addresses::Listen;
 pub use network::{Driver, Net, NetFlags};
 pub use raw::Raw;
 pub use resolved::{Settings, UnixSocket};
+pub use tls::TlsSettings;
 
 /// Why the command line is refused, in one line that names the flag and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,9 +59,7 @@ pub enum Invocation {
 /// [`FlagError`]: a flag is unknown or cannot be as given.
 pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, FlagError> {
     match Raw::try_parse_from(words) {
-        // Who asks for something that is not there is told so, with the version or without.
-        Ok(raw) if raw.version => resolved::refuse_what_is_missing(&raw)
-            .map(|()| Invocation::Print(Raw::command().render_version())),
+        Ok(raw) if raw.version => Ok(Invocation::Print(Raw::command().render_version())),
         Ok(raw) if raw.license => Ok(Invocation::Print(LICENSE.to_owned())),
         Ok(raw) if raw.manual => help::manual(Raw::command())
             .map(Invocation::Print)

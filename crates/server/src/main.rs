@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use coua::allocator;
 use coua::flags::{self, Invocation, Settings};
@@ -16,6 +17,9 @@ use coua::service_manager;
 use coua::shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+
+/// How often it is looked whether the certificates have changed.
+const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     allocator::share();
@@ -107,6 +111,7 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         tracing::warn!("{shortage}");
     }
     let shared = Arc::clone(server.shared());
+    watch_certificates(&shared)?;
     // The thread is there as long as this one is.
     let _ = tell_signals.send(Arc::clone(&shared));
     if let Some(file) = &mut pid_file {
@@ -179,6 +184,31 @@ fn stop_at_signal(
         })
 }
 
+/// Reads the certificates again when their files have changed, on a thread of its own.
+fn watch_certificates(shared: &Arc<Shared>) -> Result<(), ProcessError> {
+    if shared.settings.tls.is_none() {
+        return Ok(());
+    }
+    let shared = Arc::clone(shared);
+    let watch = move || {
+        while !shared.is_stopping() {
+            std::thread::sleep(CERTIFICATES_LOOKED_AT);
+            let tls = shared.settings.tls.as_ref();
+            if tls.is_some_and(|tls| tls.tls.is_outdated()) {
+                shared.refresh_certificates("the files have changed");
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("coua-certificates".to_owned());
+    thread
+        .spawn(watch)
+        .map(drop)
+        .map_err(|source| ProcessError::System {
+            action: "start a thread",
+            source,
+        })
+}
+
 /// Reads the files again that may have changed.
 fn read_again(shared: &Shared) {
     let file = shared
@@ -186,7 +216,9 @@ fn read_again(shared: &Shared) {
         .auth_file
         .as_deref()
         .unwrap_or(Path::new(""));
+    let has_tls = shared.refresh_certificates("SIGHUP").is_some();
     match shared.read_users() {
+        Ok(None) if has_tls => {}
         Ok(None) => tracing::info!("SIGHUP: ignored, there is no file of users to read again"),
         Ok(Some(count)) => {
             tracing::info!("SIGHUP: {} has {count} passwords", file.display());

@@ -60,6 +60,12 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The service manager gives sockets for datagrams, in which nobody can log in and nothing is
+    /// encrypted.
+    #[error(
+        "a socket for UDP was given (LISTEN_FDS), and UDP has neither passwords (-Y) nor TLS (-Z); leave one out"
+    )]
+    GivenDatagrams,
     /// The memory of the workers.
     #[error(
         "-t: cannot take {bytes} bytes of memory for {workers} threads; give fewer, or less -m"

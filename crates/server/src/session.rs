@@ -292,7 +292,7 @@ impl Session {
     /// Whether replies wait for the client to read, or its client has to wait, so that nothing may be
     /// executed.
     pub fn is_blocked(&self) -> bool {
-        self.queue.is_some() || self.dump.is_some() || self.is_held
+        self.queue.is_some() || self.dump.is_some() || self.is_held || self.stream.has_unsent()
     }
 
     /// Whether a part of the value that arrives in pieces is still missing.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use coua_protocol::Parser;
 use coua_store::{LimitRefused, Store};
 use coua_transport::Waker;
+use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackDriverCounters;
 
 use crate::clock::Clock;
@@ -67,7 +68,7 @@ pub struct Shared {
     baseline: Mutex<Baseline>,
     wakers: Box<[Waker]>,
     /// Connections handed to each worker that it has not taken yet.
-    handed: Box<[Mutex<Vec<OwnedFd>>]>,
+    handed: Box<[Mutex<Vec<Handed>>]>,
     stopping: AtomicBool,
     /// Until when connections have time to finish (milliseconds since the server's start).
     drain_end_ms: AtomicU64,
@@ -77,6 +78,14 @@ pub struct Shared {
     cut_off: AtomicUsize,
     handing_over: AtomicBool,
     verbosity: AtomicU8,
+}
+
+/// A connection that another worker has accepted.
+pub struct Handed {
+    /// Its socket.
+    pub socket: OwnedFd,
+    /// What TLS asks of its client; `None` for no TLS.
+    pub tls: Option<ClientCertificate>,
 }
 
 /// Where a server listens.
@@ -180,6 +189,21 @@ impl Shared {
         }
     }
 
+    /// Reads the certificates of TLS again, and logs what came of it: true if it could be done, `None` without
+    /// TLS. `why` says what asked for it.
+    pub fn refresh_certificates(&self, why: &str) -> Option<bool> {
+        let tls = self.settings.tls.as_ref()?;
+        let refreshed = tls.tls.refresh();
+        match &refreshed {
+            Ok(()) => tracing::info!(
+                "{why}: certificates read from {}",
+                tls.files.chain.display()
+            ),
+            Err(error) => tracing::error!("{why}: {error}; the certificates of before stay"),
+        }
+        Some(refreshed.is_ok())
+    }
+
     /// Who may log in; `None` where nobody has to.
     pub fn users(&self) -> Option<Arc<Users>> {
         let users = self.users.as_ref()?;
@@ -255,7 +279,7 @@ impl Shared {
     }
 
     /// Hands a worker a connection that another worker has accepted.
-    pub fn hand_over(&self, worker: usize, connection: OwnedFd) {
+    pub fn hand_over(&self, worker: usize, connection: Handed) {
         let mut handed = self.handed[worker]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -265,7 +289,7 @@ impl Shared {
     }
 
     /// Takes the connections that other workers have handed to `worker`.
-    pub fn take_handed(&self, worker: usize) -> Vec<OwnedFd> {
+    pub fn take_handed(&self, worker: usize) -> Vec<Handed> {
         let mut handed = self.handed[worker]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);

@@ -6,8 +6,8 @@
 //! waits for the poller (replies that the client does not read).
 //!
 //! Bytes become input only in `receive` and `uploads`, and replies become bytes only in [`Output`]
-//! and [`ReplyQueue`](crate::reply_queue::ReplyQueue). A transformation of a connection's bytes
-//! belongs between these and the socket.
+//! and [`ReplyQueue`](crate::reply_queue::ReplyQueue). TLS stands between these and the socket: it
+//! belongs to the [`Stream`](coua_transport::Stream).
 //!
 //! # Invariants
 //! - Between turns a session is in one of three places: listed as ready, active (its input lies in
@@ -34,6 +34,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackSetup;
 use coua_transport::{DatagramSocket, Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -66,6 +67,9 @@ const SLEEP_FOR_MEMORY: Duration = Duration::from_millis(1);
 /// How long accepting pauses when there are no descriptors, or too many connections.
 const ACCEPT_PAUSE_MS: u64 = 10;
 
+/// How long a client may take for the handshake of TLS.
+const HANDSHAKE_S_MAX: u64 = 10;
+
 /// How often the counters of the user-space stack are published.
 const NET_COUNTERS_MS: u64 = 100;
 
@@ -85,6 +89,8 @@ pub struct Worker {
     store: coua_store::Worker,
     poller: Poller,
     listeners: Vec<Listener>,
+    /// By listener, what TLS asks of its clients.
+    tls: Vec<Option<ClientCertificate>>,
     datagrams: DatagramSockets,
     /// Listeners that have connections to accept, by number.
     waiting_listeners: Vec<usize>,
@@ -128,6 +134,8 @@ pub struct Worker {
 pub struct WorkerSockets {
     /// Where it accepts connections.
     pub listeners: Vec<Listener>,
+    /// By listener, what TLS asks of its clients; `None` for no TLS.
+    pub tls: Vec<Option<ClientCertificate>>,
     /// Where it receives datagrams.
     pub datagrams: Vec<DatagramSocket>,
     /// A queue of a card, and the settings of the stack on it.
@@ -186,6 +194,7 @@ impl Worker {
     ) -> io::Result<Worker> {
         let WorkerSockets {
             listeners,
+            tls,
             datagrams,
             setup: _,
         } = sockets;
@@ -207,6 +216,7 @@ impl Worker {
             store: shared.store.worker(index),
             poller,
             listeners,
+            tls,
             datagrams,
             waiting_listeners: Vec::new(),
             is_woken: false,
@@ -360,15 +370,18 @@ impl Worker {
 
     /// Once a second, closes connections that have been idle for too long.
     fn close_idle(&mut self, now: Now) {
-        let timeout = self.shared.settings.idle_timeout_s;
+        let settings = &self.shared.settings;
+        let timeout = settings.idle_timeout_s;
         let second = now.since_start_ms / 1000;
-        if timeout == 0 || self.idle_checked == second {
+        if timeout == 0 && settings.tls.is_none() || self.idle_checked == second {
             return;
         }
         self.idle_checked = second;
         let is_idle = |session: &Session| {
             let last = session.connection.last_request().0;
-            u64::from(now.unix.0.saturating_sub(last)) > timeout
+            let idle_s = u64::from(now.unix.0.saturating_sub(last));
+            timeout > 0 && idle_s > timeout
+                || session.stream.is_handshaking() && idle_s > HANDSHAKE_S_MAX
         };
         let idle: Vec<SessionId> = self
             .sessions

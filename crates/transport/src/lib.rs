@@ -10,6 +10,8 @@
 //! kernel          userspace        simulated      who brings the bytes
 //! its sockets     our own stack    tests only
 //! ```
+//! A stream over any of them can be encrypted ([`tls`]).
+//!
 //! The seam says which of the three each object belongs to, once a call; the worker does not know.
 //! The kernel's descriptors are non-blocking and close-on-exec. Connections are registered once,
 //! edge triggered, for input, output and the peer's end of stream; nothing is re-armed later.
@@ -78,6 +80,7 @@ mod sender;
 pub mod simulated;
 mod source;
 mod stream;
+pub mod tls;
 pub mod userspace;
 mod waker;
 

@@ -1,7 +1,11 @@
 //! A connection.
 
+mod encrypted;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use encrypted::Encrypted;
 
 use crate::kernel;
 use crate::outcome::{Received, Sent, StreamFailure};
@@ -9,6 +13,8 @@ use crate::peer_address::PeerAddress;
 #[cfg(feature = "simulated")]
 use crate::simulated;
 use crate::source::Source;
+use crate::tls::encryption::Encryption;
+use crate::tls::{ClientCertificate, Tls};
 use crate::userspace;
 
 /// One connected, non-blocking stream socket. Dropping it closes the connection.
@@ -19,6 +25,7 @@ pub struct Stream {
 enum End {
     Kernel(OwnedFd),
     Userspace(userspace::StreamEnd),
+    Tls(Box<Encrypted>),
     #[cfg(feature = "simulated")]
     Simulated(simulated::StreamEnd),
 }
@@ -27,6 +34,57 @@ impl Stream {
     pub(super) fn userspace(end: userspace::StreamEnd) -> Stream {
         Stream {
             end: End::Userspace(end),
+        }
+    }
+
+    /// The same stream, encrypted, where a client has just opened it.
+    ///
+    /// # Errors
+    /// The stream itself, if `tls` cannot ask the client for what it must be asked for.
+    pub fn encrypted(self, tls: &Tls, of: ClientCertificate) -> Result<Stream, Stream> {
+        let Some(encryption) = Encryption::new(tls, of) else {
+            return Err(self);
+        };
+        Ok(Stream {
+            end: End::Tls(Box::new(Encrypted {
+                stream: self,
+                encryption,
+            })),
+        })
+    }
+
+    /// Whether its encryption is still being agreed on. To receive then may take a millisecond of computing.
+    #[inline]
+    pub fn is_handshaking(&self) -> bool {
+        match &self.end {
+            End::Tls(end) => end.encryption.is_handshaking(),
+            _ => false,
+        }
+    }
+
+    /// Whether there is something to receive of which no event tells.
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        match &self.end {
+            End::Tls(end) => end.encryption.has_more(),
+            _ => false,
+        }
+    }
+
+    /// Whether bytes that it has taken wait to be sent ([`Stream::flush`]).
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        match &self.end {
+            End::Tls(end) => end.encryption.has_unsent(),
+            _ => false,
+        }
+    }
+
+    /// Sends what it has taken and not sent yet. [`Sent::Bytes`] if nothing is left.
+    pub fn flush(&self) -> Sent {
+        match &self.end {
+            End::Tls(end) => end.flush(),
+            _ => Sent::Bytes(0),
         }
     }
 
@@ -39,6 +97,7 @@ impl Stream {
     pub fn is_open(&self) -> io::Result<bool> {
         match &self.end {
             End::Userspace(end) => end.is_open(),
+            End::Tls(end) => end.stream.is_open(),
             _ => Ok(true),
         }
     }
@@ -59,6 +118,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::stream::receive(fd, space),
             End::Userspace(end) => end.receive(std::iter::once(space)),
+            End::Tls(end) => end.receive(space),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(&mut [IoSliceMut::new(space)]),
         }
@@ -69,6 +129,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::stream::receive_vectored(fd, spaces),
             End::Userspace(end) => end.receive(spaces.iter_mut().map(|space| &mut **space)),
+            End::Tls(end) => end.receive_vectored(spaces),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(spaces),
         }
@@ -79,6 +140,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::stream::send(fd, bytes),
             End::Userspace(end) => end.send(std::iter::once(bytes)),
+            End::Tls(end) => end.send(&[IoSlice::new(bytes)]),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.send(&[IoSlice::new(bytes)]),
         }
@@ -97,6 +159,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::stream::send_vectored(fd, pieces),
             End::Userspace(end) => end.send(pieces.iter().map(|piece| &**piece)),
+            End::Tls(end) => end.send(pieces),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.send(pieces),
         }
@@ -108,6 +171,10 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::stream::end_output(fd),
             End::Userspace(end) => end.end_output(),
+            End::Tls(end) => {
+                end.say_end();
+                end.stream.end_output();
+            }
             // Dropping it has the same effect.
             #[cfg(feature = "simulated")]
             End::Simulated(_) => {}
@@ -122,6 +189,7 @@ impl Stream {
                 kernel::unsent::len(fd) == 0 || kernel::address::peer(fd) == PeerAddress::Unknown
             }
             End::Userspace(end) => end.has_delivered(),
+            End::Tls(end) => end.stream.has_delivered(),
             #[cfg(feature = "simulated")]
             End::Simulated(_) => true,
         }
@@ -132,6 +200,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => fd.as_raw_fd(),
             End::Userspace(end) => end.number(),
+            End::Tls(end) => end.stream.descriptor(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.descriptor(),
         }
@@ -142,6 +211,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::address::peer(fd),
             End::Userspace(end) => end.peer(),
+            End::Tls(end) => end.stream.peer(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.peer(),
         }
@@ -161,6 +231,7 @@ impl Stream {
         match &self.end {
             End::Kernel(fd) => kernel::address::local(fd),
             End::Userspace(end) => end.local(),
+            End::Tls(end) => end.stream.local(),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.local(),
         }
@@ -190,6 +261,7 @@ impl<'s> From<&'s Stream> for Source<'s> {
         match &stream.end {
             End::Kernel(fd) => Source::Kernel(fd.as_fd()),
             End::Userspace(end) => Source::Userspace(end.id()),
+            End::Tls(end) => Source::from(&end.stream),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => Source::Simulated(end.id()),
         }

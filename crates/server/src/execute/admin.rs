@@ -159,6 +159,15 @@ fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
     }
 }
 
+/// Answers `refresh_certs`.
+fn refresh_certificates(shared: &Shared) -> &'static [u8] {
+    match shared.refresh_certificates("refresh_certs") {
+        None => b"Error TLS not enabled\r\n",
+        Some(true) => Line::Ok.as_bytes(),
+        Some(false) => b"Error refreshing certificates; the log says why\r\n",
+    }
+}
+
 fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'static [u8] {
     let error = ErrorLine::Unknown.as_bytes();
     let count = args.clone().count();
@@ -175,7 +184,7 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
             b"CLIENT_ERROR slab reassignment disabled\r\n"
         }
         AdminCommand::CacheMemlimit => limit_memory(shared, first),
-        AdminCommand::RefreshCerts => b"Error TLS not enabled\r\n",
+        AdminCommand::RefreshCerts => refresh_certificates(shared),
         AdminCommand::Watch => {
             let known = |word: &[u8]| WATCHES.iter().any(|name| name.starts_with(word));
             if count == 0 || (known(first) && args.all(known)) {

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use coua_transport::tls::ClientCertificate;
+
 use super::FlagError;
+use super::tls::TlsSettings;
 
 /// A TCP address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub struct Listen {
     /// No address was asked for at all: where another server has this one, it is left out as long as
     /// there is another, and the log says so.
     pub is_unasked: bool,
+    /// What TLS asks of its clients; `None` for no TLS.
+    pub tls: Option<ClientCertificate>,
 }
 
 /// All addresses of the machine, at one port.
@@ -27,6 +32,7 @@ pub(super) fn everywhere(port: u16) -> Vec<Listen> {
         address: SocketAddr::new(ip, port),
         is_optional: ip.is_ipv6(),
         is_unasked: false,
+        tls: None,
     })
     .collect()
 }
@@ -43,11 +49,18 @@ pub(super) struct Addresses {
 impl Addresses {
     /// Reads addresses with commas between them, with `port` for those that name none.
     /// `protocol` is what `-B` says.
-    pub(super) fn parse(text: &str, port: u16, protocol: &str) -> Result<Addresses, FlagError> {
+    pub(super) fn parse(
+        text: &str,
+        port: u16,
+        protocol: &str,
+        tls: Option<&TlsSettings>,
+    ) -> Result<Addresses, FlagError> {
         let mut all = Addresses::default();
         for part in text.split([',', ';']).filter(|part| !part.is_empty()) {
-            let untagged = all.take_prefixes(part, protocol)?;
-            for listen in parse_one(untagged, port)? {
+            let (of_clients, behind) = secured(part, tls)?;
+            let untagged = all.take_prefixes(behind, protocol)?;
+            for mut listen in parse_one(untagged, port)? {
+                listen.tls = of_clients;
                 let is_new = all.listen.iter().all(|one| one.address != listen.address);
                 // Each port 0 is another port.
                 if is_new || listen.address.port() == 0 {
@@ -64,13 +77,6 @@ impl Addresses {
     /// Reads what memcached takes in front of an address, and gives the address.
     fn take_prefixes<'t>(&mut self, text: &'t str, protocol: &str) -> Result<&'t str, FlagError> {
         let mut rest = text;
-        for kind in ["notls", "btls", "mtls"] {
-            if rest.starts_with(&format!("{kind}:")) {
-                return Err(FlagError::new(format!(
-                    "-l cannot be '{text}': coua has no TLS yet; leave {kind}: out"
-                )));
-            }
-        }
         if let Some((name, behind)) = prefix(rest, "proto", &[('[', ']')]) {
             let ours = if protocol == "auto" {
                 "negotiating"
@@ -97,6 +103,35 @@ impl Addresses {
     }
 }
 
+/// What TLS asks of the clients of an address, and the address without the prefix that says so.
+fn secured<'t>(
+    text: &'t str,
+    tls: Option<&TlsSettings>,
+) -> Result<(Option<ClientCertificate>, &'t str), FlagError> {
+    let prefix = ["notls:", "btls:", "mtls:"]
+        .into_iter()
+        .find(|prefix| text.starts_with(prefix));
+    let (Some(prefix), Some(tls)) = (prefix, tls) else {
+        return match prefix {
+            None => Ok((tls.map(|tls| tls.of_clients), text)),
+            Some(prefix) => Err(FlagError::new(format!(
+                "-l cannot be '{text}': there is no TLS without -Z; leave {prefix} out"
+            ))),
+        };
+    };
+    let of_clients = match prefix {
+        "notls:" => None,
+        "btls:" => Some(ClientCertificate::Ignored),
+        _ if tls.tls.has_authorities() => Some(ClientCertificate::Required),
+        _ => {
+            return Err(FlagError::new(format!(
+                "-l cannot be '{text}': give the authorities of clients' certificates: -o ssl_ca_cert=FILE"
+            )));
+        }
+    };
+    Ok((of_clients, &text[prefix.len()..]))
+}
+
 /// What stands between the brackets of a prefix such as `tag[name]:`, and what stands behind it.
 fn prefix<'t>(text: &'t str, kind: &str, brackets: &[(char, char)]) -> Option<(&'t str, &'t str)> {
     let rest = text.strip_prefix(kind)?;
@@ -113,6 +148,7 @@ fn parse_one(text: &str, port: u16) -> Result<Vec<Listen>, FlagError> {
         address,
         is_optional: false,
         is_unasked: false,
+        tls: None,
     };
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok(vec![listen(SocketAddr::new(ip, port))]);

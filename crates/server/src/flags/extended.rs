@@ -29,6 +29,8 @@ pub(super) enum Takes {
     Word(&'static [&'static str]),
     /// Whole numbers with `-` between them.
     Numbers,
+    /// Any text, which the help calls so.
+    Text(&'static str),
     /// Whatever; options that are refused.
     Anything,
 }
@@ -97,8 +99,6 @@ const REPLIES: &str = "replies are written in one way";
 
 const NO_FLASH: &str = "coua has no store on flash yet; leave it out, or give more memory (-m)";
 const NO_PROXY: &str = "coua is no proxy; leave it out, or put memcached's proxy in front";
-const NO_TLS: &str =
-    "coua has no TLS yet; leave it out, and listen (-l) on a network that you trust";
 
 /// Seconds that connections have to finish when the server stops, where `-o drain_timeout` does not
 /// say. A client that works sends and reads within them; service managers wait longer.
@@ -204,16 +204,57 @@ pub(super) const ALL: &[Suboption] = &[
     refused("proxy_arg", NO_PROXY),
     refused("proxy_uring", NO_PROXY),
     refused("proxy_memprofile", NO_PROXY),
-    refused("ssl_chain_cert", NO_TLS),
-    refused("ssl_key", NO_TLS),
-    refused("ssl_keyformat", NO_TLS),
-    refused("ssl_verify_mode", NO_TLS),
-    refused("ssl_ciphers", NO_TLS),
-    refused("ssl_ca_cert", NO_TLS),
-    refused("ssl_wbuf_size", NO_TLS),
-    refused("ssl_session_cache", NO_TLS),
-    refused("ssl_kernel_tls", NO_TLS),
-    refused("ssl_min_version", NO_TLS),
+    works(
+        "ssl_chain_cert",
+        Takes::Text("FILE"),
+        "With -Z: the server's certificate and those up to its authority, as PEM.",
+    ),
+    works(
+        "ssl_key",
+        Takes::Text("FILE"),
+        "With -Z: the certificate's key, as PEM, unless it is in the same file.",
+    ),
+    works(
+        "ssl_ca_cert",
+        Takes::Text("FILE"),
+        "With -Z: the authorities of clients' certificates, as PEM.",
+    ),
+    works(
+        "ssl_verify_mode",
+        Takes::Number(0, 3),
+        "With -Z: 0, the default, asks clients for no certificate; 1 asks, and refuses a bad one; 2 and 3 refuse \
+         clients without one.",
+    ),
+    works(
+        "ssl_min_version",
+        Takes::Number(0, 3),
+        "With -Z: 2, the default, for TLS 1.2 and 1.3; 3 for TLS 1.3 alone. 0 and 1 are refused: there is no older \
+         TLS.",
+    ),
+    works(
+        "ssl_ciphers",
+        Takes::Text("LIST"),
+        "With -Z: the cipher suites of TLS 1.2, by OpenSSL's names with colons between them.",
+    ),
+    works(
+        "ssl_session_cache",
+        Takes::Nothing,
+        "With -Z: remember sessions for clients of TLS 1.2 without tickets. All others resume by tickets.",
+    ),
+    works(
+        "ssl_wbuf_size",
+        Takes::Number(1, 1024),
+        "With -Z: kilobytes of replies that are encrypted at once, and may wait on a connection; 16 by default.",
+    ),
+    works(
+        "ssl_keyformat",
+        Takes::Word(&["1", "PEM"]),
+        "With -Z: the format of the key, which is PEM.",
+    ),
+    without(
+        "ssl_kernel_tls",
+        "records are encrypted in the process, so that they are over every transport",
+    ),
 ];
 
 /// What `-o` says.
@@ -221,6 +262,8 @@ pub(super) const ALL: &[Suboption] = &[
 pub(super) struct Extended {
     pub(super) refuses_at_once: bool,
     pub(super) idle_timeout_s: u64,
+    /// What is said about TLS, by the option's name.
+    pub(super) ssl: Vec<(&'static str, String)>,
     pub(super) drain_timeout_s: u64,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
@@ -235,6 +278,7 @@ impl Extended {
         let mut extended = Extended {
             refuses_at_once: true,
             idle_timeout_s: 0,
+            ssl: Vec::new(),
             drain_timeout_s: DRAIN_TIMEOUT_S,
             given: Vec::new(),
             without_effect: Vec::new(),
@@ -261,6 +305,9 @@ impl Extended {
         match name {
             "maxconns_fast" => self.refuses_at_once = true,
             "no_maxconns_fast" | "no_modern" => self.refuses_at_once = false,
+            name if name.starts_with("ssl_") && known.effect == Effect::Works => {
+                self.ssl.push((known.name, value));
+            }
             "idle_timeout" => self.idle_timeout_s = value.parse().unwrap_or_default(),
             "drain_timeout" => self.drain_timeout_s = value.parse().unwrap_or_default(),
             _ => {
@@ -278,6 +325,7 @@ impl Suboption {
     pub(super) fn form(&self) -> Option<&'static str> {
         match self.takes {
             Takes::Nothing | Takes::NumberOrNothing(..) | Takes::Anything => None,
+            Takes::Text(what) => Some(what),
             _ if self.name.ends_with("_timeout") => Some("SECONDS"),
             _ => Some("VALUE"),
         }
@@ -314,7 +362,8 @@ impl Suboption {
                 true => Ok(value.to_owned()),
                 false => Err(wrong("numbers with - between them")),
             },
-            Takes::Anything => Ok(value.to_owned()),
+            Takes::Text(_) if value.is_empty() => Err(wrong("a value")),
+            Takes::Text(_) | Takes::Anything => Ok(value.to_owned()),
         }
     }
 }

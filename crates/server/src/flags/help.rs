@@ -48,6 +48,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "items that outlive the process",
     ),
     (
+        "coua -Z -o ssl_chain_cert=cert.pem,ssl_key=key.pem",
+        "serve with TLS",
+    ),
+    (
         "coua -d -u memcache -P /run/coua/coua.pid",
         "run in the background, without root's rights",
     ),
@@ -69,7 +73,7 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
     (
         "SIGHUP",
-        "Read the file of -Y again. Who has logged in stays so.",
+        "Read the file of -Y and the certificates of -Z again. Who has logged in, or is connected, stays so.",
     ),
 ];
 

@@ -14,7 +14,6 @@ const WORK: &str = "Threads and fairness";
 const ACCESS: &str = "What clients may do";
 const PROCESS: &str = "The process";
 const WITHOUT_EFFECT: &str = "Taken and without effect";
-const MISSING: &str = "memcached's, refused";
 const OTHER: &str = "Help";
 
 /// A memcached-compatible cache server.
@@ -173,6 +172,12 @@ pub struct Raw {
     #[arg(short = 'S', long = "enable-sasl", help_heading = ACCESS)]
     pub sasl: bool,
 
+    /// TLS on all TCP ports, of --net too, but those that -l names with notls: in front. btls: in front of an
+    /// address asks clients for no certificate, mtls: requires one; the others do as -o ssl_verify_mode says.
+    /// Unix sockets stay plain. -o ssl_chain_cert and ssl_key name the server's certificate.
+    #[arg(short = 'Z', long = "enable-ssl", help_heading = ACCESS)]
+    pub ssl: bool,
+
     /// User to become once the ports are open. Root must give one; for others it has no effect.
     #[arg(short = 'u', long = "user", value_name = "NAME", help_heading = PROCESS)]
     pub user: Option<String>,
@@ -223,10 +228,6 @@ pub struct Raw {
     /// Refuse watch, which coua does not have yet: it answers with another error.
     #[arg(short = 'W', long = "disable-watch", help_heading = WITHOUT_EFFECT)]
     pub disable_watch: bool,
-
-    /// TLS: not there yet.
-    #[arg(short = 'Z', long = "enable-ssl", help_heading = MISSING)]
-    pub ssl: bool,
 
     /// Print this.
     #[arg(short = 'h', long = "help", action = ArgAction::HelpShort, help_heading = OTHER)]

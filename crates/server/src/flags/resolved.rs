@@ -12,6 +12,7 @@ use super::extended::Extended;
 use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::sizes::{bytes, cores, number};
+use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
 use crate::permissions::Permissions;
 use crate::users::Users;
@@ -91,6 +92,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What clients may do.
     pub permissions: Permissions,
+    /// TLS (`-Z`).
+    pub tls: Option<TlsSettings>,
     /// The file that says who may log in (`-Y`); without it everybody may do everything.
     pub auth_file: Option<PathBuf>,
     /// Who may log in, as the file said at the start.
@@ -132,15 +135,16 @@ impl Settings {
     /// # Errors
     /// [`FlagError`]: the first flag that cannot be as given.
     pub fn resolve(raw: &Raw) -> Result<Settings, FlagError> {
-        refuse_what_is_missing(raw)?;
         let extended = Extended::parse(&raw.extended)?;
+        let mut ssl_without_effect = Vec::new();
+        let tls = TlsSettings::resolve(raw, &extended.ssl, &mut ssl_without_effect)?;
         let unix_socket = raw.unix_socket.clone().map(|path| UnixSocket { path });
         let net = Net::resolve(&raw.net, tcp_port(raw), &raw.udp_port)?;
         let listens_by_kernel = unix_socket.is_none() && (net.is_none() || !raw.listen.is_empty());
         let (listen_udp, Addresses { listen, have_tags }) = match listens_by_kernel {
             true => (
-                addresses("-U", &raw.udp_port, raw)?.listen,
-                addresses("-p", tcp_port(raw), raw)?,
+                addresses("-U", &raw.udp_port, raw, tls.as_ref())?.listen,
+                addresses("-p", tcp_port(raw), raw, tls.as_ref())?,
             ),
             false => Default::default(),
         };
@@ -171,6 +175,7 @@ impl Settings {
             without_effect.push(line);
         }
         without_effect.extend(extended.without_effect);
+        without_effect.extend(ssl_without_effect);
         let mut given = extended.given;
         given.extend(given_for_slabs(raw)?);
         let (protocol_name, dialect) = protocol(protocol_asked(raw)?)?;
@@ -213,6 +218,7 @@ impl Settings {
                 watch: !raw.disable_watch,
                 admin: true,
             },
+            tls,
             auth_file: raw.auth_file.clone(),
             users,
             prefix_delimiter: prefix_delimiter(raw.prefix_delimiter.as_deref())?,
@@ -273,19 +279,6 @@ impl Settings {
     }
 }
 
-/// Flags of mechanisms whose absence must not go unnoticed.
-pub(super) fn refuse_what_is_missing(raw: &Raw) -> Result<(), FlagError> {
-    for (given, line) in [(
-        raw.ssl,
-        "-Z: coua has no TLS yet; leave it out, and listen (-l) on a network that you trust",
-    )] {
-        if given {
-            return Err(FlagError::new(line));
-        }
-    }
-    Ok(())
-}
-
 /// A line for each flag that is read, checked, and has no effect.
 fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
     let mut lines = Vec::new();
@@ -341,7 +334,12 @@ fn tcp_port(raw: &Raw) -> &str {
 }
 
 /// The addresses that -l names, with the port that another flag gives.
-fn addresses(flag: &str, port: &str, raw: &Raw) -> Result<Addresses, FlagError> {
+fn addresses(
+    flag: &str,
+    port: &str,
+    raw: &Raw,
+    tls: Option<&TlsSettings>,
+) -> Result<Addresses, FlagError> {
     let port: i32 = match port.parse() {
         Ok(port @ -1..=65_535) => port,
         _ => {
@@ -361,13 +359,14 @@ fn addresses(flag: &str, port: &str, raw: &Raw) -> Result<Addresses, FlagError> 
         let mut listen = addresses::everywhere(port);
         for address in &mut listen {
             address.is_unasked = true;
+            address.tls = tls.map(|tls| tls.of_clients);
         }
         return Ok(Addresses {
             listen,
             have_tags: false,
         });
     }
-    Addresses::parse(&raw.listen.join(","), port, protocol_asked(raw)?)
+    Addresses::parse(&raw.listen.join(","), port, protocol_asked(raw)?, tls)
 }
 
 fn unix_mask(text: &str) -> Result<u32, FlagError> {

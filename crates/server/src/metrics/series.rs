@@ -4,6 +4,7 @@
 //! takes a count that falls for a restart.
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use coua_store::HugePages;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -132,6 +133,19 @@ fn commands(counts: &Totals, all: &mut Exposition) {
 }
 
 fn connections(shared: &Shared, counts: &Totals, all: &mut Exposition) {
+    if let Some(settings) = &shared.settings.tls {
+        let events = &settings.tls.events;
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let mut handshakes = all.counter("coua_tls_handshakes_total", "Handshakes of TLS.");
+        handshakes.add(&[("result", &"full")], count(&events.new_sessions));
+        handshakes.add(&[("result", &"resumed")], count(&events.resumed_sessions));
+        handshakes.add(&[("result", &"failure")], count(&events.handshake_errors));
+        all.gauge(
+            "coua_tls_certificates_age_seconds",
+            "Seconds since the certificates were read.",
+        )
+        .add(&[], settings.tls.age_s());
+    }
     all.gauge("coua_connections", "Open connections.")
         .add(&[], shared.registry.open());
     all.gauge(

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackSetup;
 use coua_transport::{DatagramSocket, ListenError, Listener, TcpOptions};
 use rustix::io::Errno;
@@ -62,8 +63,9 @@ impl Sockets {
             true => (&[][..], &[][..]),
             false => (&settings.listen[..], &settings.listen_udp[..]),
         };
-        sockets.take_given(given)?;
-        listen_each(listen, |address| {
+        sockets.take_given(given, settings)?;
+        listen_each(listen, |listen| {
+            let address = listen.address;
             let mut listeners = inherited.listening_on(address);
             if listeners.is_empty() {
                 listeners = Listener::tcp(address, settings.workers, options)?;
@@ -72,10 +74,11 @@ impl Sockets {
                 .iter()
                 .filter_map(|socket| socket.duplicate().ok());
             sockets.listening.kept.own.extend(kept);
-            sockets.add(listeners, address);
+            sockets.add(listeners, address, listen.tls);
             Ok(())
         })?;
-        listen_each(listen_udp, |address| {
+        listen_each(listen_udp, |listen| {
+            let address = listen.address;
             let mut datagrams = inherited.receiving_at(address);
             if datagrams.is_empty() {
                 datagrams = DatagramSocket::bind(address, settings.workers)?;
@@ -143,13 +146,17 @@ impl Sockets {
 
     /// Takes what a service manager has given. Each socket serves all workers, but one for datagrams
     /// a single one.
-    fn take_given(&mut self, given: Adopted) -> Result<(), StartError> {
+    fn take_given(&mut self, given: Adopted, settings: &Settings) -> Result<(), StartError> {
+        let tls = settings.tls.as_ref().map(|tls| tls.of_clients);
+        if !given.datagrams.is_empty() && (tls.is_some() || settings.users.is_some()) {
+            return Err(StartError::GivenDatagrams);
+        }
         for listener in given.listeners {
             self.listening.kept.given.extend(listener.duplicate().ok());
             match (listener.address(), listener.path()) {
                 (Some(address), _) => {
                     let listeners = self.share(listener)?;
-                    self.add(listeners, address);
+                    self.add(listeners, address, tls);
                 }
                 (None, path) => {
                     let path = path.unwrap_or_default();
@@ -169,7 +176,7 @@ impl Sockets {
     fn add_unix(&mut self, listener: Listener, path: impl Display) -> Result<(), StartError> {
         let listeners = self.share(listener)?;
         self.note(listeners[0].descriptor(), format!("unix:{path}"), false);
-        self.give(listeners);
+        self.give(listeners, None);
         Ok(())
     }
 
@@ -202,14 +209,14 @@ impl Sockets {
         Ok(())
     }
 
-    fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr) {
+    fn add(&mut self, listeners: Vec<Listener>, asked: SocketAddr, tls: Option<ClientCertificate>) {
         let address = listeners[0].address().unwrap_or(asked);
         let kind = if address.is_ipv4() { "tcp" } else { "tcp6" };
         for listener in &listeners {
             self.note(listener.descriptor(), format!("{kind}:{address}"), false);
         }
         self.listening.addresses.push(address);
-        self.give(listeners);
+        self.give(listeners, tls);
     }
 
     fn add_datagrams(&mut self, datagrams: Vec<DatagramSocket>, asked: SocketAddr) {
@@ -236,10 +243,12 @@ impl Sockets {
         });
     }
 
-    fn give(&mut self, listeners: Vec<Listener>) {
+    fn give(&mut self, listeners: Vec<Listener>, tls: Option<ClientCertificate>) {
         let workers = self.by_worker.len();
         for (number, listener) in listeners.into_iter().enumerate() {
-            self.by_worker[number % workers].listeners.push(listener);
+            let worker = &mut self.by_worker[number % workers];
+            worker.listeners.push(listener);
+            worker.tls.push(tls);
         }
     }
 }
@@ -247,12 +256,12 @@ impl Sockets {
 /// Listens at each address by `open`. An address that nobody asked for may be left out.
 fn listen_each(
     all: &[Listen],
-    mut open: impl FnMut(SocketAddr) -> Result<(), ListenError>,
+    mut open: impl FnMut(&Listen) -> Result<(), ListenError>,
 ) -> Result<(), ListenError> {
     let mut taken = Vec::new();
     let mut is_any_open = false;
     for listen in all {
-        match open(listen.address) {
+        match open(listen) {
             Ok(()) => is_any_open = true,
             Err(error) if listen.is_optional && is_absent(&error) => {
                 tracing::debug!(%error, "left out");

@@ -1,5 +1,7 @@
 //! `stats` without an argument.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use coua_store::HugePages;
 use coua_transport::dropped_by_kernel;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -106,6 +108,17 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("log_watcher_skipped", 0);
     stats.add("log_watcher_sent", 0);
     stats.add("log_watchers", 0);
+    if let Some(settings) = &shared.settings.tls {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let events = &settings.tls.events;
+        if settings.files.session_cache {
+            stats.add("ssl_new_sessions", count(&events.new_sessions));
+        }
+        stats.add("ssl_handshake_errors", count(&events.handshake_errors));
+        stats.add("ssl_proto_errors", count(&events.protocol_errors));
+        stats.add("time_since_server_cert_refresh", settings.tls.age_s());
+        stats.add("coua_ssl_resumed_sessions", count(&events.resumed_sessions));
+    }
     stats.add("unexpected_napi_ids", 0);
     stats.add("round_robin_fallback", 0);
     stats.add("bytes", store.bytes);

@@ -1,7 +1,10 @@
 //! `stats settings`.
 
+use std::path::PathBuf;
+
 use super::Stats;
 use crate::clock::Now;
+use crate::flags::TlsSettings;
 use crate::output::Output;
 use crate::shared::Shared;
 
@@ -87,17 +90,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     let ratio = given("slab_automove_freeratio", "0.010");
     stats.add("slab_automove_freeratio", ratio);
     stats.flag("ext_drop_unread", false);
-    stats.flag("ssl_enabled", false);
-    stats.add("ssl_chain_cert", "(null)");
-    stats.add("ssl_key", "(null)");
-    stats.add("ssl_verify_mode", 0);
-    stats.add("ssl_keyformat", 1);
-    stats.add("ssl_ciphers", "NULL");
-    stats.add("ssl_ca_cert", "NULL");
-    stats.add("ssl_wbuf_size", 16_384);
-    stats.flag("ssl_session_cache", false);
-    stats.flag("ssl_kernel_tls", false);
-    stats.add("ssl_min_version", "tlsv1.2");
+    tls(settings.tls.as_ref(), &mut stats);
     stats.flag("proxy_enabled", false);
     stats.flag("proxy_uring_enabled", false);
     stats.add("num_napi_ids", 0);
@@ -110,4 +103,36 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.flag("coua_memory_locked", settings.lock_memory);
     stats.add("coua_cores", settings.cores_text());
     stats.end();
+}
+
+fn tls(tls: Option<&TlsSettings>, stats: &mut Stats<'_>) {
+    let files = tls.map(|tls| &tls.files);
+    let path = |path: Option<&PathBuf>, none: &'static str| match path {
+        Some(path) => path.display().to_string(),
+        None => none.to_owned(),
+    };
+    stats.flag("ssl_enabled", tls.is_some());
+    let chain = files.map(|files| &files.chain);
+    stats.add("ssl_chain_cert", path(chain, "(null)"));
+    stats.add("ssl_key", path(files.map(|files| &files.key), "(null)"));
+    stats.add("ssl_verify_mode", tls.map_or(0, |tls| tls.verify_mode));
+    stats.add("ssl_keyformat", 1);
+    let suites = files.and_then(|files| files.suites.as_deref());
+    stats.add("ssl_ciphers", suites.unwrap_or("NULL"));
+    let authorities = files.and_then(|files| files.authorities.as_ref());
+    stats.add("ssl_ca_cert", path(authorities, "NULL"));
+    stats.add(
+        "ssl_wbuf_size",
+        files.map_or(16_384, |files| files.unsent_max),
+    );
+    stats.flag(
+        "ssl_session_cache",
+        files.is_some_and(|files| files.session_cache),
+    );
+    stats.flag("ssl_kernel_tls", false);
+    let oldest = match files.is_some_and(|files| files.only_tls13) {
+        true => "tlsv1.3",
+        false => "tlsv1.2",
+    };
+    stats.add("ssl_min_version", oldest);
 }

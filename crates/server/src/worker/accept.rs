@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use coua_transport::tls::ClientCertificate;
 use coua_transport::{Accepted, Listener, Stream};
 
 use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
@@ -11,6 +12,7 @@ use crate::closing::CloseCause;
 use crate::connections::ConnectionInfo;
 use crate::log::Limit;
 use crate::session::Session;
+use crate::shared::Handed;
 
 /// Connections accepted from one listener in one turn, at most.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -36,7 +38,7 @@ impl Worker {
         }
         if std::mem::take(&mut self.is_woken) {
             for connection in self.shared.take_handed(self.index) {
-                self.welcome(Stream::from(connection), now);
+                self.welcome(Stream::from(connection.socket), connection.tls, now);
             }
         }
         while let Some(number) = self.waiting_listeners.pop() {
@@ -52,13 +54,14 @@ impl Worker {
                     self.pause_accepting(now);
                     break;
                 }
+                let tls = self.tls_at(number);
                 let accepted = match number {
                     USERSPACE_LISTENER => self.poller.accept().map(Accepted::Stream),
                     number => self.listeners.get(number).map(Listener::accept),
                 };
                 match accepted {
                     Some(Accepted::Stream(stream)) if has_place || self.shared.registry.admit() => {
-                        self.deal(stream, now);
+                        self.deal(stream, tls, now);
                         continue;
                     }
                     Some(Accepted::Stream(stream)) => {
@@ -68,6 +71,10 @@ impl Worker {
                             now.since_start_ms,
                             format_args!("connection from {peer} refused: {most} are open (-c)"),
                         );
+                        if tls.is_some() {
+                            // The client would not understand a word.
+                            continue;
+                        }
                         // Best effort: the empty send buffer of a new connection takes the line,
                         // unless the peer has already gone.
                         let _ = stream.send(TOO_MANY);
@@ -91,29 +98,38 @@ impl Worker {
 
     /// Gives an admitted connection to the worker with the fewest connections. A connection of a
     /// user-space stack stays with the worker where its frames arrive.
-    fn deal(&mut self, stream: Stream, now: Now) {
+    fn deal(&mut self, stream: Stream, tls: Option<ClientCertificate>, now: Now) {
         let registry = &self.shared.registry;
         let connection = match stream.into_descriptor() {
             Ok(connection) => connection,
             Err(stream) => {
                 registry.keep(self.index);
-                return self.welcome(stream, now);
+                return self.welcome(stream, tls, now);
             }
         };
         let to = registry.deal(self.index);
         match to == self.index {
-            true => self.welcome(Stream::from(connection), now),
-            false => self.shared.hand_over(to, connection),
+            true => self.welcome(Stream::from(connection), tls, now),
+            false => {
+                let socket = connection;
+                self.shared.hand_over(to, Handed { socket, tls });
+            }
         }
     }
 
     /// Starts to serve an admitted connection.
-    fn welcome(&mut self, stream: Stream, now: Now) {
+    fn welcome(&mut self, stream: Stream, tls: Option<ClientCertificate>, now: Now) {
         self.counters().total_connections.add(1);
         let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
         let (number, peer) = (connection.descriptor, &connection.peer);
         tracing::trace!("<{number} new client connection: {peer}");
         let settings = &self.shared.settings;
+        let stream = match (tls, &settings.tls) {
+            (Some(of_client), Some(settings)) => stream.encrypted(&settings.tls, of_client),
+            _ => Ok(stream),
+        };
+        let is_refused = stream.is_err();
+        let (Ok(stream) | Err(stream)) = stream;
         let session = Session::new(
             stream,
             Arc::clone(&connection),
@@ -132,9 +148,19 @@ impl Worker {
                 tracing::warn!(%error, others, "cannot watch a connection's socket");
             }
             self.close_for(id, CloseCause::System);
+        } else if is_refused {
+            self.close_for(id, CloseCause::Protocol);
         } else if self.drain.is_some() {
             // It was handed over late; what it has sent is still looked at.
             self.list(id);
+        }
+    }
+
+    /// What TLS asks of the clients of a listener.
+    fn tls_at(&self, number: usize) -> Option<ClientCertificate> {
+        match number {
+            USERSPACE_LISTENER => self.shared.settings.tls.as_ref().map(|tls| tls.of_clients),
+            number => self.tls.get(number).copied().flatten(),
         }
     }
 

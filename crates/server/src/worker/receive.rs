@@ -1,7 +1,7 @@
 //! From ready connections to requests: a session's bytes go into the input buffer and are parsed
 //! into the batch at once.
 
-use coua_transport::Received;
+use coua_transport::{Received, Sent};
 
 use super::batch::share;
 use super::input::SESSION_INPUT_LEN;
@@ -12,6 +12,10 @@ use crate::outcome::Outcome;
 use crate::reply_queue::Drained;
 use crate::session::{Listed, SessionId};
 use crate::stats;
+
+/// Connections whose TLS handshake goes on in one turn, at most: a step of one may take as long as thousands
+/// of requests.
+const HANDSHAKES_PER_TURN: usize = 4;
 
 impl Worker {
     /// Begins the turn's batch with input left by earlier turns.
@@ -37,6 +41,7 @@ impl Worker {
     /// Receives from every listed session, as far as the input buffer and the batch have room.
     pub(super) fn receive(&mut self, now: Now) {
         let mut bytes_read = 0;
+        let mut handshakes = 0;
         for _ in 0..self.ready.len() {
             if !self.input.has_room() || self.batch.is_full() {
                 break;
@@ -53,6 +58,15 @@ impl Worker {
             if session.is_blocked() && !self.finish_replies(id, now) {
                 continue;
             }
+            if let Some(session) = self.sessions.get(id)
+                && session.stream.is_handshaking()
+            {
+                if handshakes == HANDSHAKES_PER_TURN {
+                    list_session(session, id, &mut self.ready);
+                    continue;
+                }
+                handshakes += 1;
+            }
             bytes_read += self.receive_from(id);
         }
         let counters = self.shared.counters(self.index);
@@ -65,6 +79,16 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
+        if session.stream.has_unsent() {
+            match session.stream.flush() {
+                Sent::Bytes(_) => {}
+                Sent::Full => return false,
+                Sent::Broken => {
+                    self.close(id);
+                    return false;
+                }
+            }
+        }
         if let Some(queue) = &mut session.queue {
             let mut sent = 0;
             let drained = queue.drain(&mut self.pool, &session.stream, &mut sent);
@@ -143,7 +167,9 @@ impl Worker {
                 Received::Bytes(count) => {
                     // If less came than there was room for, the kernel holds no more, except the
                     // end of the stream.
-                    session.readable = count == SESSION_INPUT_LEN - len || session.ended;
+                    session.readable = count == SESSION_INPUT_LEN - len
+                        || session.ended
+                        || session.stream.has_more();
                     len += count;
                     received = count;
                 }

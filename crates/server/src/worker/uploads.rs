@@ -41,7 +41,7 @@ impl Worker {
             match progress {
                 Progress::More => self.list(id),
                 Progress::Drained => {
-                    session.readable = session.ended;
+                    session.readable = session.ended || session.stream.has_more();
                     if session.readable {
                         self.list(id);
                     }

@@ -202,3 +202,15 @@ fn a_service_manager_gives_sockets() {
     assert!(folder.path("socket").exists());
     TcpStream::connect(address).expect("it still listens");
 }
+
+/// Nobody can log in by UDP, so a socket for it would go round the passwords.
+#[test]
+fn given_sockets_for_datagrams_do_not_go_with_passwords() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("users"), "a:b\n").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let udp = rustix::io::fcntl_dupfd_cloexec(&udp, 100).unwrap();
+    let end = given(&[udp], &["-Y", &folder.text("users")]).end();
+    let line = end.one_line(71);
+    assert!(line.contains("a socket for UDP was given"), "{line}");
+}

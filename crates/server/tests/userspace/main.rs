@@ -34,10 +34,19 @@ mod huge_pages;
 #[path = "../../../transport/tests/dpdk/links.rs"]
 mod links;
 
+#[path = "../support/certificates.rs"]
+#[expect(dead_code, reason = "it takes what it needs")]
+mod certificates;
 #[path = "../../../transport/tests/support/netns.rs"]
 mod netns;
+#[path = "../support/process.rs"]
+#[expect(dead_code, reason = "it takes the folder alone")]
+mod process;
 #[path = "../support/resident.rs"]
 mod resident;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "the process wants it")]
+mod support;
 #[path = "../hostile/witness.rs"]
 mod witness;
 
@@ -316,4 +325,56 @@ fn only_who_is_allowed_is_answered() {
     let scene = Scene::open("packet", &["--allow", "10.77.0.9,fd77::/64"]);
     assert!(!scene.connects(ADDRESSES[0]));
     assert!(scene.connects(ADDRESSES[1]));
+}
+
+/// Records come in segments that begin and end anywhere, and go out behind one another.
+fn encrypted(driver: &str) {
+    let authority = certificates::Authority::new();
+    authority.certify("server");
+    let options = authority.options("server", "");
+    let scene = Scene::open(driver, &["-Z", "-o", &options]);
+    let config = authority.client(None);
+    let connect = || certificates::encrypt(scene.connect(ADDRESSES[0]), &config);
+    let mut client = connect();
+    certificates::ask(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
+    certificates::ask(
+        &mut client,
+        &b"get a\r\n".repeat(5000),
+        &b"VALUE a 0 3\r\nabc\r\nEND\r\n".repeat(5000),
+    );
+    let value: Vec<u8> = (0..1_000_000u32).map(|at| (at * 7 % 251) as u8).collect();
+    let set = [&b"set big 0 0 1000000\r\n"[..], &value, b"\r\n"].concat();
+    certificates::ask(&mut client, &set, b"STORED\r\n");
+    let got = [&b"VALUE big 0 1000000\r\n"[..], &value, b"\r\nEND\r\n"].concat();
+    // A client that asks for ten of them and reads slowly.
+    client
+        .write_all(&b"get big\r\n".repeat(10))
+        .expect("it is open");
+    for _ in 0..10 {
+        thread::sleep(Duration::from_millis(20));
+        certificates::ask(&mut client, b"", &got);
+    }
+    for _ in 0..100 {
+        certificates::ask(
+            &mut connect(),
+            b"get a\r\n",
+            b"VALUE a 0 3\r\nabc\r\nEND\r\n",
+        );
+    }
+    // Plain clients are not served.
+    let mut plain = scene.connect(ADDRESSES[0]);
+    plain.write_all(b"get a\r\n").expect("it is open");
+    let mut said = Vec::new();
+    let _ = plain.read_to_end(&mut said);
+    assert!(said.is_empty() || said.starts_with(b"\x15\x03"), "{said:?}");
+}
+
+#[test]
+fn encrypted_on_a_packet_socket() {
+    encrypted("packet");
+}
+
+#[test]
+fn encrypted_on_memif() {
+    encrypted("memif");
 }

@@ -1,0 +1,224 @@
+//! The encryption of one connection: records in and out on one side, plain bytes on the other. Whose records they
+//! are is the caller's business: it gives `wire`, which reads and writes them without waiting.
+//!
+//! ```text
+//!             receive ◀── plain bytes ◀── rustls ◀── records ◀─┐
+//!   worker                                                     ├── stream
+//!              send  ──▶ plain bytes ──▶ rustls ──▶ records ──▶┘
+//!                                          └─ unsent records wait here
+//! ```
+//!
+//! # Invariants
+//! - `receive` gives less than there was room for only when nothing is left to read, neither plain
+//!   bytes nor records: the caller waits for an event then, which tells of records alone.
+//!   [`Encryption::has_more`] is the exception, for the end of the stream.
+//! - `send` takes bytes only when no record waits. So one batch of records waits at most, and who sends
+//!   on is told to wait.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::sync::Arc;
+
+use rustls::{HandshakeKind, ServerConnection};
+
+use super::{ClientCertificate, Tls, TlsEvents};
+use crate::outcome::{Received, Sent};
+
+/// What records are read from and written to. `WouldBlock` says that nothing is there, or taken, now.
+pub(crate) trait Wire: Read + Write {}
+
+impl<W: Read + Write> Wire for W {}
+
+/// Pieces that are encrypted at once.
+const PIECES_MAX: usize = 64;
+
+/// The encryption of a connection.
+pub(crate) struct Encryption {
+    state: RefCell<State>,
+    unsent_max: usize,
+    events: Arc<TlsEvents>,
+}
+
+struct State {
+    connection: Box<ServerConnection>,
+    is_handshaking: bool,
+    /// No more plain bytes will come.
+    has_ended: bool,
+    /// The peer broke the protocol, or the connection is gone.
+    is_broken: bool,
+}
+
+impl Encryption {
+    /// Encrypts a connection that a client has just opened; `None` if the client cannot be asked for what it
+    /// must be asked for.
+    pub(crate) fn new(tls: &Tls, of: ClientCertificate) -> Option<Encryption> {
+        let mut connection = ServerConnection::new(tls.config(of)?).ok()?;
+        connection.set_buffer_limit(Some(tls.unsent_max()));
+        Some(Encryption {
+            state: RefCell::new(State {
+                connection: Box::new(connection),
+                is_handshaking: true,
+                has_ended: false,
+                is_broken: false,
+            }),
+            unsent_max: tls.unsent_max(),
+            events: Arc::clone(&tls.events),
+        })
+    }
+
+    /// Whether the handshake is not finished: receiving may take long.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.state.borrow().is_handshaking
+    }
+
+    /// Whether there is something to receive of which no event tells: the end.
+    pub(crate) fn has_more(&self) -> bool {
+        self.state.borrow().has_ended
+    }
+
+    /// Whether records wait for the stream to take them.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let state = self.state.borrow();
+        state.connection.wants_write() && !state.is_broken
+    }
+
+    /// Receives plain bytes.
+    pub(crate) fn receive(&self, wire: &mut impl Wire, space: &mut [u8]) -> Received {
+        let mut state = self.state.borrow_mut();
+        let mut filled = 0;
+        while filled < space.len() && !state.has_ended {
+            match state.connection.reader().read(&mut space[filled..]) {
+                Ok(0) => state.has_ended = true,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.receive_records(&mut state, wire) {
+                        break;
+                    }
+                }
+                // The stream has ended without a word.
+                Err(_) => state.has_ended = true,
+            }
+        }
+        if state.connection.wants_write() {
+            send_records(&mut state, wire);
+        }
+        match filled {
+            0 if state.has_ended => Received::Ended,
+            0 => Received::Nothing,
+            _ => Received::Bytes(filled),
+        }
+    }
+
+    /// As [`Encryption::receive`], into several spaces.
+    pub(crate) fn receive_vectored(
+        &self,
+        wire: &mut impl Wire,
+        spaces: &mut [IoSliceMut<'_>],
+    ) -> Received {
+        let mut filled = 0;
+        for space in spaces.iter_mut().filter(|space| !space.is_empty()) {
+            match self.receive(wire, space) {
+                Received::Bytes(count) => {
+                    filled += count;
+                    if count < space.len() {
+                        break;
+                    }
+                }
+                // It is told with the next attempt.
+                _ if filled > 0 => break,
+                other => return other,
+            }
+        }
+        Received::Bytes(filled)
+    }
+
+    /// Receives records and decrypts them. False if there is nothing to receive.
+    fn receive_records(&self, state: &mut State, wire: &mut impl Wire) -> bool {
+        match state.connection.read_tls(wire) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(_) => {
+                (state.has_ended, state.is_broken) = (true, true);
+                return true;
+            }
+        }
+        if state.connection.process_new_packets().is_err() {
+            let events = &self.events;
+            TlsEvents::count(match state.is_handshaking {
+                true => &events.handshake_errors,
+                false => &events.protocol_errors,
+            });
+            // What rustls has to say about it leaves first.
+            send_records(state, wire);
+            (state.has_ended, state.is_broken) = (true, true);
+            return true;
+        }
+        if state.is_handshaking && !state.connection.is_handshaking() {
+            state.is_handshaking = false;
+            TlsEvents::count(match state.connection.handshake_kind() {
+                Some(HandshakeKind::Resumed) => &self.events.resumed_sessions,
+                _ => &self.events.new_sessions,
+            });
+        }
+        true
+    }
+
+    /// Sends plain bytes.
+    pub(crate) fn send(&self, wire: &mut impl Wire, pieces: &[IoSlice<'_>]) -> Sent {
+        let state = &mut *self.state.borrow_mut();
+        match send_records(state, wire) {
+            Sent::Bytes(_) => {}
+            waits => return waits,
+        }
+        if state.has_ended && state.is_broken {
+            return Sent::Broken;
+        }
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut room = self.unsent_max;
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = IoSlice::new(&piece[..piece.len().min(room)]);
+            room -= slice.len();
+        }
+        let Ok(taken) = state.connection.writer().write_vectored(&slices) else {
+            return Sent::Broken;
+        };
+        match send_records(state, wire) {
+            Sent::Broken => Sent::Broken,
+            // What waits has been taken.
+            _ => Sent::Bytes(taken),
+        }
+    }
+
+    /// Sends the records that wait.
+    pub(crate) fn flush(&self, wire: &mut impl Wire) -> Sent {
+        send_records(&mut self.state.borrow_mut(), wire)
+    }
+
+    /// Tells the peer that nothing more comes, as far as the stream takes it.
+    pub(crate) fn say_end(&self, wire: &mut impl Wire) {
+        let state = &mut *self.state.borrow_mut();
+        if !state.is_handshaking && !state.is_broken {
+            state.connection.send_close_notify();
+            // Whoever does not read does not hear of it.
+            let _ = send_records(state, wire);
+        }
+    }
+}
+
+/// Sends the records that wait.
+fn send_records(state: &mut State, wire: &mut impl Wire) -> Sent {
+    if state.is_broken {
+        return Sent::Broken;
+    }
+    while state.connection.wants_write() {
+        match state.connection.write_tls(wire) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Full,
+            Err(_) => {
+                state.is_broken = true;
+                return Sent::Broken;
+            }
+        }
+    }
+    Sent::Bytes(0)
+}
