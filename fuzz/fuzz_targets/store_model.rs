@@ -3,8 +3,8 @@
 #![no_main]
 
 use coua_store::{
-    Access, Arithmetic, ArithmeticResult, Burst, Config, Delete, Deleted, Expiry, Item, Mode, Put,
-    Refused, Store, Stored, UnixSeconds, Untouched, Upload, Worker,
+    Access, Arithmetic, ArithmeticResult, Burst, Config, Delete, Deleted, Expiry, Invalidation,
+    Item, Mode, NO_TAGS, Put, Refused, Store, Stored, UnixSeconds, Untouched, Upload, Worker,
 };
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
@@ -19,6 +19,7 @@ struct Expected {
     value: Vec<u8>,
     flags: u32,
     expiry: u32,
+    tag: Option<u8>,
 }
 
 /// One key after another, so that a step stores many items.
@@ -70,6 +71,7 @@ impl Run {
         let name = [key & 63, 0, 0];
         let expiry = match how >> 5 {
             0 => Expiry::at(UnixSeconds(self.now + 3)),
+            1 => Expiry::at_millis(u64::from(self.now) * 1000 + 2500),
             _ => Expiry::NEVER,
         };
         let len = LENGTHS[usize::from(how & 7)];
@@ -93,6 +95,12 @@ impl Run {
             9 => self.append(&mut worker.burst(now), name, len),
             10 => self.count(&mut worker.burst(now), name),
             11 => self.touch(&mut worker.burst(now), name, expiry),
+            12 if how & 1 != 0 => {
+                let tag = worker.store().tag(&[how >> 1 & 3]);
+                worker.burst(now).invalidate(tag, Invalidation::Gone);
+                let dead = Some(how >> 1 & 3);
+                self.items.retain(|_, item| item.tag != dead);
+            }
             12 => {
                 worker.burst(now).flush_all(None);
                 self.items.clear();
@@ -146,10 +154,12 @@ impl Run {
         let flags = self.now ^ (len as u32) << 8 ^ self.items.len() as u32;
         let value = self.value(name, len, flags);
         let key = burst.key(&name);
-        match burst.store(&key, &Put::set(flags, expiry), &value) {
+        let (tag, put) = tagged(burst, name, Put::set(flags, expiry));
+        match burst.store(&key, &put, &value) {
             Stored::Stored { value_len, .. } => {
                 assert_eq!(value_len, len);
-                self.items.insert(name, Expected::new(value, flags, expiry));
+                let expected = Expected::new(value, flags, expiry);
+                self.items.insert(name, Expected { tag, ..expected });
             }
             Stored::Refused(Refused::Wait | Refused::OutOfMemory) => {}
             other => panic!("{other:?}"),
@@ -203,6 +213,7 @@ impl Run {
             cas: None,
             return_cas: false,
             vivify: Some((7, Expiry::NEVER)),
+            tags: NO_TAGS,
             touch: None,
         };
         match burst.arithmetic(&key, &request) {
@@ -253,10 +264,12 @@ impl Run {
     fn begin_upload(&mut self, burst: &mut Burst<'_>, name: Name, len: usize, expiry: Expiry) {
         let flags = self.now ^ 0xffff;
         let key = burst.key(&name);
-        match burst.begin_upload(&key, &Put::set(flags, expiry), len) {
+        let (tag, put) = tagged(burst, name, Put::set(flags, expiry));
+        match burst.begin_upload(&key, &put, len) {
             Ok(upload) if self.uploads.len() < 8 => {
                 let value = self.value(name, len, flags);
                 let expected = Expected::new(value.clone(), flags, expiry);
+                let expected = Expected { tag, ..expected };
                 self.uploads.push((name, upload, value, expected));
             }
             Ok(_) | Err(Refused::Wait | Refused::OutOfMemory) => {}
@@ -297,12 +310,21 @@ impl Run {
     }
 }
 
+/// Gives every other key one of four tags.
+fn tagged(burst: &Burst<'_>, name: Name, put: Put) -> (Option<u8>, Put) {
+    let tag = (name[0] & 1 != 0).then_some(name[0] >> 1 & 3);
+    let mut tags = NO_TAGS;
+    tags[0] = tag.map(|tag| burst.tag(&[tag]));
+    (tag, Put { tags, ..put })
+}
+
 impl Expected {
     fn new(value: Vec<u8>, flags: u32, expiry: Expiry) -> Expected {
         Expected {
             value,
             flags,
             expiry: expiry.second().map_or(0, |at| at.0),
+            tag: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The error lines.
 
-/// An error line of memcached 1.6.45.
+/// An error line of memcached 1.6.45, or of what only coua has.
 ///
 /// The parser yields those that follow from the request alone; the server yields the others. They
 /// are listed here together.
@@ -41,6 +41,8 @@ pub enum ErrorLine {
     BadArithmeticMode,
     /// `O` and its argument are over 32 bytes.
     OpaqueTooLong,
+    /// `G` has no names where there must be some, names where there must be none, or bad ones.
+    BadTags,
     /// The item is over the size limit.
     TooLarge,
     /// No memory for the item.
@@ -99,6 +101,7 @@ impl ErrorLine {
             Self::BadStoreMode => b"CLIENT_ERROR invalid mode for ms M token\r\n",
             Self::BadArithmeticMode => b"CLIENT_ERROR invalid mode for ma M token\r\n",
             Self::OpaqueTooLong => b"CLIENT_ERROR opaque token too long\r\n",
+            Self::BadTags => b"CLIENT_ERROR bad tags\r\n",
             Self::TooLarge => b"SERVER_ERROR object too large for cache\r\n",
             Self::OutOfMemoryStoring => b"SERVER_ERROR out of memory storing object\r\n",
             Self::OutOfMemoryReading => b"SERVER_ERROR Out of memory during read\r\n",

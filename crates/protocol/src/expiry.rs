@@ -21,11 +21,54 @@ pub fn expiry(raw: i32, now_unix: u32, started_unix: u32) -> u32 {
     }
 }
 
+/// An expiry as a client sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exptime {
+    /// In seconds, as everywhere in memcached; see [`expiry`].
+    Seconds(i32),
+    /// In milliseconds, by the same rules: `T250ms`.
+    Millis(i64),
+}
+
+impl Default for Exptime {
+    fn default() -> Self {
+        Exptime::Seconds(0)
+    }
+}
+
+impl From<i32> for Exptime {
+    #[inline]
+    fn from(seconds: i32) -> Self {
+        Exptime::Seconds(seconds)
+    }
+}
+
+impl Exptime {
+    /// The absolute expiry in milliseconds of unix time, 0 for never; see [`expiry`].
+    #[must_use]
+    pub fn expiry_ms(self, now_unix_ms: u64, started_unix: u32) -> u64 {
+        let ended = u64::from(started_unix.max(1)) * 1000;
+        match self {
+            Exptime::Seconds(raw) => {
+                let now = u32::try_from(now_unix_ms / 1000).unwrap_or(u32::MAX);
+                u64::from(expiry(raw, now, started_unix)) * 1000
+            }
+            Exptime::Millis(0) => 0,
+            Exptime::Millis(raw @ 1..=RELATIVE_MAX_MS) => now_unix_ms + raw.unsigned_abs(),
+            Exptime::Millis(i64::MIN..0) => ended,
+            Exptime::Millis(raw) => raw.unsigned_abs().max(ended),
+        }
+    }
+}
+
+/// [`RELATIVE_MAX`] in milliseconds.
+const RELATIVE_MAX_MS: i64 = RELATIVE_MAX as i64 * 1000;
+
 /// The item that [`crate::Meta::walk_ttl`] begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TtlStart {
-    /// Its expiry in unix seconds, 0 for never.
-    pub expiry: u32,
+    /// Its expiry in milliseconds of unix time, 0 for never.
+    pub expiry_ms: u64,
     /// This request has just created it.
     pub created: bool,
     /// It is marked stale.
@@ -37,29 +80,54 @@ pub struct TtlStart {
 /// The result of a walk over the time flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlWalk {
-    /// The item's expiry from now on, in unix seconds, 0 for never.
-    pub expiry: u32,
+    /// The item's expiry from now on, in milliseconds of unix time, 0 for never.
+    pub expiry_ms: u64,
     /// The expiry that the flag `t` reports.
-    pub expiry_shown: u32,
+    pub expiry_shown_ms: u64,
     /// This client has won (`W`): mark it in the item.
     pub won: bool,
 }
 
 impl TtlWalk {
-    /// What the flag `t` answers: seconds left, 0 if the item has expired, negative if it never
-    /// will.
+    /// What the flag `t` answers: seconds left, rounded up, 0 if the item has expired, negative if it
+    /// never will.
     #[must_use]
-    pub fn ttl_shown(&self, now_unix: u32) -> i64 {
-        match self.expiry_shown {
+    pub fn ttl_shown(&self, now_unix_ms: u64) -> i64 {
+        match self.expiry_shown_ms {
             0 => -1,
-            expiry => i64::from(expiry.saturating_sub(now_unix)),
+            expiry => {
+                let left = expiry.saturating_sub(now_unix_ms).div_ceil(1000);
+                i64::try_from(left).unwrap_or(i64::MAX)
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::expiry;
+    use super::{Exptime, expiry};
+
+    #[test]
+    fn milliseconds_go_by_the_rules_of_seconds() {
+        const NOW: u64 = 1_800_000_000_250;
+        const STARTED: u32 = 1_799_000_000;
+        const ENDED: u64 = STARTED as u64 * 1000;
+        let table = [
+            (Exptime::Seconds(0), 0),
+            (Exptime::Seconds(1), 1_800_000_001_000),
+            (Exptime::Millis(0), 0),
+            (Exptime::Millis(1), NOW + 1),
+            (Exptime::Millis(2_592_000_000), NOW + 2_592_000_000),
+            (Exptime::Millis(2_592_000_001), ENDED),
+            (Exptime::Millis(-1), ENDED),
+            (Exptime::Millis(i64::MIN), ENDED),
+            (Exptime::Millis(1_800_000_000_777), 1_800_000_000_777),
+            (Exptime::Millis(i64::MAX), i64::MAX.unsigned_abs()),
+        ];
+        for (sent, expected) in table {
+            assert_eq!(sent.expiry_ms(NOW, STARTED), expected, "{sent:?}");
+        }
+    }
 
     #[test]
     fn every_range() {

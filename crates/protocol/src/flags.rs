@@ -1,5 +1,6 @@
 //! The flags of a meta request.
 
+use crate::limits::KEY_LEN_MAX;
 use crate::token::Tokens;
 
 /// The flag tokens of a meta request in the order sent: letter and argument.
@@ -29,6 +30,53 @@ impl<'a> Iterator for Flags<'a> {
         token
             .split_first()
             .map(|(&letter, argument)| (letter, argument))
+    }
+}
+
+/// The names of an item's tags: the argument of `G`, with commas between them.
+#[derive(Clone, Debug)]
+pub struct TagNames<'a> {
+    argument: &'a [u8],
+}
+
+impl<'a> TagNames<'a> {
+    /// The most tags of an item.
+    pub const COUNT_MAX: usize = 4;
+
+    /// The names in an argument.
+    #[must_use]
+    pub fn new(argument: &'a [u8]) -> Self {
+        TagNames { argument }
+    }
+
+    /// The names in the flags of an accepted request; none without `G`.
+    #[must_use]
+    pub fn of(mut flags: Flags<'a>) -> Self {
+        let given = flags.find(|&(flag, _)| flag == b'G');
+        TagNames::new(given.map_or(&[], |(_, argument)| argument))
+    }
+
+    pub(crate) fn are_valid(&self) -> bool {
+        let mut names = self.argument.split(|&byte| byte == b',');
+        let is_name = |name: &[u8]| (1..=KEY_LEN_MAX).contains(&name.len());
+        names.clone().count() <= Self::COUNT_MAX && names.all(is_name)
+    }
+}
+
+impl<'a> Iterator for TagNames<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.argument.is_empty() {
+            return None;
+        }
+        let end = self.argument.iter().position(|&byte| byte == b',');
+        let (name, rest) = match end {
+            Some(end) => (&self.argument[..end], &self.argument[end + 1..]),
+            None => (self.argument, &[][..]),
+        };
+        self.argument = rest;
+        Some(name)
     }
 }
 

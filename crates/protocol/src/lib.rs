@@ -61,7 +61,7 @@ mod token;
 
 pub use binary::{Binary, BinaryCommand, BinaryRequestId, Status};
 pub use error_line::ErrorLine;
-pub use flags::{Echo, FlagSet, Flags};
+pub use flags::{Echo, FlagSet, Flags, TagNames};
 pub use limits::{KEY_LEN_MAX, Limits, VALUE_LEN_MAX};
 pub use login::{Attempt, Login, SASL_MECHANISM};
 pub use op::{

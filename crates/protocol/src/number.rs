@@ -38,6 +38,17 @@ pub(crate) fn word_i32(word: &[u8]) -> Option<i32> {
     i32::try_from(number).ok()
 }
 
+/// As [`word_i32`], of 64 bits.
+pub(crate) fn word_i64(word: &[u8]) -> Option<i64> {
+    if word.len() > WORD64_LEN_MAX {
+        return None;
+    }
+    match word.split_first() {
+        Some((b'-', rest)) => 0i64.checked_sub_unsigned(digits(rest)?),
+        _ => i64::try_from(digits(word)?).ok(),
+    }
+}
+
 /// The length of a value, which is sent as a signed number.
 pub(crate) fn value_len(word: &[u8]) -> Option<u32> {
     let len = u32::try_from(word_i32(word)?).ok()?;

@@ -2,7 +2,7 @@
 
 use crate::binary::{Binary, BinaryCommand, BinaryRequestId};
 use crate::error_line::ErrorLine;
-use crate::expiry::{TtlStart, TtlWalk, expiry};
+use crate::expiry::{Exptime, TtlStart, TtlWalk};
 use crate::flags::{FlagSet, Flags};
 use crate::login::{Attempt, Login};
 use crate::span::Span;
@@ -10,7 +10,8 @@ use crate::span::Span;
 /// One operation.
 ///
 /// Expiries are as they came: seconds, 0 for never, negative for already
-/// expired, above thirty days absolute; [`crate::expiry::expiry`] resolves them.
+/// expired, above thirty days absolute; [`crate::expiry::expiry`] resolves them. The meta commands
+/// have milliseconds as well ([`Exptime`]).
 /// `noreply` silences the answer whatever it is, errors included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -263,7 +264,7 @@ pub struct Store {
     /// The client's flags.
     pub client_flags: u32,
     /// The expiry as sent. For the vivifying modes, the new item's.
-    pub exptime: i32,
+    pub exptime: Exptime,
     /// The CAS to compare with; 0 for none. Modes other than [`StoreMode::Cas`]
     /// look at it only when they change what is there (append and prepend).
     pub cas: u64,
@@ -327,8 +328,8 @@ pub struct Arithmetic {
 
 /// A meta request without a body.
 ///
-/// All flags of 1.6.45 are known to all commands; each acts on those that it
-/// has, and lets the others pass.
+/// All flags of 1.6.45, and coua's own `G` and `g`, are known to all commands; each acts on those
+/// that it has, and lets the others pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The key as sent.
@@ -344,13 +345,15 @@ pub struct Meta {
     /// `F`'s client flags, 0 without it: those of the tombstone of `md x`.
     pub client_flags: u32,
     /// `T`'s expiry; see [`Meta::touch`].
-    pub(crate) touch: i32,
+    pub(crate) touch: Exptime,
     /// `N`'s expiry; see [`Meta::vivify`].
-    pub(crate) vivify: i32,
+    pub(crate) vivify: Exptime,
     /// `R`'s threshold; see [`Meta::recache`].
-    pub(crate) recache: i32,
+    pub(crate) recache: Exptime,
     /// `t`, `T`, `N` and `R` in the order sent, then zeros.
     pub(crate) ttl_order: [u8; 4],
+    /// `G` came without names.
+    pub(crate) names_tag: bool,
 }
 
 impl Meta {
@@ -386,22 +389,30 @@ impl Meta {
     /// The new expiry: `T`.
     #[inline]
     #[must_use]
-    pub fn touch(&self) -> Option<i32> {
+    pub fn touch(&self) -> Option<Exptime> {
         self.set.has(b'T').then_some(self.touch)
     }
 
     /// The expiry of an item to create on a miss: `N`.
     #[inline]
     #[must_use]
-    pub fn vivify(&self) -> Option<i32> {
+    pub fn vivify(&self) -> Option<Exptime> {
         self.set.has(b'N').then_some(self.vivify)
     }
 
-    /// The remaining seconds under which the asker wins: `R`.
+    /// The remaining time under which the asker wins: `R`.
     #[inline]
     #[must_use]
-    pub fn recache(&self) -> Option<i32> {
+    pub fn recache(&self) -> Option<Exptime> {
         self.set.has(b'R').then_some(self.recache)
+    }
+
+    /// The key is the name of a tag: `G` without names. `md` makes the tag's items gone or, with
+    /// `I`, stale; `mg` answers the flag `g`.
+    #[inline]
+    #[must_use]
+    pub fn names_tag(&self) -> bool {
+        self.set.has(b'G') && self.names_tag
     }
 
     /// The flags to walk for the answer.
@@ -420,23 +431,23 @@ impl Meta {
     /// sent: `T30 t` shows the new time left, `t T30` the old one, and `R`
     /// compares with what `T` has just set if `T` came first.
     #[must_use]
-    pub fn walk_ttl(&self, item: TtlStart, now_unix: u32, started_unix: u32) -> TtlWalk {
+    pub fn walk_ttl(&self, item: TtlStart, now_unix_ms: u64, started_unix: u32) -> TtlWalk {
+        let resolved = |sent: Exptime| sent.expiry_ms(now_unix_ms, started_unix);
         let mut walk = TtlWalk {
-            expiry: item.expiry,
-            expiry_shown: item.expiry,
+            expiry_ms: item.expiry_ms,
+            expiry_shown_ms: item.expiry_ms,
             won: item.stale && !item.token_sent,
         };
         for step in self.ttl_order {
             match step {
-                b't' => walk.expiry_shown = walk.expiry,
-                b'T' => walk.expiry = expiry(self.touch, now_unix, started_unix),
+                b't' => walk.expiry_shown_ms = walk.expiry_ms,
+                b'T' => walk.expiry_ms = resolved(self.touch),
                 b'N' if item.created => {
-                    walk.expiry = expiry(self.vivify, now_unix, started_unix);
+                    walk.expiry_ms = resolved(self.vivify);
                     walk.won = true;
                 }
-                b'R' if !item.token_sent && walk.expiry != 0 => {
-                    let threshold = expiry(self.recache, now_unix, started_unix);
-                    walk.won |= walk.expiry < threshold;
+                b'R' if !item.token_sent && walk.expiry_ms != 0 => {
+                    walk.won |= walk.expiry_ms < resolved(self.recache);
                 }
                 _ => {}
             }

@@ -10,7 +10,7 @@ mod meta;
 
 pub use binary::BinaryAnswer;
 pub use line::Line;
-pub use meta::{MetaDebug, MetaFacts, MetaHead, MetaKey};
+pub use meta::{MetaDebug, MetaFacts, MetaHead, MetaKey, TagNumbers};
 
 use core::mem;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use coua_store::UnixSeconds;
+use coua_store::{UnixSeconds, UnixTime};
 
 /// Wall-clock time at the start, continued by the monotonic clock, so that a step of the wall clock
 /// neither expires items nor keeps them for ever.
@@ -28,8 +28,10 @@ enum Start {
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Wall-clock time.
+    /// Wall-clock time, in whole seconds.
     pub unix: UnixSeconds,
+    /// The same, to the millisecond.
+    pub time: UnixTime,
     /// Milliseconds since the server's start, monotonic.
     pub since_start_ms: u64,
 }
@@ -73,8 +75,10 @@ impl Clock {
     #[inline]
     pub fn at(&self, since_start: Duration) -> Now {
         let since_epoch = self.start_since_epoch + since_start;
+        let time = UnixTime::of_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX));
         Now {
-            unix: UnixSeconds(u32::try_from(since_epoch.as_secs()).unwrap_or(u32::MAX)),
+            unix: time.second(),
+            time,
             since_start_ms: u64::try_from(since_start.as_millis()).unwrap_or(u64::MAX),
         }
     }

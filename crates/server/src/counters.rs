@@ -79,6 +79,8 @@ counters! {
     get_expired,
     /// Lookups that found a flushed item.
     get_flushed,
+    /// Lookups that found an item of a tag that was invalidated.
+    get_invalidated,
     /// Deletes of a missing key, or of another CAS.
     delete_misses,
     /// Deletes that succeeded.

@@ -11,9 +11,11 @@ mod complaints;
 mod login;
 mod meta;
 mod permit;
+mod tags;
 mod upload;
 mod values;
 
+use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{
     BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreReply, base64,
@@ -287,6 +289,13 @@ impl Executor<'_, '_> {
     }
 }
 
+/// How long an item lives, negative for ever.
+#[derive(Clone, Copy)]
+struct Ttl {
+    seconds: i64,
+    ms: i64,
+}
+
 impl Answers<'_> {
     /// What an expiry on the wire means at this time.
     #[inline]
@@ -302,11 +311,31 @@ impl Answers<'_> {
         )))
     }
 
-    /// Seconds until `expiry`; negative if the item never expires.
-    fn ttl(&self, expiry: Expiry) -> i64 {
-        expiry.second().map_or(-1, |second| {
-            i64::from(second.0) - i64::from(self.now.unix.0)
-        })
+    /// As [`Answers::expiry`], for what may be in milliseconds.
+    fn fine_expiry(&self, exptime: Exptime) -> Expiry {
+        match exptime {
+            Exptime::Seconds(exptime) => self.expiry(exptime),
+            Exptime::Millis(_) => {
+                let started = self.shared.clock.started();
+                Expiry::at_millis(exptime.expiry_ms(self.now.time.millis(), started.0))
+            }
+        }
+    }
+
+    /// The time until `expiry`; negative if the item never expires.
+    fn ttl(&self, expiry: Expiry) -> Ttl {
+        let Some(millis) = expiry.millis() else {
+            return Ttl {
+                seconds: -1,
+                ms: -1,
+            };
+        };
+        let ms = millis.cast_signed() - self.now.time.millis().cast_signed();
+        Ttl {
+            // Rounded up.
+            seconds: -(-ms).div_euclid(1000),
+            ms,
+        }
     }
 
     /// Answers with a fixed line, or with its equivalent in the binary protocol.
@@ -363,6 +392,7 @@ impl Answers<'_> {
             Miss::Absent => {}
             Miss::Expired => self.counters.get_expired.add(1),
             Miss::Flushed => self.counters.get_flushed.add(1),
+            Miss::Invalidated => self.counters.get_invalidated.add(1),
         }
     }
 }

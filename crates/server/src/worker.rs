@@ -292,7 +292,7 @@ impl Worker {
         self.poller.end_turn();
         self.note_latency(began, before);
         self.tell_net_counters(now);
-        self.has_chores = self.store.end(now.unix);
+        self.has_chores = self.store.end(now.time);
         self.counters()
             .buffer_blocks
             .set(self.pool.blocks_taken() as u64);

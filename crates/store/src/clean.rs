@@ -34,7 +34,7 @@ mod survey;
 use crate::memory::Queue;
 use crate::segment::OpenSegment;
 use crate::store::Store;
-use crate::time::UnixSeconds;
+use crate::time::UnixTime;
 use crate::worker_store::{Turn, WorkerStore};
 
 use flush::FlushRound;
@@ -86,7 +86,7 @@ impl Cleaner {
 
     /// Does the cleaning that is due after a turn in which `stored` bytes were stored. True if the
     /// next turn should come soon.
-    pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixSeconds) -> bool {
+    pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixTime) -> bool {
         let mut local = turn.begin();
         let mut worked = false;
         let stored = match local.shared.log.pages().excess() {

@@ -67,7 +67,11 @@ counters! {
     expired_unfetched,
     /// Items found flushed.
     flushed,
-    /// Expired or flushed items that the cleaner found.
+    /// Items found gone because a tag of theirs was invalidated.
+    invalidated,
+    /// Tags that were invalidated.
+    tags_invalidated,
+    /// Expired, flushed or invalidated items that the cleaner found.
     reclaimed,
     /// Items that the crawler looked at.
     crawler_checked,

@@ -7,7 +7,8 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
-use crate::time::{Expiry, UnixSeconds};
+use crate::tags::{Standing, TagWord};
+use crate::time::{Expiry, UnixTime};
 
 /// An item that a burst has found. It stays readable and unchanged until the burst ends, even if it
 /// is replaced or deleted meanwhile. [`Burst::pin`](crate::Burst::pin) keeps a value for longer.
@@ -137,8 +138,18 @@ impl<'b> Item<'b> {
     }
 
     /// Seconds since the last access that counted.
-    pub fn idle_seconds(&self, now: UnixSeconds) -> u32 {
-        self.raw.idle_seconds(now, self.store.made)
+    pub fn idle_seconds(&self, now: impl Into<UnixTime>) -> u32 {
+        self.raw.idle_seconds(now.into(), self.store.made)
+    }
+
+    /// Whether a tag of its was made stale since it was stored, and nobody has marked it yet.
+    pub fn is_stale_by_tag(&self) -> bool {
+        self.raw.has_tags() && self.store.tags.standing(self.raw.tags()) == Standing::Stale
+    }
+
+    /// The numbers of its tags, in the order in which they were given.
+    pub fn tags(&self) -> impl Iterator<Item = u32> + 'b {
+        self.raw.tags().map(TagWord::number)
     }
 
     /// Whether it has been read since it was stored.

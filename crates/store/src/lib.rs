@@ -53,6 +53,7 @@ mod scan;
 mod segment;
 mod store;
 mod sync;
+mod tags;
 mod time;
 mod worker;
 mod worker_store;
@@ -83,6 +84,7 @@ pub use {
         ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, Start, Stats, Store,
         StoreError, WORKERS_MAX, Warm,
     },
-    time::{Expiry, UnixSeconds},
+    tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
+    time::{Expiry, UnixSeconds, UnixTime},
     worker::{Burst, Intent, Worker},
 };

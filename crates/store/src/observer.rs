@@ -15,6 +15,8 @@ pub enum RemovalReason {
     Expired,
     /// A flush killed it.
     Flushed,
+    /// A tag of its was invalidated.
+    Invalidated,
 }
 
 /// An item as observers see it.

@@ -26,9 +26,10 @@ use writer::Body;
 
 use crate::look_ahead::Ahead;
 use crate::request::{
-    Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put, Stored,
-    Untouched,
+    Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Put,
+    Refused, Stored, Untouched,
 };
+use crate::tags::{Invalidation, Tag};
 use crate::time::{Expiry, UnixSeconds};
 use crate::worker::Burst;
 use crate::{Item, Key};
@@ -109,12 +110,44 @@ impl Burst<'_> {
         self.writer().arithmetic(key, arithmetic)
     }
 
+    /// The tag of a name; see [`Store::tag`](crate::Store::tag).
+    pub fn tag(&self, name: &[u8]) -> Tag {
+        self.local.shared.tag(name)
+    }
+
+    /// Makes all items gone or stale that carry the tag and were stored so far. What is stored with
+    /// it afterwards lives. It takes the same time however many items there are; their memory comes
+    /// back as they are found.
+    pub fn invalidate(&mut self, tag: Tag, how: Invalidation) {
+        let store = self.local.shared;
+        store.tags.invalidate(tag, how);
+        self.local.counters().tags_invalidated.add(1);
+    }
+
+    /// Brings an item into the state that its tags ask for: marked stale, with a new CAS, if a tag
+    /// of its was made stale since it was stored. To be called where its CAS is to be shown by
+    /// [`Burst::get`] and [`Item::is_stale_by_tag`] says so.
+    ///
+    /// # Errors
+    /// [`Refused`] if there is no memory for that.
+    pub fn mark_if_stale(&mut self, key: &Key<'_>) -> Result<(), Refused> {
+        let mut writer = self.writer();
+        loop {
+            match writer.local.find_live(key, writer.now) {
+                Ok((place, item)) if writer.local.is_stale_by_tag(item) => {
+                    writer.mark_stale_by_tag(place, item)?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Kills all that was stored so far, or, with a second in the future, all that will have been
     /// stored by then. A later call replaces one that has not taken effect yet.
     pub fn flush_all(&mut self, at: Option<UnixSeconds>) {
         let store = self.local.shared;
         match at {
-            Some(second) if second > self.now => store.flush.at(&store.log, second),
+            Some(second) if second > self.now.second() => store.flush.at(&store.log, second),
             _ => {
                 let latest = store.flush.now(&store.log);
                 self.own.renew(store, latest);

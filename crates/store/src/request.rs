@@ -4,6 +4,7 @@
 //! has happened, and the caller ends its burst and tries again in a later one.
 
 use crate::item::Item;
+use crate::tags::{NO_TAGS, Tags};
 use crate::time::Expiry;
 
 /// How a read affects the item that it finds.
@@ -33,6 +34,8 @@ pub enum Miss {
     Expired,
     /// There is one, but it was flushed.
     Flushed,
+    /// There is one, but a tag of its was invalidated.
+    Invalidated,
 }
 
 /// Which existing items a store operation replaces, extends or respects.
@@ -57,6 +60,13 @@ pub enum Mode {
     PrependOrSet,
 }
 
+impl Mode {
+    /// Whether what is stored, or whether, depends on more of the existing item than that it exists.
+    pub(crate) fn depends_on_the_old(self) -> bool {
+        !matches!(self, Mode::Set | Mode::Add | Mode::Replace)
+    }
+}
+
 /// A store operation without its key and value.
 #[derive(Clone, Copy, Debug)]
 pub struct Put {
@@ -78,6 +88,8 @@ pub struct Put {
     pub expiry: Expiry,
     /// The key came in base64 (`ms b`) and is shown so.
     pub key_is_binary: bool,
+    /// The tags of the new item. Append and prepend keep those of the existing item.
+    pub tags: Tags,
 }
 
 impl Put {
@@ -92,6 +104,7 @@ impl Put {
             client_flags,
             expiry,
             key_is_binary: false,
+            tags: NO_TAGS,
         }
     }
 }
@@ -176,6 +189,8 @@ pub struct Arithmetic {
     pub return_cas: bool,
     /// `ma N J`: value and expiry of the item that is made if there is none.
     pub vivify: Option<(u64, Expiry)>,
+    /// The tags of an item made so.
+    pub tags: Tags,
     /// `ma T`: the item's new expiry.
     pub touch: Option<Expiry>,
 }
@@ -213,6 +228,8 @@ pub struct MetaGet {
     pub vivify: Option<Expiry>,
     /// `mg E`: the CAS of an item that `vivify` makes.
     pub vivify_cas: Option<u64>,
+    /// The tags of an item that `vivify` makes.
+    pub tags: Tags,
     /// `mg R`: wins if the item expires before this second and nobody has won yet.
     pub recache: Option<Expiry>,
     /// `mg T`: the item's new expiry.
@@ -250,7 +267,7 @@ pub enum MetaMiss {
     /// There was no memory to make one.
     Refused(Refused),
     /// There is one, but there was no memory to write it anew with the expiry of
-    /// [`MetaGet::touch`].
+    /// [`MetaGet::touch`], or to mark it stale because a tag of its was made so.
     Untouched(Refused),
 }
 

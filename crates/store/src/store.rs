@@ -27,7 +27,8 @@ use crate::observer::Observer;
 use crate::prefault::Prefault;
 use crate::segment::{FlushState, Log};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex};
-use crate::time::UnixSeconds;
+use crate::tags::{Generations, Tag};
+use crate::time::{UnixSeconds, UnixTime};
 use crossbeam_utils::CachePadded;
 use holds::OversizedPin;
 use layout::{Arena, StoreLayout};
@@ -42,6 +43,7 @@ use takeover::Taken;
 pub struct Store {
     pub(crate) index: Index,
     pub(crate) log: Log,
+    pub(crate) tags: Generations,
     pub(crate) epochs: Epochs,
     pub(crate) hasher: Hasher,
     pub(crate) counters: Box<[CachePadded<Counters>]>,
@@ -266,7 +268,8 @@ impl Store {
             layout.reserve,
             config.evict,
         );
-        let log = Log::new(arena.tables.clone(), Arc::new(pages));
+        let pages = Arc::new(pages);
+        let log = Log::new(arena.tables.clone(), Arc::clone(&pages));
         Store {
             tables: SubTables::new(log.pages(), log.segment_count()),
             index: index_of(layout, arena),
@@ -281,6 +284,12 @@ impl Store {
             item_size_max: config.item_size_max,
             made,
             flush: FlushState::of(&log),
+            tags: Generations::new(
+                arena.tables.superblock.clone(),
+                arena.tables.page_table.clone(),
+                pages,
+                tag_slots(layout, arena),
+            ),
             log,
             reclaimable: Reclaimable::default(),
             upload_bytes: AtomicUsize::new(0),
@@ -374,6 +383,12 @@ impl Store {
         }
     }
 
+    /// The tag of a name: 1 byte at least. Two names may come to the same tag; the chance is one in
+    /// 2^30.
+    pub fn tag(&self, name: &[u8]) -> Tag {
+        Tag::of_hash(self.hasher.hash(name).0)
+    }
+
     /// A page of the store's memory for connection buffers; `None` while there is none to lend. At
     /// most a quarter of memory is lent.
     pub fn lend_page(&self) -> Option<Page> {
@@ -402,8 +417,8 @@ impl Store {
 
     /// Seconds since the store was made, the unit of access words.
     #[inline]
-    pub(crate) fn access_time(&self, now: UnixSeconds) -> u32 {
-        now.0.wrapping_sub(self.made.0) & crate::segment::layout::mark::TIME
+    pub(crate) fn access_time(&self, now: UnixTime) -> u32 {
+        now.second().0.wrapping_sub(self.made.0) & crate::segment::layout::mark::TIME
     }
 }
 
@@ -436,6 +451,16 @@ impl Drop for Store {
         self.prefault = None;
         self.leave();
     }
+}
+
+/// The arena as slots of tags; under loom only a few, which all pages share.
+fn tag_slots(layout: &StoreLayout, arena: &Arena) -> Slice<AtomicU64> {
+    let len = if cfg!(loom) {
+        4
+    } else {
+        layout.len / size_of::<AtomicU64>()
+    };
+    Slice::new(arena.directory.mapping(), 0, len)
 }
 
 fn index_of(layout: &StoreLayout, arena: &Arena) -> Index {

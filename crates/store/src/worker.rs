@@ -10,7 +10,7 @@ use crate::memory::Queue;
 use crate::request::{Access, Miss};
 use crate::segment::OpenSegment;
 use crate::store::Store;
-use crate::time::UnixSeconds;
+use crate::time::UnixTime;
 use crate::worker_store::{Turn, WorkerStore};
 use coua_cpu::{prefetch, prefetch_for_write, prefetch_lines};
 use std::sync::{Arc, PoisonError};
@@ -106,7 +106,8 @@ impl Worker {
 
     /// Begins a burst: from here on items may be read. `now` is the time of all its operations.
     #[inline]
-    pub fn burst(&mut self, now: UnixSeconds) -> Burst<'_> {
+    pub fn burst(&mut self, now: impl Into<UnixTime>) -> Burst<'_> {
+        let now = now.into();
         let guard = self.presence.announce(&self.store.epochs);
         self.own.burst = self.own.burst.next(self.id);
         let local = WorkerStore::new(&self.store, self.id, guard).in_burst(self.own.burst);
@@ -122,9 +123,10 @@ impl Worker {
     /// Ends a turn: no references to items are held, and some of the store's own work is done, in
     /// proportion to what was stored. True if more work waits, so that the next turn should come
     /// soon.
-    pub fn end(&mut self, now: UnixSeconds) -> bool {
+    pub fn end(&mut self, now: impl Into<UnixTime>) -> bool {
+        let now = now.into();
         self.presence.announce(&self.store.epochs);
-        self.store.log.note_time(now);
+        self.store.log.note_time(now.second());
         self.own.migrate(&self.store, MIGRATE_BUCKETS);
         for open in self.own.open.iter().chain(&self.own.cleaner.open) {
             self.store.log.publish_used(open);
@@ -133,7 +135,7 @@ impl Worker {
         let more = self.own.cleaner.clean(&mut turn, self.own.appended, now);
         self.own.appended = 0;
         turn.reclaim();
-        let merges = self.store.merge_tables(&self.store.counters[self.id], now);
+        let merges = self.store.merge_tables(&self.store.counters[self.id], now.second());
         more || merges || !self.own.migrations.is_empty()
     }
 
@@ -152,8 +154,8 @@ impl Worker {
 impl Own {
     /// Carries out a flush that is due, and seals this worker's open segments if there was one.
     #[inline]
-    fn take_part_in_flush(&mut self, store: &Store, now: UnixSeconds) {
-        let latest = store.flush.latest(&store.log, now);
+    fn take_part_in_flush(&mut self, store: &Store, now: UnixTime) {
+        let latest = store.flush.latest(&store.log, now.second());
         if latest != self.flush_seen {
             self.renew(store, latest);
         }
@@ -204,12 +206,12 @@ pub struct Burst<'w> {
     pub(crate) store: &'w Arc<Store>,
     pub(crate) local: WorkerStore<'w>,
     pub(crate) own: &'w mut Own,
-    pub(crate) now: UnixSeconds,
+    pub(crate) now: UnixTime,
 }
 
 impl Burst<'_> {
     /// The time of the burst's operations.
-    pub fn now(&self) -> UnixSeconds {
+    pub fn now(&self) -> UnixTime {
         self.now
     }
 

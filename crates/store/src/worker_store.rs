@@ -16,7 +16,8 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::time::{Expiry, UnixSeconds};
+use crate::tags::{Standing, TagWords};
+use crate::time::{Expiry, UnixTime};
 
 /// See the module. Items that it finds stay readable as long as it lives.
 #[derive(Clone, Copy)]
@@ -70,8 +71,8 @@ pub(crate) struct Rewrite {
     pub(crate) purpose: Purpose,
     /// The frequency of the new slot; `None` keeps the old one.
     pub(crate) frequency: Option<u64>,
-    /// Whether room for an expiry is added if there is none.
-    pub(crate) adds_expiry: bool,
+    /// An expiry for which there has to be room.
+    pub(crate) room_for: Option<Expiry>,
 }
 
 /// The result of an attempt to rewrite an item.
@@ -130,7 +131,7 @@ impl<'s> WorkerStore<'s> {
     pub(crate) fn find_live(
         self,
         key: &Key<'_>,
-        now: UnixSeconds,
+        now: UnixTime,
     ) -> Result<(Place<'s>, RawItem<'s>), Miss> {
         let store = self.shared;
         let place = store
@@ -153,7 +154,7 @@ impl<'s> WorkerStore<'s> {
         self,
         key: &Key<'_>,
         ahead: Ahead,
-        now: UnixSeconds,
+        now: UnixTime,
     ) -> Option<(Place<'s>, RawItem<'s>)> {
         let LookAheadStep::Seen(hint) = ahead.seen_in(self.burst) else {
             return None;
@@ -172,7 +173,7 @@ impl<'s> WorkerStore<'s> {
         place: Place<'_>,
         item: RawItem<'s>,
         access: Access,
-        now: UnixSeconds,
+        now: UnixTime,
     ) -> Option<Item<'s>> {
         let cas = if access.cas {
             self.reveal_cas(place, item)?
@@ -223,8 +224,11 @@ impl<'s> WorkerStore<'s> {
         let old_location = place.slot.location();
         let old_cas = self.cas_at(old_location, item);
         let mut draft = item.draft();
-        if how.adds_expiry {
+        let tags = TagWords::of(item.tags());
+        draft.tags = &tags;
+        if let Some(expiry) = how.room_for {
             draft.expiry.get_or_insert(Expiry::NEVER);
+            draft.fine |= expiry.is_fine();
         }
         // A CAS that a client has seen must stay; any other must at least not decrease.
         let mut carries_cas = item.explicit_cas().is_some()
@@ -252,7 +256,11 @@ impl<'s> WorkerStore<'s> {
                 return Rewritten::Raced;
             };
             item.copy_changing(copy);
-            log.entry_of(location).note_expiry(item.expiry());
+            let entry = log.entry_of(location);
+            entry.note_expiry(item.expiry());
+            if item.has_tags() {
+                entry.set_has_tags();
+            }
             let slot = Slot::item(lock.slot.tag(), location, len);
             let frequency = how.frequency.unwrap_or(lock.slot.frequency());
             let old = lock.replace(slot.with_frequency(frequency));
@@ -324,15 +332,39 @@ impl<'s> WorkerStore<'s> {
         &self,
         location: Location,
         item: RawItem<'_>,
-        now: UnixSeconds,
+        now: UnixTime,
     ) -> Option<Miss> {
-        if item.expiry().is_past(now) {
-            Some(Miss::Expired)
+        if item.is_mortal()
+            && let Some(why) = self.end_of_life(item, now)
+        {
+            Some(why)
         } else if self.shared.log.is_flushed(location) {
             Some(Miss::Flushed)
         } else {
             None
         }
+    }
+
+    /// Why an item that has an expiry or tags is dead at `now`, if it is.
+    #[inline]
+    pub(crate) fn end_of_life(&self, item: RawItem<'_>, now: UnixTime) -> Option<Miss> {
+        if item.expiry().is_past(now) {
+            return Some(Miss::Expired);
+        }
+        let is_gone = item.has_tags() && self.standing(item) == Standing::Gone;
+        is_gone.then_some(Miss::Invalidated)
+    }
+
+    /// How an item stands to its tags.
+    #[cold]
+    fn standing(&self, item: RawItem<'_>) -> Standing {
+        self.shared.tags.standing(item.tags())
+    }
+
+    /// Whether a tag of a live item was made stale since it was stored.
+    #[inline]
+    pub(crate) fn is_stale_by_tag(&self, item: RawItem<'_>) -> bool {
+        item.has_tags() && self.standing(item) == Standing::Stale
     }
 
     /// Unlinks a dead item, if it is still where it was found.
@@ -352,6 +384,7 @@ impl<'s> WorkerStore<'s> {
         let counters = self.counters();
         match why {
             Miss::Flushed => counters.flushed.add(1),
+            Miss::Invalidated => counters.invalidated.add(1),
             Miss::Expired | Miss::Absent => {
                 counters.expired.add(1);
                 if item.access() & mark::FETCHED == 0 {
@@ -359,10 +392,10 @@ impl<'s> WorkerStore<'s> {
                 }
             }
         }
-        let gone = if why == Miss::Flushed {
-            RemovalReason::Flushed
-        } else {
-            RemovalReason::Expired
+        let gone = match why {
+            Miss::Flushed => RemovalReason::Flushed,
+            Miss::Invalidated => RemovalReason::Invalidated,
+            Miss::Expired | Miss::Absent => RemovalReason::Expired,
         };
         self.tell_gone(item, gone);
     }
@@ -382,7 +415,7 @@ impl<'s> WorkerStore<'s> {
     }
 
     /// Counts an item that was evicted to make room.
-    pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>, now: UnixSeconds) {
+    pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>, now: UnixTime) {
         let idle = item.idle_seconds(now, self.shared.made);
         // Most often the value is unchanged, and other workers share the cache line.
         if self.shared.evicted_idle_s.load(Ordering::Relaxed) != idle {

@@ -255,6 +255,7 @@ fn counting_pads_in_place_and_grows() {
             cas: None,
             return_cas: false,
             vivify: None,
+            tags: NO_TAGS,
             touch: None,
         };
         let mut burst = worker.burst(NOW);
@@ -281,6 +282,7 @@ fn one_request_wins_what_is_stale_or_missing() {
         access: Access::default(),
         vivify: Some(Expiry::at(UnixSeconds(NOW.0 + 30))),
         vivify_cas: None,
+        tags: NO_TAGS,
         recache: None,
         touch: None,
         touch_first: false,

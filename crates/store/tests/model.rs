@@ -7,8 +7,13 @@
 use coua_store::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-const START: u32 = 1_000_000;
+/// Milliseconds.
+const START: u64 = 1_000_000_250;
+
+/// The names of tags.
+const TAGS: [&[u8]; 3] = [b"one", b"two", b"a third one"];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -21,6 +26,7 @@ enum Step {
         compare: Compare,
         len: usize,
         ttl: u8,
+        tags: u8,
     },
     Delete {
         key: u8,
@@ -34,6 +40,7 @@ enum Step {
         decrement: bool,
         vivify: bool,
         touch: Option<u8>,
+        tags: u8,
     },
     Touch {
         key: u8,
@@ -45,6 +52,11 @@ enum Step {
         recache: Option<u8>,
         touch: Option<u8>,
         touch_first: bool,
+        tags: u8,
+    },
+    Invalidate {
+        tag: usize,
+        stale: bool,
     },
     Flush {
         delay: u8,
@@ -53,9 +65,10 @@ enum Step {
         key: u8,
         len: usize,
         flush_meanwhile: bool,
+        tags: u8,
     },
     Wait {
-        seconds: u8,
+        quarters: u8,
     },
     EndBurst,
 }
@@ -78,20 +91,22 @@ enum What {
 struct Expected {
     value: Vec<u8>,
     flags: u32,
-    expiry: u32,
+    expiry: u64,
     stale: bool,
     won: bool,
     cas: u64,
+    /// A bit for each of [`TAGS`].
+    tags: u8,
 }
 
 #[derive(Default)]
 struct Model {
     items: HashMap<u8, Expected>,
-    flush_at: Option<u32>,
+    flush_at: Option<u64>,
 }
 
 impl Model {
-    fn advance(&mut self, now: u32) {
+    fn advance(&mut self, now: u64) {
         if self.flush_at.is_some_and(|at| at <= now) {
             self.flush_at = None;
             self.items.clear();
@@ -119,17 +134,27 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Mode::PrependOrSet),
     ];
     let len = prop_oneof![6 => 0..40usize, 1 => 15_000..18_000usize, 1 => 60_000..140_000usize];
+    let tags = prop_oneof![2 => Just(0), 1 => 0..8u8];
     let what =
         prop_oneof![3 => Just(What::Remove), 1 => Just(What::Clear), 1 => Just(What::MarkStale)];
     prop_oneof![
         6 => key.clone().prop_map(|key| Step::Get { key }),
-        8 => (key.clone(), mode, compare.clone(), len.clone(), 0..6u8)
-            .prop_map(|(key, mode, compare, len, ttl)| Step::Put { key, mode, compare, len, ttl }),
+        8 => (key.clone(), mode, compare.clone(), len.clone(), 0..6u8, tags.clone())
+            .prop_map(|(key, mode, compare, len, ttl, tags)| Step::Put {
+                key, mode, compare, len, ttl, tags
+            }),
         3 => (key.clone(), proptest::option::of(compare), what, proptest::option::of(0..6u8))
             .prop_map(|(key, compare, what, touch)| Step::Delete { key, compare, what, touch }),
-        3 => (key.clone(), any::<u64>(), any::<bool>(), any::<bool>(), proptest::option::of(0..6u8))
-            .prop_map(|(key, delta, decrement, vivify, touch)| Step::Count {
-                key, delta, decrement, vivify, touch
+        3 => (
+            key.clone(),
+            any::<u64>(),
+            any::<bool>(),
+            any::<bool>(),
+            proptest::option::of(0..6u8),
+            tags.clone()
+        )
+            .prop_map(|(key, delta, decrement, vivify, touch, tags)| Step::Count {
+                key, delta, decrement, vivify, touch, tags
             }),
         2 => (key.clone(), 0..6u8).prop_map(|(key, ttl)| Step::Touch { key, ttl }),
         3 => (
@@ -137,32 +162,52 @@ fn step() -> impl Strategy<Value = Step> {
             proptest::option::of(0..6u8),
             proptest::option::of(0..6u8),
             proptest::option::of(0..6u8),
-            any::<bool>()
+            any::<bool>(),
+            tags.clone()
         )
-            .prop_map(|(key, vivify, recache, touch, touch_first)| Step::Meta {
-                key, vivify, recache, touch, touch_first
+            .prop_map(|(key, vivify, recache, touch, touch_first, tags)| Step::Meta {
+                key, vivify, recache, touch, touch_first, tags
             }),
+        2 => (0..TAGS.len(), any::<bool>()).prop_map(|(tag, stale)| Step::Invalidate { tag, stale }),
         1 => (0..4u8).prop_map(|delay| Step::Flush { delay }),
-        2 => (key, len, any::<bool>())
-            .prop_map(|(key, len, flush_meanwhile)| Step::Upload { key, len, flush_meanwhile }),
-        2 => (1..4u8).prop_map(|seconds| Step::Wait { seconds }),
+        2 => (key, len, any::<bool>(), tags).prop_map(|(key, len, flush_meanwhile, tags)| {
+            Step::Upload { key, len, flush_meanwhile, tags }
+        }),
+        2 => (1..13u8).prop_map(|quarters| Step::Wait { quarters }),
         4 => Just(Step::EndBurst),
     ]
 }
 
-/// Seconds from now as an expiry; 0 is never.
-fn expiry(now: u32, ttl: u8) -> u32 {
-    if ttl == 0 { 0 } else { now + u32::from(ttl) }
+/// An expiry in milliseconds, of a whole second or not; 0 is never.
+fn expiry(now: u64, ttl: u8) -> u64 {
+    match ttl {
+        0 => 0,
+        ttl if ttl.is_multiple_of(2) => (now / 1000 + u64::from(ttl)) * 1000,
+        ttl => now + u64::from(ttl) * 350,
+    }
 }
 
-fn at(expiry: u32) -> Expiry {
-    Expiry::at(UnixSeconds(expiry))
+fn at(expiry: u64) -> Expiry {
+    if expiry.is_multiple_of(1000) {
+        return Expiry::at(UnixSeconds((expiry / 1000) as u32));
+    }
+    Expiry::at_millis(expiry)
+}
+
+/// The tags whose bits are set.
+fn tags(store: &Store, bits: u8) -> Tags {
+    let mut tags = NO_TAGS;
+    let given = (0..TAGS.len()).filter(|tag| bits >> tag & 1 != 0);
+    for (place, tag) in tags.iter_mut().zip(given) {
+        *place = Some(store.tag(TAGS[tag]));
+    }
+    tags
 }
 
 struct World {
     worker: Worker,
     model: Model,
-    now: u32,
+    now: u64,
     serial: u32,
 }
 
@@ -180,8 +225,10 @@ impl World {
 
     fn check(&mut self, id: u8) {
         let name = [b'k', id];
-        let burst = self.worker.burst(UnixSeconds(self.now));
+        let store = Arc::clone(self.worker.store());
+        let mut burst = self.worker.burst(UnixTime::of_millis(self.now));
         let key = burst.key(&name);
+        burst.mark_if_stale(&key).expect("room");
         let found = burst.get(
             &key,
             Access {
@@ -196,6 +243,11 @@ impl World {
                 assert!(value == expected.value, "another value of {id}");
                 assert_eq!(item.client_flags(), expected.flags);
                 assert_eq!(item.expiry(), at(expected.expiry));
+                let tags = tags(&store, expected.tags);
+                assert!(
+                    item.tags()
+                        .eq(tags.iter().flatten().map(|tag| tag.number()))
+                );
                 if expected.cas != 0 {
                     assert_eq!(
                         item.cas(),
@@ -220,7 +272,8 @@ impl World {
                 compare,
                 len,
                 ttl,
-            } => self.put(key, mode, compare, len, ttl),
+                tags,
+            } => self.put(key, mode, compare, len, ttl, tags),
             Step::Delete {
                 key,
                 compare,
@@ -233,13 +286,15 @@ impl World {
                 decrement,
                 vivify,
                 touch,
+                tags,
             } => {
-                self.count(key, delta, decrement, vivify, touch);
+                self.count(key, delta, decrement, vivify, touch, tags);
             }
+            Step::Invalidate { tag, stale } => self.invalidate(tag, stale),
             Step::Touch { key, ttl } => {
                 let until = expiry(now, ttl);
                 let name = [b'k', key];
-                let mut burst = self.worker.burst(UnixSeconds(now));
+                let mut burst = self.worker.burst(UnixTime::of_millis(now));
                 let found = burst
                     .touch(&burst.key(&name), at(until), Access::default())
                     .is_ok();
@@ -254,18 +309,20 @@ impl World {
                 recache,
                 touch,
                 touch_first,
+                tags,
             } => {
-                self.meta(key, vivify, recache, touch, touch_first);
+                self.meta(key, vivify, recache, touch, touch_first, tags);
             }
             Step::Flush { delay } => self.flush(delay),
             Step::Upload {
                 key,
                 len,
                 flush_meanwhile,
-            } => self.upload(key, len, flush_meanwhile),
-            Step::Wait { seconds } => self.now += u32::from(seconds),
+                tags,
+            } => self.upload(key, len, flush_meanwhile, tags),
+            Step::Wait { quarters } => self.now += 250 * u64::from(quarters),
             Step::EndBurst => {
-                self.worker.end(UnixSeconds(now));
+                self.worker.end(UnixTime::of_millis(now));
             }
         }
     }
@@ -283,7 +340,25 @@ impl World {
         }
     }
 
-    fn put(&mut self, id: u8, mode: Mode, compare: Compare, len: usize, ttl: u8) {
+    fn invalidate(&mut self, tag: usize, stale: bool) {
+        let how = if stale {
+            Invalidation::Stale
+        } else {
+            Invalidation::Gone
+        };
+        let tag_of_store = self.worker.store().tag(TAGS[tag]);
+        let mut burst = self.worker.burst(UnixTime::of_millis(self.now));
+        burst.invalidate(tag_of_store, how);
+        let has_it = |item: &Expected| item.tags >> tag & 1 != 0;
+        if !stale {
+            self.model.items.retain(|_, item| !has_it(item));
+        }
+        for item in self.model.items.values_mut().filter(|item| has_it(item)) {
+            (item.stale, item.won, item.cas) = (true, false, 0);
+        }
+    }
+
+    fn put(&mut self, id: u8, mode: Mode, compare: Compare, len: usize, ttl: u8, bits: u8) {
         let (value, compare) = (self.value(len), self.compare(id, compare));
         let fresh = Expected {
             value: value.clone(),
@@ -292,14 +367,16 @@ impl World {
             stale: false,
             won: false,
             cas: 0,
+            tags: bits,
         };
         let put = Put {
             mode,
             compare,
+            tags: tags(self.worker.store(), bits),
             ..Put::set(fresh.flags, at(fresh.expiry))
         };
         let name = [b'k', id];
-        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        let mut burst = self.worker.burst(UnixTime::of_millis(self.now));
         let key = burst.key(&name);
         let mut ahead = Ahead::NONE;
         if len.is_multiple_of(2) {
@@ -335,6 +412,7 @@ impl World {
                         value: joined,
                         flags: old.flags,
                         expiry: old.expiry,
+                        tags: old.tags,
                         ..fresh
                     })
                 }
@@ -369,7 +447,7 @@ impl World {
             ..Delete::default()
         };
         let name = [b'k', id];
-        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        let mut burst = self.worker.burst(UnixTime::of_millis(self.now));
         let deleted = burst.delete(&burst.key(&name), &request);
         let Some(item) = self.model.items.get_mut(&id) else {
             assert!(matches!(deleted, Deleted::NotFound(_)), "{deleted:?}");
@@ -393,7 +471,15 @@ impl World {
         }
     }
 
-    fn count(&mut self, id: u8, delta: u64, decrement: bool, vivify: bool, touch: Option<u8>) {
+    fn count(
+        &mut self,
+        id: u8,
+        delta: u64,
+        decrement: bool,
+        vivify: bool,
+        touch: Option<u8>,
+        bits: u8,
+    ) {
         let request = Arithmetic {
             delta,
             decrement,
@@ -401,10 +487,11 @@ impl World {
             cas: None,
             return_cas: false,
             vivify: vivify.then_some((5, Expiry::NEVER)),
+            tags: tags(self.worker.store(), bits),
             touch: touch.map(|ttl| at(expiry(self.now, ttl))),
         };
         let name = [b'k', id];
-        let mut burst = self.worker.burst(UnixSeconds(self.now));
+        let mut burst = self.worker.burst(UnixTime::of_millis(self.now));
         let counted = burst.arithmetic(&burst.key(&name), &request);
         let in_pieces = burst
             .get(&burst.key(&name), Access::default())
@@ -426,6 +513,7 @@ impl World {
                     stale: false,
                     won: false,
                     cas: 0,
+                    tags: bits,
                 };
                 self.model.items.insert(id, item);
             } else {
@@ -467,18 +555,20 @@ impl World {
         recache: Option<u8>,
         touch: Option<u8>,
         touch_first: bool,
+        bits: u8,
     ) {
         let now = self.now;
         let request = MetaGet {
             access: Access::default(),
             vivify: vivify.map(|ttl| at(expiry(now, ttl))),
             vivify_cas: None,
+            tags: tags(self.worker.store(), bits),
             recache: recache.map(|ttl| at(expiry(now, ttl))),
             touch: touch.map(|ttl| at(expiry(now, ttl))),
             touch_first,
         };
         let name = [b'k', id];
-        let mut burst = self.worker.burst(UnixSeconds(now));
+        let mut burst = self.worker.burst(UnixTime::of_millis(now));
         let hit = burst.meta_get(&burst.key(&name), &request);
         let Some(item) = self.model.items.get_mut(&id) else {
             match (vivify, hit) {
@@ -492,6 +582,7 @@ impl World {
                         stale: false,
                         won: true,
                         cas: 0,
+                        tags: bits,
                     };
                     self.model.items.insert(id, item);
                 }
@@ -525,20 +616,23 @@ impl World {
     }
 
     fn flush(&mut self, delay: u8) {
-        let second = self.now + u32::from(delay);
-        let mut burst = self.worker.burst(UnixSeconds(self.now));
-        burst.flush_all((delay > 0).then_some(UnixSeconds(second)));
-        self.model.flush_at = (delay > 0).then_some(second);
+        let second = self.now / 1000 + u64::from(delay);
+        let mut burst = self.worker.burst(UnixTime::of_millis(self.now));
+        burst.flush_all((delay > 0).then_some(UnixSeconds(second as u32)));
+        self.model.flush_at = (delay > 0).then_some(second * 1000);
         if delay == 0 {
             self.model.items.clear();
         }
     }
 
-    fn upload(&mut self, id: u8, len: usize, flush_meanwhile: bool) {
+    fn upload(&mut self, id: u8, len: usize, flush_meanwhile: bool, bits: u8) {
         let value = self.value(len);
-        let put = Put::set(3, Expiry::NEVER);
+        let put = Put {
+            tags: tags(self.worker.store(), bits),
+            ..Put::set(3, Expiry::NEVER)
+        };
         let name = [b'k', id];
-        let now = UnixSeconds(self.now);
+        let now = UnixTime::of_millis(self.now);
         let mut burst = self.worker.burst(now);
         let mut upload = burst
             .begin_upload(&burst.key(&name), &put, value.len())
@@ -555,7 +649,13 @@ impl World {
             burst.close();
             if flush_meanwhile && !flushed {
                 flushed = true;
-                self.flush(0);
+                if len.is_multiple_of(2) {
+                    self.flush(0);
+                } else {
+                    for tag in 0..TAGS.len() {
+                        self.invalidate(tag, tag == 0);
+                    }
+                }
             }
             self.worker.end(now);
         }
@@ -569,13 +669,14 @@ impl World {
             stale: false,
             won: false,
             cas: 0,
+            tags: bits,
         };
         self.model.items.insert(id, item);
     }
 }
 
-fn raw(expiry: Expiry) -> u32 {
-    expiry.second().map_or(0, |second| second.0)
+fn raw(expiry: Expiry) -> u64 {
+    expiry.millis().unwrap_or(0)
 }
 
 const ITEM_SIZE_MAX: usize = 1 << 20;
@@ -591,7 +692,7 @@ proptest! {
             seed: Some(1),
             ..Config::default()
         };
-        let store = Store::new(config, UnixSeconds(START)).unwrap();
+        let store = Store::new(config, UnixSeconds((START / 1000) as u32)).unwrap();
         let worker = store.worker(0);
         let mut world = World { worker, model: Model::default(), now: START, serial: 0 };
         for step in steps {

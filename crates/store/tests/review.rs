@@ -246,6 +246,7 @@ fn a_flush_is_not_undone_by_what_is_under_way() {
         cas: None,
         return_cas: false,
         vivify: None,
+        tags: NO_TAGS,
         touch: None,
     };
     against(
@@ -343,6 +344,7 @@ fn a_win_token_goes_to_one_request() {
         access,
         vivify: None,
         vivify_cas: None,
+        tags: NO_TAGS,
         recache: None,
         // The first to ask has the item written anew, with room for it.
         touch: Some(Expiry::at(UnixSeconds(NOW.0 + 9))),

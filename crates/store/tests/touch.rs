@@ -64,6 +64,7 @@ const QUESTION: MetaGet = MetaGet {
     access: PEEK,
     vivify: None,
     vivify_cas: None,
+    tags: NO_TAGS,
     recache: None,
     touch: None,
     touch_first: false,
@@ -260,6 +261,7 @@ fn an_expiry_comes_and_goes_by_every_operation() {
         cas: None,
         return_cas: false,
         vivify: None,
+        tags: NO_TAGS,
         touch,
     };
     let append = Put {

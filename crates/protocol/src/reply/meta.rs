@@ -2,7 +2,7 @@
 
 use super::{Cursor, Full, Reply};
 use crate::base64;
-use crate::flags::Flags;
+use crate::flags::{Flags, TagNames};
 use crate::limits::KEY_LEN_MAX;
 
 /// How a meta answer begins.
@@ -33,11 +33,14 @@ pub struct MetaKey<'a> {
     pub base64: bool,
 }
 
+/// The numbers of an item's tags, then zeros.
+pub type TagNumbers = [u32; TagNames::COUNT_MAX];
+
 /// The facts from which the flags of a request are answered.
 ///
 /// A command does not answer a flag whose fact is `None`. A hit of `mg` answers all
 /// flags, a miss only `O` and `k` (the key is always known). `ms` answers `c` and `s`
-/// as well, `ma` answers `c` and `t` as well.
+/// as well, `ma` answers `c` and `t` as well, and both `G` questions `g`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFacts<'a> {
     /// `k`
@@ -50,6 +53,10 @@ pub struct MetaFacts<'a> {
     pub client_flags: Option<u32>,
     /// `t`: seconds left, negative for unlimited.
     pub ttl: Option<i64>,
+    /// `tms`: milliseconds left, negative for unlimited.
+    pub ttl_ms: Option<i64>,
+    /// `g`: the numbers of the item's tags.
+    pub tags: Option<TagNumbers>,
     /// `l`: seconds since the last access.
     pub idle: Option<u32>,
     /// `h`: the item has been fetched before.
@@ -79,6 +86,8 @@ pub struct MetaDebug<'a> {
     pub class: u32,
     /// All bytes that the item takes.
     pub size: u64,
+    /// Its tags.
+    pub tags: TagNumbers,
 }
 
 impl Reply<'_> {
@@ -151,6 +160,10 @@ impl Reply<'_> {
             out.number(u64::from(item.class));
             out.put(b" size=");
             out.number(item.size);
+            if item.tags[0] != 0 {
+                out.put(b" tags=");
+                out.tags(&item.tags);
+            }
             out.put(b"\r\n");
         })
     }
@@ -202,6 +215,19 @@ impl Cursor<'_> {
             b'f' => self.fact_number(b" f", facts.client_flags.map(u64::from)),
             b'l' => self.fact_number(b" l", facts.idle.map(u64::from)),
             b'h' => self.fact_number(b" h", facts.fetched.map(u64::from)),
+            b'g' => {
+                if let Some(tags) = &facts.tags {
+                    self.put(b" g");
+                    self.tags(tags);
+                }
+            }
+            b't' if argument == b"ms" => {
+                if let Some(ttl) = facts.ttl_ms {
+                    self.put(b" t");
+                    self.signed(ttl);
+                    self.put(if ttl < 0 { b"" } else { b"ms" });
+                }
+            }
             b't' => {
                 if let Some(ttl) = facts.ttl {
                     self.put(b" t");
@@ -217,6 +243,18 @@ impl Cursor<'_> {
         if let Some(number) = number {
             self.put(name);
             self.number(number);
+        }
+    }
+
+    /// Tags as numbers of eight hexadecimal digits, with commas between them.
+    fn tags(&mut self, tags: &TagNumbers) {
+        for (place, tag) in tags.iter().take_while(|&&tag| tag != 0).enumerate() {
+            if place > 0 {
+                self.put(b",");
+            }
+            for digit in (0..8).rev().map(|digit| tag >> (4 * digit) & 15) {
+                self.put(&b"0123456789abcdef"[digit as usize..][..1]);
+            }
         }
     }
 

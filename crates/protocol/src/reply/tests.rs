@@ -149,6 +149,7 @@ fn meta_heads() {
 #[test]
 fn meta_debug() {
     let item = MetaDebug {
+        tags: [0; 4],
         key: MetaKey {
             bytes: b"a",
             base64: true,

@@ -328,7 +328,7 @@ impl Header {
                 tokens: Span::default(),
                 value_len,
                 client_flags,
-                exptime,
+                exptime: exptime.into(),
                 cas: self.cas,
                 explicit_cas: 0,
                 explicit: false,

@@ -150,7 +150,7 @@ impl<'a> Words<'a> {
                 tokens: Span::default(),
                 value_len,
                 client_flags,
-                exptime,
+                exptime: exptime.into(),
                 cas,
                 explicit_cas: 0,
                 explicit: false,

@@ -2,9 +2,10 @@
 
 use crate::base64;
 use crate::error_line::ErrorLine;
-use crate::flags::FlagSet;
+use crate::expiry::Exptime;
+use crate::flags::{FlagSet, TagNames};
 use crate::limits::{KEY_LEN_MAX, Limits};
-use crate::number::{value_len, word_i32, word_u32, word_u64};
+use crate::number::{value_len, word_i32, word_i64, word_u32, word_u64};
 use crate::op::{Meta, MetaArithmetic, Op, Store, StoreMode, StoreRefused, StoreReply};
 use crate::request::fast;
 use crate::request::line::{Line, Parsed, Refusal, Refused};
@@ -42,6 +43,9 @@ pub(crate) fn delete(line: &Line<'_>) -> Result<Op, ErrorLine> {
     let mut request = Request::new();
     request.read_line(line)?;
     request.opaque()?;
+    if request.gives_tags() {
+        return Err(ErrorLine::BadTags);
+    }
     Ok(Op::MetaDelete(request.meta))
 }
 
@@ -53,6 +57,9 @@ pub(crate) fn arithmetic(line: &Line<'_>) -> Result<Op, ErrorLine> {
     request
         .read(line.text, &tokens, 2)
         .map_err(|_| ErrorLine::BadArithmeticFlag)?;
+    if request.meta.names_tag() {
+        return Err(ErrorLine::BadTags);
+    }
     let decrement = match request.mode {
         0 | b'I' | b'+' => false,
         b'D' | b'-' => true,
@@ -169,10 +176,11 @@ impl Request {
                 cas: 0,
                 explicit_cas: 0,
                 client_flags: 0,
-                touch: 0,
-                vivify: 0,
-                recache: 0,
+                touch: Exptime::default(),
+                vivify: Exptime::default(),
+                recache: Exptime::default(),
                 ttl_order: [0; 4],
+                names_tag: false,
             },
             mode: 0,
             delta: 1,
@@ -268,8 +276,14 @@ impl Request {
             // Without an argument the mode is the space or line end that follows.
             b'M' => self.mode = argument.first().copied().unwrap_or(b' '),
             b'O' => self.opaque_len = u32::try_from(argument.len() + 1).unwrap_or(u32::MAX),
-            b'P' | b'L' | b'k' | b's' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u' | b'q' | b'x'
-            | b'I' => {}
+            b'G' => {
+                meta.names_tag = argument.is_empty();
+                if !meta.names_tag && !TagNames::new(argument).are_valid() {
+                    return Err(ErrorLine::BadTags);
+                }
+            }
+            b'g' | b'P' | b'L' | b'k' | b's' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u' | b'q'
+            | b'x' | b'I' => {}
             _ => return Err(ErrorLine::UnknownFlag),
         }
         Ok(())
@@ -278,6 +292,9 @@ impl Request {
     /// The store command that the request makes with a value of this length.
     fn store(&self, value_len: u32, limits: &Limits) -> Result<Store, Wrong> {
         let meta = &self.meta;
+        if meta.names_tag() {
+            return Err(ErrorLine::BadTags.into());
+        }
         let vivify = meta.vivify();
         let mut mode = match self.mode {
             0 | b'S' => StoreMode::Set,
@@ -369,6 +386,11 @@ impl Request {
         }
     }
 
+    /// `G` names tags of an item.
+    fn gives_tags(&self) -> bool {
+        self.meta.set.has(b'G') && !self.meta.names_tag
+    }
+
     fn opaque(&self) -> Result<(), ErrorLine> {
         match self.opaque_len > OPAQUE_LEN_MAX {
             true => Err(ErrorLine::OpaqueTooLong),
@@ -384,11 +406,24 @@ fn argument_u64(argument: &[u8]) -> Option<u64> {
     }
 }
 
-fn time(argument: &[u8]) -> Result<i32, ErrorLine> {
-    match argument.is_empty() {
-        true => Err(ErrorLine::BadToken),
-        false => word_i32(argument).ok_or(ErrorLine::BadToken),
+/// A number of seconds, or, with `ms` behind it, of milliseconds.
+#[inline]
+fn time(argument: &[u8]) -> Result<Exptime, ErrorLine> {
+    if argument.is_empty() {
+        return Err(ErrorLine::BadToken);
     }
+    match word_i32(argument) {
+        Some(seconds) => Ok(Exptime::Seconds(seconds)),
+        None => millis(argument).ok_or(ErrorLine::BadToken),
+    }
+}
+
+#[cold]
+fn millis(argument: &[u8]) -> Option<Exptime> {
+    let number = argument.strip_suffix(b"ms")?;
+    let has_digits = number.iter().any(u8::is_ascii_digit);
+    let number = word_i64(number).filter(|_| has_digits)?;
+    Some(Exptime::Millis(number))
 }
 
 impl Line<'_> {

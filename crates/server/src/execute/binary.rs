@@ -2,7 +2,7 @@
 
 use coua_protocol::reply::BinaryAnswer;
 use coua_protocol::{Binary, BinaryCommand, BinaryRequestId, ErrorLine, Status, Tokens};
-use coua_store::{Access, Arithmetic, Burst, Item};
+use coua_store::{Access, Arithmetic, Burst, Item, NO_TAGS};
 
 use super::{Answers, Executor, Request, To, complaints};
 use crate::closing::CloseCause;
@@ -95,6 +95,7 @@ impl Executor<'_, '_> {
                     cas: None,
                     return_cas: true,
                     vivify: vivify.map(|exptime| (initial, self.answers.expiry(exptime))),
+                    tags: NO_TAGS,
                     touch: None,
                 };
                 self.arithmetic(request, key, &arithmetic, to)

@@ -5,7 +5,8 @@ use coua_protocol::{
     Arithmetic, ErrorLine, Op, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
 use coua_store::{
-    Access, Ahead, ArithmeticResult, Delete, Deleted, Key, Mode, Put, Refused, Stored, Untouched,
+    Access, Ahead, ArithmeticResult, Delete, Deleted, Key, Mode, NO_TAGS, Put, Refused, Stored,
+    Untouched,
 };
 
 use super::{Answers, Executor, Request, To, complaints, stored_key};
@@ -51,7 +52,7 @@ impl Executor<'_, '_> {
             tokens: Span::default(),
             value_len: set.value.len,
             client_flags: set.client_flags,
-            exptime: set.exptime,
+            exptime: set.exptime.into(),
             cas: 0,
             explicit_cas: 0,
             explicit: false,
@@ -150,6 +151,7 @@ impl Executor<'_, '_> {
             cas: None,
             return_cas: false,
             vivify: None,
+            tags: NO_TAGS,
             touch: None,
         };
         self.arithmetic(request, op.key, &arithmetic, to)
@@ -220,6 +222,7 @@ impl Answers<'_> {
 
     /// The request to the store.
     pub(super) fn put(&self, store: &Store, input: &[u8]) -> Put {
+        let has_tokens = store.tokens.len > 0;
         Put {
             mode: match store.mode {
                 StoreMode::Set => Mode::Set,
@@ -237,11 +240,15 @@ impl Answers<'_> {
             cas: store.explicit_cas().filter(|&cas| cas != 0),
             return_cas: match store.reply {
                 StoreReply::Binary(_) => true,
-                _ => store.tokens.len > 0 && store.flags(input).any(|(flag, _)| flag == b'c'),
+                _ => has_tokens && store.flags(input).any(|(flag, _)| flag == b'c'),
             },
             client_flags: store.client_flags,
-            expiry: self.expiry(store.exptime),
+            expiry: self.fine_expiry(store.exptime),
             key_is_binary: store.key_base64,
+            tags: match has_tokens {
+                true => self.tags(store.flags(input)),
+                false => NO_TAGS,
+            },
         }
     }
 

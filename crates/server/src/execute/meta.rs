@@ -5,11 +5,12 @@ use coua_protocol::reply::{Line, MetaDebug, MetaFacts, MetaHead, MetaKey};
 use coua_protocol::{ErrorLine, Flags, Meta, MetaArithmetic, Span, StoreReply};
 use coua_store::{
     Access, Arithmetic, ArithmeticResult, Delete, Deleted, Expiry, Item, Key, MetaGet, MetaHit,
-    MetaMiss, Refused, Stored, UnixSeconds,
+    MetaMiss, Refused, Stored,
 };
 
 use super::classic::StoreAnswer;
-use super::{Answers, Executor, Request, To, stored_key};
+use super::tags::tag_numbers;
+use super::{Answers, Executor, Request, To, Ttl, stored_key};
 use crate::outcome::Outcome;
 use crate::output::{IN_PLACE_LEN_MIN, InPlace, Question};
 
@@ -17,6 +18,9 @@ impl Executor<'_, '_> {
     pub(super) fn meta_get(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
         let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
+        if meta.names_tag() {
+            return self.answers.tag(meta, request.input, bytes);
+        }
         let key = self.key(bytes, request.hash);
         if meta.set.has(b'v') && self.must_wait_for_pin(&key, request.gives_up) {
             return Outcome::Wait;
@@ -45,7 +49,7 @@ impl Executor<'_, '_> {
             bump: false,
             cas: false,
         };
-        expiry.is_past(self.answers.now.unix)
+        expiry.is_past(self.answers.now.time)
             && meta.set.has(b'v')
             && self
                 .burst
@@ -109,8 +113,13 @@ impl Executor<'_, '_> {
     pub(super) fn meta_delete(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
         let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
+        if meta.names_tag() {
+            return self.invalidate(meta, request.input, bytes);
+        }
         let key = self.key(bytes, request.hash);
-        let touch = meta.touch().map(|exptime| self.answers.expiry(exptime));
+        let touch = meta
+            .touch()
+            .map(|exptime| self.answers.fine_expiry(exptime));
         let mark_stale = meta.set.has(b'I');
         let delete = Delete {
             compare: meta.cas(),
@@ -169,7 +178,10 @@ impl Executor<'_, '_> {
             vivify: meta
                 .vivify()
                 .map(|_| (op.initial, self.answers.expiry_of_created(meta))),
-            touch: meta.touch().map(|exptime| self.answers.expiry(exptime)),
+            tags: self.answers.tags_if_given(meta, request.input),
+            touch: meta
+                .touch()
+                .map(|exptime| self.answers.fine_expiry(exptime)),
         };
         let counted = self.burst.arithmetic(&key, &arithmetic);
         if counted == ArithmeticResult::Refused(Refused::Wait) && !request.gives_up {
@@ -190,7 +202,8 @@ impl Executor<'_, '_> {
                 created,
             } => {
                 facts.cas = Some(self.answers.shown_cas(cas));
-                facts.ttl = Some(self.answers.ttl_shown(meta, expiry_before, created));
+                let ttl = self.answers.ttl_shown(meta, expiry_before, created);
+                (facts.ttl, facts.ttl_ms) = (Some(ttl.seconds), Some(ttl.ms));
                 if meta.set.has(b'v') {
                     self.answers
                         .output
@@ -223,6 +236,8 @@ impl Executor<'_, '_> {
         let bytes = stored_key(key, base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
         self.answers.counters.cmd_meta.add(1);
+        // Without memory it is shown as it was.
+        let _ = self.burst.mark_if_stale(&key);
         match self.burst.get(
             &key,
             Access {
@@ -236,12 +251,13 @@ impl Executor<'_, '_> {
                         bytes: item.key(),
                         base64: item.key_is_binary(),
                     },
-                    ttl: self.answers.ttl(item.expiry()),
-                    idle: item.idle_seconds(self.answers.now.unix),
+                    ttl: self.answers.ttl(item.expiry()).seconds,
+                    idle: item.idle_seconds(self.answers.now.time),
                     cas: self.answers.shown_cas(item.cas()),
                     fetched: item.fetched(),
                     class: 1,
                     size: item.stored_len() as u64,
+                    tags: tag_numbers(&item),
                 };
                 self.answers.output.reply(|reply| reply.meta_debug(&facts));
             }
@@ -299,6 +315,7 @@ impl Answers<'_> {
     }
 
     fn facts<'i>(&self, meta: &Meta, known: &Known, item: &Item<'i>) -> MetaFacts<'i> {
+        let ttl = self.ttl_shown(meta, known.expiry_before, known.created);
         MetaFacts {
             key: MetaKey {
                 bytes: item.key(),
@@ -307,7 +324,9 @@ impl Answers<'_> {
             cas: Some(self.shown_cas(item.cas())),
             value_len: u32::try_from(item.value_len()).ok(),
             client_flags: Some(item.client_flags()),
-            ttl: Some(self.ttl_shown(meta, known.expiry_before, known.created)),
+            ttl: Some(ttl.seconds),
+            ttl_ms: Some(ttl.ms),
+            tags: meta.set.has(b'g').then(|| tag_numbers(item)),
             idle: Some(known.idle_seconds),
             fetched: Some(known.fetched_before),
             token_sent: known.token_sent,
@@ -318,8 +337,8 @@ impl Answers<'_> {
 
     fn meta_get_request(&self, meta: &Meta, input: &[u8]) -> MetaGet {
         let vivify = meta.vivify().map(|_| self.expiry_of_created(meta));
-        let recache = meta.recache().map(|exptime| self.expiry(exptime));
-        let touch = meta.touch().map(|exptime| self.expiry(exptime));
+        let recache = meta.recache().map(|exptime| self.fine_expiry(exptime));
+        let touch = meta.touch().map(|exptime| self.fine_expiry(exptime));
         let touch_first = recache.is_some()
             && touch.is_some()
             && meta
@@ -333,6 +352,7 @@ impl Answers<'_> {
             },
             vivify,
             vivify_cas: meta.explicit_cas(),
+            tags: self.tags_if_given(meta, input),
             recache,
             touch,
             touch_first,
@@ -346,21 +366,21 @@ impl Answers<'_> {
             ..TtlStart::default()
         };
         let started = self.shared.clock.started();
-        let walk = meta.walk_ttl(created, self.now.unix.0, started.0);
-        Expiry::at(UnixSeconds(walk.expiry))
+        let walk = meta.walk_ttl(created, self.now.time.millis(), started.0);
+        Expiry::at_millis(walk.expiry_ms)
     }
 
-    /// The seconds left that the flag `t` shows, from `t`, `T` and `N` in the order sent.
-    fn ttl_shown(&self, meta: &Meta, before: Expiry, created: bool) -> i64 {
+    /// The time left that the flag `t` shows, from `t`, `T` and `N` in the order sent.
+    fn ttl_shown(&self, meta: &Meta, before: Expiry, created: bool) -> Ttl {
         let before = if created { Expiry::NEVER } else { before };
-        let expiry = before.second().map_or(0, |second| second.0);
         let start = TtlStart {
-            expiry,
+            expiry_ms: before.millis().unwrap_or(0),
             created,
             ..TtlStart::default()
         };
-        let walk = meta.walk_ttl(start, self.now.unix.0, self.shared.clock.started().0);
-        self.ttl(Expiry::at(UnixSeconds(walk.expiry_shown)))
+        let started = self.shared.clock.started();
+        let walk = meta.walk_ttl(start, self.now.time.millis(), started.0);
+        self.ttl(Expiry::at_millis(walk.expiry_shown_ms))
     }
 
     fn count_meta_hit(&self, meta: &Meta) {

@@ -42,7 +42,7 @@ impl Executor<'_, '_> {
             return None;
         }
         match self.burst.get_ahead(key, ahead, form.access(true)) {
-            Ok(item) if form.is_copied(&item) => {
+            Ok(item) if form.is_copied(&item) && !(cas && item.is_stale_by_tag()) => {
                 self.answers.copied_value(&item, form);
                 Some(true)
             }
@@ -65,7 +65,18 @@ impl Executor<'_, '_> {
     ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
-        let found = self.burst.get_ahead(&key, request.ahead, form.access(true));
+        let mut found = self.burst.get_ahead(&key, request.ahead, form.access(true));
+        if form.access(true).cas
+            && let Ok(item) = &found
+            && item.is_stale_by_tag()
+        {
+            // Its CAS is not to be shown any more.
+            match self.burst.mark_if_stale(&key) {
+                Err(Refused::Wait) if !request.gives_up => return Outcome::Wait,
+                // Without memory for another one, the old CAS is still the right one.
+                Ok(()) | Err(_) => found = self.burst.get(&key, form.access(false)),
+            }
+        }
         if let Ok(item) = &found
             && !form.is_copied(item)
             && self.waits_for_pin(item, request.gives_up)
@@ -121,8 +132,11 @@ impl Executor<'_, '_> {
         }
         let expiry = self.answers.expiry(exptime);
         let access = form.access(true);
+        if access.cas && self.burst.mark_if_stale(&key) == Err(Refused::Wait) && !request.gives_up {
+            return Outcome::Wait;
+        }
         // An item that expires by this is still answered, so it is looked up before it is touched.
-        let found = match expiry.is_past(self.answers.now.unix) {
+        let found = match expiry.is_past(self.answers.now.time) {
             true => self.burst.get(&key, access).map_err(Untouched::Miss),
             false => self.burst.touch(&key, expiry, access),
         };
@@ -152,7 +166,7 @@ impl Executor<'_, '_> {
                 Err(_) => self.answers.no_value(sent, form),
             }
         };
-        if expiry.is_past(self.answers.now.unix) {
+        if expiry.is_past(self.answers.now.time) {
             // Whether it was still there does not matter: now it is gone.
             let _ = self.burst.touch(&key, expiry, access);
         }

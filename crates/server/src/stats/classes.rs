@@ -130,7 +130,7 @@ pub(super) fn write_slabs(shared: &Shared, _now: Now, output: &mut Output) {
 
 /// Pages that have become segments: those that are neither free nor have another use.
 fn segments_of_items(store: &coua_store::Stats) -> u64 {
-    let others = store.memory_free + store.memory_index + store.memory_lent;
+    let others = store.memory_free + store.memory_index + store.memory_tags + store.memory_lent;
     let pages = store.memory.saturating_sub(others) / store.segment_len;
     pages.saturating_sub(store.memory_tables.div_ceil(store.segment_len))
 }

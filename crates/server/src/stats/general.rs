@@ -175,6 +175,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_free", store.memory_free);
     stats.add("coua_memory_index", store.memory_index);
     stats.add("coua_memory_tables", store.memory_tables);
+    stats.add("coua_memory_tags", store.memory_tags);
     stats.add("coua_memory_connections", store.memory_lent);
     stats.add("coua_memory_stacks", stacks);
     stats.add("coua_memory_uploads", store.memory_uploads);
@@ -200,6 +201,15 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add(
         "coua_index_displacements",
         since(stored.displacements, before.displacements),
+    );
+    stats.add("coua_get_invalidated", counts.get_invalidated);
+    stats.add(
+        "coua_tags_invalidated",
+        since(stored.tags_invalidated, before.tags_invalidated),
+    );
+    stats.add(
+        "coua_items_invalidated",
+        since(stored.invalidated, before.invalidated),
     );
     stats.add(
         "coua_bytes_appended",

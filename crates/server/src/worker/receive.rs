@@ -104,7 +104,7 @@ impl Worker {
         }
         if session.dump.is_some() {
             let (output, pool) = (&mut self.output, &mut self.pool);
-            let burst = self.store.burst(now.unix);
+            let burst = self.store.burst(now.time);
             let produced = stats::produce(&self.shared, now, &burst, output, session, pool);
             burst.close();
             let outcome = match produced {

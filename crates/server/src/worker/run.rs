@@ -90,7 +90,7 @@ impl Worker {
     pub(super) fn run_batch(&mut self, now: Now) {
         if self.batch.sessions.is_empty() && self.uploads.is_empty() {
             // Flushes that are due and the store's own work need a burst too.
-            self.store.burst(now.unix);
+            self.store.burst(now.time);
             return;
         }
         self.execute(now);
@@ -106,7 +106,7 @@ impl Worker {
         let counters = self.shared.counters(self.index);
         let mut run = Run {
             executor: Executor {
-                burst: self.store.burst(now.unix),
+                burst: self.store.burst(now.time),
                 answers: Answers {
                     output: &mut self.output,
                     pool: &mut self.pool,

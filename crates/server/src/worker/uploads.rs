@@ -32,7 +32,7 @@ impl Worker {
             };
             let limits = &self.shared.settings.limits;
             let (progress, received) =
-                receive_value(&mut self.store.burst(now.unix), session, limits);
+                receive_value(&mut self.store.burst(now.time), session, limits);
             self.shared
                 .counters(self.index)
                 .bytes_read

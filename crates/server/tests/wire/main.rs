@@ -125,7 +125,11 @@ fn play_once(
     differences: &Differences,
 ) -> Vec<String> {
     let flags: Vec<&str> = script.flags.iter().map(String::as_str).collect();
-    let (theirs, ours) = (Server::start(memcached, &flags), Server::coua(&flags));
+    let theirs = match script.is_ours {
+        true => Server::coua(&flags),
+        false => Server::start(memcached, &flags),
+    };
+    let ours = Server::coua(&flags);
     let mut complaints = Vec::new();
     let mut answers = record::Answers::new();
     for case in &script.cases {

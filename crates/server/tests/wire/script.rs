@@ -13,6 +13,9 @@ pub(crate) struct Script {
     pub(crate) name: String,
     /// Flags that both servers get, from the line `flags:`.
     pub(crate) flags: Vec<String>,
+    /// Whether memcached does not know what it is about, from the line `only: coua`. Then coua stands
+    /// on both sides.
+    pub(crate) is_ours: bool,
     /// In the order of the file; keys that a case stores are still there in the next.
     pub(crate) cases: Vec<Case>,
 }
@@ -110,6 +113,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Script, String> {
     let mut script = Script {
         name: name.to_owned(),
         flags: Vec::new(),
+        is_ours: false,
         cases: Vec::new(),
     };
     for (number, line) in (1..).zip(text.lines()) {
@@ -125,6 +129,10 @@ fn parse_line(script: &mut Script, number: usize, line: &str) -> Result<(), Stri
     }
     if let Some(flags) = line.strip_prefix("flags:") {
         script.flags = flags.split_whitespace().map(str::to_owned).collect();
+        return Ok(());
+    }
+    if line == "only: coua" {
+        script.is_ours = true;
         return Ok(());
     }
     if let Some(name) = line.strip_prefix("== ") {

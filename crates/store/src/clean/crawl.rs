@@ -1,17 +1,19 @@
-//! The crawler: finds expired items that are never asked for, so that the cleaner sees how empty
-//! their segments are. It passes over all segments about once a minute, but reads only those that
-//! have an expired item.
+//! The crawler: finds items that have expired, or whose tag was invalidated, and that are never asked
+//! for, so that the cleaner sees how empty their segments are. It passes over all segments about once
+//! a minute, but reads only those that have an expired item, and, of those that have tags, an eighth.
 
 use super::Cleaner;
 use crate::memory::PageId;
 use crate::memory::PageState;
-use crate::request::Miss;
 use crate::sync::Ordering;
-use crate::time::UnixSeconds;
+use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 
 /// Seconds that a pass over all segments takes.
 const PASS_SECONDS: usize = 60;
+
+/// Passes after which all segments have been read that have tags, if a tag was invalidated.
+const TAG_PASSES: u64 = 8;
 
 /// Items looked at in a slice: only their headers, in order.
 const SLICE_ITEMS: usize = 256;
@@ -44,9 +46,9 @@ impl Crawl {
 
 impl Cleaner {
     /// Does a slice of crawling. True if there is more to do at once.
-    pub(super) fn crawl(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
-        if self.crawling.second != now.0 {
-            self.crawling.second = now.0;
+    pub(super) fn crawl(&mut self, local: WorkerStore<'_>, now: UnixTime) -> bool {
+        if self.crawling.second != now.second().0 {
+            self.crawling.second = now.second().0;
             let all = local.shared.log.segment_count() as usize;
             let share = all.div_ceil(PASS_SECONDS * local.shared.counters.len());
             self.crawling.credit = share;
@@ -65,7 +67,7 @@ impl Cleaner {
         true
     }
 
-    fn next_segment(&self, local: WorkerStore<'_>, now: UnixSeconds) -> Option<Position> {
+    fn next_segment(&self, local: WorkerStore<'_>, now: UnixTime) -> Option<Position> {
         let log = &local.shared.log;
         let turn = local.shared.crawl_next.fetch_add(1, Ordering::Relaxed);
         #[expect(
@@ -74,9 +76,16 @@ impl Cleaner {
         )]
         let segment = (turn % u64::from(log.segment_count())) as PageId;
         let entry = log.entry(segment);
-        let is_due = entry.state() == PageState::Sealed && entry.expiry_min() <= now.0;
+        let latest = local.shared.tags.latest();
+        // A pass looks at the tags of one segment in some.
+        let pass = turn / u64::from(log.segment_count());
+        let looks_at_tags = (pass + u64::from(segment)).is_multiple_of(TAG_PASSES);
+        let is_due = entry.state() == PageState::Sealed
+            && (entry.expiry_min() <= now.second().0
+                || looks_at_tags && entry.tags_are_due(latest));
         is_due.then(|| {
             entry.reset_expiry_min();
+            entry.note_tags_crawled(latest);
             Position {
                 segment,
                 sequence: entry.sequence(),
@@ -90,7 +99,7 @@ impl Cleaner {
         &mut self,
         local: WorkerStore<'_>,
         mut position: Position,
-        now: UnixSeconds,
+        now: UnixTime,
         left: &mut usize,
     ) -> Option<Position> {
         let log = &local.shared.log;
@@ -111,17 +120,17 @@ impl Cleaner {
             if item.is_piece() {
                 continue;
             }
-            if !item.expiry().is_past(now) {
+            let Some(why) = local.end_of_life(item, now) else {
                 entry.note_expiry(item.expiry());
                 continue;
-            }
+            };
             let hash = local.shared.hasher.hash(item.key());
             let place = local
                 .shared
                 .index
                 .find(hash, |slot| slot.location() == location);
             if let Some(place) = place
-                && local.unlink_dead(place, item, Miss::Expired)
+                && local.unlink_dead(place, item, why)
             {
                 local.counters().crawler_reclaimed.add(1);
             }

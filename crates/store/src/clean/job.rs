@@ -4,7 +4,7 @@ use super::Cleaner;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
-use crate::time::UnixSeconds;
+use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 
@@ -62,7 +62,7 @@ pub(super) struct CleanedItem {
 
 impl Cleaner {
     /// Works on the job. False if it can do nothing now.
-    pub(super) fn work(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
+    pub(super) fn work(&mut self, local: WorkerStore<'_>, now: UnixTime) -> bool {
         let Some(mut job) = self.job.take() else {
             return false;
         };

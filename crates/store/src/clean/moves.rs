@@ -8,7 +8,7 @@ use crate::memory::Purpose;
 use crate::memory::Queue;
 use crate::segment::item::RawItem;
 use crate::sync::Ordering;
-use crate::time::UnixSeconds;
+use crate::time::UnixTime;
 use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
 
 /// What to do with a live item.
@@ -25,7 +25,7 @@ impl Cleaner {
         local: WorkerStore<'_>,
         kind: Kind,
         victim: CleanedItem,
-        now: UnixSeconds,
+        now: UnixTime,
     ) -> Option<usize> {
         // The item's own segment is ours, and is not reused before we retire it.
         let store = local.shared;
@@ -127,7 +127,7 @@ impl Cleaner {
         place: Place<'_>,
         item: RawItem<'_>,
         leave_ghost: bool,
-        now: UnixSeconds,
+        now: UnixTime,
     ) -> bool {
         let Some(lock) = place.lock() else {
             return false;
@@ -154,7 +154,7 @@ impl Cleaner {
         let how = Rewrite {
             purpose: Purpose::Cleaning,
             frequency: Some(frequency),
-            adds_expiry: false,
+            room_for: None,
         };
         match local.rewrite(&mut self.open[queue as usize], place, item, &how) {
             Rewritten::Done(bytes) => Done::Moved(bytes),

@@ -5,7 +5,7 @@ use super::job::{Job, Kind};
 use crate::memory::PageId;
 use crate::memory::{PageState, Queue};
 use crate::store::Store;
-use crate::time::UnixSeconds;
+use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 
 /// Segments looked at in one search for a sparse one. A pick takes a few microseconds, however much
@@ -35,7 +35,7 @@ impl Cleaner {
     pub(super) fn pick(
         &mut self,
         local: WorkerStore<'_>,
-        now: UnixSeconds,
+        now: UnixTime,
         wants_space: bool,
     ) -> Option<Job> {
         let below = local.shared.log.flushed_below();
@@ -59,7 +59,7 @@ impl Cleaner {
 
     /// A segment whose items have all expired, or the emptiest of those looked at that are worth
     /// compacting.
-    fn pick_sparse(&mut self, local: WorkerStore<'_>, now: UnixSeconds) -> Option<(Kind, PageId)> {
+    fn pick_sparse(&mut self, local: WorkerStore<'_>, now: UnixTime) -> Option<(Kind, PageId)> {
         let log = &local.shared.log;
         if !local.shared.evict && self.survey.is_settled(local, now) {
             return None;
@@ -86,7 +86,7 @@ impl Cleaner {
             if state != PageState::Sealed || !is_of_use {
                 continue;
             }
-            if entry.expiry_max() <= now.0 && !entry.has_pieces() {
+            if entry.expiry_max() <= now.second().0 && !entry.has_pieces() {
                 expired = Some(segment);
                 break;
             }

@@ -6,7 +6,7 @@
 //! on its round over all segments, and publishes the sum at the end of the round. What has died
 //! since the round began is added when the sum is asked for.
 
-use crate::time::UnixSeconds;
+use crate::time::{UnixSeconds, UnixTime};
 use crate::worker_store::WorkerStore;
 
 /// A worker's round over all segments.
@@ -31,7 +31,7 @@ impl Survey {
     }
 
     /// Publishes what was found, if the round is complete.
-    pub(super) fn settle(&mut self, local: WorkerStore<'_>, now: UnixSeconds) {
+    pub(super) fn settle(&mut self, local: WorkerStore<'_>, now: UnixTime) {
         let store = local.shared;
         if self.looked_at < store.log.segment_count() {
             return;
@@ -39,15 +39,15 @@ impl Survey {
         store.reclaimable.note_round(self.found, self.died_before);
         let is_settled = self.found == 0;
         *self = Survey {
-            settled: is_settled.then_some((now, self.died_before)),
+            settled: is_settled.then_some((now.second(), self.died_before)),
             ..Survey::default()
         };
     }
 
     /// Whether another round would find nothing new: nothing has died since the last one found
     /// nothing. Segments may have been sealed or released since, so this holds only for a second.
-    pub(super) fn is_settled(&self, local: WorkerStore<'_>, now: UnixSeconds) -> bool {
+    pub(super) fn is_settled(&self, local: WorkerStore<'_>, now: UnixTime) -> bool {
         self.settled
-            .is_some_and(|(when, died)| when == now && died == local.shared.died())
+            .is_some_and(|(when, died)| when == now.second() && died == local.shared.died())
     }
 }

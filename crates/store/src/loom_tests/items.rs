@@ -55,7 +55,7 @@ fn rewrite(worker: &mut Worker) -> bool {
     let how = Rewrite {
         purpose: Purpose::Cleaning,
         frequency: Some(0),
-        adds_expiry: false,
+        room_for: None,
     };
     match local.rewrite(&mut burst.own.open[1], place, item, &how) {
         Rewritten::Done(_) => true,
@@ -70,6 +70,7 @@ fn wins(worker: &mut Worker) -> bool {
         access: UNCOUNTED,
         vivify: None,
         vivify_cas: None,
+        tags: NO_TAGS,
         recache: None,
         touch: None,
         touch_first: false,

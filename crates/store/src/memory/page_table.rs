@@ -5,6 +5,7 @@
 //!  │ take                                            grace over │
 //!  ├──▶ index                                                   │
 //!  ├──▶ lent ──drop──▶ free                                     │
+//!  ├──▶ tags                                                    │
 //!  └──▶ open ──seal──▶ sealed ──pick──▶ cleaning ──retire──▶ retired
 //!
 //!  tables   the arena's first pages, always
@@ -38,6 +39,8 @@ pub(crate) enum PageState {
     /// The superblock, the page table, the directory and whatever else is before the first page
     /// that can be given out.
     Tables = 7,
+    /// A part of the table of tags' generations.
+    Tags = 8,
 }
 
 impl PageState {
@@ -84,7 +87,8 @@ shared! {
         state: AtomicU32,
         /// A [`Queue`].
         queue: AtomicU32,
-        /// Orders segments by when they were opened; the CASs of their items are derived from it.
+        /// Orders segments by when they were opened; the CASs of their items are derived from it. Of
+        /// a page of tags: the bits that its tags end with.
         sequence: AtomicU64,
         /// Bytes appended, once sealed.
         used: AtomicU32,
@@ -98,8 +102,13 @@ shared! {
         has_pieces: AtomicU32,
         /// The second in which it was opened.
         opened_at: AtomicU32,
-        /// Orders the sealed segments of a queue, the oldest first.
+        /// Orders the sealed segments of a queue, the oldest first. Of a page of tags: how many bits
+        /// its tags have in common.
         order: AtomicU64,
+        /// Whether there are items with tags here, and the generation that was drawn last when they
+        /// were crawled.
+        has_tags: AtomicU32,
+        tags_crawled: AtomicU32,
     }
 }
 
@@ -113,6 +122,7 @@ impl PageEntry {
             5 => PageState::Index,
             6 => PageState::Lent,
             7 => PageState::Tables,
+            8 => PageState::Tags,
             _ => PageState::Free,
         }
     }
@@ -130,7 +140,26 @@ impl PageEntry {
         self.expiry_max.store(0, Ordering::Relaxed);
         self.expiry_min.store(u32::MAX, Ordering::Relaxed);
         self.has_pieces.store(0, Ordering::Relaxed);
+        self.has_tags.store(0, Ordering::Relaxed);
+        self.tags_crawled.store(0, Ordering::Relaxed);
         self.set_state(PageState::Open);
+    }
+
+    /// Begins a new use as a part of the table of tags: of those that end with the `depth` bits
+    /// `prefix`.
+    pub(crate) fn begin_tags(&self, prefix: usize, depth: u32) {
+        self.sequence.store(prefix as u64, Ordering::Relaxed);
+        self.order.store(depth.into(), Ordering::Relaxed);
+        self.set_state(PageState::Tags);
+    }
+
+    /// What [`PageEntry::begin_tags`] has noted.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "they come from the same types"
+    )]
+    pub(crate) fn tags_part(&self) -> (usize, u32) {
+        (self.sequence() as usize, self.order() as u32)
     }
 
     #[inline]
@@ -177,10 +206,9 @@ impl PageEntry {
     /// found with that expiry.
     #[inline]
     pub(crate) fn note_expiry(&self, expiry: Expiry) {
-        let until = if expiry.raw() == 0 {
-            u32::MAX
-        } else {
-            expiry.raw()
+        let until = match expiry.second_up() {
+            0 => u32::MAX,
+            second => second,
         };
         if self.expiry_max.load(Ordering::Relaxed) < until {
             self.expiry_max.fetch_max(until, Ordering::Relaxed);
@@ -252,6 +280,26 @@ impl PageEntry {
 
     pub(crate) fn has_pieces(&self) -> bool {
         self.has_pieces.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes that there is an item with tags here.
+    pub(crate) fn set_has_tags(&self) {
+        if self.has_tags.load(Ordering::Relaxed) == 0 {
+            self.has_tags.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are tags here, and a generation has been drawn since they were crawled.
+    pub(crate) fn tags_are_due(&self, latest: u32) -> bool {
+        self.has_tags.load(Ordering::Relaxed) != 0
+            && self.tags_crawled.load(Ordering::Relaxed) != latest
+    }
+
+    /// Notes that a crawl begins that finds all that was invalidated by now.
+    pub(crate) fn note_tags_crawled(&self, latest: u32) {
+        if self.has_tags.load(Ordering::Relaxed) != 0 {
+            self.tags_crawled.store(latest, Ordering::Relaxed);
+        }
     }
 }
 

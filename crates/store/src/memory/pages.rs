@@ -18,6 +18,8 @@ pub(crate) enum Purpose {
     Cleaning,
     /// Sub-tables of the index.
     Index,
+    /// A part of the table of tags' generations.
+    Tags,
     /// Buffers of the server's connections.
     Lent,
 }
@@ -181,7 +183,7 @@ impl Pages {
                 entry.set_state(PageState::Index);
                 self.index.fetch_add(1, Ordering::Relaxed);
             }
-            Purpose::Items | Purpose::Cleaning => {}
+            Purpose::Items | Purpose::Cleaning | Purpose::Tags => {}
         }
         self.free_count.store(unused.count(), Ordering::Relaxed);
         self.touched.fetch_max(page as usize + 1, Ordering::Relaxed);
@@ -253,7 +255,7 @@ impl Pages {
     fn left_by(&self, purpose: Purpose) -> usize {
         match purpose {
             Purpose::Items => self.reserve,
-            Purpose::Index | Purpose::Lent => self.reserve / 2,
+            Purpose::Index | Purpose::Lent | Purpose::Tags => self.reserve / 2,
             Purpose::Cleaning => 0,
         }
     }

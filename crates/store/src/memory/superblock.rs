@@ -12,7 +12,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"coua\x00\xff\x0a\x1a");
 
 /// The version of everything that lies in the arena: this line, the page table, the index, the items.
 /// It rises with every change of any of them, and a file of another version is not taken over.
-pub(crate) const LAYOUT_VERSION: u32 = 1;
+pub(crate) const LAYOUT_VERSION: u32 = 2;
 
 /// The version of the hash of keys. It rises whenever a key hashes differently under the same seed.
 pub(crate) const HASH_VERSION: u32 = 1;
@@ -116,7 +116,8 @@ shared! {
     #[repr(C, align(64))]
     #[derive(Default)]
     pub(crate) struct SequenceLine {
-        /// The next sequence number: of a segment, a flush, or CASs that are written out.
+        /// The next sequence number: of a segment, a flush, a tag's generation, or CASs that are
+        /// written out.
         pub(crate) next: AtomicU64,
         /// Segments opened so far.
         pub(crate) opened: AtomicU64,
@@ -267,8 +268,8 @@ mod tests {
 
     /// Others read what this process has written: nothing may lie where it does not say.
     #[test]
-    fn lines_lie_where_they_lay_in_version_1() {
-        assert_eq!(LAYOUT_VERSION, 1, "another version may lie otherwise");
+    fn lines_lie_where_they_lay_in_version_2() {
+        assert_eq!(LAYOUT_VERSION, 2, "another version may lie otherwise");
         assert_eq!(size_of::<Superblock>(), 4096);
         assert_eq!(std::mem::offset_of!(Superblock, identity), 0);
         assert_eq!(std::mem::offset_of!(Superblock, state), 64);

@@ -25,13 +25,13 @@ struct Items {
 pub(crate) struct TrackedItem {
     bytes: UnsafeCell<()>,
     pub(crate) access: AtomicU32,
-    pub(crate) expiry: AtomicU32,
+    pub(crate) expiry: AtomicU64,
     pub(crate) chunks: Box<[AtomicU64]>,
 }
 
 impl Tracked {
     /// An item or piece of `len` bytes is written at an address.
-    pub(crate) fn write(&self, at: usize, len: usize, words: [u32; 2], chunks: usize) {
+    pub(crate) fn write(&self, at: usize, len: usize, words: (u32, u64), chunks: usize) {
         let mut items = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<usize> = items.now.range(at..at + len).map(|(&at, _)| at).collect();
         for at in gone {
@@ -42,8 +42,8 @@ impl Tracked {
         let number = items.all.len();
         items.all.push(Box::new(TrackedItem {
             bytes: UnsafeCell::new(()),
-            access: AtomicU32::new(words[0]),
-            expiry: AtomicU32::new(words[1]),
+            access: AtomicU32::new(words.0),
+            expiry: AtomicU64::new(words.1),
             chunks: (0..chunks).map(|_| AtomicU64::new(0)).collect(),
         }));
         items.now.insert(at, number);

@@ -7,6 +7,7 @@ use crate::key::Key;
 use crate::request::{Arithmetic, ArithmeticResult, Refused};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
+use crate::tags::TagWords;
 use crate::time::Expiry;
 
 /// Digits of the largest number.
@@ -42,6 +43,9 @@ impl<'p> Writer<'p> {
         if item.value_len() == 0 {
             return Ok(Some(ArithmeticResult::NotNumeric));
         }
+        if self.local.is_stale_by_tag(item) {
+            return self.mark_stale_by_tag(place, item).map(|_| None);
+        }
         let location = place.slot.location();
         let old_cas = self.local.cas_at(location, item);
         if request.compare != 0 && request.compare != old_cas {
@@ -65,6 +69,7 @@ impl<'p> Writer<'p> {
         // memcached counts in place if the number fits, and pads it with spaces.
         let in_place = digits <= item.value_len();
         let value_len = item.value_len().max(digits);
+        let tags = TagWords::of(item.tags());
         let draft = Draft {
             key: key.bytes,
             key_is_binary: in_place && item.key_is_binary(),
@@ -74,6 +79,11 @@ impl<'p> Writer<'p> {
                 Some(expiry) => expiry.given(),
                 None => item.expiry_field(),
             },
+            fine: match request.touch {
+                Some(expiry) => expiry.is_fine(),
+                None => item.has_fine_expiry(),
+            },
+            tags: &tags,
             access: self.access_word(0),
             value_len,
             chunks: None,
@@ -125,12 +135,15 @@ impl<'p> Writer<'p> {
     ) -> Result<Option<ArithmeticResult>, Refused> {
         let mut text = [0; DIGITS_MAX];
         let digits = format(initial, &mut text);
+        let tags = self.tag_words(&request.tags)?;
         let draft = Draft {
             key: key.bytes,
             key_is_binary: false,
             client_flags: 0,
             cas: request.cas,
             expiry: expiry.given(),
+            fine: expiry.is_fine(),
+            tags: &tags,
             access: self.access_word(if request.return_cas {
                 mark::CAS_KNOWN
             } else {

@@ -9,6 +9,7 @@ use crate::observer::RemovalReason;
 use crate::request::{Delete, Deleted, Refused};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
+use crate::tags::TagWords;
 use crate::time::Expiry;
 
 impl Writer<'_> {
@@ -19,12 +20,19 @@ impl Writer<'_> {
                 Ok(found) => found,
                 Err(miss) => return Deleted::NotFound(miss),
             };
+            let is_removed = delete.clear_value.is_none() && !delete.mark_stale;
+            if (delete.compare.is_some() || !is_removed) && self.local.is_stale_by_tag(item) {
+                match self.mark_stale_by_tag(place, item) {
+                    Ok(_) => continue,
+                    Err(refused) => return Deleted::Refused(refused),
+                }
+            }
             let cas = self.local.cas_at(place.slot.location(), item);
             if delete.compare.is_some_and(|compare| compare != cas) {
                 return Deleted::Exists;
             }
             let done = if let Some((client_flags, expiry)) = delete.clear_value {
-                self.clear(key, delete, (client_flags, expiry), place, cas)
+                self.clear(key, delete, (client_flags, expiry), place, item)
             } else if delete.mark_stale {
                 self.mark_stale(delete, place, item, cas)
             } else {
@@ -56,8 +64,10 @@ impl Writer<'_> {
         delete: &Delete,
         (client_flags, mut expiry): (u32, Expiry),
         place: Place<'_>,
-        cas: u64,
+        item: RawItem<'_>,
     ) -> Result<bool, Refused> {
+        let cas = self.local.cas_at(place.slot.location(), item);
+        let tags = TagWords::of(item.tags());
         let (mut marks, mut new_cas) = (0, Some(cas));
         if delete.mark_stale {
             expiry = delete.expiry.unwrap_or(expiry);
@@ -71,6 +81,8 @@ impl Writer<'_> {
             client_flags,
             cas: delete.cas.or(new_cas),
             expiry: expiry.given(),
+            fine: expiry.is_fine(),
+            tags: &tags,
             access: self.access_word(marks),
             value_len: 0,
             chunks: None,
@@ -80,7 +92,20 @@ impl Writer<'_> {
         Ok(self.replace(place, new, |_| ()))
     }
 
-    /// Replaces the item by the same item, stale, with a new CAS. A large item keeps its pieces.
+    /// Marks an item stale since a tag of its was made so, as [`Writer::mark_stale`] does. Whoever
+    /// calls it finds the item once more afterwards.
+    #[cold]
+    pub(crate) fn mark_stale_by_tag(
+        &mut self,
+        place: Place<'_>,
+        item: RawItem<'_>,
+    ) -> Result<bool, Refused> {
+        let cas = self.local.cas_at(place.slot.location(), item);
+        self.mark_stale(&Delete::default(), place, item, cas)
+    }
+
+    /// Replaces the item by the same item, stale, with a new CAS. A large item keeps its pieces, and
+    /// an item its tags, as of now. False if the item is no longer where it was found, or gone.
     fn mark_stale(
         &mut self,
         delete: &Delete,
@@ -92,9 +117,14 @@ impl Writer<'_> {
         let location = place.slot.location();
         let open = &mut self.open[log.entry_of(location).queue() as usize];
         let new_expiry = delete.expiry.and_then(Expiry::given);
+        let Some(tags) = self.local.shared.tags.renewed(item.tags()) else {
+            return Ok(false);
+        };
         let draft = Draft {
             cas: delete.cas.or_else(|| log.cas_after(open, cas)),
             expiry: new_expiry.or(item.expiry_field()),
+            fine: item.has_fine_expiry() || new_expiry.is_some_and(Expiry::is_fine),
+            tags: &tags,
             ..item.draft()
         };
         let len = draft.layout().total;
@@ -103,6 +133,9 @@ impl Writer<'_> {
         };
         *self.appended += len;
         item.copy_to(&mut space, &draft);
+        if item.has_tags() {
+            log.entry_of(space.location).set_has_tags();
+        }
         let new = Slot::item(place.slot.tag(), space.location, len);
         // The pieces continue under the new head, or under the old one.
         Ok(self.replace_head(place, new, |new_item| {

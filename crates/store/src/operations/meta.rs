@@ -41,9 +41,16 @@ impl<'p> Writer<'p> {
         place: Place<'p>,
         item: RawItem<'p>,
     ) -> Result<Option<MetaHit<'p>>, MetaMiss> {
-        if get.touch.is_some_and(|expiry| !item.takes_expiry(expiry)) {
+        if self.local.is_stale_by_tag(item) {
+            // The caller finds the item once more, marked.
+            let marked = self.mark_stale_by_tag(place, item);
+            return marked.map(|_| None).map_err(MetaMiss::Untouched);
+        }
+        if let Some(expiry) = get.touch
+            && !item.takes_expiry(expiry)
+        {
             // Nothing has been decided yet: the caller finds the item once more, with room.
-            let added = self.add_expiry(place, item);
+            let added = self.add_expiry(place, item, expiry);
             return added.map(|()| None).map_err(MetaMiss::Untouched);
         }
         Ok(self.show_hit(get, place, item))
@@ -64,7 +71,9 @@ impl<'p> Writer<'p> {
             } else {
                 expiry_before
             };
-            let is_due = get.recache.is_some_and(|at| dies_before(seen, at));
+            let is_due = get
+                .recache
+                .is_some_and(|at| at != Expiry::NEVER && seen.is_before(at));
             won = marks & mark::WON == 0 && (is_due || marks & mark::STALE != 0);
             if won {
                 item.change_marks(mark::WON, 0);
@@ -100,12 +109,15 @@ impl<'p> Writer<'p> {
     ) -> Result<Option<MetaHit<'p>>, MetaMiss> {
         let known = if get.access.cas { mark::CAS_KNOWN } else { 0 };
         let fetched = if get.access.bump { mark::FETCHED } else { 0 };
+        let tags = self.tag_words(&get.tags).map_err(MetaMiss::Refused)?;
         let draft = Draft {
             key: key.bytes,
             key_is_binary: false,
             client_flags: 0,
             cas: get.vivify_cas,
             expiry: expiry.given(),
+            fine: expiry.is_fine(),
+            tags: &tags,
             access: self.access_word(mark::WON | known | fetched),
             value_len: 0,
             chunks: None,
@@ -136,13 +148,5 @@ impl<'p> Writer<'p> {
             idle_seconds: 0,
             fetched_before: false,
         }))
-    }
-}
-
-/// Whether an item with `expiry` expires before `at`.
-fn dies_before(expiry: Expiry, at: Expiry) -> bool {
-    match (expiry.second(), at.second()) {
-        (Some(expiry), Some(at)) => expiry < at,
-        _ => false,
     }
 }

@@ -10,6 +10,7 @@ use crate::memory::Purpose;
 use crate::request::{Mode, Put, Refused, Stored};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
+use crate::tags::TagWords;
 use crate::time::Expiry;
 use coua_cpu::copy_short;
 
@@ -30,6 +31,8 @@ struct PutPlan {
     client_flags: u32,
     /// As in [`Draft`].
     expiry: Option<Expiry>,
+    fine: bool,
+    tags: TagWords,
     key_is_binary: bool,
     marks: u32,
     over_newer: bool,
@@ -64,7 +67,7 @@ impl<'p> Writer<'p> {
         let local = self.local;
         let fits = key.bytes.len() <= KEY_MAX
             && value.len() + key.bytes.len() <= local.shared.item_size_max;
-        if put.mode != Mode::Set || !fits {
+        if put.mode != Mode::Set || !fits || put.tags[0].is_some() {
             return Err(None);
         }
         let (place, old) = local.recall(key, ahead, self.now).ok_or(None)?;
@@ -78,6 +81,8 @@ impl<'p> Writer<'p> {
             client_flags: put.client_flags,
             cas: put.cas.or_else(|| log.cas_after(open, cas_above)),
             expiry: put.expiry.given(),
+            fine: put.expiry.is_fine(),
+            tags: &[],
             access: local.shared.access_time(self.now) | known_mark(put),
             value_len: value.len(),
             chunks: None,
@@ -117,11 +122,31 @@ impl<'p> Writer<'p> {
             return Stored::Refused(Refused::TooLarge);
         }
         loop {
+            // Before the old item is looked at.
+            let tags = match self.tag_words(&put.tags) {
+                Ok(tags) => tags,
+                Err(refused) => {
+                    self.abandon_if_any(written);
+                    return Stored::Refused(refused);
+                }
+            };
             let seen = self.local.recall(key, ahead, self.now);
             let old = seen.or_else(|| self.local.find_live(key, self.now).ok());
             // If that is lost, the next attempt looks it up again.
             ahead = Ahead::NONE;
-            let plan = match self.plan(put, old) {
+            if let Some((place, item)) = old
+                && put.mode.depends_on_the_old()
+                && self.local.is_stale_by_tag(item)
+            {
+                match self.mark_stale_by_tag(place, item) {
+                    Ok(_) => continue,
+                    Err(refused) => {
+                        self.abandon_if_any(written);
+                        return Stored::Refused(refused);
+                    }
+                }
+            }
+            let plan = match self.plan(put, tags, old) {
                 Ok(plan) => plan,
                 Err(outcome) => {
                     self.abandon_if_any(written);
@@ -143,6 +168,8 @@ impl<'p> Writer<'p> {
                 client_flags: plan.client_flags,
                 cas: put.cas,
                 expiry: plan.expiry,
+                fine: plan.fine,
+                tags: &plan.tags,
                 access: self.access_word(plan.marks),
                 value_len,
                 chunks: None,
@@ -191,12 +218,19 @@ impl<'p> Writer<'p> {
 
     /// Decides from the mode and the old item. `Err` is an answer that changes nothing.
     #[inline]
-    fn plan(&self, put: &Put, old: Option<(Place<'p>, RawItem<'p>)>) -> Result<PutPlan, Stored> {
+    fn plan(
+        &self,
+        put: &Put,
+        tags: TagWords,
+        old: Option<(Place<'p>, RawItem<'p>)>,
+    ) -> Result<PutPlan, Stored> {
         let known = known_mark(put);
         let fresh = PutPlan {
             join: Join::Replace,
             client_flags: put.client_flags,
             expiry: put.expiry.given(),
+            fine: put.expiry.is_fine(),
+            tags,
             key_is_binary: put.key_is_binary,
             marks: known,
             over_newer: false,
@@ -222,6 +256,7 @@ impl<'p> Writer<'p> {
                     let won = item.access() & mark::WON;
                     Ok(PutPlan {
                         expiry: item.expiry_field(),
+                        fine: item.has_fine_expiry(),
                         marks: known | mark::STALE | won,
                         over_newer: true,
                         ..fresh
@@ -240,6 +275,8 @@ impl<'p> Writer<'p> {
             join,
             client_flags: item.client_flags(),
             expiry: item.expiry_field(),
+            fine: item.has_fine_expiry(),
+            tags: TagWords::of(item.tags()),
             // As in memcached, an item made from two does not keep how its key was sent.
             key_is_binary: false,
             ..fresh
@@ -287,8 +324,9 @@ impl<'p> Writer<'p> {
     ) -> Result<Option<Slot>, Refused> {
         let log = &self.local.shared.log;
         let item = self.local.item_of(written);
-        // If a flush has killed it meanwhile, it would be dead when published.
-        let is_of_use = plan.is_fresh() && !log.is_flushed(written.location());
+        // If a flush or a tag has killed it meanwhile, it would be dead when published.
+        let has_its_tags = item.tags().eq(draft.tags.iter().copied());
+        let is_of_use = plan.is_fresh() && has_its_tags && !log.is_flushed(written.location());
         let cas_above = self.cas_above(old);
         let cas = self.local.cas_at(written.location(), item);
         if is_of_use && (draft.cas.is_some() || cas > cas_above) {

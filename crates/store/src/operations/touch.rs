@@ -22,7 +22,7 @@ impl<'p> Writer<'p> {
             let found = self.local.find_live(key, self.now);
             let (place, item) = found.map_err(Untouched::Miss)?;
             if !item.takes_expiry(expiry) {
-                match self.add_expiry(place, item) {
+                match self.add_expiry(place, item, expiry) {
                     // The next attempt finds it elsewhere.
                     Ok(()) => continue,
                     // Expiring takes no memory.
@@ -57,20 +57,21 @@ impl<'p> Writer<'p> {
         item.set_expiry(expiry);
     }
 
-    /// Rewrites an item that has no room for an expiry, with room. Clients do not notice. What the
+    /// Rewrites an item that has no room for `expiry`, with room. Clients do not notice. What the
     /// caller has found is out of date afterwards, whether or not another worker was faster.
     #[cold]
     pub(crate) fn add_expiry(
         &mut self,
         place: Place<'_>,
         item: RawItem<'_>,
+        expiry: Expiry,
     ) -> Result<(), Refused> {
         let log = &self.local.shared.log;
         let queue = log.entry_of(place.slot.location()).queue();
         let how = Rewrite {
             purpose: Purpose::Items,
             frequency: None,
-            adds_expiry: true,
+            room_for: Some(expiry),
         };
         match self
             .local

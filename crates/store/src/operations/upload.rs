@@ -13,6 +13,7 @@ use crate::segment::layout::{Draft, mark};
 use crate::segment::space::Space;
 use crate::store::Store;
 use crate::sync::Ordering;
+use crate::tags::TagWord;
 use std::sync::Arc;
 
 /// A value that is still arriving. Dropping it gives it up.
@@ -80,7 +81,7 @@ impl Upload {
         self.filled += n;
     }
 
-    pub(super) fn draft(&self, access: u32) -> Draft<'_> {
+    pub(super) fn draft<'d>(&'d self, access: u32, tags: &'d [TagWord]) -> Draft<'d> {
         let known = if self.put.return_cas {
             mark::CAS_KNOWN
         } else {
@@ -92,6 +93,8 @@ impl Upload {
             client_flags: self.put.client_flags,
             cas: self.put.cas,
             expiry: self.put.expiry.given(),
+            fine: self.put.expiry.is_fine(),
+            tags,
             access: access | known,
             value_len: self.value_len,
             chunks: None,

@@ -45,11 +45,12 @@ impl Burst<'_> {
         let old = writer.local.find_live(key, writer.now).ok();
         upload.queue = writer.queue_for(key.hash, old.map(|(place, _)| place.slot.location()));
         let access = writer.access_word(0);
-        let layout = upload.draft(access).layout();
+        let tags = writer.tag_words(&put.tags)?;
+        let layout = upload.draft(access, &tags).layout();
         let total = layout.total;
         if total <= upload.store.whole_max {
             upload.reserve(total)?;
-            let draft = upload.draft(access);
+            let draft = upload.draft(access, &tags);
             let (slot, _) = writer.write_header(key.hash, upload.queue, &draft, 0)?;
             let guard = writer.local.guard();
             upload.whole = Some(Part {
@@ -139,8 +140,13 @@ impl Writer<'_> {
             && upload.whole.as_ref().is_none_or(|part| {
                 let location = part.hold.location();
                 let cas_fits = draft.cas.is_some() || log.cas_of(location) > cas_above;
-                // A flush since the upload began must not kill the item.
-                cas_fits && !log.is_flushed(location) && upload.put.mode != Mode::Cas
+                let tags = log.held_item(&part.hold).tags();
+                let has_its_tags = tags.eq(draft.tags.iter().copied());
+                // What was flushed or invalidated since the upload began must not kill the item.
+                cas_fits
+                    && has_its_tags
+                    && !log.is_flushed(location)
+                    && upload.put.mode != Mode::Cas
             });
         if !can_be_adopted {
             let body = [Body::Upload(upload)];

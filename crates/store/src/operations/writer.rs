@@ -13,7 +13,8 @@ use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::space::Space;
 use crate::segment::{Hold, OpenSegment};
 use crate::sync::Ordering;
-use crate::time::{Expiry, UnixSeconds};
+use crate::tags::{TagWords, Tags};
+use crate::time::{Expiry, UnixTime};
 use crate::worker::Burst;
 use crate::worker_store::WorkerStore;
 
@@ -23,7 +24,7 @@ pub(crate) struct Writer<'p> {
     pub(crate) open: &'p mut [OpenSegment; 2],
     pub(crate) migrations: &'p mut Vec<Migration>,
     pub(crate) appended: &'p mut usize,
-    pub(crate) now: UnixSeconds,
+    pub(crate) now: UnixTime,
     /// Whether a lack of memory has been counted.
     pub(crate) counts_waits: bool,
     /// Pieces that this operation has written. Their segments are held.
@@ -98,6 +99,18 @@ impl<'p> Writer<'p> {
     #[inline]
     pub(crate) fn access_word(&self, marks: u32) -> u32 {
         self.local.shared.access_time(self.now) | marks
+    }
+
+    /// The tags of an item that is stored now. Asked for before the operation looks at the old item;
+    /// see [`crate::tags`].
+    #[inline]
+    pub(crate) fn tag_words(&mut self, tags: &Tags) -> Result<TagWords, Refused> {
+        if tags[0].is_none() {
+            return Ok(TagWords::NONE);
+        }
+        let store = self.local.shared;
+        let words = store.tags.words(tags);
+        words.ok_or_else(|| self.refused(store.log.segment_len()))
     }
 
     /// The queue that an item belongs to: that of the item it replaces, or else by whether it was
@@ -187,8 +200,11 @@ impl<'p> Writer<'p> {
         *self.appended += total;
         self.local.counters().bytes_appended.add(total as u64);
         let log = &self.local.shared.log;
-        log.entry_of(location)
-            .note_expiry(draft.expiry.unwrap_or(Expiry::NEVER));
+        let entry = log.entry_of(location);
+        entry.note_expiry(draft.expiry.unwrap_or(Expiry::NEVER));
+        if !draft.tags.is_empty() {
+            entry.set_has_tags();
+        }
         let slot = Slot::item(hash.tag(), location, total);
         (slot, space.into_item(draft))
     }

@@ -10,15 +10,16 @@
 #![allow(unsafe_code, reason = "reads items in segment memory")]
 
 use super::layout::{
-    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, HEAD, KEY_IS_BINARY, LONG, Layout,
-    PIECE, PIECE_HEADER_LEN, field_at, key_at, mark, piece_len,
+    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, FINE, HEAD, KEY_IS_BINARY, LONG,
+    Layout, PIECE_HEADER_LEN, TAGS, field_at, is_piece, key_at, mark, piece_len,
 };
 use super::space::Space;
 use crate::index::slot::Location;
 use crate::key::is_same;
 use crate::memory::{Borrowed, Mapping};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::time::{Expiry, UnixSeconds};
+use crate::tags::TagWord;
+use crate::time::{Expiry, UnixSeconds, UnixTime};
 use std::ptr::NonNull;
 
 /// An item or piece in segment memory.
@@ -73,18 +74,29 @@ impl<'m> RawItem<'m> {
         unsafe { self.byte(ACCESS_AT).cast::<AtomicU32>().as_ref() }
     }
 
-    /// The expiry's word, if there is one.
+    /// The expiry's four bytes, of an item that has so many.
+    #[cfg(not(loom))]
     #[inline]
-    fn expiry_cell(self) -> Option<&'m AtomicU32> {
-        if self.fields() & EXPIRY == 0 {
-            return None;
-        }
-        #[cfg(loom)]
-        return Some(&self.memory.tracked().read(self.at.as_ptr().addr()).expiry);
-        #[cfg(not(loom))]
+    fn expiry_cell(self) -> &'m AtomicU32 {
+        debug_assert!(self.fields() & (EXPIRY | FINE) == EXPIRY);
         // SAFETY: the item is 8-aligned and has the field; it is only accessed as an atomic once the
         // item is published.
-        Some(unsafe { self.byte(EXPIRY_AT).cast::<AtomicU32>().as_ref() })
+        unsafe { self.byte(EXPIRY_AT).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// The expiry's eight bytes, of an item that has so many.
+    #[cfg(not(loom))]
+    #[inline]
+    fn fine_expiry_cell(self) -> &'m AtomicU64 {
+        debug_assert!(self.fields() & (EXPIRY | FINE) == EXPIRY | FINE);
+        // SAFETY: as above, and the field begins at a multiple of 8.
+        unsafe { self.byte(EXPIRY_AT).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Under loom all expiries have eight bytes.
+    #[cfg(loom)]
+    fn fine_expiry_cell(self) -> &'m AtomicU64 {
+        &self.memory.tracked().read(self.at.as_ptr().addr()).expiry
     }
 
     #[inline]
@@ -129,33 +141,52 @@ impl<'m> RawItem<'m> {
     }
 
     #[inline]
-    fn layout(self) -> Layout {
+    fn layout_with(self, tags: usize) -> Layout {
         let fields = self.fields();
         let body_len = if fields & HEAD != 0 {
             self.chunk_count() * 8
         } else {
             self.value_len()
         };
-        Layout::of(fields, self.key_len(), body_len)
+        Layout::of(fields, self.key_len(), body_len, tags)
+    }
+
+    /// Whether the item has tags.
+    #[inline]
+    pub(crate) fn has_tags(self) -> bool {
+        self.fields() & TAGS != 0
+    }
+
+    /// The item's tags.
+    pub(crate) fn tags(self) -> impl Iterator<Item = TagWord> + Clone + 'm {
+        // They are behind all else.
+        let at = self.layout_with(0).total;
+        let count = if self.has_tags() {
+            TagWord::count(u32::from_ne_bytes(self.read(at)))
+        } else {
+            0
+        };
+        let word = move |tag| self.read(at + tag * size_of::<TagWord>());
+        (0..count).map(move |tag| TagWord::from_ne_bytes(word(tag)))
     }
 
     /// All bytes, a multiple of 8.
     #[inline]
     pub(crate) fn total_len(self) -> usize {
         let fields = self.fields();
-        if fields & (LONG | HEAD | PIECE) != 0 {
+        if fields & (LONG | HEAD | TAGS) != 0 {
             return self.total_len_general();
         }
         let value_len = u16::from_ne_bytes(self.read(2));
-        Layout::of(fields, self.key_len(), usize::from(value_len)).total
+        Layout::of(fields, self.key_len(), usize::from(value_len), 0).total
     }
 
-    /// As [`RawItem::total_len`], for pieces, heads and long values.
+    /// As [`RawItem::total_len`], for pieces, heads, long values and items with tags.
     #[cold]
     fn total_len_general(self) -> usize {
         match self.is_piece() {
             true => piece_len(self.piece_data_len()),
-            false => self.layout().total,
+            false => self.layout_with(self.tags().count()).total,
         }
     }
 
@@ -179,6 +210,7 @@ impl<'m> RawItem<'m> {
         self.fields() & KEY_IS_BINARY != 0
     }
 
+    /// Whether an item, which is no piece, is a head.
     #[inline]
     pub(crate) fn is_head(self) -> bool {
         self.fields() & HEAD != 0
@@ -186,7 +218,7 @@ impl<'m> RawItem<'m> {
 
     #[inline]
     pub(crate) fn is_piece(self) -> bool {
-        self.fields() & PIECE != 0
+        is_piece(self.fields())
     }
 
     /// The value of an item that is not a head.
@@ -208,7 +240,7 @@ impl<'m> RawItem<'m> {
         #[cfg(loom)]
         return &self.memory.tracked().read(self.at.as_ptr().addr()).chunks;
         #[cfg(not(loom))]
-        let layout = self.layout();
+        let layout = self.layout_with(0);
         #[cfg(not(loom))]
         // SAFETY: a head's table is 8-aligned, lies where the header says, and is only accessed as
         // atomics once the head is published.
@@ -252,13 +284,36 @@ impl<'m> RawItem<'m> {
     /// The expiry of an item that has room for one.
     #[inline]
     pub(crate) fn expiry_field(self) -> Option<Expiry> {
-        let cell = self.expiry_cell()?;
-        Some(Expiry::from_raw(cell.load(Ordering::Relaxed)))
+        let fields = self.fields();
+        if fields & EXPIRY == 0 {
+            return None;
+        }
+        #[cfg(not(loom))]
+        if fields & FINE == 0 {
+            return Some(Expiry::of_coarse(
+                self.expiry_cell().load(Ordering::Relaxed),
+            ));
+        }
+        Some(Expiry::of_fine(
+            self.fine_expiry_cell().load(Ordering::Relaxed),
+        ))
+    }
+
+    /// Whether the item can die of itself: it may have an expiry, or tags.
+    #[inline]
+    pub(crate) fn is_mortal(self) -> bool {
+        self.fields() & (EXPIRY | TAGS) != 0
+    }
+
+    /// Whether the item has room for an expiry with milliseconds.
+    pub(crate) fn has_fine_expiry(self) -> bool {
+        self.fields() & FINE != 0
     }
 
     /// Whether [`RawItem::set_expiry`] can be called with `expiry`.
     pub(crate) fn takes_expiry(self, expiry: Expiry) -> bool {
-        expiry == Expiry::NEVER || self.expiry_cell().is_some()
+        let room = self.fields() & (EXPIRY | FINE);
+        expiry == Expiry::NEVER || room == EXPIRY | FINE || room == EXPIRY && !expiry.is_fine()
     }
 
     /// Changes the expiry; under the lock bit of the item's bucket.
@@ -266,10 +321,18 @@ impl<'m> RawItem<'m> {
     /// # Panics
     /// If the item has no room for it.
     pub(crate) fn set_expiry(self, expiry: Expiry) {
-        match self.expiry_cell() {
-            Some(cell) => cell.store(expiry.raw(), Ordering::Relaxed),
-            None => assert!(self.takes_expiry(expiry), "no room for an expiry"),
+        assert!(self.takes_expiry(expiry), "no room for an expiry");
+        let fields = self.fields();
+        if fields & EXPIRY == 0 {
+            return;
         }
+        #[cfg(not(loom))]
+        if fields & FINE == 0 {
+            let cell = self.expiry_cell();
+            return cell.store(expiry.coarse(), Ordering::Relaxed);
+        }
+        let cell = self.fine_expiry_cell();
+        cell.store(expiry.fine(), Ordering::Relaxed);
     }
 
     /// The access word: marks and time.
@@ -304,7 +367,7 @@ impl<'m> RawItem<'m> {
         }
     }
 
-    /// What the item is made from, for a copy of it.
+    /// What the item is made from, for a copy of it, except its tags.
     pub(crate) fn draft(self) -> Draft<'m> {
         debug_assert!(!self.is_piece());
         #[expect(clippy::cast_possible_truncation, reason = "it came from a u32")]
@@ -315,6 +378,8 @@ impl<'m> RawItem<'m> {
             client_flags: self.client_flags(),
             cas: self.explicit_cas(),
             expiry: self.expiry_field(),
+            fine: self.has_fine_expiry(),
+            tags: &[],
             access: self.access(),
             value_len: self.value_len(),
             chunks,
@@ -322,7 +387,7 @@ impl<'m> RawItem<'m> {
     }
 
     /// Writes an item of `draft` to `space`, with this item's value. `draft` equals this item's,
-    /// except for its CAS and its room for an expiry. The fields that change are copied later by
+    /// except for its CAS, its tags and its room for an expiry. The fields that change are copied later by
     /// [`RawItem::copy_changing`].
     pub(crate) fn copy_to(self, space: &mut Space<'_>, draft: &Draft<'_>) {
         let body = space.write_item(draft);
@@ -349,9 +414,9 @@ impl<'m> RawItem<'m> {
     }
 
     /// Seconds from the last access to `now`; `made` is when the store was made.
-    pub(crate) fn idle_seconds(self, now: UnixSeconds, made: UnixSeconds) -> u32 {
+    pub(crate) fn idle_seconds(self, now: UnixTime, made: UnixSeconds) -> u32 {
         let last = made.0.wrapping_add(self.access() & mark::TIME);
-        now.0.saturating_sub(last)
+        now.second().0.saturating_sub(last)
     }
 }
 

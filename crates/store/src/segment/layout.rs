@@ -6,15 +6,16 @@
 //!      | key    | fields | value length    |     access      |
 //!      | length |        | below 64 KiB    |  time and marks |
 //!      +--------+--------+-----------------+-----------------+
-//!      [expiry 4] [client flags 4] [long value length 4] [chunk count 4] [CAS 8]  as `fields` says
+//!      [expiry 4 or 8] [client flags 4] [long value length 4] [chunk count 4] [CAS 8]  as `fields` says
 //!      key
 //!      value, or, in a head, at the next multiple of 8: one location a chunk
+//!      [1 to 4 tags of 8, at the next multiple of 8]
 //!
 //! fields  7       6        5       4       3       2       1        0
-//!      +------+-------+--------+-------+-------+-------+--------+--------+
-//!      | free | piece | key is |  CAS  | chunk | long  | client | expiry |
-//!      |      |       | binary |       | count | length| flags  |        |
-//!      +------+-------+--------+-------+-------+-------+--------+--------+
+//!      +-------+-------+--------+-------+-------+-------+--------+--------+
+//!      | expiry| tags  | key is |  CAS  | chunk | long  | client | expiry |
+//!      | has 8 |       | binary |       | count | length| flags  |        |
+//!      +-------+-------+--------+-------+-------+-------+--------+--------+
 //!
 //! access 31      30       29    28     27                                      0
 //!        +-------+--------+-----+------+---------------------------------------+
@@ -22,9 +23,11 @@
 //!        | known | ed     |     |      |  was made                             |
 //!        +-------+--------+-----+------+---------------------------------------+
 //! ```
-//! The expiry is a second since the epoch, 0 for never. An item that is stored without an expiry
-//! has no room for one: it is rewritten when it is given one. Values of 64 KiB and more always have
-//! the room, and so have heads, so that no large value is copied for that.
+//! The expiry is a second since the epoch, 0 for never; in eight bytes an
+//! [`Expiry`] with its milliseconds. An item that is stored without an expiry has no room for one: it
+//! is rewritten when it is given one, and when it is given milliseconds for the first time. Values of
+//! 64 KiB and more always have room for a second, and so have heads, so that no large value is copied
+//! for that. The first of the tags says how many there are ([`TagWord`]).
 //!
 //! A value too large for one item is a head and chunks ("pieces" here, since they may lie in
 //! different segments):
@@ -35,10 +38,11 @@
 //!      |   0    | PIECE  |   0   | data length |  index  |   0   | key's hash  | data
 //!      +--------+--------+-------+-------------+---------+-------+-------------+------
 //! ```
-//! Items begin at multiples of 8. One field bit is free, for milliseconds of the expiry or for a
-//! namespace's generation.
+//! Items begin at multiples of 8. PIECE is the bit of a chunk count without that of an expiry, which
+//! every head has.
 
 use crate::index::slot::GRANULE;
+use crate::tags::TagWord;
 use crate::time::Expiry;
 
 /// Bytes that every item has before its optional fields.
@@ -58,7 +62,11 @@ pub(super) const LONG: u8 = 4;
 pub(super) const HEAD: u8 = 8;
 pub(super) const CAS: u8 = 16;
 pub(super) const KEY_IS_BINARY: u8 = 32;
-pub(super) const PIECE: u8 = 64;
+pub(super) const TAGS: u8 = 64;
+/// The expiry has eight bytes. Its bit counts as the lowest.
+pub(super) const FINE: u8 = 128;
+/// Marks a piece, together with [`EXPIRY`] unset.
+pub(super) const PIECE: u8 = HEAD;
 
 /// Values of at least this length need the long length field.
 const LONG_FROM: usize = 1 << 16;
@@ -83,6 +91,10 @@ pub(crate) struct Draft<'a> {
     pub(crate) cas: Option<u64>,
     /// `None` for an item without room for an expiry, which therefore never expires.
     pub(crate) expiry: Option<Expiry>,
+    /// Whether the room for an expiry, if there is any, has eight bytes.
+    pub(crate) fine: bool,
+    /// At most [`TAGS_MAX`](crate::tags::TAGS_MAX).
+    pub(crate) tags: &'a [TagWord],
     /// Marks and time of the access word.
     pub(crate) access: u32,
     pub(crate) value_len: usize,
@@ -122,7 +134,13 @@ impl Draft<'_> {
         if self.chunks.is_some() {
             fields |= HEAD | EXPIRY;
         }
-        Layout::of(fields, self.key.len(), self.body_len())
+        if self.fine && fields & EXPIRY != 0 {
+            fields |= FINE;
+        }
+        if !self.tags.is_empty() {
+            fields |= TAGS;
+        }
+        Layout::of(fields, self.key.len(), self.body_len(), self.tags.len())
     }
 
     /// Bytes of the value, or of a head's locations.
@@ -143,6 +161,8 @@ impl<'a> Draft<'a> {
             client_flags: 0,
             cas: None,
             expiry: None,
+            fine: false,
+            tags: &[],
             access: 0,
             value_len,
             chunks: None,
@@ -152,7 +172,7 @@ impl<'a> Draft<'a> {
 
 impl Layout {
     #[inline]
-    pub(super) fn of(fields: u8, key_len: usize, body_len: usize) -> Layout {
+    pub(super) fn of(fields: u8, key_len: usize, body_len: usize, tags: usize) -> Layout {
         let key_at = key_at(fields);
         let mut body_at = key_at + key_len;
         if fields & HEAD != 0 {
@@ -162,7 +182,7 @@ impl Layout {
             fields,
             key_at,
             body_at,
-            total: aligned(body_at + body_len),
+            total: aligned(body_at + body_len) + tags * size_of::<TagWord>(),
         }
     }
 }
@@ -183,7 +203,7 @@ pub(super) fn key_at(fields: u8) -> usize {
 /// Where the optional field `field` begins, after those before it.
 #[inline]
 pub(super) fn field_at(fields: u8, field: u8) -> usize {
-    key_at(fields & (field - 1))
+    key_at(fields & ((field - 1) | FINE))
 }
 
 /// Bytes of the optional fields, for each value of the field bits: every lookup needs it.
@@ -194,6 +214,7 @@ const OPTIONAL_LEN: [u8; 256] = {
         #[expect(clippy::cast_possible_truncation, reason = "below 256")]
         let bits = fields as u8;
         let words = (bits & EXPIRY != 0) as u8
+            + (bits & (EXPIRY | FINE) == EXPIRY | FINE) as u8
             + (bits & CLIENT_FLAGS != 0) as u8
             + (bits & LONG != 0) as u8
             + (bits & HEAD != 0) as u8
@@ -209,18 +230,28 @@ pub(crate) fn piece_len(data_len: usize) -> usize {
     aligned(PIECE_HEADER_LEN + data_len)
 }
 
-/// The first bytes of an item, enough to contain all that determines its length.
-pub(crate) const LEN_AT_MOST: usize = 32;
+/// The first bytes of an item, enough to contain all that determines its length, but for its tags.
+const LEN_AT_MOST: usize = 32;
 
-/// The length of the item or piece that begins with these bytes.
-fn total_len_of(header: &[u8; LEN_AT_MOST]) -> usize {
+/// Whether an item with these fields is a piece.
+#[inline]
+pub(super) fn is_piece(fields: u8) -> bool {
+    fields & (PIECE | EXPIRY) == PIECE
+}
+
+/// The length of the item or piece that begins with these bytes. `tags` is called with the place of
+/// its tags, if it has any, and returns their number.
+fn total_len_of(
+    header: &[u8; LEN_AT_MOST],
+    tags: impl FnOnce(usize) -> Option<usize>,
+) -> Option<usize> {
     let word = |at: usize| {
         let bytes = header[at..].first_chunk().copied();
         u32::from_ne_bytes(bytes.unwrap_or_default()) as usize
     };
     let fields = header[1];
-    if fields & PIECE != 0 {
-        return piece_len(word(4));
+    if is_piece(fields) {
+        return Some(piece_len(word(4)));
     }
     let body_len = if fields & HEAD != 0 {
         word(field_at(fields, HEAD)) * 8
@@ -229,7 +260,11 @@ fn total_len_of(header: &[u8; LEN_AT_MOST]) -> usize {
     } else {
         usize::from(u16::from_ne_bytes([header[2], header[3]]))
     };
-    Layout::of(fields, usize::from(header[0]), body_len).total
+    let len = Layout::of(fields, usize::from(header[0]), body_len, 0).total;
+    if fields & TAGS == 0 {
+        return Some(len);
+    }
+    Some(len + tags(len)? * size_of::<TagWord>())
 }
 
 /// Where the items end in a segment of which `handed_out` bytes were handed out. Each place was
@@ -242,11 +277,19 @@ pub(crate) fn end_of_items(handed_out: usize, read: impl Fn(usize, &mut [u8])) -
         let mut header = [0; LEN_AT_MOST];
         let there = LEN_AT_MOST.min(handed_out - end);
         read(end, &mut header[..there]);
-        let len = total_len_of(&header);
-        if len > handed_out - end {
-            break;
+        let left = handed_out - end;
+        let tags = |at: usize| {
+            let mut low = [0; 4];
+            let is_inside = at.checked_add(low.len()).is_some_and(|to| to <= left);
+            is_inside.then(|| {
+                read(end + at, &mut low);
+                TagWord::count(u32::from_ne_bytes(low))
+            })
+        };
+        match total_len_of(&header, tags) {
+            Some(len) if len <= left => end += len,
+            _ => break,
         }
-        end += len;
     }
     end
 }
@@ -282,6 +325,48 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_costs_eight_bytes_and_milliseconds_four_more() {
+        let plain = Draft::plain(b"0123456789", 102);
+        let words = [TagWord::default(); 4];
+        let tagged = (0..=4).map(|count| Draft {
+            tags: &words[..count],
+            ..plain
+        });
+        let totals: Vec<usize> = tagged.map(|draft| draft.layout().total).collect();
+        assert_eq!(totals, [120, 128, 136, 144, 152]);
+        let fine = Draft {
+            expiry: Some(Expiry::at_millis(1)),
+            fine: true,
+            ..plain
+        };
+        assert_eq!(fine.layout().body_at, 26);
+        let no_room = Draft {
+            fine: true,
+            ..plain
+        };
+        assert_eq!(no_room.layout(), plain.layout());
+    }
+
+    #[test]
+    fn no_item_looks_like_a_piece() {
+        let words = [TagWord::default()];
+        for chunks in [None, Some(2)] {
+            for value_len in [0, LONG_FROM] {
+                for tags in [&[][..], &words] {
+                    let draft = Draft {
+                        chunks,
+                        tags,
+                        fine: true,
+                        ..Draft::plain(b"k", value_len)
+                    };
+                    assert!(!is_piece(draft.layout().fields));
+                }
+            }
+        }
+        assert!(is_piece(PIECE));
+    }
+
+    #[test]
     fn great_values_always_have_room_for_an_expiry() {
         let plain = Draft::plain(b"k", LONG_FROM - 1);
         let long = Draft::plain(b"k", LONG_FROM);
@@ -296,14 +381,14 @@ mod tests {
     /// The order of bits is the order of fields, so fields do not overlap.
     #[test]
     fn optional_fields_follow_one_another() {
-        let lens = [
-            (EXPIRY, 4),
-            (CLIENT_FLAGS, 4),
-            (LONG, 4),
-            (HEAD, 4),
-            (CAS, 8),
-        ];
         for fields in 0..=u8::MAX {
+            let lens = [
+                (EXPIRY, if fields & FINE == 0 { 4 } else { 8 }),
+                (CLIENT_FLAGS, 4),
+                (LONG, 4),
+                (HEAD, 4),
+                (CAS, 8),
+            ];
             let mut at = HEADER_LEN;
             for (field, len) in lens {
                 if fields & field != 0 {

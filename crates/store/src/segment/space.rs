@@ -3,11 +3,12 @@
 #![allow(unsafe_code, reason = "writes items into segment memory")]
 
 use super::layout::{
-    ACCESS_AT, CLIENT_FLAGS, Draft, EXPIRY, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN,
+    ACCESS_AT, CLIENT_FLAGS, Draft, EXPIRY, FINE, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN,
 };
 use crate::index::slot::Location;
 use crate::memory::{Borrowed, Mapping};
 use crate::sync::step;
+use crate::tags::TagWord;
 use crate::time::Expiry;
 use coua_cpu::copy_short;
 use std::ptr::NonNull;
@@ -74,7 +75,12 @@ impl<'m> Space<'m> {
             at += field.len();
         };
         if layout.fields & EXPIRY != 0 {
-            put(&draft.expiry.unwrap_or(Expiry::NEVER).raw().to_ne_bytes());
+            let expiry = draft.expiry.unwrap_or(Expiry::NEVER);
+            if layout.fields & FINE == 0 {
+                put(&expiry.coarse().to_ne_bytes());
+            } else {
+                put(&expiry.fine().to_ne_bytes());
+            }
         }
         if layout.fields & CLIENT_FLAGS != 0 {
             put(&draft.client_flags.to_ne_bytes());
@@ -91,11 +97,14 @@ impl<'m> Space<'m> {
         }
         let key_end = at + draft.key.len();
         copy_short(&mut bytes[at..key_end], draft.key);
+        if !draft.tags.is_empty() {
+            write_tags(&mut bytes[..layout.total], draft.tags);
+        }
         #[cfg(loom)]
         {
-            let expiry = draft.expiry.unwrap_or(Expiry::NEVER).raw();
+            let expiry = draft.expiry.unwrap_or(Expiry::NEVER).fine();
             let chunks = draft.chunks.unwrap_or(0) as usize;
-            self.track(layout.total, [draft.access, expiry], chunks);
+            self.track(layout.total, (draft.access, expiry), chunks);
         }
         let bytes = self.bytes();
         &mut bytes[layout.body_at..layout.body_at + draft.body_len()]
@@ -118,13 +127,13 @@ impl<'m> Space<'m> {
         bytes[8..12].copy_from_slice(&index.to_ne_bytes());
         bytes[16..24].copy_from_slice(&hash.to_ne_bytes());
         #[cfg(loom)]
-        self.track(PIECE_HEADER_LEN + data_len, [0; 2], 0);
+        self.track(PIECE_HEADER_LEN + data_len, (0, 0), 0);
         &mut self.bytes()[PIECE_HEADER_LEN..PIECE_HEADER_LEN + data_len]
     }
 
     /// Tells loom that an item or piece was written.
     #[cfg(loom)]
-    fn track(&self, len: usize, words: [u32; 2], chunks: usize) {
+    fn track(&self, len: usize, words: (u32, u64), chunks: usize) {
         let at = self.at.as_ptr().addr();
         self.memory.tracked().write(at, len, words, chunks);
     }
@@ -154,5 +163,15 @@ impl<'m> Space<'m> {
         let first = unsafe { self.at.add(start) };
         // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), len) }
+    }
+}
+
+/// Writes the tags to the end of an item.
+#[cold]
+fn write_tags(item: &mut [u8], tags: &[TagWord]) {
+    let places = item.rchunks_exact_mut(size_of::<TagWord>());
+    for (place, tag) in places.zip(tags.iter().rev()) {
+        step();
+        place.copy_from_slice(&tag.to_ne_bytes());
     }
 }

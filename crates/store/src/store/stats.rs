@@ -27,6 +27,8 @@ pub struct Stats {
     pub memory_free: u64,
     /// Bytes of pages of the index.
     pub memory_index: u64,
+    /// Bytes of pages of the table of tags' generations.
+    pub memory_tags: u64,
     /// Bytes of pages lent for connection buffers.
     pub memory_lent: u64,
     /// Bytes that unfinished uploads hold.
@@ -88,6 +90,7 @@ impl Store {
             memory: self.log.mapping().len() as u64 - shares.withheld as u64 * page_len,
             memory_free: shares.free as u64 * page_len,
             memory_index: shares.index as u64 * page_len,
+            memory_tags: self.tags.page_count() as u64 * page_len,
             memory_lent: shares.lent as u64 * page_len,
             memory_uploads: self.upload_bytes.load(Ordering::Relaxed) as u64,
             memory_held: self.log.held_count() as u64 * page_len,

@@ -21,6 +21,7 @@ use crate::index::{Contents, DamagedDirectory, Index, TABLE_BYTES};
 use crate::memory::{PageId, PageState, Queue};
 use crate::segment::LogTables;
 use crate::segment::layout::end_of_items;
+use crate::tags::Tag;
 use std::time::Duration;
 
 /// How a store began.
@@ -231,6 +232,12 @@ fn take_page_over(
                 // A crawl or cleaning that had begun is abandoned.
                 entry.make_crawl_due();
                 entry.set_state(PageState::Sealed);
+            }
+        }
+        PageState::Tags => {
+            let (prefix, depth) = entry.tags_part();
+            if depth > Tag::BITS || prefix >> depth != 0 {
+                return Err("a page of tags is none");
             }
         }
         PageState::Index | PageState::Tables => {}

@@ -151,7 +151,7 @@ fn is_same_set(set: &PlainSet, step: &Step) {
     };
     assert_eq!((set.consumed, set.key), (*consumed, store.key));
     let flags_and_expiry = (store.client_flags, store.exptime);
-    assert_eq!((set.client_flags, set.exptime), flags_and_expiry);
+    assert_eq!((set.client_flags, set.exptime.into()), flags_and_expiry);
     assert_eq!((set.value, set.reply), (store.value, store.reply));
     let others = (store.mode, store.explicit_cas(), store.key_base64);
     assert_eq!(others, (StoreMode::Set, None, false));

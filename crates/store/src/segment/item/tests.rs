@@ -1,5 +1,6 @@
 use super::*;
 use crate::segment::layout::HEADER_LEN;
+use crate::tags::{TAGS_MAX, TagWords};
 use proptest::prelude::*;
 
 /// A description of an item whose value is one byte repeated.
@@ -10,6 +11,8 @@ struct Sketch {
     client_flags: u32,
     cas: Option<u64>,
     expiry: Option<u32>,
+    fine: Option<u64>,
+    tags: Vec<TagWord>,
     access: u32,
     value_len: usize,
 }
@@ -18,20 +21,24 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     let lengths = prop_oneof![8 => 0..200usize, 1 => 65_530..65_540usize];
     let expiry = proptest::option::of(prop_oneof![Just(0), any::<u32>()]);
     let flags = prop_oneof![Just(0), any::<u32>()];
+    let fine = proptest::option::of(1..u64::from(u32::MAX) * 1000);
+    let tags = proptest::collection::vec(1..1u32 << 30, 0..=TAGS_MAX);
     (
         (
             proptest::collection::vec(any::<u8>(), 0..=250),
             any::<bool>(),
         ),
         (flags, proptest::option::of(any::<u64>()), expiry),
-        (any::<u32>(), lengths),
+        (any::<u32>(), lengths, fine, tags),
     )
-        .prop_map(|(key, words, (access, value_len))| Sketch {
+        .prop_map(|(key, words, (access, value_len, fine, tags))| Sketch {
             key: key.0,
             key_is_binary: key.1,
             client_flags: words.0,
             cas: words.1,
             expiry: words.2,
+            fine,
+            tags: TagWords::for_tests(&tags).to_vec(),
             access,
             value_len,
         })
@@ -44,7 +51,12 @@ impl Sketch {
             key_is_binary: self.key_is_binary,
             client_flags: self.client_flags,
             cas: self.cas,
-            expiry: self.expiry.map(|second| Expiry::at(UnixSeconds(second))),
+            expiry: match self.fine {
+                Some(millis) => Some(Expiry::at_millis(millis)),
+                None => self.expiry.map(|second| Expiry::at(UnixSeconds(second))),
+            },
+            fine: self.fine.is_some(),
+            tags: &self.tags,
             access: self.access,
             value_len: self.value_len,
             chunks: None,
@@ -65,6 +77,8 @@ impl Sketch {
         assert_eq!(item.key_is_binary(), draft.key_is_binary);
         assert_eq!(item.expiry(), draft.expiry.unwrap_or(Expiry::NEVER));
         assert_eq!(item.access(), draft.access);
+        assert!(item.tags().eq(draft.tags.iter().copied()));
+        assert_eq!(item.has_tags(), !draft.tags.is_empty());
         assert!(!item.is_piece() && !item.is_head());
     }
 }
@@ -87,7 +101,7 @@ proptest! {
     /// Items that follow one another are read back as they were written. A copy with or without a
     /// CAS and with room for an expiry is otherwise the same.
     #[test]
-    fn what_is_written_is_read(sketches in proptest::collection::vec(sketch(), 1..6), carries in any::<bool>()) {
+    fn what_is_written_is_read(sketches in proptest::collection::vec(sketch(), 1..6), carries in any::<bool>(), makes_fine in any::<bool>()) {
         let memory = Mapping::reserve(2 << 20).unwrap();
         let mut end = 4096;
         for sketch in &sketches {
@@ -102,8 +116,11 @@ proptest! {
             at += item.total_len();
 
             let mut draft = Draft { cas: carries.then_some(9), ..item.draft() };
-            prop_assert_eq!(draft.expiry.is_some(), sketch.expiry.is_some() || sketch.value_len >= 1 << 16);
+            let has_room = sketch.expiry.or(sketch.fine.map(|_| 0)).is_some();
+            prop_assert_eq!(draft.expiry.is_some(), has_room || sketch.value_len >= 1 << 16);
             draft.expiry.get_or_insert(Expiry::NEVER);
+            draft.fine |= makes_fine;
+            draft.tags = &sketch.tags;
             let copied = 1 << 20;
             let len = draft.layout().total;
             item.copy_to(&mut space_at(&memory, copied, len), &draft);
@@ -112,6 +129,15 @@ proptest! {
             sketch.assert_is(copy, draft.cas);
             prop_assert_eq!(copy.total_len(), len);
             prop_assert!(copy.takes_expiry(Expiry::at(UnixSeconds(5))));
+            let fine = Expiry::at_millis(5_001);
+            prop_assert_eq!(copy.takes_expiry(fine), draft.fine);
+            if draft.fine {
+                for expiry in [fine, Expiry::NEVER, Expiry::at(UnixSeconds(5)), fine] {
+                    copy.set_expiry(expiry);
+                    prop_assert_eq!(copy.expiry(), expiry);
+                }
+                prop_assert_eq!(copy.value(), item.value());
+            }
         }
         prop_assert_eq!(at, end);
     }

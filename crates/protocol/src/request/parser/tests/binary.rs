@@ -168,7 +168,7 @@ fn stores_are_those_of_the_text() {
                 tokens: Span::default(),
                 value_len: 5,
                 client_flags: if adds { 0 } else { 7 },
-                exptime: if adds { 0 } else { 8 },
+                exptime: if adds { 0 } else { 8 }.into(),
                 cas,
                 explicit_cas: 0,
                 explicit: false,

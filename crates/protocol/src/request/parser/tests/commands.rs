@@ -6,8 +6,8 @@ use std::vec::Vec;
 
 use super::{Seen, seen};
 use crate::error_line::ErrorLine;
-use crate::expiry::TtlStart;
-use crate::flags::Echo;
+use crate::expiry::{Exptime, TtlStart};
+use crate::flags::{Echo, Flags, TagNames};
 use crate::limits::{KEY_LEN_MAX, Limits};
 use crate::op::{AdminCommand, MetaArithmetic, Op, ShutdownMode, Store, StoreMode, StoreReply};
 
@@ -239,7 +239,7 @@ fn classic_stores() {
         assert_eq!((stored.mode, stored.reply), (mode, StoreReply::Classic));
         assert_eq!(
             (stored.client_flags, stored.exptime, stored.cas),
-            (7, -1, 0)
+            (7, Exptime::Seconds(-1), 0)
         );
         assert_eq!(stored.explicit_cas(), None);
     }
@@ -254,9 +254,18 @@ fn classic_stores() {
         let (stored, _) = store(text);
         (stored.client_flags, stored.exptime, stored.value_len)
     };
-    assert_eq!(numbers("set k 4294967301 4294967295 -\r\n\r\n"), (5, -1, 0));
-    assert_eq!(numbers("set k \t 3 1\r\na\r\n"), (3, 3, 1));
-    assert_eq!(numbers("set k 3\t +4 1\r\na\r\n"), (3, 4, 1));
+    assert_eq!(
+        numbers("set k 4294967301 4294967295 -\r\n\r\n"),
+        (5, Exptime::Seconds(-1), 0)
+    );
+    assert_eq!(
+        numbers("set k \t 3 1\r\na\r\n"),
+        (3, Exptime::Seconds(3), 1)
+    );
+    assert_eq!(
+        numbers("set k 3\t +4 1\r\na\r\n"),
+        (3, Exptime::Seconds(4), 1)
+    );
 }
 
 #[test]
@@ -285,7 +294,8 @@ fn meta_stores() {
         let (stored, _) = store(&format!("ms key 2 T5 {flags}\r\nab\r\n"));
         let vivifies = flags.contains('N');
         assert_eq!(stored.mode, mode, "{flags}");
-        assert_eq!(stored.exptime, if vivifies { 9 } else { 5 }, "{flags}");
+        let exptime = Exptime::Seconds(if vivifies { 9 } else { 5 });
+        assert_eq!(stored.exptime, exptime, "{flags}");
         assert_eq!(stored.cas, if flags.contains('C') { 7 } else { 0 });
     }
     let (stored, pieces) = store("ms a2V5 2 b Oxy k F8 q E0 I s C3 c\r\nab\r\n");
@@ -426,7 +436,11 @@ fn meta_requests() {
     assert!(get.quiet() && get.key_base64() && get.set.has(b'v') && !get.set.has(b't'));
     assert_eq!(
         (get.touch(), get.vivify(), get.recache()),
-        (Some(30), Some(-1), Some(4))
+        (
+            Some(Exptime::Seconds(30)),
+            Some(Exptime::Seconds(-1)),
+            Some(Exptime::Seconds(4))
+        )
     );
     assert_eq!((get.cas(), get.explicit_cas()), (Some(5), Some(6)));
     let Op::MetaDelete(delete) = one("md k x F3 I\n").0 else {
@@ -480,21 +494,30 @@ fn meta_requests() {
 #[test]
 fn time_flags_act_in_the_order_sent() {
     const NOW: u32 = 1_800_000_000;
+    const NOW_MS: u64 = NOW as u64 * 1000 + 250;
+    let seconds = |ms: u64| {
+        assert_eq!(ms % 1000, 0);
+        u32::try_from(ms / 1000).unwrap()
+    };
     let walk = |flags: &str, item: TtlStart| {
         let Op::MetaGet(meta) = one(&format!("mg k {flags}\r\n")).0 else {
             panic!("no mg");
         };
-        let walk = meta.walk_ttl(item, NOW, NOW - 100);
-        let left = match walk.expiry_shown {
+        let walk = meta.walk_ttl(item, NOW_MS, NOW - 100);
+        let left = match seconds(walk.expiry_shown_ms) {
             0 => -1,
             expiry => i64::from(expiry) - i64::from(NOW),
         };
-        assert_eq!(walk.ttl_shown(NOW), left);
-        assert_eq!(walk.ttl_shown(u32::MAX), left.min(0));
-        (walk.expiry, walk.expiry_shown, walk.won)
+        assert_eq!(walk.ttl_shown(NOW_MS), left);
+        assert_eq!(walk.ttl_shown(u64::MAX), left.min(0));
+        (
+            seconds(walk.expiry_ms),
+            seconds(walk.expiry_shown_ms),
+            walk.won,
+        )
     };
     let item = TtlStart {
-        expiry: NOW + 50,
+        expiry_ms: u64::from(NOW + 50) * 1000,
         ..TtlStart::default()
     };
     assert_eq!(walk("v", item), (NOW + 50, NOW + 50, false));
@@ -582,5 +605,80 @@ fn commands_of_the_server() {
         assert_eq!(command, expected);
         assert_eq!(noreply, command != AdminCommand::Watch);
         assert_eq!(args, [b" a b noreply".to_vec()]);
+    }
+}
+
+#[test]
+fn times_may_be_milliseconds() {
+    let (op, _) = one("mg k T250ms N-1ms R9000000000ms tms\r\n");
+    let Op::MetaGet(get) = op else {
+        panic!("{op:?}");
+    };
+    assert_eq!(
+        (get.touch(), get.vivify(), get.recache()),
+        (
+            Some(Exptime::Millis(250)),
+            Some(Exptime::Millis(-1)),
+            Some(Exptime::Millis(9_000_000_000))
+        )
+    );
+    let (op, _) = one("ms k 1 T1ms\r\nx\r\n");
+    let Op::Store(store) = op else {
+        panic!("{op:?}");
+    };
+    assert_eq!(store.exptime, Exptime::Millis(1));
+    for bad in [
+        "Tms",
+        "T-ms",
+        "T1m",
+        "T1mss",
+        "T1 ms",
+        "T99999999999999999999ms",
+        "T1.5ms",
+    ] {
+        let (op, _) = one(&format!("mg k {bad}\r\n"));
+        assert!(matches!(op, Op::Error { .. }), "{bad}: {op:?}");
+    }
+}
+
+#[test]
+fn tags_are_names_with_commas_between_them() {
+    let names = |flags: &str| -> Vec<Vec<u8>> {
+        let (op, pieces) = one(&format!("ms k 1 {flags}\r\nx\r\n"));
+        assert!(matches!(op, Op::Store(_)), "{op:?}");
+        let names = TagNames::of(Flags::new(&pieces[1]));
+        names.map(<[u8]>::to_vec).collect()
+    };
+    assert!(names("v").is_empty());
+    assert_eq!(names("c Gone T5"), [b"one"]);
+    assert_eq!(names("Ga,b:c,d,e"), [&b"a"[..], b"b:c", b"d", b"e"]);
+    let long = "n".repeat(KEY_LEN_MAX);
+    assert_eq!(names(&format!("G{long}"))[0].len(), KEY_LEN_MAX);
+    for bad in [
+        "G,",
+        "Ga,",
+        "G,a",
+        "Ga,,b",
+        "Ga,b,c,d,e",
+        &format!("G{long}n"),
+    ] {
+        let error = Op::Error {
+            error: ErrorLine::BadTags,
+            noreply: false,
+        };
+        assert_eq!(one(&format!("mg k {bad}\r\n")).0, error, "{bad}");
+    }
+    // Without names the key is one.
+    for (text, names_tag) in [("mg k G", true), ("md k G I", true), ("mg k Ga N5", false)] {
+        let (Op::MetaGet(meta) | Op::MetaDelete(meta)) = one(&format!("{text}\r\n")).0 else {
+            panic!("{text}");
+        };
+        assert_eq!(meta.names_tag(), names_tag, "{text}");
+    }
+    for bad in ["md k Ga", "ma k G"] {
+        assert!(
+            matches!(one(&format!("{bad}\r\n")).0, Op::Error { .. }),
+            "{bad}"
+        );
     }
 }
