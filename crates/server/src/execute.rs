@@ -313,9 +313,9 @@ impl Answers<'_> {
 
     /// As [`Answers::expiry`], for what may be in milliseconds.
     fn fine_expiry(&self, exptime: Exptime) -> Expiry {
-        match exptime {
-            Exptime::Seconds(exptime) => self.expiry(exptime),
-            Exptime::Millis(_) => {
+        match exptime.seconds() {
+            Some(exptime) => self.expiry(exptime),
+            None => {
                 let started = self.shared.clock.started();
                 Expiry::at_millis(exptime.expiry_ms(self.now.time.millis(), started.0))
             }

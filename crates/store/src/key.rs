@@ -99,16 +99,18 @@ fn words(key: &[u8]) -> Option<[u64; 4]> {
         return None;
     }
     let last = length - 8;
-    let word = |at: usize| {
-        let bytes = key[at..].first_chunk().expect("eight bytes are left");
-        u64::from_ne_bytes(*bytes)
-    };
     Some([
-        word(0),
-        word(last.min(8)),
-        word(last.saturating_sub(8)),
-        word(last),
+        word(key, 0),
+        word(key, last.min(8)),
+        word(key, last.saturating_sub(8)),
+        word(key, last),
     ])
+}
+
+#[inline(always)]
+fn word(key: &[u8], at: usize) -> u64 {
+    let bytes = key[at..].first_chunk().expect("eight bytes are left");
+    u64::from_ne_bytes(*bytes)
 }
 
 /// Whether two keys of one length are equal. Keys are short, so a call to compare them would cost

@@ -16,7 +16,7 @@ use crate::segment::item::RawItem;
 use crate::segment::layout::mark;
 use crate::store::Store;
 use crate::sync::Ordering;
-use crate::tags::{Standing, TagWords};
+use crate::tags::{Generations, Standing, TagWords};
 use crate::time::{Expiry, UnixTime};
 
 /// See the module. Items that it finds stay readable as long as it lives.
@@ -329,7 +329,7 @@ impl<'s> WorkerStore<'s> {
     /// Why the item at `location` is dead at `now`, if it is.
     #[inline]
     pub(crate) fn death(
-        &self,
+        self,
         location: Location,
         item: RawItem<'_>,
         now: UnixTime,
@@ -345,26 +345,19 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
-    /// Why an item that has an expiry or tags is dead at `now`, if it is.
+    /// Why an item is dead at `now` by its expiry or its tags, if it is.
     #[inline]
-    pub(crate) fn end_of_life(&self, item: RawItem<'_>, now: UnixTime) -> Option<Miss> {
-        if item.expiry().is_past(now) {
-            return Some(Miss::Expired);
+    pub(crate) fn end_of_life(self, item: RawItem<'_>, now: UnixTime) -> Option<Miss> {
+        match item.plain_expiry() {
+            Some(expiry) => expiry.is_past(now).then_some(Miss::Expired),
+            None => special_end_of_life(&self.shared.tags, item, now),
         }
-        let is_gone = item.has_tags() && self.standing(item) == Standing::Gone;
-        is_gone.then_some(Miss::Invalidated)
-    }
-
-    /// How an item stands to its tags.
-    #[cold]
-    fn standing(&self, item: RawItem<'_>) -> Standing {
-        self.shared.tags.standing(item.tags())
     }
 
     /// Whether a tag of a live item was made stale since it was stored.
     #[inline]
-    pub(crate) fn is_stale_by_tag(&self, item: RawItem<'_>) -> bool {
-        item.has_tags() && self.standing(item) == Standing::Stale
+    pub(crate) fn is_stale_by_tag(self, item: RawItem<'_>) -> bool {
+        item.has_tags() && self.shared.tags.standing(item.tags()) == Standing::Stale
     }
 
     /// Unlinks a dead item, if it is still where it was found.
@@ -443,6 +436,18 @@ impl<'s> WorkerStore<'s> {
             },
         );
     }
+}
+
+/// As [`WorkerStore::end_of_life`], for an item with tags or milliseconds. It takes no handle: whose
+/// address is taken, that does not stay in registers.
+#[cold]
+#[inline(never)]
+fn special_end_of_life(tags: &Generations, item: RawItem<'_>, now: UnixTime) -> Option<Miss> {
+    if item.expiry().is_past(now) {
+        return Some(Miss::Expired);
+    }
+    let is_gone = item.has_tags() && tags.standing(item.tags()) == Standing::Gone;
+    is_gone.then_some(Miss::Invalidated)
 }
 
 fn seen(item: RawItem<'_>) -> ItemView<'_> {

@@ -40,6 +40,20 @@ fn key(id: u64) -> Vec<u8> {
     format!("key-{id}").into_bytes()
 }
 
+/// Every third item has a tag.
+fn tag_of(id: u64) -> Option<u64> {
+    id.is_multiple_of(3).then_some(id % 5)
+}
+
+fn put_of(store: &Store, id: u64) -> Put {
+    let mut tags = NO_TAGS;
+    tags[0] = tag_of(id).map(|tag| store.tag(&tag.to_le_bytes()));
+    Put {
+        tags,
+        ..Put::set(0, Expiry::NEVER)
+    }
+}
+
 /// The bytes of a version of an item; each tells which it is.
 fn value(id: u64, version: u64) -> Vec<u8> {
     let len = match (id + version) % 11 {
@@ -64,6 +78,8 @@ struct Model {
     under_way: Option<(u64, Option<u64>)>,
     /// A flush is under way: every item may be gone.
     flush: bool,
+    /// A tag is being invalidated: each of its items may be gone.
+    invalidates: Option<u64>,
     /// There may be items that a flush has killed.
     has_flushed: bool,
     /// Items may be evicted.
@@ -75,7 +91,8 @@ impl Model {
     fn allows(&self, id: u64, found: Option<u64>) -> bool {
         let settled = self.settled.get(&id).copied().flatten();
         let will_be = self.under_way.filter(|(of, _)| *of == id).map(|(_, to)| to);
-        let may_be_gone = self.evicts || self.flush;
+        let is_of_tag = self.invalidates.is_some() && self.invalidates == tag_of(id);
+        let may_be_gone = self.evicts || self.flush || is_of_tag;
         found == settled || Some(found) == will_be || found.is_none() && may_be_gone
     }
 }
@@ -104,6 +121,21 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Copies the file as it is.
+    fn copy(&self, buffer: &mut Vec<u8>) {
+        let live = File::open(&self.live).unwrap();
+        let mut options = File::options();
+        let copy = options.create(true).truncate(false).write(true);
+        let copy = copy.open(&self.copy).unwrap();
+        buffer.resize(live.metadata().unwrap().len() as usize, 0);
+        live.read_exact_at(buffer, 0).unwrap();
+        // In the superblock: the file's number, by which a copy is told from it.
+        buffer[80..88].copy_from_slice(&copy.metadata().unwrap().ino().to_ne_bytes());
+        copy.write_all_at(buffer, 0).unwrap();
+    }
+}
+
 impl Drop for Files {
     fn drop(&mut self) {
         for path in [&self.live, &self.copy] {
@@ -113,8 +145,12 @@ impl Drop for Files {
 }
 
 fn config(file: &Path, evict: bool) -> Config {
+    config_of(file, evict, MEMORY)
+}
+
+fn config_of(file: &Path, evict: bool, memory: usize) -> Config {
     Config {
-        memory: MEMORY,
+        memory,
         workers: 2,
         item_size_max: 256 << 10,
         // One sub-table, so that there are splits.
@@ -165,15 +201,7 @@ impl Killer {
 
     /// What a kill at this moment leaves.
     fn copy(&mut self) {
-        let live = File::open(&self.files.live).unwrap();
-        let mut options = File::options();
-        let copy = options.create(true).truncate(false).write(true);
-        let copy = copy.open(&self.files.copy).unwrap();
-        self.buffer.resize(MEMORY, 0);
-        live.read_exact_at(&mut self.buffer, 0).unwrap();
-        // In the superblock: the file's number, by which a copy is told from it.
-        self.buffer[80..88].copy_from_slice(&copy.metadata().unwrap().ino().to_ne_bytes());
-        copy.write_all_at(&self.buffer, 0).unwrap();
+        self.files.copy(&mut self.buffer);
     }
 
     fn check(&self, store: &Arc<Store>, items: u64) {
@@ -238,11 +266,12 @@ fn version_of(worker: &mut Worker, id: u64) -> Option<u64> {
 }
 
 fn try_set(worker: &mut Worker, id: u64, version: u64) -> bool {
+    let put = put_of(worker.store(), id);
     for _ in 0..1000 {
         let mut burst = worker.burst(NOW);
         let name = key(id);
         let key = burst.key(&name);
-        let stored = burst.store(&key, &Put::set(0, Expiry::NEVER), &value(id, version));
+        let stored = burst.store(&key, &put, &value(id, version));
         burst.close();
         match stored {
             Stored::Stored { .. } => return true,
@@ -286,15 +315,12 @@ impl Driver {
                 self.settle(id, None);
             }
             12..14 => {
-                // Written anew, and the same.
+                // Written anew, and the same: with room for a second, or for milliseconds.
+                let millis = u64::from(NOW.0 + 1000) * 1000 + version % 2;
                 let mut burst = self.workers[at].burst(NOW);
                 let name = key(id);
                 let key = burst.key(&name);
-                let _ = burst.touch(
-                    &key,
-                    Expiry::at(UnixSeconds(NOW.0 + 1000)),
-                    Access::default(),
-                );
+                let _ = burst.touch(&key, Expiry::at_millis(millis), Access::default());
             }
             14 => {
                 let mut burst = self.workers[at].burst(NOW);
@@ -315,9 +341,32 @@ impl Driver {
                 model.settled.clear();
                 model.flush = false;
             }
+            18 if self.random.below(4) == 0 => self.invalidate(at),
             _ => _ = self.workers[at].end(NOW),
         }
         self.model.borrow_mut().under_way = None;
+    }
+
+    /// Makes a tag's items gone, and finds all of them.
+    fn invalidate(&mut self, at: usize) {
+        let tag = self.random.below(5);
+        let has_flushed = {
+            let mut model = self.model.borrow_mut();
+            model.invalidates = Some(tag);
+            std::mem::replace(&mut model.has_flushed, true)
+        };
+        let worker = &mut self.workers[at];
+        let of_store = worker.store().tag(&tag.to_le_bytes());
+        worker.burst(NOW).invalidate(of_store, Invalidation::Gone);
+        let ids = (0..self.ids).filter(|&id| tag_of(id) == Some(tag));
+        for id in ids.clone() {
+            self.model.borrow_mut().settled.insert(id, None);
+        }
+        self.model.borrow_mut().invalidates = None;
+        for id in ids {
+            assert_eq!(version_of(worker, id), None, "{id}");
+        }
+        self.model.borrow_mut().has_flushed = has_flushed;
     }
 
     fn settle(&self, id: u64, to: Option<u64>) {
@@ -330,9 +379,10 @@ impl Driver {
     fn go_on_with_upload(&mut self, at: usize, id: u64, version: u64) {
         let worker = &mut self.workers[at];
         let Some((mut upload, id, version)) = self.upload.take() else {
+            let store = Arc::clone(worker.store());
             let mut burst = worker.burst(NOW);
             let name = key(id);
-            let put = Put::set(0, Expiry::NEVER);
+            let put = put_of(&store, id);
             let begun = burst.begin_upload(&burst.key(&name), &put, value(id, version).len());
             self.upload = begun.ok().map(|upload| (upload, id, version));
             return;
@@ -552,4 +602,89 @@ fn while_the_index_shrinks() {
     assert!(now > NOW);
     let (kills, mended) = (kills.get(), mended.get());
     assert!(kills >= 100 && mended > kills, "{kills} {mended}");
+}
+
+/// While the first page of the table of tags is made, and while it splits: no item dies of that, and none
+/// that was gone rises.
+#[test]
+fn while_the_table_of_tags_grows() {
+    const TAGS: u64 = 2_600;
+    let files = Files::new("tags");
+    let config = |file: &Path| config_of(file, false, 20 << 20);
+    let store = Store::new(config(&files.live), NOW).unwrap();
+    let copy = files.copy.clone();
+    // Whether each item must be there, or the item is under way.
+    let must_be = Rc::new(RefCell::new(Vec::<Option<bool>>::new()));
+    let one_in = Rc::new(Cell::new(0));
+    let kills = Rc::new(Cell::new(0u64));
+    let name = |id: usize| (id as u64).to_le_bytes();
+    let there = move |worker: &mut Worker, id: usize| {
+        let burst = worker.burst(NOW);
+        burst.get(&burst.key(&name(id)), Access::default()).is_ok()
+    };
+    let (expected, chance, counted) = (Rc::clone(&must_be), Rc::clone(&one_in), Rc::clone(&kills));
+    let (mut random, mut buffer) = (Random(3), Vec::new());
+    kill_points::watch(Some(Box::new(move || {
+        if chance.get() == 0 || random.below(chance.get()) != 0 {
+            return;
+        }
+        counted.set(counted.get() + 1);
+        files.copy(&mut buffer);
+        let store = Store::new(config(&copy), NOW).unwrap();
+        assert!(
+            matches!(store.start(), Start::Warm(_)),
+            "{:?}",
+            store.start()
+        );
+        let mut worker = store.worker(0);
+        for (id, expected) in expected.borrow().iter().enumerate() {
+            let found = there(&mut worker, id);
+            assert!(
+                expected.is_none_or(|expected| expected == found),
+                "{id}: {found}"
+            );
+        }
+    })));
+    let mut worker = store.worker(0);
+    let set = |worker: &mut Worker, id: usize| {
+        must_be.borrow_mut().push(None);
+        let mut tags = NO_TAGS;
+        tags[0] = Some(worker.store().tag(&name(id)));
+        let put = Put {
+            tags,
+            ..Put::set(0, Expiry::NEVER)
+        };
+        let stored = support::put(worker, &name(id), &put, b"x");
+        assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+        must_be.borrow_mut()[id] = Some(true);
+    };
+    let ids = TAGS as usize;
+    for id in 0..ids {
+        // The first page is zeroed store by store.
+        one_in.set(match id {
+            0 => 200,
+            _ => 0,
+        });
+        if id == ids * 3 / 4 {
+            break;
+        }
+        set(&mut worker, id);
+        if id % 10 == 9 {
+            let tag = store.tag(&name(id));
+            worker.burst(NOW).invalidate(tag, Invalidation::Gone);
+        }
+    }
+    let stored = must_be.borrow().len();
+    for id in 0..stored {
+        let found = there(&mut worker, id);
+        assert!(!found || id % 10 != 9);
+        must_be.borrow_mut()[id] = Some(found);
+    }
+    one_in.set(300);
+    for id in stored..ids {
+        set(&mut worker, id);
+    }
+    kill_points::watch(None);
+    assert_eq!(store.stats().memory_tags, 2 * store.stats().segment_len);
+    assert!(kills.get() > 60, "{kills:?}");
 }

@@ -292,7 +292,7 @@ fn bytes_of_an_item() {
 #[test]
 fn nothing_stored_before_an_invalidation_is_seen_after_it() {
     /// So many times the two have to meet.
-    const MEETINGS: u64 = 200;
+    const MEETINGS: u64 = 2_000;
     let store = store(16 << 20, None);
     let begun = AtomicU64::new(0);
     let ended = AtomicU64::new(0);
@@ -314,6 +314,8 @@ fn nothing_stored_before_an_invalidation_is_seen_after_it() {
         scope.spawn(|| {
             let _ends = EndsOther(&dead, MEETINGS);
             let mut serial = 0u64;
+            // How many invalidations had begun when each was stored.
+            let mut stored_by = vec![0];
             while dead.load(Ordering::SeqCst) < MEETINGS {
                 serial += 1;
                 let key = name("key", (serial % 7) as usize);
@@ -333,13 +335,18 @@ fn nothing_stored_before_an_invalidation_is_seen_after_it() {
                 if serial.is_multiple_of(5) {
                     thread::yield_now();
                 }
-                let stored_by = begun.load(Ordering::SeqCst);
+                stored_by.push(begun.load(Ordering::SeqCst));
                 let ended_by = ended.load(Ordering::SeqCst);
                 let found = get(&mut one, &key);
                 let looked_by = begun.load(Ordering::SeqCst);
                 dead.fetch_add(u64::from(found.is_err()), Ordering::SeqCst);
-                if stored_by < ended_by && found.is_ok() {
-                    panic!("stored before {ended_by} began, and seen after it ended");
+                for part in found.as_deref().unwrap_or_default().chunks_exact(8) {
+                    let part = u64::from_le_bytes(part.try_into().unwrap());
+                    let by = stored_by[part as usize];
+                    assert!(
+                        by >= ended_by,
+                        "{part} of {serial} is seen after {ended_by} ended"
+                    );
                 }
                 if looked_by == before {
                     assert!(found.is_ok(), "dead without an invalidation");

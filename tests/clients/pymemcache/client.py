@@ -125,6 +125,26 @@ def whole_server(client):
     check("a new connection after quit", client.get("none"), None)
 
 
+def tags(client):
+    """What only coua has: docs/tags.md. Elsewhere the first request is an error, and that is all."""
+    try:
+        client.raw_command("mg any G")
+    except MemcacheClientError:
+        return
+    for key in ("one", "two"):
+        check("a tag", client.raw_command(f"ms {key} 1 Gpage,site\r\nx"), b"HD")
+    client.set("untagged", b"x", noreply=False)
+    check("stale", client.raw_command("md page G I"), b"HD")
+    check("the winner", client.raw_command("mg one"), b"HD X W")
+    check("the others", client.raw_command("mg one"), b"HD Z X")
+    check("a plain get", client.get_many(["one", "two"]), {"one": b"x", "two": b"x"})
+    check("gone", client.raw_command("md site G"), b"HD")
+    check("what is left", client.get_many(["one", "two", "untagged"]), {"untagged": b"x"})
+    check("milliseconds", client.raw_command("ms short 1 T60ms\r\nx"), b"HD")
+    time.sleep(0.2)
+    check("after milliseconds", client.get("short"), None)
+
+
 def errors(client, address):
     for key in ("a b", "k" * 251, "a\r\n"):
         try:
@@ -165,6 +185,7 @@ def main():
     squeezed = Client(address, serde=serde.compressed_serde)
     squeezed.set("z", "text " * 1000, noreply=False)
     check("compressed by flags", squeezed.get("z"), "text " * 1000)
+    tags(plain)
     errors(plain, address)
     whole_server(plain)
     print("pymemcache: all well")

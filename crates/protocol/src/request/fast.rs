@@ -4,7 +4,6 @@
 //! What these functions take they read as [`crate::request::line`] would; for
 //! everything else, errors above all, they return `None`.
 
-use crate::expiry::Exptime;
 use crate::limits::KEY_LEN_MAX;
 use crate::op::{Store, StoreMode, StoreReply};
 use crate::request::step::GetKey;
@@ -82,7 +81,7 @@ pub(crate) fn set(input: &[u8]) -> Option<(u32, Store)> {
         tokens: Span::default(),
         value_len,
         client_flags,
-        exptime: Exptime::Seconds(exptime.cast_signed()),
+        exptime: exptime.cast_signed().into(),
         cas: 0,
         explicit_cas: 0,
         explicit: false,
@@ -98,9 +97,7 @@ pub(crate) fn set(input: &[u8]) -> Option<(u32, Store)> {
 /// its value behind it.
 #[inline(always)]
 pub(crate) fn plain(store: &Store, line_len: u32, input: &[u8]) -> Option<PlainSet> {
-    let Exptime::Seconds(exptime) = store.exptime else {
-        return None;
-    };
+    let exptime = store.exptime.seconds()?;
     let is_plain = store.mode == StoreMode::Set
         && store.explicit_cas().is_none()
         && !store.key_base64

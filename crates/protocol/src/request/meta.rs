@@ -276,12 +276,7 @@ impl Request {
             // Without an argument the mode is the space or line end that follows.
             b'M' => self.mode = argument.first().copied().unwrap_or(b' '),
             b'O' => self.opaque_len = u32::try_from(argument.len() + 1).unwrap_or(u32::MAX),
-            b'G' => {
-                meta.names_tag = argument.is_empty();
-                if !meta.names_tag && !TagNames::new(argument).are_valid() {
-                    return Err(ErrorLine::BadTags);
-                }
-            }
+            b'G' => meta.names_tag = names_tag(argument)?,
             b'g' | b'P' | b'L' | b'k' | b's' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u' | b'q'
             | b'x' | b'I' => {}
             _ => return Err(ErrorLine::UnknownFlag),
@@ -406,6 +401,16 @@ fn argument_u64(argument: &[u8]) -> Option<u64> {
     }
 }
 
+/// Whether `G` came without names; those that came are good.
+#[cold]
+#[inline(never)]
+fn names_tag(argument: &[u8]) -> Result<bool, ErrorLine> {
+    match argument.is_empty() || TagNames::new(argument).are_valid() {
+        true => Ok(argument.is_empty()),
+        false => Err(ErrorLine::BadTags),
+    }
+}
+
 /// A number of seconds, or, with `ms` behind it, of milliseconds.
 #[inline]
 fn time(argument: &[u8]) -> Result<Exptime, ErrorLine> {
@@ -413,17 +418,18 @@ fn time(argument: &[u8]) -> Result<Exptime, ErrorLine> {
         return Err(ErrorLine::BadToken);
     }
     match word_i32(argument) {
-        Some(seconds) => Ok(Exptime::Seconds(seconds)),
+        Some(seconds) => Ok(seconds.into()),
         None => millis(argument).ok_or(ErrorLine::BadToken),
     }
 }
 
 #[cold]
+#[inline(never)]
 fn millis(argument: &[u8]) -> Option<Exptime> {
     let number = argument.strip_suffix(b"ms")?;
     let has_digits = number.iter().any(u8::is_ascii_digit);
     let number = word_i64(number).filter(|_| has_digits)?;
-    Some(Exptime::Millis(number))
+    Some(Exptime::of_millis(number))
 }
 
 impl Line<'_> {

@@ -339,3 +339,62 @@ fn a_flush_parts_what_is_stored_before_from_what_is_stored_after() {
         assert!(get(&mut other, KEY).is_err());
     });
 }
+
+/// Stores the key with a tag.
+fn set_with_tag(worker: &mut Worker, mode: Mode, value: &[u8]) {
+    let mut tags = NO_TAGS;
+    tags[0] = Some(worker.store().tag(b"tag"));
+    let put = Put {
+        mode,
+        tags,
+        ..Put::set(0, Expiry::NEVER)
+    };
+    let mut burst = worker.burst(NOW);
+    let key = burst.key(KEY);
+    let stored = burst.store(&key, &put, value);
+    assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+}
+
+fn invalidate(worker: &mut Worker, how: Invalidation) {
+    let mut burst = worker.burst(NOW);
+    let tag = burst.tag(b"tag");
+    burst.invalidate(tag, how);
+}
+
+/// Either the append comes first, and dies, or it finds nothing to append to.
+#[test]
+fn what_is_made_from_an_item_dies_with_its_tag() {
+    check(2, 50, || {
+        let store = store(2, 16);
+        let mut workers = [0, 1].map(|id| store.worker(id));
+        set_with_tag(&mut workers[0], Mode::Set, b"old");
+        let [(mut one, ()), _other] = together(
+            workers,
+            [
+                |one| set_with_tag(one, Mode::AppendOrSet, b"new"),
+                |other| invalidate(other, Invalidation::Gone),
+            ],
+        );
+        let found = get(&mut one, KEY);
+        let new = Ok((b"new".to_vec(), Expiry::NEVER));
+        assert!(found == new || found.is_err(), "{found:?}");
+    });
+}
+
+/// However many meet an item that its tag has made stale, and while it moves: one wins.
+#[test]
+fn exactly_one_wins_what_a_tag_has_made_stale() {
+    check(1, 50, || {
+        let store = store(3, 16);
+        let mut workers = [0, 1, 2].map(|id| store.worker(id));
+        set_with_tag(&mut workers[0], Mode::Set, b"value");
+        invalidate(&mut workers[0], Invalidation::Stale);
+        let cleans = |three: &mut Worker| {
+            // It may be marked, and so be elsewhere.
+            let _ = rewrite(three);
+            false
+        };
+        let done = together(workers, [wins, wins, cleans]);
+        assert_eq!(done.iter().filter(|(_, won)| *won).count(), 1);
+    });
+}

@@ -206,7 +206,13 @@ impl PageEntry {
     /// found with that expiry.
     #[inline]
     pub(crate) fn note_expiry(&self, expiry: Expiry) {
-        let until = match expiry.second_up() {
+        self.note_expiry_second(expiry.second_up());
+    }
+
+    /// As [`PageEntry::note_expiry`], for the second, rounded up; 0 for ever.
+    #[inline]
+    pub(crate) fn note_expiry_second(&self, second: u32) {
+        let until = match second {
             0 => u32::MAX,
             second => second,
         };

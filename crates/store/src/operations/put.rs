@@ -67,7 +67,9 @@ impl<'p> Writer<'p> {
         let local = self.local;
         let fits = key.bytes.len() <= KEY_MAX
             && value.len() + key.bytes.len() <= local.shared.item_size_max;
-        if put.mode != Mode::Set || !fits || put.tags[0].is_some() {
+        // What few sets have would cost all of them.
+        let is_plain = put.tags[0].is_none() && !put.expiry.is_fine();
+        if put.mode != Mode::Set || !fits || !is_plain {
             return Err(None);
         }
         let (place, old) = local.recall(key, ahead, self.now).ok_or(None)?;
@@ -81,7 +83,7 @@ impl<'p> Writer<'p> {
             client_flags: put.client_flags,
             cas: put.cas.or_else(|| log.cas_after(open, cas_above)),
             expiry: put.expiry.given(),
-            fine: put.expiry.is_fine(),
+            fine: false,
             tags: &[],
             access: local.shared.access_time(self.now) | known_mark(put),
             value_len: value.len(),

@@ -201,7 +201,11 @@ impl<'p> Writer<'p> {
         self.local.counters().bytes_appended.add(total as u64);
         let log = &self.local.shared.log;
         let entry = log.entry_of(location);
-        entry.note_expiry(draft.expiry.unwrap_or(Expiry::NEVER));
+        let expiry = draft.expiry.unwrap_or(Expiry::NEVER);
+        entry.note_expiry_second(match draft.fine {
+            true => expiry.second_up(),
+            false => expiry.coarse(),
+        });
         if !draft.tags.is_empty() {
             entry.set_has_tags();
         }

@@ -302,7 +302,25 @@ impl<'m> RawItem<'m> {
     /// Whether the item can die of itself: it may have an expiry, or tags.
     #[inline]
     pub(crate) fn is_mortal(self) -> bool {
-        self.fields() & (EXPIRY | TAGS) != 0
+        self.fields() & (EXPIRY | FINE | TAGS) != 0
+    }
+
+    /// The expiry of an item that has neither tags nor milliseconds; `None` for the others.
+    #[inline]
+    pub(crate) fn plain_expiry(self) -> Option<Expiry> {
+        if self.fields() & (FINE | TAGS) != 0 {
+            return None;
+        }
+        #[cfg(loom)]
+        return Some(self.expiry());
+        #[cfg(not(loom))]
+        if self.fields() & EXPIRY == 0 {
+            return Some(Expiry::NEVER);
+        }
+        #[cfg(not(loom))]
+        Some(Expiry::of_coarse(
+            self.expiry_cell().load(Ordering::Relaxed),
+        ))
     }
 
     /// Whether the item has room for an expiry with milliseconds.

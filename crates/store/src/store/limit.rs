@@ -11,7 +11,7 @@ use super::Store;
 /// Why a limit of memory was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitRefused {
-    /// The tables, the index and the segments that workers fill need more.
+    /// The tables, the index, the table of tags and the segments that workers fill need more.
     #[error("at least {least} bytes are needed")]
     TooSmall {
         /// The least number of bytes that would do now.
@@ -46,7 +46,8 @@ impl Store {
         let pages = self.log.pages();
         let page_len = pages.page_len();
         // As at the start: what workers fill and the reserve take at most half of the rest.
-        let fixed = self.tables_len.div_ceil(page_len) + pages.shares().index;
+        let tables = self.tables_len.div_ceil(page_len) + self.tags.page_count();
+        let fixed = tables + pages.shares().index;
         let open = pages.reserve() + 4 * self.counters.len();
         let least = self.memory_least.max((fixed + 2 * open) * page_len);
         let least = least.max(2 * self.item_size_max);

@@ -239,7 +239,7 @@ fn classic_stores() {
         assert_eq!((stored.mode, stored.reply), (mode, StoreReply::Classic));
         assert_eq!(
             (stored.client_flags, stored.exptime, stored.cas),
-            (7, Exptime::Seconds(-1), 0)
+            (7, Exptime::from(-1), 0)
         );
         assert_eq!(stored.explicit_cas(), None);
     }
@@ -256,16 +256,10 @@ fn classic_stores() {
     };
     assert_eq!(
         numbers("set k 4294967301 4294967295 -\r\n\r\n"),
-        (5, Exptime::Seconds(-1), 0)
+        (5, Exptime::from(-1), 0)
     );
-    assert_eq!(
-        numbers("set k \t 3 1\r\na\r\n"),
-        (3, Exptime::Seconds(3), 1)
-    );
-    assert_eq!(
-        numbers("set k 3\t +4 1\r\na\r\n"),
-        (3, Exptime::Seconds(4), 1)
-    );
+    assert_eq!(numbers("set k \t 3 1\r\na\r\n"), (3, Exptime::from(3), 1));
+    assert_eq!(numbers("set k 3\t +4 1\r\na\r\n"), (3, Exptime::from(4), 1));
 }
 
 #[test]
@@ -294,7 +288,7 @@ fn meta_stores() {
         let (stored, _) = store(&format!("ms key 2 T5 {flags}\r\nab\r\n"));
         let vivifies = flags.contains('N');
         assert_eq!(stored.mode, mode, "{flags}");
-        let exptime = Exptime::Seconds(if vivifies { 9 } else { 5 });
+        let exptime = Exptime::from(if vivifies { 9 } else { 5 });
         assert_eq!(stored.exptime, exptime, "{flags}");
         assert_eq!(stored.cas, if flags.contains('C') { 7 } else { 0 });
     }
@@ -437,9 +431,9 @@ fn meta_requests() {
     assert_eq!(
         (get.touch(), get.vivify(), get.recache()),
         (
-            Some(Exptime::Seconds(30)),
-            Some(Exptime::Seconds(-1)),
-            Some(Exptime::Seconds(4))
+            Some(Exptime::from(30)),
+            Some(Exptime::from(-1)),
+            Some(Exptime::from(4))
         )
     );
     assert_eq!((get.cas(), get.explicit_cas()), (Some(5), Some(6)));
@@ -617,16 +611,16 @@ fn times_may_be_milliseconds() {
     assert_eq!(
         (get.touch(), get.vivify(), get.recache()),
         (
-            Some(Exptime::Millis(250)),
-            Some(Exptime::Millis(-1)),
-            Some(Exptime::Millis(9_000_000_000))
+            Some(Exptime::of_millis(250)),
+            Some(Exptime::of_millis(-1)),
+            Some(Exptime::of_millis(9_000_000_000))
         )
     );
     let (op, _) = one("ms k 1 T1ms\r\nx\r\n");
     let Op::Store(store) = op else {
         panic!("{op:?}");
     };
-    assert_eq!(store.exptime, Exptime::Millis(1));
+    assert_eq!(store.exptime, Exptime::of_millis(1));
     for bad in [
         "Tms",
         "T-ms",
