@@ -65,6 +65,18 @@ impl ConnectionInfo {
         self.activity.store(activity as u8, Relaxed);
     }
 
+    /// Whether it is in the middle of a value that arrives or of replies that wait to be read.
+    pub fn is_busy(&self) -> bool {
+        let activity = self.activity.load(Relaxed);
+        [
+            Activity::ReceivingValue,
+            Activity::Writing,
+            Activity::Swallowing,
+        ]
+        .into_iter()
+        .any(|busy| busy as u8 == activity)
+    }
+
     /// memcached's name for what the connection is doing.
     pub fn state_name(&self) -> &'static str {
         match self.activity.load(Relaxed) {
@@ -192,6 +204,17 @@ impl Registry {
         let rest = places.get(from..)?;
         let at = rest.iter().position(Option::is_some)?;
         rest[at].clone().map(|connection| (from + at, connection))
+    }
+
+    /// The connections that are in the middle of a value or of replies.
+    pub fn busy(&self) -> Vec<Arc<ConnectionInfo>> {
+        let mut busy = Vec::new();
+        for worker in 0..self.workers() {
+            let places = self.places(worker);
+            let all = places.iter().flatten();
+            busy.extend(all.filter(|connection| connection.is_busy()).cloned());
+        }
+        busy
     }
 
     /// How many workers there are.

@@ -8,8 +8,8 @@
 //! once more, and find their items.
 //!
 //! ```text
-//!  SIGUSR2 ─▶ does the program start? ─▶ connections finish ─▶ execve ─▶ take over ─▶ serve
-//!             (no: go on as before)       └─ new ones wait in the sockets' queues ─┘
+//!  SIGUSR2 ─▶ does the program start? ─▶ slow ones finish ─▶ all finish ─▶ execve ─▶ take over ─▶ serve
+//!             (no: go on as before)       (all are served)    └─ new ones wait in the sockets' queues ─┘
 //! ```
 //! Sockets that the process has made come back where the flags name their addresses. Those that a
 //! service manager has given take the place of all that flags name, in each program anew.

@@ -230,23 +230,38 @@ fn read_again(shared: &Shared) {
     }
 }
 
-/// Stops the server for the program that takes its place, if that can be.
-fn begin_hand_over(shared: &Shared, successor: &Successor) {
-    if shared.is_stopping() {
+/// Stops the server for the program that takes its place, if that can be; on a thread of its own,
+/// since slow connections may keep it waiting.
+fn begin_hand_over(shared: &Arc<Shared>, successor: &Arc<Successor>) {
+    if shared.is_stopping() || !shared.begin_hand_over() {
         return;
     }
+    let (server, next) = (Arc::clone(shared), Arc::clone(successor));
+    let begun = std::thread::Builder::new()
+        .name("coua-hand-over".to_owned())
+        .spawn(move || {
+            if let Err(why) = try_hand_over(&server, &next) {
+                server.end_hand_over();
+                tracing::warn!("SIGUSR2: ignored; {why}");
+            }
+        });
+    if let Err(error) = begun {
+        shared.end_hand_over();
+        tracing::error!("SIGUSR2: cannot start a thread: {error}");
+    }
+}
+
+fn try_hand_over(shared: &Shared, successor: &Successor) -> Result<(), String> {
     if let Some(obstacle) = hand_over::obstacle(&shared.settings) {
-        tracing::warn!("SIGUSR2: ignored; {obstacle}");
-        return;
+        return Err(obstacle.to_owned());
     }
-    match successor.check() {
-        Ok(()) => {
-            tracing::info!("SIGUSR2: handing over to a new program");
-            service_manager::tell_reloading();
-            shared.stop_for_successor();
-        }
-        Err(error) => tracing::error!("SIGUSR2: the new program does not start: {error}"),
-    }
+    successor
+        .check()
+        .map_err(|error| format!("the new program does not start: {error}"))?;
+    tracing::info!("SIGUSR2: handing over to a new program");
+    service_manager::tell_reloading();
+    shared.stop_for_successor();
+    Ok(())
 }
 
 fn print(text: &str) -> ExitCode {

@@ -13,6 +13,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use coua_protocol::Parser;
 use coua_store::{LimitRefused, Store};
@@ -34,6 +36,13 @@ use crate::users::{Users, UsersError};
 
 /// memcached's highest level of verbosity.
 const VERBOSITY_MAX: u32 = 64;
+
+/// The last part of `-o drain_timeout` before a successor, one in so many: no connection is accepted
+/// any more, so new ones wait as long.
+const LAST_PART: u32 = 5;
+
+/// How often slow connections are looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What all workers share.
 pub struct Shared {
@@ -343,15 +352,41 @@ impl Shared {
         self.cut_off.load(Relaxed)
     }
 
-    /// As [`Shared::stop`], but another process takes this one's place.
+    /// Ends the server for the process that takes this one's place, when no connection is in the
+    /// middle of a value or of replies, or when only the last part of `-o drain_timeout` is left.
+    /// Until then everybody is served, new connections included: one slow client is no reason to keep
+    /// the others waiting. Does nothing if the server is stopped meanwhile.
     pub fn stop_for_successor(&self) {
-        self.handing_over.store(true, Relaxed);
-        self.stop();
+        let timeout = Duration::from_secs(self.settings.drain_timeout_s);
+        let last_part = timeout / LAST_PART;
+        let began = Instant::now();
+        let mut busy = self.registry.busy();
+        while !busy.is_empty() && began.elapsed() + last_part < timeout && !self.is_stopping() {
+            thread::sleep(LOOK);
+            // One that has closed is nobody else's any more. Others may have begun something since.
+            busy.retain(|connection| connection.is_busy() && Arc::strong_count(connection) > 1);
+            if busy.is_empty() {
+                busy = self.registry.busy();
+            }
+        }
+        if !self.is_stopping() {
+            self.stop_within(u64::try_from(last_part.as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Another process is going to take this one's place. False if one is already.
+    pub fn begin_hand_over(&self) -> bool {
+        !self.handing_over.swap(true, Relaxed)
+    }
+
+    /// No other process takes this one's place.
+    pub fn end_hand_over(&self) {
+        self.handing_over.store(false, Relaxed);
     }
 
     /// As [`Shared::stop`], also where another process was to take this one's place.
     pub fn stop_without_successor(&self) {
-        self.handing_over.store(false, Relaxed);
+        self.end_hand_over();
         self.stop();
     }
 

@@ -127,7 +127,8 @@ pub(super) const ALL: &[Suboption] = &[
         NUMBER,
         "When coua stops or is executed anew: give clients that long to send the rest of a request \
          that they have begun, and to read its reply. 5 by default; 0 closes all connections at \
-         once. Connections without one are closed at once.",
+         once. Connections without one are closed at once. Where coua is executed anew, everybody is \
+         served until the last fifth of it.",
     ),
     works(
         "no_modern",

@@ -90,17 +90,25 @@ fn what_was_begun_is_finished() {
         });
 
         process.signal(signal);
-        begun_to_stop(idle);
+        if signal == Signal::USR2 {
+            // While the slow ones go on, the others are served.
+            process.hear("handing over");
+            for _ in 0..3 {
+                assert_eq!(Client::connect(address).ask("mn\r\n"), "MN");
+            }
+        } else {
+            begun_to_stop(idle);
+        }
         line.write_all(b"thing\r\n").unwrap();
-        assert_eq!(rest_of(&mut line), b"END\r\n");
         short.write_all(b"def\r\n").unwrap();
-        assert_eq!(rest_of(&mut short), b"STORED\r\n");
+        assert_eq!(read(&mut line, 5), b"END\r\n");
+        assert_eq!(read(&mut short, 8), b"STORED\r\n");
         value.extend_from_slice(b"\r\n");
         for piece in value[LONG / 2..].chunks(LONG / 8) {
             long.write_all(piece).unwrap();
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(rest_of(&mut long), b"STORED\r\n");
+        assert_eq!(read(&mut long, 8), b"STORED\r\n");
         let mut whole = header.len();
         let mut piece = vec![0; 1 << 20];
         slow.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -112,6 +120,9 @@ fn what_was_begun_is_finished() {
             thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(whole, MANY * (header.len() + LONG + 2) + "END\r\n".len());
+        for stream in [&mut line, &mut short, &mut long] {
+            assert_eq!(rest_of(stream), b"");
+        }
 
         let next = match signal {
             Signal::USR2 => process,
@@ -236,6 +247,17 @@ fn who_does_not_finish_is_cut_off_in_time() {
         "{}",
         end.said
     );
+    // Nor does it keep the next program waiting for longer.
+    let file = MemoryFile::new();
+    let process = server(&file, &["-o", "drain_timeout=2"]);
+    let address = process.address();
+    let mut begun = connect(address);
+    begun.write_all(b"mn\r\nset key 0 0 10\r\nabc").unwrap();
+    assert_eq!(read(&mut begun, 4), b"MN\r\n");
+    process.signal(Signal::USR2);
+    process.hear("1 connections were cut off");
+    process.hear("the cache begins with");
+    assert_eq!(Client::connect(address).ask("mn\r\n"), "MN");
     // Another one waits long, and is told a second time.
     let process = Process::start(coua(PATIENT));
     let mut begun = connect(process.address());
