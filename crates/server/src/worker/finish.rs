@@ -158,12 +158,8 @@ impl Worker {
                 continue;
             };
             session.listed = Listed::Nowhere;
-            match session.is_blocked() {
-                // While the input was parked, no event was noted that says whether the socket can
-                // send again.
-                true => self.list(input.id),
-                false => self.await_input(input.id),
-            }
+            // While the input was parked, neither an event nor the end of a hold has listed it.
+            self.list(input.id);
         }
     }
 
