@@ -221,6 +221,7 @@ impl Stream {
     pub fn failure(&self) -> Option<StreamFailure> {
         match &self.end {
             End::Userspace(end) => end.failure(),
+            End::Tls(end) => end.stream.failure(),
             // The kernel forgets the peer only of a broken connection.
             _ => (self.peer() == PeerAddress::Unknown).then_some(StreamFailure::Peer),
         }
