@@ -1,5 +1,7 @@
-"""python-binary-memcached logs in by SASL PLAIN at HOST PORT, where alice's password is secret and bob may only read."""
+"""python-binary-memcached logs in by SASL PLAIN at HOST PORT, where alice's password is secret and bob may only read; over
+TLS where a third word names the authority's certificate."""
 
+import ssl
 import sys
 
 import bmemcached
@@ -26,8 +28,10 @@ def refused(what, operation):
 def main():
     address = f"{sys.argv[1]}:{sys.argv[2]}"
 
+    context = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
+
     def client(user, password):
-        return bmemcached.Client([address], user, password, socket_timeout=20)
+        return bmemcached.Client([address], user, password, socket_timeout=20, tls_context=context)
 
     alice = client("alice", "secret")
     check("set", alice.set("k", "value"), True)

@@ -1,5 +1,7 @@
-"""pymemcache logs in by a pretended set at HOST PORT, where alice's password is secret and bob may only read."""
+"""pymemcache logs in by a pretended set at HOST PORT, where alice's password is secret and bob may only read; over TLS
+where a third word names the authority's certificate."""
 
+import ssl
 import sys
 
 from pymemcache.client.base import Client
@@ -22,9 +24,10 @@ def refused(what, words, operation):
 
 def main():
     address = (sys.argv[1], int(sys.argv[2]))
+    context = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
 
     def stranger():
-        return Client(address, timeout=20, default_noreply=False)
+        return Client(address, timeout=20, default_noreply=False, tls_context=context)
 
     def logged_in(words):
         client = stranger()

@@ -173,7 +173,7 @@ impl Worker {
                     len += count;
                     received = count;
                 }
-                Received::Nothing => session.readable = false,
+                Received::Nothing => session.readable = session.stream.has_more(),
                 Received::Ended => {
                     session.readable = false;
                     session.has_no_more_input = true;

@@ -11,7 +11,7 @@
 //! # Invariants
 //! - `receive` gives less than there was room for only when nothing is left to read, neither plain
 //!   bytes nor records: the caller waits for an event then, which tells of records alone.
-//!   [`Encryption::has_more`] is the exception, for the end of the stream.
+//!   [`Encryption::has_more`] tells of the exceptions: the end of the stream, and a call that has become too long.
 //! - `send` takes bytes only when no record waits. So one batch of records waits at most, and who sends
 //!   on is told to wait.
 
@@ -29,6 +29,10 @@ pub(crate) trait Wire: Read + Write {}
 
 impl<W: Read + Write> Wire for W {}
 
+/// Reads of records for one call, each of up to 4 KiB. Without a bound a client that sends nothing but empty
+/// records, faster than they are decrypted, would keep its worker for ever.
+const READS_MAX: usize = 64;
+
 /// Pieces that are encrypted at once.
 const PIECES_MAX: usize = 64;
 
@@ -44,6 +48,8 @@ struct State {
     is_handshaking: bool,
     /// No more plain bytes will come.
     has_ended: bool,
+    /// Receiving has paused although there may be more records.
+    has_paused: bool,
     /// The peer broke the protocol, or the connection is gone.
     is_broken: bool,
 }
@@ -59,6 +65,7 @@ impl Encryption {
                 connection: Box::new(connection),
                 is_handshaking: true,
                 has_ended: false,
+                has_paused: false,
                 is_broken: false,
             }),
             unsent_max: tls.unsent_max(),
@@ -71,9 +78,10 @@ impl Encryption {
         self.state.borrow().is_handshaking
     }
 
-    /// Whether there is something to receive of which no event tells: the end.
+    /// Whether there is something to receive of which no event tells: the end, or what a call has left.
     pub(crate) fn has_more(&self) -> bool {
-        self.state.borrow().has_ended
+        let state = self.state.borrow();
+        state.has_ended || state.has_paused
     }
 
     /// Whether records wait for the stream to take them.
@@ -86,11 +94,18 @@ impl Encryption {
     pub(crate) fn receive(&self, wire: &mut impl Wire, space: &mut [u8]) -> Received {
         let mut state = self.state.borrow_mut();
         let mut filled = 0;
+        let mut reads = 0;
+        state.has_paused = false;
         while filled < space.len() && !state.has_ended {
             match state.connection.reader().read(&mut space[filled..]) {
                 Ok(0) => state.has_ended = true,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if reads == READS_MAX {
+                        state.has_paused = true;
+                        break;
+                    }
+                    reads += 1;
                     if !self.receive_records(&mut state, wire) {
                         break;
                     }

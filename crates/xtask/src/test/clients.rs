@@ -4,6 +4,7 @@
 //! A client's script is in a folder of `tests/clients`. It takes host, port and, if it speaks
 //! several, the dialect. Its status is not 0 if anything is not as expected.
 
+use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::capabilities::memccapable;
 use super::site::{Cable, Site};
 use super::under_test::{FLAGS, LIMIT, coua, coua_with_dpdk};
 use super::{Context, Outcome};
-use crate::commands::{program, root, run, run_within, target};
+use crate::commands::{program, read, root, run, run_within, target};
 use crate::server::{Server, connect, free_port};
 
 const TEXT: &[&str] = &["text"];
@@ -110,23 +111,47 @@ pub(crate) fn libmemcached_tools(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || script("bash", "libmemcached/tools.sh"))
 }
 
-/// Clients that log in: by a pretended `set`, and by SASL.
+/// Clients that log in, by a pretended `set` and by SASL: in the open, and over TLS.
 pub(crate) fn logins(context: &Context) -> Result<Outcome> {
     let path = coua(context)?;
-    let port = free_port()?;
-    let mut command = program(&path);
-    command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"]);
-    command
-        .args(FLAGS)
-        .arg("-S")
-        .arg("-Y")
-        .arg(root().join("tests/clients/users"));
-    // It answers nobody who has not logged in.
-    let _server = Server::start_as(&mut command, port, || connect(port).is_some())?;
-    for script in ["pymemcache/login.py", "bmemcached/login.py"] {
-        let mut client = python(context, script);
-        client.args(["127.0.0.1", &port.to_string()]);
-        run_within(LIMIT, &client)?;
+    let folder = target().join("clients");
+    fs::create_dir_all(&folder)?;
+    let (certificate, key) = (folder.join("login.pem"), folder.join("login.key"));
+    let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+                 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1";
+    let mut openssl = program("openssl");
+    openssl.args(words.split_whitespace());
+    read(
+        openssl
+            .arg("-out")
+            .arg(&certificate)
+            .arg("-keyout")
+            .arg(&key),
+    )?;
+    for is_encrypted in [false, true] {
+        let port = free_port()?;
+        let mut command = program(&path);
+        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-u", "root"]);
+        command
+            .args(FLAGS)
+            .arg("-S")
+            .arg("-Y")
+            .arg(root().join("tests/clients/users"));
+        if is_encrypted {
+            let (certificate, key) = (certificate.display(), key.display());
+            let options = format!("ssl_chain_cert={certificate},ssl_key={key}");
+            command.args(["-Z", "-o", &options]);
+        }
+        // It answers nobody who has not logged in.
+        let _server = Server::start_as(&mut command, port, || connect(port).is_some())?;
+        for script in ["pymemcache/login.py", "bmemcached/login.py"] {
+            let mut client = python(context, script);
+            client.args(["127.0.0.1", &port.to_string()]);
+            if is_encrypted {
+                client.arg(&certificate);
+            }
+            run_within(LIMIT, &client)?;
+        }
     }
     Ok(Outcome::Passed)
 }
