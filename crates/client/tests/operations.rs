@@ -398,6 +398,19 @@ fn binary_keys() {
         let item = cache.meta(key, Meta::get().key()).expect("an answer");
         assert_eq!(item.flags.key.as_deref(), Some(&key[..]));
         assert!(cache.delete(key).expect("an answer"));
+
+        // Classic text cannot have them, and the others of a multi-get go on.
+        let config = Config::new(&server.address).expect("an address");
+        let config = config.binary_keys(true).dialect(DialectChoice::Classic);
+        let each = Client::new(config).get_many_each(&[&b"a"[..], key, b"b"]);
+        assert!(matches!(
+            each[..],
+            [
+                Ok(None),
+                Err(Error::Request(RequestError::NeedsMeta(_))),
+                Ok(None)
+            ]
+        ));
     }
 }
 

@@ -14,11 +14,10 @@ use crate::health::Admission;
 use crate::key;
 use crate::outcome::Value;
 use crate::wire::reply::Reply;
-use crate::wire::request::Request;
-use crate::wire::{Completion, Conversation, Dialect, Effect};
+use crate::wire::{Completion, Conversation, Effect, RequestError};
 
-/// Keys of one quiet multi-get. A larger request is several of them, one after another.
-const QUIET_KEYS: usize = 256;
+/// Keys of one multi-get. A larger request is several of them, one after another.
+const MULTI_KEYS: usize = 256;
 
 /// One server's part of a multi-get.
 pub(super) struct Fetch<'c> {
@@ -39,16 +38,17 @@ struct FetchPlan {
     /// Keys that were handed over.
     next: usize,
     groups: VecDeque<Group>,
+    /// Keys that this server cannot be asked for.
+    refused: Vec<(usize, RequestError)>,
 }
 
 /// Keys that were handed over together.
 struct Group {
-    /// The first one's ticket; the others' follow it. A quiet multi-get has one more at its end.
+    /// The first one's ticket; the others' follow it, and one more behind them ends the group.
     first: u64,
     /// The first one's place in the list.
     begin: usize,
     count: usize,
-    is_quiet: bool,
 }
 
 type FetchResults = [Result<Option<Value>, Error>];
@@ -123,6 +123,10 @@ impl<'c> Fetch<'c> {
         if is_answered.contains(&true) {
             self.server.health.answered();
         }
+        for (at, error) in self.plan.refused.drain(..) {
+            is_answered[at] = true;
+            results[indexes[at]] = Err(error.into());
+        }
         let Some(cause) = self.failure.take() else {
             return;
         };
@@ -138,26 +142,32 @@ impl FetchPlan {
     fn feed(&mut self, indexes: &[usize], keys: &[&[u8]], conversation: &mut Conversation) {
         while self.next < indexes.len() && conversation.output().len() < OUTPUT_LEN_MAX {
             let rest = &indexes[self.next..];
-            let is_quiet = conversation.dialect() == Dialect::Meta;
-            let (count, pushed) = match is_quiet {
-                true => {
-                    let group = &rest[..rest.len().min(QUIET_KEYS)];
-                    let keys = group.iter().map(|&index| keys[index]);
-                    (group.len(), conversation.push_quiet_gets(keys, false))
+            let mut group = &rest[..rest.len().min(MULTI_KEYS)];
+            let mut push = |group: &[usize]| {
+                conversation.push_multi_get(group.iter().map(|&index| keys[index]), false)
+            };
+            let mut pushed = push(group);
+            if !matches!(pushed, Ok(_) | Err(RequestError::Full)) && group.len() > 1 {
+                // One of the keys cannot be sent to this server; the others can.
+                group = &group[..1];
+                pushed = push(group);
+            }
+            let first = match pushed {
+                Ok(first) => first,
+                // There is no room until some are answered.
+                Err(RequestError::Full) => return,
+                Err(error) => {
+                    self.refused.push((self.next, error));
+                    self.next += 1;
+                    continue;
                 }
-                false => (1, conversation.push(&Request::get(keys[rest[0]]))),
             };
-            let Ok(first) = pushed else {
-                // All keys can be sent: there is no room until some are answered.
-                return;
-            };
-            let begin = self.next;
+            let (begin, count) = (self.next, group.len());
             self.next += count;
             self.groups.push_back(Group {
                 first,
                 begin,
                 count,
-                is_quiet,
             });
         }
     }
@@ -183,12 +193,9 @@ impl FetchPlan {
             };
             results[indexes[at]] = answered.outcome();
             is_answered[at] = true;
-            if !group.is_quiet {
-                self.groups.pop_front();
-            }
             return;
         }
-        // The end of a quiet multi-get: what was not answered is a miss, or refused with it.
+        // The end of the group: what was not answered is a miss, or refused with it.
         for at in group.begin..group.begin + group.count {
             if mem::replace(&mut is_answered[at], true) {
                 continue;

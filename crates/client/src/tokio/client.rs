@@ -24,8 +24,8 @@ use crate::wire::{Effect, ItemReply, Meta, Reply, Request, StoreMode};
 /// Connections to one server, unless the settings say another number.
 const CONNECTIONS: usize = 2;
 
-/// Keys of one quiet multi-get. A larger request is several of them, one after another.
-const QUIET_KEYS: usize = 256;
+/// Keys of one multi-get. A larger request is several of them, one after another.
+const MULTI_KEYS: usize = 256;
 
 /// An asynchronous client of one or more servers. Clones share connections.
 ///
@@ -259,7 +259,7 @@ impl Client {
                 continue;
             }
             let queue = inner.queue(server, *admission);
-            for group in indexes.chunks(QUIET_KEYS) {
+            for group in indexes.chunks(MULTI_KEYS) {
                 let keys = group.iter().map(|&index| Box::from(keys[index])).collect();
                 let (caller, answer) = oneshot::channel();
                 let command = Command::Many { keys, caller };

@@ -16,9 +16,7 @@ use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
 use crate::handshake::{dialect_of, first_dialect};
 use crate::tokio::transport::{Connect, Transport};
-use crate::wire::{
-    Completion, Conversation, Dialect, Effect, Reply, Request, RequestError, Ticket,
-};
+use crate::wire::{Completion, Conversation, Effect, Reply, Request, RequestError, Ticket};
 
 /// Requests in flight on a connection, and as many again in its queue.
 pub(super) const IN_FLIGHT: usize = 1024;
@@ -140,7 +138,7 @@ enum Waiting {
 
 struct Many {
     first: Ticket,
-    /// The ticket with which all keys are answered.
+    /// The ticket behind the last key's: with it all keys are answered.
     last: Ticket,
     answers: Vec<Option<Reply>>,
     caller: oneshot::Sender<ManyAnswer>,
@@ -219,9 +217,13 @@ impl Line {
                 Ok(ticket) => self.waiting.push_back(Waiting::One(ticket, caller)),
                 Err(error) => drop(caller.send(Err(Lost::Request(error)))),
             },
-            Command::Many { keys, caller } => match self.push_many(&keys) {
-                Ok((first, last)) => {
+            Command::Many { keys, caller } => match self
+                .conversation
+                .push_multi_get(keys.iter().map(|key| &**key), false)
+            {
+                Ok(first) => {
                     let answers = vec![None; keys.len()];
+                    let last = first + keys.len() as u64;
                     let many = Many {
                         first,
                         last,
@@ -236,22 +238,6 @@ impl Line {
         if was_idle {
             self.restart_timer();
         }
-    }
-
-    /// The first key's ticket, and the one that ends them.
-    fn push_many(&mut self, keys: &[Box<[u8]>]) -> Result<(Ticket, Ticket), RequestError> {
-        if self.conversation.dialect() == Dialect::Meta {
-            let keys = keys.iter().map(|key| &**key);
-            let count = keys.len() as u64;
-            let first = self.conversation.push_quiet_gets(keys, false)?;
-            return Ok((first, first + count));
-        }
-        let mut tickets = None;
-        for key in keys {
-            let ticket = self.conversation.push(&Request::get(key))?;
-            tickets = Some((tickets.map_or(ticket, |(first, _)| first), ticket));
-        }
-        tickets.ok_or(RequestError::Full)
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, Cause> {
@@ -320,7 +306,7 @@ impl Line {
                 let within = usize::try_from(ticket - many.first).unwrap_or(usize::MAX);
                 match many.answers.get_mut(within) {
                     Some(answer) => *answer = Some(reply.clone()),
-                    // The end of a quiet multi-get: what was not answered is a miss, or refused with it.
+                    // The end of a multi-get: what was not answered is a miss, or refused with it.
                     None if matches!(reply, Reply::Refused(_)) => {
                         let open = many.answers.iter_mut().filter(|answer| answer.is_none());
                         open.for_each(|answer| *answer = Some(reply.clone()));

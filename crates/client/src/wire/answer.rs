@@ -31,6 +31,10 @@ pub(super) struct Expected {
 pub(super) enum Shape {
     /// One value at most, then `END`.
     ClassicGet,
+    /// Hits with their keys, then `END`. The requests have the tickets before this one.
+    MultiGet {
+        count: u32,
+    },
     ClassicStore,
     ClassicDelete,
     ClassicTouch,
@@ -58,13 +62,58 @@ pub(super) enum Partial {
     /// The lines of a list so far, and their bytes.
     List(Vec<(String, String)>, usize),
     /// A value whose bytes are coming.
-    Value { flags: ReplyFlags, value: Vec<u8> },
+    Value {
+        flags: ReplyFlags,
+        value: Vec<u8>,
+        /// Which key of a multi-get it belongs to.
+        index: u32,
+    },
     /// Classic: the value is whole, `END` is awaited.
     Hit(ItemReply),
 }
 
 /// A piece of an answer that is whole: whose it is, what it says, and whether the request ends with it.
 pub(super) type Whole = (Ticket, Reply, bool);
+
+/// The keys of a multi-get in classic text, to find those of its hits among them.
+#[derive(Debug)]
+pub(super) struct MultiKeys {
+    /// The keys with a space between them.
+    keys: Box<[u8]>,
+    /// Where the key behind the last hit begins, and its index.
+    at: usize,
+    next: u32,
+}
+
+impl MultiKeys {
+    pub(super) fn new(keys: Box<[u8]>) -> MultiKeys {
+        MultiKeys {
+            keys,
+            at: 0,
+            next: 0,
+        }
+    }
+
+    /// The index of a hit's key. Servers answer in the order of the request; a proxy before several of them
+    /// may not.
+    pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
+        let (before, behind) = self.keys.split_at(self.at);
+        let mut at = self.at;
+        for (index, own) in (self.next..).zip(behind.split(|&byte| byte == b' ')) {
+            at += own.len() + 1;
+            if own == key {
+                self.at = at.min(self.keys.len());
+                self.next = index + 1;
+                return Some(index);
+            }
+        }
+        let earlier = (0..self.next).zip(before.split(|&byte| byte == b' '));
+        earlier
+            .filter(|(_, own)| *own == key)
+            .map(|(index, _)| index)
+            .next()
+    }
+}
 
 impl Shape {
     pub(super) fn of(request: &Request<'_>, dialect: Dialect) -> Shape {
@@ -104,6 +153,7 @@ impl Shape {
             | (ClassicDelete, Answer::Deleted)
             | (ClassicTouch, Answer::Touched)
             | (ClassicNumber, Answer::Number(_))
+            | (Shape::MultiGet { .. }, Answer::End)
             | (MetaGet | MetaStore | MetaDelete | MetaArithmetic, Answer::MetaDone)
             | (Shape::Quiet { .. } | Shape::Noop, Answer::MetaNoop)
             | (Shape::Ok, Answer::Ok) => Some(Status::Done),
@@ -128,6 +178,7 @@ impl Partial {
     pub(super) fn value(
         flags: ReplyFlags,
         len: u32,
+        index: u32,
         limits: &Limits,
     ) -> Result<Partial, ProtocolError> {
         let (len, max) = (len as usize, limits.value_len_max);
@@ -135,7 +186,11 @@ impl Partial {
             return Err(ProtocolError::TooLarge { len, max });
         }
         let value = Vec::with_capacity(len.min(VALUE_CAPACITY_MAX));
-        Ok(Partial::Value { flags, value })
+        Ok(Partial::Value {
+            flags,
+            value,
+            index,
+        })
     }
 }
 
@@ -233,7 +288,12 @@ pub(super) fn value_end(
     expected: &mut Expected,
     partial: &mut Partial,
 ) -> Result<Option<Whole>, ProtocolError> {
-    let Partial::Value { flags, value } = std::mem::take(partial) else {
+    let Partial::Value {
+        flags,
+        value,
+        index,
+    } = std::mem::take(partial)
+    else {
         return Err(ProtocolError::Misplaced);
     };
     let mut item = ItemReply {
@@ -245,6 +305,10 @@ pub(super) fn value_end(
         Shape::ClassicGet => {
             *partial = Partial::Hit(item);
             Ok(None)
+        }
+        Shape::MultiGet { count } => {
+            let first = expected.ticket - u64::from(*count);
+            Ok(Some((first + u64::from(index), Reply::Item(item), false)))
         }
         Shape::Quiet { count, next } => {
             let opaque = item.flags.opaque.take();

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use coua_protocol::response::{LINE_LEN_MAX, Part, ResponseStep, Responses};
 
-use crate::key;
+use crate::key::{self, KeyForm};
 use crate::wire::answer::{
-    Expected, Partial, Shape, Ticket, VALUE_CAPACITY_MAX, line_part, value_end,
+    Expected, MultiKeys, Partial, Shape, Ticket, VALUE_CAPACITY_MAX, line_part, value_end,
 };
 use crate::wire::encode::{self, Dialect, encode};
 use crate::wire::error::{Effect, ProtocolError, RequestError};
@@ -59,6 +59,8 @@ pub struct Conversation {
     expected: VecDeque<Expected>,
     next_ticket: Ticket,
     partial: Partial,
+    /// The keys of multi-gets without an answer, oldest first.
+    multi_keys: VecDeque<MultiKeys>,
     /// The first error line within the quiet multi-get that is being answered.
     refusal: Option<Refusal>,
     over: Option<ProtocolError>,
@@ -88,6 +90,7 @@ impl Conversation {
             expected: VecDeque::new(),
             next_ticket: 0,
             partial: Partial::None,
+            multi_keys: VecDeque::new(),
             refusal: None,
             over: None,
         }
@@ -115,40 +118,54 @@ impl Conversation {
         Ok(self.expect(shape, request.reads_only(), request.has_body()))
     }
 
-    /// Takes a multi-get that the server answers with its hits only, and says which ticket its first key
-    /// has. The keys have tickets one after another; behind them is one more, whose answer says that the
-    /// rest are misses. If the server cannot read some item, that last answer is a refusal, and which
-    /// items are missing is not known.
+    /// Takes a multi-get, and says which ticket its first key has. The keys have tickets one after another;
+    /// behind them is one more, whose answer says that the rest are misses. If the server cannot read some
+    /// item, that last answer is a refusal, and which of the rest are missing is not known.
+    ///
+    /// It is one classic `get`, which both dialects have and servers answer in the least time; with a
+    /// binary key among them it is a quiet `mg` for each key and one `mn`.
     ///
     /// # Errors
-    /// As [`Conversation::push`]; [`RequestError::NeedsMeta`] in classic text.
-    pub fn push_quiet_gets<'k, K>(&mut self, keys: K, cas: bool) -> Result<Ticket, RequestError>
+    /// As [`Conversation::push`]; [`RequestError::NeedsMeta`] for a binary key in classic text.
+    pub fn push_multi_get<'k, K>(&mut self, keys: K, cas: bool) -> Result<Ticket, RequestError>
     where
-        K: ExactSizeIterator<Item = &'k [u8]>,
+        K: ExactSizeIterator<Item = &'k [u8]> + Clone,
     {
         let too_many = |_| RequestError::Full;
         let count = u32::try_from(keys.len()).map_err(too_many)?;
         self.check_room(keys.len() + 1)?;
-        if self.dialect == Dialect::Classic {
-            return Err(RequestError::NeedsMeta("a quiet multi-get"));
+        let mut is_plain = count > 0;
+        for key in keys.clone() {
+            is_plain &= key::form(key, self.limits.binary_keys)? == KeyForm::Plain;
         }
-        let begin = self.output.len();
-        let mut written = 0;
-        for (index, key) in (0..count).zip(keys) {
-            match key::form(key, self.limits.binary_keys) {
-                Ok(form) => encode::quiet_get(key, form, cas, index, &mut self.output),
-                Err(error) => {
-                    self.output.truncate(begin);
-                    return Err(RequestError::Key(error));
-                }
+        if is_plain {
+            self.output
+                .extend_from_slice(if cas { b"gets " } else { b"get " });
+            let begin = self.output.len();
+            for key in keys {
+                self.output.extend_from_slice(key);
+                self.output.push(b' ');
             }
-            written += 1;
+            self.output.pop();
+            let keys = self.output[begin..].into();
+            self.multi_keys.push_back(MultiKeys::new(keys));
+            self.output.extend_from_slice(b"\r\n");
+        } else if self.dialect == Dialect::Classic {
+            return Err(RequestError::NeedsMeta("a binary key"));
+        } else {
+            for (index, key) in (0..count).zip(keys) {
+                let form = key::form(key, self.limits.binary_keys)?;
+                encode::quiet_get(key, form, cas, index, &mut self.output);
+            }
+            self.output.extend_from_slice(b"mn\r\n");
         }
-        debug_assert_eq!(written, count);
-        self.output.extend_from_slice(b"mn\r\n");
         let first = self.next_ticket;
         self.next_ticket += u64::from(count);
-        self.expect(Shape::Quiet { count, next: 0 }, true, false);
+        let shape = match is_plain {
+            true => Shape::MultiGet { count },
+            false => Shape::Quiet { count, next: 0 },
+        };
+        self.expect(shape, true, false);
         Ok(first)
     }
 
@@ -194,7 +211,7 @@ impl Conversation {
         }
     }
 
-    /// Requests without an answer; a quiet multi-get is one.
+    /// Requests without an answer; a multi-get is one.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.expected.len()
@@ -248,7 +265,7 @@ impl Conversation {
     }
 
     /// Ends the conversation and tells what is known of each request without an answer, oldest first. For
-    /// a quiet multi-get that is its last ticket.
+    /// a multi-get that is its last ticket.
     pub fn abandon(&mut self) -> Vec<Abandoned> {
         self.over.get_or_insert(ProtocolError::Unsolicited);
         let sent = self.sent;
@@ -292,17 +309,23 @@ impl Conversation {
                 client_flags,
                 value_len,
                 cas,
-                ..
+                key,
             } => {
-                if expected.shape != Shape::ClassicGet || !is_fresh {
-                    return Err(ProtocolError::Misplaced);
-                }
+                let index = match expected.shape {
+                    Shape::ClassicGet => Some(0),
+                    Shape::MultiGet { .. } => {
+                        let keys = self.multi_keys.front_mut();
+                        keys.and_then(|keys| keys.find(key.of(input)))
+                    }
+                    _ => None,
+                };
+                let index = index.filter(|_| is_fresh).ok_or(ProtocolError::Misplaced)?;
                 let flags = ReplyFlags {
                     client_flags,
                     cas,
                     ..ReplyFlags::default()
                 };
-                *partial = Partial::value(flags, value_len, &self.limits)?;
+                *partial = Partial::value(flags, value_len, index, &self.limits)?;
                 None
             }
             Part::MetaValue { value_len, flags } => {
@@ -314,7 +337,7 @@ impl Conversation {
                     return Err(ProtocolError::Misplaced);
                 }
                 let flags = ReplyFlags::parse(flags.of(input)).ok_or(ProtocolError::Malformed)?;
-                *partial = Partial::value(flags, value_len, &self.limits)?;
+                *partial = Partial::value(flags, value_len, 0, &self.limits)?;
                 None
             }
             Part::Body { bytes, last } => {
@@ -339,6 +362,9 @@ impl Conversation {
             );
             if refused && expected.has_body {
                 self.over = Some(ProtocolError::BodyRefused);
+            }
+            if let Shape::MultiGet { .. } = expected.shape {
+                self.multi_keys.pop_front();
             }
             self.expected.pop_front();
         }

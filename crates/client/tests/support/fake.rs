@@ -1,6 +1,7 @@
 //! A server in this process that does wrong on purpose: it cuts, delays and sends in pieces.
 //!
-//! It answers `mn` and `version`, `mg KEY` with the key as the value, `ms` and `md` with `HD`. So a client
+//! It answers `mn` and `version`, `mg KEY` and `get KEY...` with the keys as the values, unless they begin
+//! with `miss`, and `ms` and `md` with `HD`. So a client
 //! that takes one request's answer for another's is found out by the value.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -89,9 +90,6 @@ fn serve(stream: TcpStream, connection: usize, mischief: &dyn Mischief) -> Optio
     let mut number = 0;
     loop {
         let answer = answer(&mut input)?;
-        if answer.is_empty() {
-            continue;
-        }
         match mischief.act(connection, number, &answer) {
             Act::Send => output.write_all(&answer).ok()?,
             Act::Pieces(len) => {
@@ -128,13 +126,15 @@ fn answer(input: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     Some(match *words.first()? {
         "mn" => b"MN\r\n".to_vec(),
         "version" => b"VERSION fake\r\n".to_vec(),
-        "mg" if words[1].starts_with("miss") && flags.contains(&"q") => Vec::new(),
+        "get" => {
+            let keys = words[1..].iter().filter(|key| !key.starts_with("miss"));
+            let values = keys.map(|key| format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len()));
+            (values.collect::<String>() + "END\r\n").into_bytes()
+        }
         "mg" if words[1].starts_with("miss") => b"EN\r\n".to_vec(),
         "mg" if flags.contains(&"v") => {
-            let opaque = flags.iter().find(|flag| flag.starts_with('O'));
-            let opaque = opaque.map_or(String::new(), |opaque| format!(" {opaque}"));
             let key = words[1];
-            format!("VA {} f0{opaque}\r\n{key}\r\n", key.len()).into_bytes()
+            format!("VA {} f0\r\n{key}\r\n", key.len()).into_bytes()
         }
         "ms" => {
             let len: u64 = words[2].parse().ok()?;

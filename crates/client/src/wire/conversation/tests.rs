@@ -34,6 +34,15 @@ fn meta() -> Conversation {
     Conversation::new(Dialect::Meta, Limits::default())
 }
 
+/// With binary keys, for which a multi-get is quiet.
+fn binary() -> Conversation {
+    let limits = Limits {
+        binary_keys: true,
+        ..Limits::default()
+    };
+    Conversation::new(Dialect::Meta, limits)
+}
+
 fn classic() -> Conversation {
     Conversation::new(Dialect::Classic, Limits::default())
 }
@@ -233,29 +242,43 @@ proptest! {
 
     /// A multi-get between two other requests, with any of its keys there.
     #[test]
-    fn quiet_hits_find_their_keys(there in prop::collection::vec(any::<bool>(), 1..30), piece in 1usize..60) {
-        let mut conversation = meta();
+    fn hits_find_their_keys(
+        form in 0..3,
+        there in prop::collection::vec(any::<bool>(), 1..30),
+        piece in 1usize..60,
+    ) {
+        let (mut conversation, miss, name) = match form {
+            0 => (classic(), "END\r\n", "key"),
+            1 => (meta(), "EN\r\n", "key"),
+            _ => (binary(), "EN\r\n", "a key"),
+        };
         let before = conversation.push(&Request::get(b"a")).expect("a request");
-        let keys: Vec<String> = (0..there.len()).map(|at| format!("k{at}")).collect();
+        let keys: Vec<String> = (0..there.len()).map(|at| format!("{name}{at}")).collect();
         let keys = keys.iter().map(|key| key.as_bytes());
-        let first = conversation.push_quiet_gets(keys, false).expect("a multi-get");
+        let first = conversation.push_multi_get(keys, false).expect("a multi-get");
         let behind = conversation.push(&Request::get(b"z")).expect("a request");
         send_all(&mut conversation);
 
         let mut expected = vec![Completion { ticket: before, reply: item(Status::Missing) }];
-        let mut answers = String::from("EN\r\n");
+        let mut answers = String::from(miss);
         for at in (0..there.len()).filter(|&at| there[at]) {
             let value = format!("v{at}");
-            answers += &format!("VA {} f3 O{at}\r\n{value}\r\n", value.len());
+            let len = value.len();
+            answers += &match form {
+                2 => format!("VA {len} f3 O{at}\r\n{value}\r\n"),
+                _ => format!("VALUE key{at} 3 {len}\r\n{value}\r\n"),
+            };
             let reply = hit(value.as_bytes(), 3, None);
             expected.push(Completion { ticket: first + at as u64, reply });
         }
-        answers += "MN\r\nEN\r\n";
+        answers += if form == 2 { "MN\r\n" } else { "END\r\n" };
+        answers += miss;
         let end = first + there.len() as u64;
         expected.push(Completion { ticket: end, reply: item(Status::Done) });
         expected.push(Completion { ticket: behind, reply: item(Status::Missing) });
         prop_assert_eq!(behind, end + 1);
         prop_assert_eq!(feed(&mut conversation, answers.as_bytes(), piece), Ok(expected));
+        prop_assert!(conversation.is_idle());
     }
 
     /// No bytes make it panic, stand still or hold more than it may.
@@ -344,50 +367,76 @@ fn a_refused_value_is_told_before_the_end() {
 }
 
 #[test]
-fn quiet_answers_that_do_not_fit() {
-    for answers in [
+fn answers_to_a_multi_get_that_do_not_fit() {
+    let quiet = [
         "VA 1 f0\r\nv\r\n",
         "VA 1 f0 O2\r\nv\r\n",
         "VA 1 f0 O1\r\nv\r\nVA 1 f0 O1\r\nv\r\n",
+        "VALUE b 0 1\r\nv\r\n",
         "EN\r\n",
-        "HD\r\n",
-    ] {
-        let mut conversation = meta();
-        let keys = [&b"a"[..], b"b"];
+        "END\r\n",
+    ];
+    let classic = [
+        "VALUE c 0 1\r\nv\r\n",
+        "VA 1 f0 O0\r\nv\r\n",
+        "EN\r\n",
+        "MN\r\n",
+        "STORED\r\n",
+    ];
+    let quiet = quiet.map(|answers| (&b" a"[..], answers));
+    let classic = classic.map(|answers| (&b"a"[..], answers));
+    for (key, answers) in quiet.into_iter().chain(classic) {
+        let mut conversation = binary();
+        let keys = [key, b"b"];
         conversation
-            .push_quiet_gets(keys.into_iter(), false)
+            .push_multi_get(keys.into_iter(), false)
             .expect("a multi-get");
         send_all(&mut conversation);
         let end = feed(&mut conversation, answers.as_bytes(), 100);
-        assert_eq!(end, Err(ProtocolError::Misplaced), "{answers}");
+        assert_eq!(end, Err(ProtocolError::Misplaced), "{key:?} {answers}");
     }
 }
 
 #[test]
 fn a_refusal_within_a_multi_get_is_told_at_its_end() {
-    let mut conversation = meta();
-    let keys = [&b"a"[..], b"b", b"c"];
+    let quiet = "VA 1 f0 c5 O0\r\nv\r\nSERVER_ERROR lost\r\nVA 1 f0 c6 O2\r\nw\r\nMN\r\n";
+    // In classic text the error is the end.
+    let classic = "VALUE a 0 1 5\r\nv\r\nVALUE c 0 1 6\r\nw\r\nSERVER_ERROR lost\r\n";
+    for (second, answers) in [(&b" b"[..], quiet), (b"b", classic)] {
+        let mut conversation = binary();
+        let keys = [&b"a"[..], second, b"c"];
+        let first = conversation
+            .push_multi_get(keys.into_iter(), true)
+            .expect("a multi-get");
+        send_all(&mut conversation);
+        let complete = |at: u64, reply: Reply| Completion {
+            ticket: first + at,
+            reply,
+        };
+        let expected = vec![
+            complete(0, hit(b"v", 0, Some(5))),
+            complete(2, hit(b"w", 0, Some(6))),
+            complete(3, refused(Refusal::Server, "lost")),
+        ];
+        assert_eq!(feed(&mut conversation, answers.as_bytes(), 7), Ok(expected));
+        assert!(conversation.is_idle());
+    }
+}
+
+#[test]
+fn a_proxy_answers_in_another_order() {
+    let mut conversation = classic();
+    let keys = [&b"a"[..], b"b", b"bb", b"a"];
     let first = conversation
-        .push_quiet_gets(keys.into_iter(), true)
+        .push_multi_get(keys.into_iter(), false)
         .expect("a multi-get");
+    assert_eq!(conversation.output(), b"get a b bb a\r\n");
     send_all(&mut conversation);
-    let answers = b"VA 1 f0 c5 O0\r\nv\r\nSERVER_ERROR lost\r\nVA 1 f0 c6 O2\r\nw\r\nMN\r\n";
-    let expected = vec![
-        Completion {
-            ticket: first,
-            reply: hit(b"v", 0, Some(5)),
-        },
-        Completion {
-            ticket: first + 2,
-            reply: hit(b"w", 0, Some(6)),
-        },
-        Completion {
-            ticket: first + 3,
-            reply: refused(Refusal::Server, "lost"),
-        },
-    ];
-    assert_eq!(feed(&mut conversation, answers, 7), Ok(expected));
-    assert!(conversation.is_idle());
+    let answers = ["bb", "a", "b"].map(|key| format!("VALUE {key} 0 2\r\n{key:2}\r\n"));
+    let answers = answers.concat() + "END\r\n";
+    let completions = feed(&mut conversation, answers.as_bytes(), 9).expect("they fit");
+    let tickets: Vec<Ticket> = completions.iter().map(|one| one.ticket - first).collect();
+    assert_eq!(tickets, [2, 3, 1, 4]);
 }
 
 #[test]
