@@ -6,6 +6,7 @@ mod extended;
 mod help;
 mod login;
 mod network;
+mod pressure;
 mod raw;
 mod resolved;
 mod sizes;
@@ -18,6 +19,7 @@ use clap::{CommandFactory, Parser};
 
 pub use addresses::Listen;
 pub use network::{Driver, Net, NetFlags};
+pub use pressure::PressureSettings;
 pub use raw::Raw;
 pub use resolved::{Settings, UnixSocket};
 pub use tls::TlsSettings;

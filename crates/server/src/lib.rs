@@ -29,6 +29,7 @@ pub mod outcome;
 pub mod output;
 pub mod permissions;
 pub mod prefixes;
+pub mod pressure;
 pub mod process;
 pub mod reply_queue;
 pub mod server;

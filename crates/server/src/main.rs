@@ -11,6 +11,7 @@ use coua::allocator;
 use coua::flags::{self, Invocation, Settings};
 use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
+use coua::pressure;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
 use coua::server::{Server, Sockets};
 use coua::service_manager;
@@ -117,6 +118,10 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     if let Some(file) = &mut pid_file {
         file.write();
     }
+    pressure::watch(&shared).map_err(|source| ProcessError::System {
+        action: "watch the memory pressure (-o memory_pressure)",
+        source,
+    })?;
     if shared.settings.daemon {
         process::tell_ready(&shared.settings);
     } else {

@@ -68,6 +68,10 @@ pub struct Shared {
     pub memory_per_worker: usize,
     /// Bytes of memory as `cache_memlimit` has set them last.
     memory: AtomicUsize,
+    /// Bytes of it that are held back under memory pressure.
+    memory_held_back: AtomicUsize,
+    /// Held while the store's limit changes.
+    limiting: Mutex<()>,
     counters: Box<[Counters]>,
     latencies: Box<[Latency]>,
     /// The histograms at the last `stats reset`.
@@ -168,6 +172,8 @@ impl Shared {
             handing_over: AtomicBool::new(false),
             verbosity: AtomicU8::new(settings.verbosity),
             memory: AtomicUsize::new(settings.memory),
+            memory_held_back: AtomicUsize::new(0),
+            limiting: Mutex::default(),
             settings,
         }
     }
@@ -182,11 +188,53 @@ impl Shared {
     /// # Errors
     /// If the server cannot work with so little, or was not started for so much.
     pub fn limit_memory(&self, bytes: usize) -> Result<(), LimitRefused> {
+        let _limiting = self.limiting.lock().unwrap_or_else(PoisonError::into_inner);
         let stacks = self.settings.stacks_memory();
         self.store.set_memory_limit(bytes.saturating_sub(stacks))?;
         self.memory.store(bytes, Relaxed);
+        // What pressure holds back is held back again within a second.
+        self.memory_held_back.store(0, Relaxed);
         tracing::info!("cache_memlimit: {} MiB of memory from now on", bytes >> 20);
         Ok(())
+    }
+
+    /// Bytes of [`Shared::memory`] that are held back under memory pressure.
+    pub fn memory_held_back(&self) -> usize {
+        self.memory_held_back.load(Relaxed)
+    }
+
+    /// Keeps so many bytes less than [`Shared::memory`], or as few as the store can work with. One
+    /// log line says so where that changes.
+    pub fn hold_memory_back(&self, bytes: usize) {
+        let _limiting = self.limiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (goal, before) = (self.memory(), self.memory_held_back());
+        if bytes == before {
+            return;
+        }
+        let stacks = self.settings.stacks_memory();
+        let limit = match self
+            .store
+            .set_memory_limit(goal.saturating_sub(bytes + stacks))
+        {
+            Ok(()) => goal.saturating_sub(bytes),
+            // What the store needs at least may be between the steps.
+            Err(LimitRefused::TooSmall { least })
+                if least + stacks < goal - before && self.store.set_memory_limit(least).is_ok() =>
+            {
+                least + stacks
+            }
+            Err(_) => return,
+        };
+        self.memory_held_back.store(goal - limit, Relaxed);
+        let (now, of) = (limit >> 20, goal >> 20);
+        match goal - limit > before {
+            true => tracing::warn!("memory pressure: {now} of {of} MiB of memory from now on"),
+            false => {
+                tracing::info!("less memory pressure: {now} of {of} MiB of memory from now on")
+            }
+        }
+        // Whoever sleeps gives nothing back.
+        self.wakers.iter().for_each(Waker::wake);
     }
 
     /// The parser of a new connection.

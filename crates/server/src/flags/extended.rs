@@ -131,6 +131,23 @@ pub(super) const ALL: &[Suboption] = &[
          served until the last fifth of it.",
     ),
     works(
+        "memory_pressure",
+        Takes::Number(8, 1_000_000_000),
+        "Hold memory back while other programs of the machine, or of the cgroup, lack some: lower \
+         the limit by steps, down to so many megabytes, and raise it again when that is over.",
+    ),
+    works(
+        "memory_pressure_step",
+        Takes::Number(1, 50),
+        "With memory_pressure: a step, in percent of -m. 10 by default.",
+    ),
+    works(
+        "memory_pressure_stall",
+        Takes::Number(1, 2000),
+        "With memory_pressure: from how many milliseconds of two seconds on, in which some task \
+         waits for memory, there is pressure. 150 by default.",
+    ),
+    works(
         "no_modern",
         Takes::Nothing,
         "The defaults of memcached 1.4, of which one has a meaning here: no_maxconns_fast.",
@@ -266,6 +283,10 @@ pub(super) struct Extended {
     /// What is said about TLS, by the option's name.
     pub(super) ssl: Vec<(&'static str, String)>,
     pub(super) drain_timeout_s: u64,
+    /// Megabytes that are kept under memory pressure; `None` where pressure changes nothing.
+    pub(super) pressure_floor: Option<usize>,
+    pub(super) pressure_step_percent: usize,
+    pub(super) pressure_stall_ms: u32,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -281,6 +302,9 @@ impl Extended {
             idle_timeout_s: 0,
             ssl: Vec::new(),
             drain_timeout_s: DRAIN_TIMEOUT_S,
+            pressure_floor: None,
+            pressure_step_percent: 10,
+            pressure_stall_ms: 150,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -311,6 +335,9 @@ impl Extended {
             }
             "idle_timeout" => self.idle_timeout_s = value.parse().unwrap_or_default(),
             "drain_timeout" => self.drain_timeout_s = value.parse().unwrap_or_default(),
+            "memory_pressure" => self.pressure_floor = value.parse().ok(),
+            "memory_pressure_step" => self.pressure_step_percent = value.parse().unwrap_or(10),
+            "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
             _ => {
                 self.given.push((known.name, value));
                 self.without_effect

@@ -11,6 +11,7 @@ use super::addresses::{self, Addresses, Listen};
 use super::extended::Extended;
 use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
+use super::pressure::{PressureSettings, pressure};
 use super::sizes::{bytes, cores, number};
 use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
@@ -68,6 +69,8 @@ pub struct Settings {
     pub idle_timeout_s: u64,
     /// Seconds that connections have to finish when the server stops (`-o drain_timeout`).
     pub drain_timeout_s: u64,
+    /// What is done about memory pressure (`-o memory_pressure`); `None` for nothing.
+    pub pressure: Option<PressureSettings>,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
@@ -166,6 +169,7 @@ impl Settings {
             true => stack_memory(raw, memory, workers)?,
             false => 0,
         };
+        let pressure = pressure(&extended, memory)?;
         let mut without_effect = flags_without_effect(raw)?;
         if have_tags {
             let line = no_effect(
@@ -194,6 +198,7 @@ impl Settings {
             refuses_at_once: extended.refuses_at_once,
             idle_timeout_s: extended.idle_timeout_s,
             drain_timeout_s: extended.drain_timeout_s,
+            pressure,
             protocol_name,
             dialect,
             memory,
@@ -408,12 +413,6 @@ fn memory_max(raw: &Raw, memory: usize) -> Result<usize, FlagError> {
     let most = usize::try_from(bytes("--memory-max", text, 1 << 20)?).unwrap_or(usize::MAX);
     if most < memory {
         return Err(FlagError::value("--memory-max", text, "no less than -m"));
-    }
-    if raw.lock_memory && most > memory {
-        return Err(FlagError::new(
-            "--memory-max: with -k all memory is locked at the start; leave one of them out"
-                .to_owned(),
-        ));
     }
     Ok(most)
 }

@@ -224,15 +224,35 @@ fn less_than_the_least_memory_becomes_the_least() {
 }
 
 #[test]
+fn pressure_is_watched_where_it_is_asked_for() {
+    assert_eq!(settings("-m 64").expect("plain").pressure, None);
+    let given = settings("-m 100 -o memory_pressure=20").expect("a floor");
+    let pressure = given.pressure.expect("it is watched");
+    assert_eq!((pressure.floor, pressure.step), (20 << 20, 10 << 20));
+    assert_eq!(pressure.stall_ms, 150);
+    let given = "-m 100 -o memory_pressure=20,memory_pressure_step=25,memory_pressure_stall=9";
+    let pressure = settings(given).expect("all of it").pressure;
+    let pressure = pressure.expect("it is watched");
+    assert_eq!((pressure.step, pressure.stall_ms), (25 << 20, 9));
+    for flags in [
+        "-m 64 -o memory_pressure=65",
+        "-m 64 -o memory_pressure=7",
+        "-m 64 -o memory_pressure",
+        "-m 64 -o memory_pressure=8,memory_pressure_step=0",
+        "-m 64 -o memory_pressure=8,memory_pressure_stall=2001",
+    ] {
+        let line = settings(flags).expect_err(flags).to_string();
+        assert!(line.contains("-o memory_pressure"), "{line}");
+    }
+}
+
+#[test]
 fn memory_may_grow_as_far_as_is_said() {
     assert_eq!(settings("-m 64").expect("plain").memory_max, 64 << 20);
     let given = settings("-m 64 --memory-max 1024").expect("more than -m");
     assert_eq!((given.memory, given.memory_max), (64 << 20, 1 << 30));
-    for flags in [
-        "-m 64 --memory-max 32",
-        "--memory-max x",
-        "-k --memory-max 128",
-    ] {
+    settings("-k --memory-max 128").expect("what comes into use is locked then");
+    for flags in ["-m 64 --memory-max 32", "--memory-max x"] {
         let error = match settings(flags) {
             Ok(_) => panic!("{flags} is taken"),
             Err(error) => error.to_string(),

@@ -270,6 +270,11 @@ fn store(shared: &Shared, all: &mut Exposition) {
         "Memory for all that is kept (-m, cache_memlimit), in bytes.",
     )
     .add(&[], shared.memory());
+    all.gauge(
+        "coua_memory_held_back_bytes",
+        "Part of that which is not used because of memory pressure, in bytes.",
+    )
+    .add(&[], shared.memory_held_back());
     let mut memory = all.gauge(
         "coua_memory_bytes",
         "That memory by what it is used for, in bytes.",

@@ -172,6 +172,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
     let stacks = shared.settings.stacks_memory() as u64;
     stats.add("coua_memory", store.memory + stacks);
+    stats.add("coua_memory_held_back", shared.memory_held_back());
     stats.add("coua_memory_free", store.memory_free);
     stats.add("coua_memory_index", store.memory_index);
     stats.add("coua_memory_tables", store.memory_tables);

@@ -101,6 +101,10 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("client_flags_size", 4);
     stats.add("coua_drain_timeout", settings.drain_timeout_s);
     stats.flag("coua_memory_locked", settings.lock_memory);
+    match settings.pressure {
+        Some(pressure) => stats.add("coua_memory_pressure", pressure.floor >> 20),
+        None => stats.add("coua_memory_pressure", "(null)"),
+    }
     stats.add("coua_cores", settings.cores_text());
     stats.end();
 }

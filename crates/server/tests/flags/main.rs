@@ -10,6 +10,7 @@ mod background;
 mod listening;
 mod logs;
 mod memcached_help;
+mod pressure;
 mod serving;
 
 #[path = "../support/memcached.rs"]
