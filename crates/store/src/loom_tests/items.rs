@@ -24,6 +24,7 @@ const UNCOUNTED: Access = Access {
     cas: false,
 };
 
+/// A store of so many pages, a multiple of eight: the arena then has no byte more.
 fn store(workers: usize, pages: usize) -> Arc<Store> {
     let config = Config {
         workers,
@@ -116,7 +117,7 @@ fn together<R: 'static, const N: usize>(
 #[test]
 fn a_touch_is_not_lost_to_the_cleaner() {
     check(2, 50, || {
-        let store = store(2, 12);
+        let store = store(2, 16);
         let mut workers = [0, 1].map(|id| store.worker(id));
         set(
             &mut workers[0],
@@ -310,7 +311,7 @@ fn a_value_whose_pieces_move_is_read_whole() {
 #[test]
 fn a_flush_parts_what_is_stored_before_from_what_is_stored_after() {
     check(2, 50, || {
-        let store = store(2, 12);
+        let store = store(2, 16);
         let (mut one, mut other) = (store.worker(0), store.worker(1));
         set(&mut one, KEY, b"old", Expiry::NEVER);
         set(&mut other, b"another", b"old", Expiry::NEVER);
