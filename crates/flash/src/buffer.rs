@@ -104,6 +104,12 @@ impl Region {
         self.base.as_ptr().addr()
     }
 
+    /// Where it begins, for devices of tests.
+    #[cfg(test)]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
     /// Its bytes.
     #[expect(clippy::len_without_is_empty, reason = "no region is empty")]
     pub fn len(&self) -> usize {

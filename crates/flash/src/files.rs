@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::device::{BlockDevice, Identity, OpenError, Queue};
+use crate::ring::Setup;
 use crate::{Buffer, Region};
 use target::Target;
 
@@ -49,7 +50,7 @@ pub struct FileDevice {
     identity: Identity,
     target: Arc<Target>,
     regions: Vec<Arc<Region>>,
-    ring: Option<uring::Setup>,
+    ring: Option<Setup>,
 }
 
 impl FileDevice {
@@ -102,9 +103,7 @@ impl FileDevice {
     }
 }
 
-fn probed(
-    result: Result<(uring::Setup, String), std::io::Error>,
-) -> (Option<uring::Setup>, String) {
+fn probed(result: Result<(Setup, String), std::io::Error>) -> (Option<Setup>, String) {
     match result {
         Ok((setup, said)) => (Some(setup), said),
         Err(why) => (None, format!("threads; no io_uring: {why}")),

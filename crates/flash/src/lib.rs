@@ -11,6 +11,8 @@ mod buffer;
 mod device;
 pub mod files;
 pub mod log;
+pub mod nvme;
+mod ring;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod slots;

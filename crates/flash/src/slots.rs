@@ -8,8 +8,14 @@ pub(crate) struct InFlight {
     pub(crate) token: u64,
     /// The memory that the device uses.
     pub(crate) buffer: Option<Buffer>,
+    /// Memory of the driver's own that the device uses for this request.
+    pub(crate) scratch: Option<Buffer>,
     /// Bytes that shall be transferred.
     pub(crate) len: usize,
+    /// When it was pushed, for drivers that notice timeouts themselves.
+    pub(crate) since_ns: u64,
+    /// Whether it shall be aborted.
+    pub(crate) is_aborted: bool,
 }
 
 impl InFlight {
@@ -22,7 +28,10 @@ impl InFlight {
         InFlight {
             token,
             buffer: command.into_buffer(),
+            scratch: None,
             len,
+            since_ns: 0,
+            is_aborted: false,
         }
     }
 
@@ -60,6 +69,14 @@ impl Slots {
         self.entries.len() - self.free.len()
     }
 
+    /// The number that the next request gets.
+    ///
+    /// # Panics
+    /// Where there is no room.
+    pub(crate) fn next_id(&self) -> u16 {
+        *self.free.last().expect("the caller looks for room")
+    }
+
     /// Puts a request into a place, and gives its number.
     ///
     /// # Panics
@@ -76,6 +93,18 @@ impl Slots {
         let request = self.entries.get_mut(index)?.take()?;
         self.free.push(u16::try_from(id).ok()?);
         Some(request)
+    }
+
+    /// All requests under way, with their numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u16, &mut InFlight)> {
+        let numbered = (0u16..).zip(&mut self.entries);
+        numbered.filter_map(|(id, request)| Some((id, request.as_mut()?)))
+    }
+
+    /// Any request under way.
+    pub(crate) fn take_any(&mut self) -> Option<InFlight> {
+        let id = self.iter_mut().next()?.0;
+        self.take(u64::from(id))
     }
 
     /// Never gives the buffers back that a device may still write to.

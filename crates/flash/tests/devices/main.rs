@@ -11,6 +11,8 @@
 
 mod files;
 mod loops;
+#[cfg(feature = "lab")]
+mod nvme;
 mod suite;
 
 use coua_flash::simulated::{Settings, SimulatedDevice};

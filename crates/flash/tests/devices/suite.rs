@@ -270,7 +270,7 @@ impl Bench<'_> {
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         let mut busy = HashMap::new();
         let mut done = Vec::with_capacity(16);
-        for _ in 0..2000 {
+        for _ in 0..800 {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;

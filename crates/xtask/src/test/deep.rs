@@ -137,6 +137,7 @@ pub(crate) fn miri(_: &Context) -> Result<Outcome> {
             &["large_values_are", "uploads_arrive"],
         ),
         ("coua-transport", "--lib", &["ring::tests"]),
+        ("coua-flash", "--lib", &["buffer::", "nvme::"]),
         ("coua-protocol", "--lib", &[]),
     ];
     for (name, kind, tests) in chosen {

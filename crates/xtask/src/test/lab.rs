@@ -1,5 +1,5 @@
-//! Tests that need a kernel or cards that this machine may not have: tests of the server, of a
-//! driver, and of failing memory, in a virtual machine.
+//! Tests that need a kernel or cards or disks that this machine may not have: tests of the server, of
+//! drivers, and of failing memory, in a virtual machine.
 //!
 //! `scripts/lab-run` boots an emulated machine with a full Debian kernel over this machine's file
 //! system. cargo builds here and runs the test program there. So these tests are like all others,
@@ -94,6 +94,19 @@ const MACHINES: &[Machine] = &[
         kernel: NEW_KERNEL,
         devices: FAILING_MEMORY,
     },
+    // Kernels differ in what NVMe commands they take from a ring.
+    Machine {
+        tests: "nvme::",
+        program: FLASH,
+        kernel: &[],
+        devices: NVME,
+    },
+    Machine {
+        tests: "nvme::",
+        program: FLASH,
+        kernel: NEW_KERNEL,
+        devices: NVME_4096,
+    },
     Machine {
         tests: "machine_checks::",
         program: MEMORY_ERRORS,
@@ -129,6 +142,27 @@ const MEMORY_ERRORS: &[&str] = &[
     "lab",
     "--test",
     "errors",
+];
+
+/// Those of devices for items.
+const FLASH: &[&str] = &["-p", "coua-flash", "--features", "lab", "--test", "devices"];
+
+/// A controller behind an IOMMU, in a slot that it can be pulled out of, and a file system for its disk.
+const NVME: &[&str] = &[
+    "--hmp",
+    "--iommu",
+    "--qemu=-device pcie-root-port,id=slot,chassis=1",
+    "--nvme=256M,bus=slot",
+    "--module=ext4",
+];
+
+/// The same with sectors of 4096 bytes.
+const NVME_4096: &[&str] = &[
+    "--hmp",
+    "--iommu",
+    "--qemu=-device pcie-root-port,id=slot,chassis=1",
+    "--nvme=256M,bus=slot,logical_block_size=4096,physical_block_size=4096",
+    "--module=ext4",
 ];
 
 /// Memory of all kinds: huge pages, a disk, and a part that the kernel takes for a disk.

@@ -1,0 +1,23 @@
+//! NVMe: commands through the kernel ([`PassthroughDevice`]), and a driver in user space ([`NvmeDevice`]).
+//!
+//! The specification is NVM Express Base 2.0 and its NVM command set; what is used is in 1.0 already.
+
+pub mod binding;
+mod command;
+mod controller;
+mod dma;
+#[cfg(test)]
+mod fake;
+mod hardware;
+mod identify;
+mod passthrough;
+mod prp;
+mod queue;
+mod registers;
+mod rings;
+#[cfg(test)]
+mod tests;
+mod vfio;
+
+pub use passthrough::PassthroughDevice;
+pub use queue::{NvmeDevice, NvmeOptions};
