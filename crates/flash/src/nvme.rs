@@ -5,6 +5,7 @@
 pub mod binding;
 mod command;
 mod controller;
+mod device;
 mod dma;
 #[cfg(test)]
 mod fake;
@@ -15,9 +16,13 @@ mod prp;
 mod queue;
 mod registers;
 mod rings;
+mod shared;
+mod state;
+mod task;
 #[cfg(test)]
 mod tests;
 mod vfio;
 
+pub use device::NvmeDevice;
 pub use passthrough::PassthroughDevice;
-pub use queue::{NvmeDevice, NvmeOptions};
+pub use shared::NvmeOptions;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::command::{SubmissionEntry, halves, opcode};
+use super::command::halves;
 use super::dma::DmaMemory;
 use super::hardware::Hardware;
 use super::identify::IDENTIFY_LEN;
@@ -24,6 +24,8 @@ use super::registers::{
     SHUTDOWN_DONE,
 };
 use super::rings::{Pair, PairLayout};
+use super::state::{Fate, QueueState};
+use super::task::{QueueSpec, Task};
 use crate::Region;
 use crate::device::OpenError;
 
@@ -38,46 +40,6 @@ const LOOK_NS: u64 = 100_000_000;
 
 /// A controller that was reset so often without a command in between that was answered is given up.
 const RESETS_MAX: u32 = 3;
-
-/// States of a queue as the controller knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum QueueState {
-    /// Nobody has it.
-    Absent,
-    /// Its owner wants it made.
-    Wanted,
-    /// It works.
-    Live,
-    /// Its owner wants it taken away.
-    Leaving,
-    /// The controller refuses to make it.
-    Refused,
-}
-
-impl QueueState {
-    fn of(value: u32) -> QueueState {
-        let all = [
-            QueueState::Absent,
-            QueueState::Wanted,
-            QueueState::Live,
-            QueueState::Leaving,
-        ];
-        let known = all.into_iter().find(|state| *state as u32 == value);
-        known.unwrap_or(QueueState::Refused)
-    }
-}
-
-/// What becomes of the whole controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It works, or will again.
-    Well,
-    /// It is gone and reaches no memory.
-    Gone,
-    /// It is gone, and may still write to memory.
-    Wild,
-}
 
 const WELL: u32 = 0;
 const QUIET: u32 = 1;
@@ -122,27 +84,6 @@ enum Phase {
     Enabling { until_ns: u64 },
     Running,
     Over,
-}
-
-/// What a queue is made of.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct QueueSpec {
-    pub(super) submission: u64,
-    pub(super) completion: u64,
-    pub(super) entries: u16,
-    /// Interrupts, where it has some.
-    pub(super) vector: Option<u16>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Task {
-    Identify { namespace: u32, what: u32 },
-    SetQueues,
-    CreateCompletion(u16),
-    CreateSubmission(u16),
-    DeleteSubmission(u16),
-    DeleteCompletion(u16),
-    Abort { queue: u16, id: u16 },
 }
 
 impl Controller {
@@ -474,56 +415,10 @@ impl Controller {
     }
 
     fn ask(&self, admin: &mut Admin, task: Task, now_ns: u64) {
-        let spec_of =
-            |admin: &Admin, queue: u16| admin.specs.get(usize::from(queue)).copied().flatten();
-        let mut entry = SubmissionEntry::default();
-        let last = |spec: QueueSpec| u32::from(spec.entries - 1) << 16;
-        match task {
-            Task::Identify { namespace, what } => {
-                entry.opcode = opcode::IDENTIFY;
-                entry.namespace = namespace;
-                entry.prp1 = admin.memory.address_of(admin.answer_word);
-                entry.dwords[0] = what;
-            }
-            Task::SetQueues => {
-                entry.opcode = opcode::SET_FEATURES;
-                let count = u32::try_from(self.queues.len() - 2).unwrap_or(0);
-                entry.dwords = [7, count | count << 16, 0, 0, 0, 0];
-            }
-            Task::CreateCompletion(queue) => {
-                let Some(spec) = spec_of(admin, queue) else {
-                    return;
-                };
-                entry.opcode = opcode::CREATE_COMPLETION_QUEUE;
-                entry.prp1 = spec.completion;
-                // Contiguous; and interrupts.
-                let interrupts = spec
-                    .vector
-                    .map_or(0, |vector| 1 << 1 | u32::from(vector) << 16);
-                entry.dwords = [u32::from(queue) | last(spec), 1 | interrupts, 0, 0, 0, 0];
-            }
-            Task::CreateSubmission(queue) => {
-                let Some(spec) = spec_of(admin, queue) else {
-                    return;
-                };
-                entry.opcode = opcode::CREATE_SUBMISSION_QUEUE;
-                entry.prp1 = spec.submission;
-                let completion = u32::from(queue) << 16;
-                entry.dwords = [u32::from(queue) | last(spec), 1 | completion, 0, 0, 0, 0];
-            }
-            Task::DeleteSubmission(queue) => {
-                entry.opcode = opcode::DELETE_SUBMISSION_QUEUE;
-                entry.dwords[0] = u32::from(queue);
-            }
-            Task::DeleteCompletion(queue) => {
-                entry.opcode = opcode::DELETE_COMPLETION_QUEUE;
-                entry.dwords[0] = u32::from(queue);
-            }
-            Task::Abort { queue, id } => {
-                entry.opcode = opcode::ABORT;
-                entry.dwords[0] = u32::from(queue) | u32::from(id) << 16;
-            }
-        }
+        let answer = admin.memory.address_of(admin.answer_word);
+        let Some(mut entry) = task.entry(&admin.specs, answer, self.queues.len() - 1) else {
+            return;
+        };
         entry.id = admin.next_id;
         admin.next_id = admin.next_id.wrapping_add(1);
         admin.pair.push(&entry);

@@ -1,27 +1,22 @@
-//! A namespace as a device, and a pair of rings as one worker's queue of it.
+//! A pair of rings as one worker's queue of a namespace.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::binding::Binding;
 use super::command::{SubmissionEntry, discard_range, judged};
-use super::controller::{Controller, Fate, QueueSpec, QueueState};
+use super::controller::Controller;
 use super::dma::DmaMemory;
-use super::hardware::Hardware;
-use super::identify::{ControllerFacts, NamespaceFacts};
 use super::prp::{self, PAGE_LEN};
 use super::rings::{Pair, PairLayout};
-use super::vfio::Vfio;
+use super::shared::{Shared, elapsed_ns};
+use super::state::{Fate, QueueState};
+use super::task::QueueSpec;
 use crate::device::{
-    Armed, BlockDevice, Command, Completion, Failure, Identity, OpenError, Queue, Rejected,
-    Rejection, Request,
+    Armed, Command, Completion, Failure, Identity, OpenError, Queue, Rejected, Rejection, Request,
 };
 use crate::slots::{InFlight, Slots};
 use crate::{Buffer, Region};
-
-/// A transfer is never longer: what is left of a list whose first page is not whole.
-const TRANSFER_LEN_MAX: usize = 1 << 20;
 
 /// How often requests are looked at for being late.
 const LOOK_NS: u64 = 100_000_000;
@@ -32,152 +27,37 @@ const BUSY: u32 = 1024;
 /// How long a queue that is dropped waits for what is under way.
 const DROP_WAIT: Duration = Duration::from_secs(1);
 
-/// How an NVMe device is driven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NvmeOptions {
-    /// Which namespace.
-    pub namespace: u32,
-    /// How many queues are asked of the controller: at least one for each worker, and one to open the volume with.
-    pub queues: u16,
-    /// After how many nanoseconds a command is aborted; after twice as many the controller is reset.
-    pub timeout_ns: u64,
-}
-
-impl Default for NvmeOptions {
-    fn default() -> NvmeOptions {
-        NvmeOptions {
-            namespace: 1,
-            queues: 64,
-            timeout_ns: 5_000_000_000,
-        }
-    }
-}
-
-/// A namespace of an NVMe controller that this process drives itself.
-///
-/// Memory outside of the regions that it was opened with is refused: nothing is mapped while requests are made.
-pub struct NvmeDevice {
-    identity: Identity,
+/// A pair of rings.
+pub(super) struct NvmeQueue {
     shared: Arc<Shared>,
+    identity: Identity,
+    number: u16,
+    pair: Pair,
+    /// The first page of lists.
+    lists: usize,
+    memory: Arc<DmaMemory>,
+    slots: Slots,
+    entries: u16,
+    /// The controller's, when the rings were made.
+    epoch: u32,
+    now_ns: u64,
+    next_look_ns: u64,
+    is_signalled: bool,
+    is_armed: bool,
+    completed: u32,
 }
 
-/// What device and queues share. Dropped in this order: the controller is shut down, then the system has it back.
-struct Shared {
-    controller: Controller,
-    regions: Vec<Mapped>,
-    options: NvmeOptions,
-    can_discard: bool,
-    _binding: Option<Binding>,
-}
-
-struct Mapped {
-    region: Arc<Region>,
-    address: u64,
-}
-
-impl NvmeDevice {
-    /// Takes the controller at a PCI address (`0000:01:00.0`) from the kernel's driver, brings it up, and maps
-    /// `regions` for it. The kernel's driver gets it back when the device and its queues are dropped, or this process
-    /// ends, however it does: see [`Binding`].
+impl NvmeQueue {
+    /// A queue of a device, with room for `depth` requests or what the controller allows.
     ///
     /// # Errors
-    /// Where there is no such device or no IOMMU, something uses it, or it does not come up in time.
-    pub fn open(
-        pci_address: &str,
-        options: NvmeOptions,
-        regions: &[Arc<Region>],
-    ) -> Result<NvmeDevice, OpenError> {
-        let binding = Binding::take(pci_address)?;
-        let hardware = Arc::new(Vfio::open(&binding, options.queues.saturating_add(1))?);
-        let begin = Instant::now();
-        let mut clock = || {
-            std::thread::sleep(Duration::from_micros(100));
-            elapsed_ns(begin)
-        };
-        NvmeDevice::over(
-            hardware,
-            Some(binding),
-            pci_address,
-            options,
-            regions,
-            &mut clock,
-        )
-    }
-
-    /// Brings up whatever hardware there is.
-    pub(super) fn over(
-        hardware: Arc<dyn Hardware>,
-        binding: Option<Binding>,
-        name: &str,
-        options: NvmeOptions,
-        regions: &[Arc<Region>],
-        clock: &mut dyn FnMut() -> u64,
-    ) -> Result<NvmeDevice, OpenError> {
-        let controller = Controller::new(Arc::clone(&hardware), options.queues, clock())?;
-        let queues = controller.start(clock)?;
-        let facts = ControllerFacts::read(&*controller.identify(0, 1, clock)?)?;
-        if options.namespace == 0 || options.namespace > facts.namespaces {
-            return Err(OpenError::Misbehaves("no such namespace"));
-        }
-        let namespace = controller.identify(options.namespace, 0, clock)?;
-        let namespace = NamespaceFacts::read(&namespace)?;
-        let mut mapped = Vec::with_capacity(regions.len());
-        for region in regions {
-            let address = hardware.map(region).map_err(OpenError::at("map memory"))?;
-            mapped.push(Mapped {
-                region: Arc::clone(region),
-                address,
-            });
-        }
-        let of_controller = match facts.transfer_pages_log2 {
-            0 => TRANSFER_LEN_MAX,
-            log2 => PAGE_LEN
-                .checked_shl(u32::from(log2))
-                .unwrap_or(TRANSFER_LEN_MAX),
-        };
-        let identity = Identity {
-            name: format!("{name} ({} {})", facts.model, facts.serial),
-            driver: format!("NVMe in user space, {queues} queues"),
-            sectors: namespace.sectors,
-            sector_len: namespace.sector_len,
-            transfer_len_max: of_controller.clamp(PAGE_LEN, TRANSFER_LEN_MAX),
-            has_volatile_cache: facts.has_volatile_cache,
-        };
-        let shared = Shared {
-            controller,
-            regions: mapped,
-            options,
-            can_discard: facts.can_discard,
-            _binding: binding,
-        };
-        Ok(NvmeDevice {
-            identity,
-            shared: Arc::new(shared),
-        })
-    }
-}
-
-fn elapsed_ns(begin: Instant) -> u64 {
-    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let begin = Instant::now();
-        self.controller.shut_down(&mut || {
-            std::thread::sleep(Duration::from_millis(1));
-            elapsed_ns(begin)
-        });
-    }
-}
-
-impl BlockDevice for NvmeDevice {
-    fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, OpenError> {
-        let controller = &self.shared.controller;
+    /// Where the controller has no more, is gone, or does not answer in time.
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        identity: &Identity,
+        depth: usize,
+    ) -> Result<NvmeQueue, OpenError> {
+        let controller = &shared.controller;
         if controller.fate() != Fate::Well {
             return Err(OpenError::Removed);
         }
@@ -202,8 +82,8 @@ impl BlockDevice for NvmeDevice {
             &controller.capabilities,
         );
         let mut queue = NvmeQueue {
-            shared: Arc::clone(&self.shared),
-            identity: self.identity.clone(),
+            shared: Arc::clone(shared),
+            identity: identity.clone(),
             number,
             pair,
             lists: layout.len() / PAGE_LEN,
@@ -225,7 +105,7 @@ impl BlockDevice for NvmeDevice {
             controller.tend(elapsed_ns(begin));
             queue.follow_epoch();
             match controller.queue_state(number) {
-                QueueState::Live => return Ok(Box::new(queue)),
+                QueueState::Live => return Ok(queue),
                 QueueState::Refused => return Err(OpenError::Misbehaves("it refuses a queue")),
                 _ if controller.fate() != Fate::Well => return Err(OpenError::Removed),
                 _ if begin.elapsed() > limit => return Err(OpenError::TimedOut),
@@ -233,28 +113,7 @@ impl BlockDevice for NvmeDevice {
             }
         }
     }
-}
 
-struct NvmeQueue {
-    shared: Arc<Shared>,
-    identity: Identity,
-    number: u16,
-    pair: Pair,
-    /// The first page of lists.
-    lists: usize,
-    memory: Arc<DmaMemory>,
-    slots: Slots,
-    entries: u16,
-    /// The controller's, when the rings were made.
-    epoch: u32,
-    now_ns: u64,
-    next_look_ns: u64,
-    is_signalled: bool,
-    is_armed: bool,
-    completed: u32,
-}
-
-impl NvmeQueue {
     fn controller(&self) -> &Controller {
         &self.shared.controller
     }

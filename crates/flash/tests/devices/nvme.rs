@@ -187,11 +187,17 @@ fn what_is_in_use_is_not_taken() {
 /// What a machine does to its devices from outside, where the lab can be asked; else it is left out, in words.
 fn from_outside(command: &str) -> bool {
     let done = std::process::Command::new("lab-hmp").arg(command).output();
-    let said = done.map_or_else(
-        |error| format!("error: {error}"),
-        |done| String::from_utf8_lossy(&done.stdout).trim().to_owned(),
-    );
-    let is_done = said.starts_with("ok") && !said.contains("Error");
+    let (is_well, said) = match done {
+        Err(error) => (false, error.to_string()),
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stdout).into_owned();
+            (
+                done.status.success(),
+                said + &String::from_utf8_lossy(&done.stderr),
+            )
+        }
+    };
+    let is_done = is_well && !said.to_lowercase().contains("error");
     if !is_done {
         println!("left out: lab-hmp {command}: {said}");
     }

@@ -151,8 +151,8 @@ const FLASH: &[&str] = &["-p", "coua-flash", "--features", "lab", "--test", "dev
 const NVME: &[&str] = &[
     "--hmp",
     "--iommu",
-    "--qemu=-device pcie-root-port,id=slot,chassis=1",
-    "--nvme=256M,bus=slot",
+    "--qemu=-device pcie-root-port,id=port0,chassis=1",
+    "--nvme=256M,bus=port0",
     "--module=ext4",
 ];
 
@@ -160,8 +160,8 @@ const NVME: &[&str] = &[
 const NVME_4096: &[&str] = &[
     "--hmp",
     "--iommu",
-    "--qemu=-device pcie-root-port,id=slot,chassis=1",
-    "--nvme=256M,bus=slot,logical_block_size=4096,physical_block_size=4096",
+    "--qemu=-device pcie-root-port,id=port0,chassis=1",
+    "--nvme=256M,bus=port0,logical_block_size=4096,physical_block_size=4096",
     "--module=ext4",
 ];
 

@@ -1,0 +1,119 @@
+//! A namespace as a device.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::binding::Binding;
+use super::controller::Controller;
+use super::hardware::Hardware;
+use super::identify::{ControllerFacts, NamespaceFacts};
+use super::prp::PAGE_LEN;
+use super::queue::NvmeQueue;
+use super::shared::{Mapped, NvmeOptions, Shared, elapsed_ns};
+use super::vfio::Vfio;
+use crate::Region;
+use crate::device::{BlockDevice, Identity, OpenError, Queue};
+
+/// A transfer is never longer: what is left of a list whose first page is not whole.
+const TRANSFER_LEN_MAX: usize = 1 << 20;
+
+/// A namespace of an NVMe controller that this process drives itself.
+///
+/// Memory outside of the regions that it was opened with is refused: nothing is mapped while requests are made.
+pub struct NvmeDevice {
+    identity: Identity,
+    shared: Arc<Shared>,
+}
+
+impl NvmeDevice {
+    /// Takes the controller at a PCI address (`0000:01:00.0`) from the kernel's driver, brings it up, and maps
+    /// `regions` for it. The kernel's driver gets it back when the device and its queues are dropped, or this process
+    /// ends, however it does: see [`Binding`].
+    ///
+    /// # Errors
+    /// Where there is no such device or no IOMMU, something uses it, or it does not come up in time.
+    pub fn open(
+        pci_address: &str,
+        options: NvmeOptions,
+        regions: &[Arc<Region>],
+    ) -> Result<NvmeDevice, OpenError> {
+        let binding = Binding::take(pci_address)?;
+        let hardware = Arc::new(Vfio::open(&binding, options.queues.saturating_add(1))?);
+        let begin = Instant::now();
+        let mut clock = || {
+            std::thread::sleep(Duration::from_micros(100));
+            elapsed_ns(begin)
+        };
+        NvmeDevice::over(
+            hardware,
+            Some(binding),
+            pci_address,
+            options,
+            regions,
+            &mut clock,
+        )
+    }
+
+    /// Brings up whatever hardware there is.
+    pub(super) fn over(
+        hardware: Arc<dyn Hardware>,
+        binding: Option<Binding>,
+        name: &str,
+        options: NvmeOptions,
+        regions: &[Arc<Region>],
+        clock: &mut dyn FnMut() -> u64,
+    ) -> Result<NvmeDevice, OpenError> {
+        let controller = Controller::new(Arc::clone(&hardware), options.queues, clock())?;
+        let queues = controller.start(clock)?;
+        let facts = ControllerFacts::read(&*controller.identify(0, 1, clock)?)?;
+        if options.namespace == 0 || options.namespace > facts.namespaces {
+            return Err(OpenError::Misbehaves("no such namespace"));
+        }
+        let namespace = controller.identify(options.namespace, 0, clock)?;
+        let namespace = NamespaceFacts::read(&namespace)?;
+        let mut mapped = Vec::with_capacity(regions.len());
+        for region in regions {
+            let address = hardware.map(region).map_err(OpenError::at("map memory"))?;
+            mapped.push(Mapped {
+                region: Arc::clone(region),
+                address,
+            });
+        }
+        let of_controller = match facts.transfer_pages_log2 {
+            0 => TRANSFER_LEN_MAX,
+            log2 => PAGE_LEN
+                .checked_shl(u32::from(log2))
+                .unwrap_or(TRANSFER_LEN_MAX),
+        };
+        let identity = Identity {
+            name: format!("{name} ({} {})", facts.model, facts.serial),
+            driver: format!("NVMe in user space, {queues} queues"),
+            sectors: namespace.sectors,
+            sector_len: namespace.sector_len,
+            transfer_len_max: of_controller.clamp(PAGE_LEN, TRANSFER_LEN_MAX),
+            has_volatile_cache: facts.has_volatile_cache,
+        };
+        let shared = Shared {
+            controller,
+            regions: mapped,
+            options,
+            can_discard: facts.can_discard,
+            _binding: binding,
+        };
+        Ok(NvmeDevice {
+            identity,
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+impl BlockDevice for NvmeDevice {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, OpenError> {
+        let queue = NvmeQueue::open(&self.shared, &self.identity, depth)?;
+        Ok(Box::new(queue))
+    }
+}
