@@ -14,6 +14,21 @@ pub fn events_seen() -> u64 {
     SEEN.load()
 }
 
+/// Waits until [`events_seen`] is no longer `seen`, or for `at_most`; it may end early. For the thread
+/// that sees to what was lost.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the kernel compares half of the count"
+)]
+pub fn wait_for_events(seen: u64, at_most: std::time::Duration) {
+    crate::sys::wait_while(SEEN.word(), seen as u32, at_most);
+}
+
+/// Ends all [`wait_for_events`] that are under way, though nothing was lost.
+pub fn wake_waiters() {
+    crate::sys::wake_all(SEEN.word());
+}
+
 /// The list of what was lost. There is one in a process, which [`install`](crate::install()) gives out.
 #[derive(Debug)]
 pub struct Events {

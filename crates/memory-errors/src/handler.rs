@@ -176,6 +176,7 @@ fn judge(info: &FaultInfo) -> Verdict {
         monotonic_ns: sys::monotonic_ns(),
         is_detached: fresh == Fresh::Detached,
     });
+    sys::wake_all(SEEN.word());
     Verdict::GoOn
 }
 

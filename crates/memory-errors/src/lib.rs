@@ -124,7 +124,7 @@ mod sys;
 pub use {
     alternate_stack::AlternateStack,
     check::check,
-    events::{Events, events_seen},
+    events::{Events, events_seen, wait_for_events, wake_waiters},
     handler::InstallError,
     install::{install, install_thread},
     limit::Limit,

@@ -47,6 +47,18 @@ impl Seen {
     }
 }
 
+#[cfg(not(loom))]
+impl Seen {
+    /// The half of the count that changes with each event, for the kernel's wait.
+    pub(crate) fn word(&self) -> *const u32 {
+        let word: *const u32 = self.0.as_ptr().cast();
+        match cfg!(target_endian = "little") {
+            true => word,
+            false => word.wrapping_add(1),
+        }
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -35,6 +35,25 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *place = errno };
 }
 
+/// Ends all waits for a change of a word.
+pub(crate) fn wake_all(word: *const u32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel looks for those who wait at the address, and changes no memory.
+    unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
+}
+
+/// Waits until a word is no longer `value`, or for `at_most`; it may end early.
+pub(crate) fn wait_while(word: *const u32, value: u32, at_most: std::time::Duration) {
+    let at_most = libc::timespec {
+        tv_sec: libc::time_t::try_from(at_most.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: at_most.subsec_nanos().into(),
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let at_most = &raw const at_most;
+    // SAFETY: the kernel reads the word, which all callers have in a static, and the time.
+    unsafe { libc::syscall(libc::SYS_futex, word, operation, value, at_most) };
+}
+
 /// Has the kernel tell of errors before anybody touches them. It is a property of the calling
 /// thread, and of those that it starts from now on.
 pub(crate) fn ask_for_early_reports() -> std::io::Result<()> {

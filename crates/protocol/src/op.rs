@@ -495,6 +495,8 @@ pub enum AdminCommand {
     Extstore,
     /// `refresh_certs`
     RefreshCerts,
+    /// `poison`, for tests only: not memcached's.
+    Poison,
     /// `watch`; it knows no `noreply`.
     Watch,
 }

@@ -51,12 +51,16 @@ pub struct Pool {
     pages_held: usize,
     pages_max: usize,
     blocks_taken: usize,
+    /// Losses of memory that were seen when it last looked for its own.
+    losses_seen: u64,
 }
 
-/// A frame in use: one bit for each free block.
+/// A frame in use, one bit a block.
 #[derive(Clone, Copy, Default)]
 struct BlockGroup {
     free: u32,
+    /// Those of which the machine has lost a part since they were taken.
+    lost: u32,
 }
 
 impl Pool {
@@ -73,7 +77,9 @@ impl Pool {
             pages_held: 0,
             pages_max: pages_max.max(1),
             blocks_taken: 0,
+            losses_seen: 0,
         };
+        pool.losses_seen = pool.store.losses_seen();
         pool.borrow_page();
         pool
     }
@@ -94,6 +100,7 @@ impl Pool {
         let frame = &mut self.frames[number as usize];
         let index = frame.free.trailing_zeros();
         frame.free &= frame.free - 1;
+        frame.lost &= !(1 << index);
         if frame.free == 0 {
             self.open[class].pop();
         }
@@ -138,6 +145,37 @@ impl Pool {
         &mut self.pages[page].as_mut().expect("the block's page")[at..][..size]
     }
 
+    /// Whether the machine has lost a part of a block since it was taken. To be asked after bytes of
+    /// it were copied, and before the copy is used.
+    #[inline]
+    pub fn is_lost(&mut self, block: &Block) -> bool {
+        if self.store.losses_seen() != self.losses_seen {
+            self.note_losses();
+        }
+        self.frames[block.frame as usize].lost >> block.index & 1 != 0
+    }
+
+    /// Notes which blocks were lost since it last looked.
+    #[cold]
+    fn note_losses(&mut self) {
+        let since = std::mem::replace(&mut self.losses_seen, self.store.losses_seen());
+        for (number, page) in self.pages.iter().enumerate() {
+            let Some(page) = page else { continue };
+            let lost = self.store.lost_of(page, since);
+            for at in 0..self.frames_per_page {
+                let frame = at * FRAME_SIZE..(at + 1) * FRAME_SIZE;
+                let is_lost = |lost: &std::ops::Range<usize>| {
+                    lost.start < frame.end && frame.start < lost.end
+                };
+                if lost.iter().any(is_lost) {
+                    // A page of the system's is a quarter of a frame: whose blocks exactly it were
+                    // does not matter enough.
+                    self.frames[number * self.frames_per_page + at].lost = u32::MAX;
+                }
+            }
+        }
+    }
+
     /// How many blocks are in use.
     pub fn blocks_taken(&self) -> usize {
         self.blocks_taken
@@ -159,7 +197,10 @@ impl Pool {
             self.borrow_page();
         }
         let number = self.free_frames.pop()?;
-        self.frames[number as usize].free = all_blocks(class);
+        self.frames[number as usize] = BlockGroup {
+            free: all_blocks(class),
+            lost: 0,
+        };
         self.open[class].push(number);
         Some(number)
     }

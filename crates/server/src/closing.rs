@@ -19,19 +19,22 @@ pub enum CloseCause {
     Protocol,
     /// There was no memory for its replies, or others needed the memory that it held.
     Memory,
+    /// The machine has lost bytes of its requests or replies.
+    Loss,
     /// The kernel does not let the server poll it.
     System,
 }
 
 impl CloseCause {
     /// All causes, and what `stats` calls their counts.
-    pub const ALL: [(CloseCause, &'static str); 7] = [
+    pub const ALL: [(CloseCause, &'static str); 8] = [
         (CloseCause::Client, "coua_close_client"),
         (CloseCause::Reset, "coua_close_reset"),
         (CloseCause::Quit, "coua_close_quit"),
         (CloseCause::Idle, "coua_close_idle"),
         (CloseCause::Protocol, "coua_close_protocol"),
         (CloseCause::Memory, "coua_close_memory"),
+        (CloseCause::Loss, "coua_close_memory_error"),
         (CloseCause::System, "coua_close_system"),
     ];
 
@@ -44,6 +47,7 @@ impl CloseCause {
             CloseCause::Idle => totals.idle_kicks,
             CloseCause::Protocol => totals.closed_protocol,
             CloseCause::Memory => totals.closed_memory,
+            CloseCause::Loss => totals.closed_loss,
             CloseCause::System => totals.closed_system,
         }
     }
@@ -65,6 +69,10 @@ impl CloseCause {
                 "no memory for its replies or its unfinished requests",
                 &MEMORY,
             ),
+            CloseCause::Loss => (
+                "the machine has lost memory that held its requests or replies",
+                &LOSS,
+            ),
             CloseCause::System => ("the system cannot watch its socket", &SYSTEM),
         };
         limit.debug(
@@ -81,6 +89,7 @@ impl CloseCause {
             CloseCause::Idle => &counters.idle_kicks,
             CloseCause::Protocol => &counters.closed_protocol,
             CloseCause::Memory => &counters.closed_memory,
+            CloseCause::Loss => &counters.closed_loss,
             CloseCause::System => &counters.closed_system,
         }
     }
@@ -90,4 +99,5 @@ static RESET: Limit = Limit::new();
 static IDLE: Limit = Limit::new();
 static PROTOCOL: Limit = Limit::new();
 static MEMORY: Limit = Limit::new();
+static LOSS: Limit = Limit::new();
 static SYSTEM: Limit = Limit::new();

@@ -135,6 +135,8 @@ counters! {
     closed_protocol,
     /// Connections closed for lack of memory.
     closed_memory,
+    /// Connections closed because the machine has lost bytes of theirs.
+    closed_loss,
     /// Connections closed because the kernel does not let the server poll them.
     closed_system,
     /// Times that accepting was paused.

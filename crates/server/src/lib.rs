@@ -24,6 +24,8 @@ pub mod hand_over;
 pub mod hot_keys;
 pub mod latency;
 pub mod log;
+pub mod losses;
+pub mod memory_errors;
 pub mod metrics;
 pub mod outcome;
 pub mod output;

@@ -16,6 +16,7 @@ use coua::process::{self, EX_OSERR, PidFile, ProcessError};
 use coua::server::{Server, Sockets};
 use coua::service_manager;
 use coua::shared::Shared;
+use coua_memory_errors::{Events, InstallError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -25,6 +26,9 @@ const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(2);
 fn main() -> ExitCode {
     allocator::share();
     end_with_any_thread();
+    // Before there are other threads, which then ask for the same.
+    let events = coua_memory_errors::install();
+    let _stack = coua_memory_errors::install_thread();
     let settings = match flags::read(std::env::args_os()) {
         Ok(Invocation::Serve(settings)) => *settings,
         Ok(Invocation::Print(text)) => return print(&text),
@@ -37,7 +41,7 @@ fn main() -> ExitCode {
         };
     }
     log::start(settings.verbosity);
-    match run(settings) {
+    match run(settings, events) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let status = error
@@ -61,7 +65,7 @@ fn end_with_any_thread() {
 /// Everything that needs root's rights is done before the server becomes another user. Files are
 /// made after that, so that they belong to that user. The pid file is the exception, since it may
 /// lie in a folder of root's.
-fn run(mut settings: Settings) -> anyhow::Result<()> {
+fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::Result<()> {
     process::find_user(settings.user.as_deref())?;
     if settings.daemon {
         // A program that took another's place has left it already.
@@ -107,7 +111,10 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
     // Only a complete server is announced.
     let (tell_signals, started) = channel();
     stop_at_signal(signals, started, Arc::clone(&successor))?;
-    let server = Server::start(settings, sockets)?;
+    let events = events
+        .inspect_err(|error| tracing::warn!("an error of memory ends the server: {error}"))
+        .ok();
+    let server = Server::start(settings, sockets, events)?;
     if let Some(shortage) = shortage {
         tracing::warn!("{shortage}");
     }
@@ -151,6 +158,9 @@ fn run(mut settings: Settings) -> anyhow::Result<()> {
         .into());
     }
     drop(pid_file);
+    if shared.has_failed() {
+        anyhow::bail!("stopped, since the machine's memory fails (-o mce_limit)");
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -166,6 +176,7 @@ fn stop_at_signal(
         .spawn(move || {
             // There is none if the server could not start.
             let Ok(shared) = started.recv() else { return };
+            let _stack = coua_memory_errors::install_thread();
             for signal in signals.forever() {
                 match signal {
                     SIGHUP => read_again(&shared),

@@ -15,4 +15,6 @@ pub enum Outcome {
     Close,
     /// As [`Outcome::Close`], because there was no memory to keep replies in.
     CloseForMemory,
+    /// As [`Outcome::Close`], because the machine has lost bytes that were promised to the client.
+    CloseForLoss,
 }

@@ -4,6 +4,7 @@
 //! call. What the socket does not take moves to the connection's
 //! [`ReplyQueue`](crate::reply_queue::ReplyQueue).
 
+use coua_memory_errors::check;
 use coua_protocol::reply::{Full, Reply};
 use coua_protocol::{BinaryRequestId, ErrorLine};
 use coua_store::{Burst, Item, Pinned};
@@ -48,6 +49,9 @@ pub enum Flushed {
     Blocked,
     /// The connection is broken.
     Broken,
+    /// The machine has lost a part of what was sent or is still to be sent: the connection must be
+    /// closed.
+    Lost,
     /// There is no memory to keep the rest: the connection must be closed.
     NoMemory,
     /// The value has been refused; the reply to send instead is in the buffer.
@@ -116,6 +120,7 @@ impl From<Flushed> for Outcome {
             Flushed::Blocked => Outcome::Blocked,
             Flushed::Broken => Outcome::Close,
             Flushed::NoMemory => Outcome::CloseForMemory,
+            Flushed::Lost => Outcome::CloseForLoss,
         }
     }
 }
@@ -238,6 +243,7 @@ impl Output {
         };
         if let Some(datagram) = &mut session.datagram {
             let fits = datagram.gather(pieces(), &mut self.datagram_room);
+            let fits = fits && !value.item.is_doubtful();
             self.bytes_sent += total as u64;
             self.len = 0;
             return gathered(fits);
@@ -253,7 +259,14 @@ impl Output {
         self.bytes_sent += sent as u64;
         let flushed = match drained {
             Drained::All => Flushed::All,
-            Drained::Broken => Flushed::Broken,
+            Drained::Broken => {
+                // The kernel does not send from memory that is lost, and does not say so.
+                value.item.value().for_each(|chunk| {
+                    let _ = check(chunk);
+                });
+                Flushed::Broken
+            }
+            Drained::Lost => Flushed::Lost,
             Drained::Blocked => {
                 let pinned = pinned.or_else(|| burst.pin(value.item));
                 self.queue_rest(sent, value, pinned, session, pool)
@@ -261,7 +274,11 @@ impl Output {
             }
         };
         self.len = 0;
-        flushed
+        // The value's length is promised, or sent.
+        match value.item.is_doubtful() {
+            true => Flushed::Lost,
+            false => flushed,
+        }
     }
 
     /// Queues what has not been sent of the buffer and the value.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use coua_memory_errors::check;
 use coua_store::Pinned;
 use coua_transport::{Sent, Stream};
 
@@ -48,6 +49,8 @@ pub enum Drained {
     Blocked,
     /// The connection is broken.
     Broken,
+    /// The machine has lost a part of what was sent or is still to be sent.
+    Lost,
 }
 
 impl ReplyQueue {
@@ -85,7 +88,16 @@ impl ReplyQueue {
     /// Sends what the kernel takes; `bytes_sent` counts it.
     pub fn drain(&mut self, pool: &mut Pool, stream: &Stream, bytes_sent: &mut u64) -> Drained {
         while let Some(piece) = self.blocks.front_mut() {
-            match stream.send(&pool.bytes(&piece.block)[piece.start..piece.end]) {
+            let sent = stream.send(&pool.bytes(&piece.block)[piece.start..piece.end]);
+            // Asked behind the send, which is not taken back: then the connection ends before the
+            // reply does.
+            if sent == Sent::Broken {
+                let _ = check(pool.bytes(&piece.block));
+            }
+            if pool.is_lost(&piece.block) {
+                return Drained::Lost;
+            }
+            match sent {
                 Sent::Bytes(count) => {
                     *bytes_sent += count as u64;
                     piece.start += count;
@@ -100,11 +112,22 @@ impl ReplyQueue {
             }
         }
         if let Some(value) = &mut self.value {
+            if value.pinned.is_doubtful() {
+                return Drained::Lost;
+            }
             let len = value.pinned.value_len() + value.tail.len();
             let start = value.sent;
             let pieces = value.pinned.chunks().chain(std::iter::once(value.tail));
             let drained = send_pieces(stream, pieces, len, &mut value.sent);
             *bytes_sent += (value.sent - start) as u64;
+            if drained == Drained::Broken {
+                value.pinned.chunks().for_each(|chunk| {
+                    let _ = check(chunk);
+                });
+            }
+            if value.pinned.is_doubtful() {
+                return Drained::Lost;
+            }
             if drained != Drained::All {
                 return drained;
             }
@@ -144,6 +167,10 @@ pub fn send_pieces<'p>(
             if count == PIECES_PER_SEND {
                 break;
             }
+        }
+        if count == 0 {
+            // A piece that is lost has no length any more.
+            return Drained::Lost;
         }
         match stream.send_vectored(&slices[..count]) {
             Sent::Bytes(bytes) => *sent += bytes,

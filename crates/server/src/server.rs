@@ -13,11 +13,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use coua_memory_errors::Events;
 use coua_store::{Start, Store, StoreError};
 use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
 use crate::flags::Settings;
+use crate::memory_errors;
 use crate::shared::Shared;
 use crate::version::BUILD;
 use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers, WorkerSockets};
@@ -93,11 +95,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the memory and starts the workers.
+    /// Takes the memory and starts the workers. With `events` the server survives errors of its memory.
     ///
     /// # Errors
     /// [`StartError`]: the store has no memory, or the system refuses threads or descriptors.
-    pub fn start(mut settings: Settings, sockets: Sockets) -> Result<Server, StartError> {
+    pub fn start(
+        mut settings: Settings,
+        sockets: Sockets,
+        events: Option<Events>,
+    ) -> Result<Server, StartError> {
         let clock = Clock::start();
         let store = open_store(&mut settings, &clock, None)?;
         reserve_for_workers(settings.workers)?;
@@ -136,6 +142,21 @@ impl Server {
                 }
             }
         }
+        if let Some(events) = events {
+            let mender = server.shared.store.watch(events);
+            match memory_errors::start(&server.shared, mender) {
+                Ok(thread) => server.threads.push(thread),
+                Err(source) => {
+                    server.shared.stop();
+                    drop(starts);
+                    server.wait();
+                    return Err(StartError::System {
+                        action: "start a thread",
+                        source,
+                    });
+                }
+            }
+        }
         // Nobody is served before all workers are there.
         drop(starts);
         if let Some(endpoint) = sockets.metrics {
@@ -164,16 +185,19 @@ impl Server {
         let (tells, hears) = channel();
         let (start, started) = channel();
         // A worker stays on the thread that makes it.
-        let run = move || match Worker::new(index, shared, sockets, buffers) {
-            Ok(worker) => {
-                // The other end is there: it waits for this.
-                let _ = tells.send(Ok(()));
-                // Nothing is ever sent: this ends when the other end is dropped.
-                let _ = started.recv();
-                worker.run();
-            }
-            Err(error) => {
-                let _ = tells.send(Err(error));
+        let run = move || {
+            let _stack = memory_errors::install_stack();
+            match Worker::new(index, shared, sockets, buffers) {
+                Ok(worker) => {
+                    // The other end is there: it waits for this.
+                    let _ = tells.send(Ok(()));
+                    // Nothing is ever sent: this ends when the other end is dropped.
+                    let _ = started.recv();
+                    worker.run();
+                }
+                Err(error) => {
+                    let _ = tells.send(Err(error));
+                }
             }
         };
         let thread = std::thread::Builder::new()
@@ -287,6 +311,7 @@ fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
         workers: settings.workers,
         evict: settings.evict,
         lock_memory: settings.lock_memory,
+        survives_memory_errors: true,
         file: settings.memory_file.clone(),
         memory_refused: Some(warn_of_refused_memory),
         seed,

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use coua_memory_errors::wake_waiters;
 use coua_protocol::Parser;
 use coua_store::{LimitRefused, Store};
 use coua_transport::Waker;
@@ -31,6 +32,7 @@ use crate::hand_over::Kept;
 use crate::hot_keys::HotKeys;
 use crate::latency::{Latencies, Latency};
 use crate::log;
+use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
 use crate::users::{Users, UsersError};
 
@@ -62,6 +64,8 @@ pub struct Shared {
     pub hot_keys: HotKeys,
     /// What clients have asked of the crawler.
     pub crawler: Crawler,
+    /// What the machine has lost of its memory.
+    pub losses: LossCounts,
     /// Where the server listens.
     pub listening: Listening,
     /// Bytes outside `-m` that each worker takes, without the card and the stack's tables.
@@ -90,6 +94,7 @@ pub struct Shared {
     /// Connections that did not finish in time.
     cut_off: AtomicUsize,
     handing_over: AtomicBool,
+    failed: AtomicBool,
     verbosity: AtomicU8,
 }
 
@@ -156,6 +161,7 @@ impl Shared {
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
             crawler: Crawler::new(&settings),
+            losses: LossCounts::default(),
             listening: Listening::default(),
             memory_per_worker,
             counters: (0..workers).map(|_| Counters::default()).collect(),
@@ -170,6 +176,7 @@ impl Shared {
             closed_workers: AtomicUsize::new(0),
             cut_off: AtomicUsize::new(0),
             handing_over: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             verbosity: AtomicU8::new(settings.verbosity),
             memory: AtomicUsize::new(settings.memory),
             memory_held_back: AtomicUsize::new(0),
@@ -369,9 +376,26 @@ impl Shared {
         self.drain_end_ms.fetch_min(end_ms, Relaxed);
         // Whoever sees this sees when the time is over.
         self.stopping.store(true, Release);
+        self.wake_all();
+        wake_waiters();
+    }
+
+    /// Has every worker begin a turn.
+    pub fn wake_all(&self) {
         for waker in &self.wakers {
             waker.wake();
         }
+    }
+
+    /// As [`Shared::stop`], because the machine's memory fails: whoever started the server is told.
+    pub fn stop_for_failure(&self) {
+        self.failed.store(true, Relaxed);
+        self.stop();
+    }
+
+    /// Whether the server stops because the machine's memory fails.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
     }
 
     /// When the time is over that connections have to finish (milliseconds since the server's start).

@@ -5,6 +5,7 @@ mod crawler;
 mod general;
 mod hot_keys;
 mod latency;
+mod memory_errors;
 mod net;
 pub mod packets;
 mod produce;
@@ -69,6 +70,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     match name {
         b"items" => Report::Text(classes::write_items),
         b"slabs" => Report::Text(classes::write_slabs),
+        b"memory_errors" => Report::Text(memory_errors::write),
         b"net" => Report::Text(net::write),
         b"latency" => Report::Text(latency::write),
         b"hotkeys" => Report::Text(hot_keys::write),

@@ -108,7 +108,7 @@ fn server(flags: &[&str]) -> Server {
         panic!("the flags are wrong");
     };
     let sockets = Sockets::open(&settings).expect("a port is free");
-    Server::start(*settings, sockets).expect("the server starts")
+    Server::start(*settings, sockets, None).expect("the server starts")
 }
 
 /// Requests of a round by TCP, and so many rounds that the log has gone round and cleaning is warm too.

@@ -66,7 +66,7 @@ impl Cleaner {
             segment_len: store.log.segment_len(),
             segments: pages.limit(),
             reserve: pages.reserve(),
-            workers: store.counters.len(),
+            workers: store.workers(),
             item_size_max: store.item_size_max,
         };
         Cleaner {

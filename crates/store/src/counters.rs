@@ -103,6 +103,10 @@ counters! {
     splits,
     /// Sub-tables merged into their siblings.
     merges,
+    /// Items lost with memory that failed, as far as they were seen to be.
+    lost,
+    /// Their bytes.
+    bytes_lost,
     /// Operations that found no free segment and had to wait.
     waits,
 }

@@ -31,6 +31,7 @@ mod publishing;
 mod scan;
 pub(crate) mod slot;
 mod split;
+mod sweep;
 mod takeover;
 mod walk;
 
@@ -40,6 +41,7 @@ pub(crate) use displace::Room;
 pub(crate) use locked::{Inserted, Place, Unlinked};
 pub(crate) use merge::{Drained, Merge};
 pub(crate) use split::{MIGRATIONS_MAX, Migration};
+pub(crate) use sweep::Visited;
 pub(crate) use takeover::{Contents, DamagedDirectory};
 pub(crate) use walk::{Cell, STRIDE};
 

@@ -162,6 +162,15 @@ impl<'b> Item<'b> {
         self.raw.key_is_binary()
     }
 
+    /// Whether the machine may have lost a part of what was read of the item. To be asked after the
+    /// bytes were copied and before the copy is used; then the item is none. A load and a comparison,
+    /// as long as the machine loses nothing.
+    #[inline]
+    pub fn is_doubtful(&self) -> bool {
+        self.store.losses.are_unsettled()
+            && self.store.is_item_lost(self.guard, self.location, self.raw)
+    }
+
     /// Bytes of segment memory that it takes, its pieces included.
     pub fn stored_len(&self) -> usize {
         let log = &self.store.log;
@@ -188,6 +197,10 @@ impl<'b> Iterator for Chunks<'b> {
             return Some(whole);
         }
         let piece = self.pieces.next()?.load(Ordering::Acquire);
+        if piece == 0 {
+            // A part of the head is lost; whoever copies the value finds that out.
+            return None;
+        }
         let piece = self.log.item(self.guard, Location::from_raw(piece));
         Some(piece.piece_data())
     }

@@ -45,6 +45,8 @@ mod item;
 mod key;
 mod look_ahead;
 mod memory;
+#[cfg(not(loom))]
+mod mender;
 mod observer;
 mod operations;
 mod prefault;
@@ -87,4 +89,9 @@ pub use {
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},
     worker::{Burst, Intent, Worker},
+};
+#[cfg(not(loom))]
+pub use {
+    mender::{Loss, Mended, Mender, PageKind},
+    operations::PoisonTarget,
 };

@@ -4,6 +4,7 @@
 //! connection buffers. The first pages hold the tables. Everything is found by offset, never by
 //! address, so that the next process can map the range at another address.
 
+mod errors;
 mod file;
 mod mapping;
 mod page_table;
@@ -12,6 +13,9 @@ mod superblock;
 #[cfg(loom)]
 mod tracked;
 
+pub(crate) use errors::events_seen;
+#[cfg(not(any(miri, loom)))]
+pub(crate) use errors::{address_of, poison};
 pub(crate) use file::{ArenaFile, FileError, boot_number};
 pub use mapping::HugePages;
 pub(crate) use mapping::{Borrowed, Mapping, Shared, Slice, shared};

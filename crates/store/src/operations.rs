@@ -10,6 +10,8 @@ mod delete;
 mod link;
 mod meta;
 mod pin;
+#[cfg(not(loom))]
+mod poison;
 mod put;
 mod touch;
 mod upload;
@@ -20,6 +22,8 @@ mod writer;
 mod tests;
 
 pub use pin::Pinned;
+#[cfg(not(loom))]
+pub use poison::PoisonTarget;
 pub use upload::Upload;
 
 use writer::Body;

@@ -4,6 +4,7 @@ mod config;
 pub(crate) mod holds;
 mod layout;
 mod limit;
+pub(crate) mod losses;
 mod merging;
 mod room;
 mod stats;
@@ -31,7 +32,8 @@ use crate::tags::{Generations, Tag};
 use crate::time::{UnixSeconds, UnixTime};
 use crossbeam_utils::CachePadded;
 use holds::OversizedPin;
-use layout::{Arena, StoreLayout};
+use layout::{Arena, MENDERS, StoreLayout};
+use losses::Losses;
 use merging::Merging;
 use room::Reclaimable;
 use std::sync::{Arc, PoisonError};
@@ -56,6 +58,8 @@ pub struct Store {
     pub(crate) made: UnixSeconds,
     pub(crate) flush: FlushState,
     pub(crate) reclaimable: Reclaimable,
+    /// What the machine has lost of the arena.
+    pub(crate) losses: Losses,
     /// Bytes that unfinished uploads hold.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) oversized: OversizedPin,
@@ -66,6 +70,9 @@ pub struct Store {
     tables: SubTables,
     merging: Merging,
     tables_len: usize,
+    /// The ranges of bytes that may turn to zeros.
+    #[cfg_attr(any(miri, loom), expect(dead_code, reason = "there are no errors"))]
+    survivable: [std::ops::Range<usize>; 2],
     heap_len: usize,
     /// The least and the most that [`Store::set_memory_limit`] takes.
     memory_least: usize,
@@ -102,7 +109,12 @@ impl Store {
         };
         let file = ArenaFile::open(path).map_err(in_file)?;
         let why = match Store::taken_over(&config, &file) {
-            Ok(store) => return Ok(Arc::new(store.ready(config)?)),
+            Ok(store) => {
+                let store = Arc::new(store.ready(config)?);
+                #[cfg(not(loom))]
+                store.empty_damaged(now);
+                return Ok(store);
+            }
             Err(why) => why,
         };
         let wanted = config.memory_limit.unwrap_or(config.memory).min(layout.len);
@@ -183,6 +195,10 @@ impl Store {
         }
         let mapping = Mapping::of_file(file.clone()).map_err(unreadable)?;
         let superblock: Slice<Superblock> = Slice::new(&mapping, 0, 1);
+        #[cfg(not(any(miri, loom)))]
+        if config.survives_memory_errors && mapping.has_lost(0..size_of::<Superblock>()) {
+            return Err(LOST_TABLES);
+        }
         let (identity, seed, made) = superblock[0].read().map_err(|why| match why {
             Unreadable::Empty => ColdReason::New,
             Unreadable::Foreign => ColdReason::Foreign,
@@ -201,6 +217,15 @@ impl Store {
         }
         let layout = StoreLayout::of_identity(&identity, config.workers)
             .ok_or(ColdReason::Damaged("no store is laid out like that"))?;
+        #[cfg(not(any(miri, loom)))]
+        if config.survives_memory_errors {
+            // Perhaps the process before has died of it.
+            if mapping.has_lost(0..layout.tables_len) {
+                return Err(LOST_TABLES);
+            }
+            // Buckets that are lost are empty.
+            mapping.survive_errors(&layout.survivable());
+        }
         let (boot, number) = superblock[0].whereabouts();
         let here = whereabouts(&mapping);
         let in_use = superblock[0].in_use();
@@ -273,9 +298,9 @@ impl Store {
         Store {
             tables: SubTables::new(log.pages(), log.segment_count()),
             index: index_of(layout, arena),
-            epochs: Epochs::new(config.workers),
+            epochs: Epochs::new(config.workers + MENDERS),
             hasher: Hasher::new(seed),
-            counters: (0..config.workers)
+            counters: (0..config.workers + MENDERS)
                 .map(|_| CachePadded::default())
                 .collect(),
             observer: None,
@@ -292,12 +317,14 @@ impl Store {
             ),
             log,
             reclaimable: Reclaimable::default(),
+            losses: Losses::new(),
             upload_bytes: AtomicUsize::new(0),
             oversized: OversizedPin::default(),
             evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),
             merging: Merging::default(),
             tables_len: layout.tables_len,
+            survivable: layout.survivable(),
             heap_len: layout.heap_len,
             memory_least: layout.least(config.workers),
             // Of a file that was made for less, all.
@@ -339,6 +366,10 @@ impl Store {
             self.log.pages().withhold_free();
         }
         let (mapping, pages) = (self.log.mapping(), self.log.pages());
+        #[cfg(not(any(miri, loom)))]
+        if config.survives_memory_errors {
+            mapping.survive_errors(&self.survivable);
+        }
         if config.lock_memory {
             for run in pages.all_but_withheld() {
                 let (offset, bytes) = pages.bytes_of(&run);
@@ -372,6 +403,11 @@ impl Store {
     /// How the store began.
     pub fn start(&self) -> &Start {
         &self.start
+    }
+
+    /// The number of workers that there may be.
+    pub(crate) fn workers(&self) -> usize {
+        self.counters.len() - MENDERS
     }
 
     /// A key with its hash in this store.
@@ -462,6 +498,10 @@ fn tag_slots(layout: &StoreLayout, arena: &Arena) -> Slice<AtomicU64> {
     };
     Slice::new(arena.directory.mapping(), 0, len)
 }
+
+/// A file whose tables the machine has lost a part of.
+#[cfg(not(any(miri, loom)))]
+const LOST_TABLES: ColdReason = ColdReason::Damaged("the machine has lost a part of its tables");
 
 fn index_of(layout: &StoreLayout, arena: &Arena) -> Index {
     let directory = Directory::new(arena.directory.clone(), layout.base_bits);

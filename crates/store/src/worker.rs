@@ -6,7 +6,7 @@ use crate::index::{Hint, MIGRATIONS_MAX, Migration, TABLE_BUCKETS};
 use crate::item::Item;
 use crate::key::{Key, KeyHash};
 use crate::look_ahead::{Ahead, BurstNumber, LookAheadStep};
-use crate::memory::Queue;
+use crate::memory::{Queue, events_seen};
 use crate::request::{Access, Miss};
 use crate::segment::OpenSegment;
 use crate::store::Store;
@@ -42,6 +42,9 @@ pub(crate) struct Own {
     pub(crate) open: [OpenSegment; 2],
     pub(crate) migrations: Vec<Migration>,
     cleaner: Cleaner,
+    /// Memory errors that were seen when this worker last looked whether they hit a segment that it
+    /// fills.
+    losses_seen: u64,
     /// The latest flush for which this worker has sealed its open segments.
     flush_seen: u64,
     /// Bytes appended since the last turn ended.
@@ -87,6 +90,7 @@ impl Worker {
                 OpenSegment::new(id, Queue::Main, false),
             ],
             migrations: Vec::with_capacity(MIGRATIONS_MAX),
+            losses_seen: events_seen(),
             flush_seen: 0,
             appended: 0,
             burst: BurstNumber::default(),
@@ -112,6 +116,9 @@ impl Worker {
         self.own.burst = self.own.burst.next(self.id);
         let local = WorkerStore::new(&self.store, self.id, guard).in_burst(self.own.burst);
         self.own.take_part_in_flush(&self.store, now);
+        if events_seen() != self.own.losses_seen {
+            self.own.leave_lost(&self.store);
+        }
         Burst {
             store: &self.store,
             local,
@@ -135,7 +142,9 @@ impl Worker {
         let more = self.own.cleaner.clean(&mut turn, self.own.appended, now);
         self.own.appended = 0;
         turn.reclaim();
-        let merges = self.store.merge_tables(&self.store.counters[self.id], now.second());
+        let merges = self
+            .store
+            .merge_tables(&self.store.counters[self.id], now.second());
         more || merges || !self.own.migrations.is_empty()
     }
 
@@ -167,6 +176,19 @@ impl Own {
             store.log.seal_older(open, latest);
         }
         self.flush_seen = latest;
+    }
+
+    /// Seals the open segments of which a part was lost since this worker last looked.
+    #[cold]
+    fn leave_lost(&mut self, store: &Store) {
+        let (log, since) = (&store.log, self.losses_seen);
+        self.losses_seen = events_seen();
+        for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
+            let is_lost = |segment| store.losses.overlaps(log, since, &log.range_of(segment));
+            if open.segment().is_some_and(is_lost) {
+                log.seal(open);
+            }
+        }
     }
 
     /// Continues the splits that this worker began, the oldest first.
@@ -217,6 +239,14 @@ impl Burst<'_> {
 
     /// Ends the burst, as dropping it does.
     pub fn close(self) {}
+
+    /// Whether the machine has lost memory that items may lie in, and nobody has seen to it yet. As
+    /// long as it has not, no item is [doubtful](Item::is_doubtful). To be asked after bytes of items
+    /// were copied; it is a load and a comparison.
+    #[inline(always)]
+    pub fn is_unsettled(&self) -> bool {
+        self.local.is_unsettled()
+    }
 
     /// A key with its hash.
     #[inline]

@@ -8,12 +8,13 @@ use crate::index::{Place, Unlinked};
 use crate::item::Item;
 use crate::key::Key;
 use crate::look_ahead::{Ahead, BurstNumber, LookAheadStep};
+use crate::memory::PageId;
 use crate::memory::Purpose;
 use crate::observer::{ItemView, RemovalReason};
 use crate::request::{Access, Miss};
 use crate::segment::OpenSegment;
 use crate::segment::item::RawItem;
-use crate::segment::layout::mark;
+use crate::segment::layout::{mark, piece_len};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::tags::{Generations, Standing, TagWords};
@@ -140,6 +141,10 @@ impl<'s> WorkerStore<'s> {
             .ok_or(Miss::Absent)?;
         let item = self.item_of(place.slot);
         match self.death(place.slot.location(), item, now) {
+            None if self.is_unsettled() && self.is_lost(place.slot.location(), item) => {
+                self.unlink_lost(place);
+                Err(Miss::Absent)
+            }
             None => Ok((place, item)),
             Some(why) => {
                 self.unlink_dead(place, item, why);
@@ -247,15 +252,25 @@ impl<'s> WorkerStore<'s> {
             // A worker that shows a CAS marks the item under the same lock.
             let is_late = !carries_cas && item.access() & mark::CAS_KNOWN != 0;
             let is_parted = log.are_parted(old_location, location);
-            let Some(lock) = lock.filter(|_| !is_late && !is_parted) else {
+            if lock.is_some() {
+                item.copy_changing(copy);
+            }
+            // After all of it was copied.
+            let is_doubtful = self.is_unsettled()
+                && (self.is_lost(old_location, item) || self.is_lost(location, copy));
+            let Some(lock) = lock.filter(|_| !is_late && !is_parted && !is_doubtful) else {
                 log.note_dead(self.id, location, len);
-                if is_late {
+                if is_doubtful {
+                    self.leave_lost(open);
+                    if self.is_lost(old_location, item) {
+                        self.unlink_lost(place);
+                    }
+                } else if is_late {
                     carries_cas = true;
                     continue;
                 }
                 return Rewritten::Raced;
             };
-            item.copy_changing(copy);
             let entry = log.entry_of(location);
             entry.note_expiry(item.expiry());
             if item.has_tags() {
@@ -267,6 +282,17 @@ impl<'s> WorkerStore<'s> {
             self.note_head_dead(old);
             return Rewritten::Done(len);
         }
+    }
+
+    /// Copies a piece to the end of `open`. Where it lies then; `None` if there is no segment for it.
+    pub(crate) fn copy_piece(self, open: &mut OpenSegment, piece: RawItem<'_>) -> Option<Location> {
+        let log = &self.shared.log;
+        // Read once: it may be lost meanwhile.
+        let data = piece.piece_data();
+        let mut space = log.append(open, piece_len(data.len()), Purpose::Cleaning)?;
+        piece.copy_piece_to(&mut space, data);
+        log.entry_of(space.location).set_has_pieces();
+        Some(space.location)
     }
 
     #[inline]
@@ -360,6 +386,51 @@ impl<'s> WorkerStore<'s> {
         item.has_tags() && self.shared.tags.standing(item.tags()) == Standing::Stale
     }
 
+    /// Unlinks an item of which a part is lost, if it is still where it was found.
+    #[cold]
+    pub(crate) fn unlink_lost(self, place: Place<'_>) -> bool {
+        let Some(lock) = place.lock() else {
+            return false;
+        };
+        let slot = lock.replace(Slot::EMPTY).into_slot();
+        self.note_lost(slot);
+        true
+    }
+
+    /// Counts the item of a slot that is no longer in the index, since a part of it or of its key's
+    /// buckets was lost.
+    #[cold]
+    pub(crate) fn note_lost(self, slot: Slot) {
+        let log = &self.shared.log;
+        let (location, item) = (slot.location(), self.item_of(slot));
+        // Where its header is lost, what the slot knows of its length.
+        let total = item.total_len().max((slot.lines() * 64).saturating_sub(64));
+        let pieces = item
+            .pieces()
+            .map(|piece| (piece, self.item(piece).total_len()));
+        let counters = self.counters();
+        for (part, len) in std::iter::once((location, total)).chain(pieces) {
+            counters.bytes_lost.add(len as u64);
+            // A damaged segment is emptied, whatever is known of its dead bytes.
+            if !log.entry_of(part).is_damaged() {
+                self.note_died(part, len);
+            }
+        }
+        counters.lost.add(1);
+        counters.unlinked.add(1);
+    }
+
+    /// Seals `open` if a part of its segment is lost: what is written there from here on would be
+    /// taken for lost.
+    #[cold]
+    pub(crate) fn leave_lost(self, open: &mut OpenSegment) {
+        let (log, losses) = (&self.shared.log, &self.shared.losses);
+        let is_lost = |segment| losses.overlaps(log, losses.mark(), &log.range_of(segment));
+        if open.segment().is_some_and(is_lost) {
+            log.seal(open);
+        }
+    }
+
     /// Unlinks a dead item, if it is still where it was found.
     #[cold]
     pub(crate) fn unlink_dead(self, place: Place<'_>, item: RawItem<'_>, why: Miss) -> bool {
@@ -448,6 +519,33 @@ fn special_end_of_life(tags: &Generations, item: RawItem<'_>, now: UnixTime) -> 
     }
     let is_gone = item.has_tags() && tags.standing(item.tags()) == Standing::Gone;
     is_gone.then_some(Miss::Invalidated)
+}
+
+/// What the machine may have lost.
+impl WorkerStore<'_> {
+    /// Whether something is lost that slots may still point to. To be asked after bytes of an item
+    /// were copied, and before the copy is used.
+    #[inline]
+    pub(crate) fn is_unsettled(self) -> bool {
+        self.shared.losses.are_unsettled()
+    }
+
+    /// Whether a part of the item, or of one of its pieces, is lost and unsettled.
+    #[inline(always)]
+    pub(crate) fn is_lost(self, location: Location, item: RawItem<'_>) -> bool {
+        self.shared.is_item_lost(self.guard, location, item)
+    }
+
+    /// Whether a part of a segment is lost. To be asked after its headers were read, and before what
+    /// they say is relied on.
+    #[inline]
+    pub(crate) fn is_damaged(self, segment: PageId) -> bool {
+        if self.is_unsettled() {
+            // What is counted by now is in the list from here on, and marks its segments.
+            self.shared.losses.note_all(&self.shared.log);
+        }
+        self.shared.log.entry(segment).is_damaged()
+    }
 }
 
 fn seen(item: RawItem<'_>) -> ItemView<'_> {

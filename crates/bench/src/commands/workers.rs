@@ -221,7 +221,7 @@ fn measure(
         };
         sockets.give_setup(worker, setup);
     }
-    let server = Server::start(settings, sockets)?;
+    let server = Server::start(settings, sockets, None)?;
     let measured = load(flags, &server, &control, workers);
     server.stop();
     measured

@@ -1,8 +1,9 @@
 //! Everything that is about the server rather than about an item.
 
+use coua_memory_errors::poison::report_untouched;
 use coua_protocol::reply::Line;
 use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
-use coua_store::{Burst, UnixSeconds};
+use coua_store::{Burst, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
 use crate::outcome::Outcome;
@@ -112,6 +113,9 @@ impl Answers<'_> {
     ) -> Outcome {
         let args = Tokens::new(args.of(request.input));
         let report = match command {
+            AdminCommand::Poison if self.shared.settings.permits_poison => {
+                Report::Line(poison(args, burst))
+            }
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
             }
@@ -196,7 +200,41 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
         AdminCommand::Slabs
         | AdminCommand::Lru
         | AdminCommand::LruCrawler
+        | AdminCommand::Poison
         | AdminCommand::Extstore => error,
+    }
+}
+
+/// `poison <key> [item|value|index|buffers] [untouched]`: loses a page on purpose. With `untouched` the
+/// machine tells of it before anybody reads there.
+fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> &'static [u8] {
+    let Some(key) = args.next() else {
+        return ErrorLine::BadFormat.as_bytes();
+    };
+    let target = match args.next() {
+        None | Some(b"item") => PoisonTarget::Item,
+        Some(b"value") => PoisonTarget::Value,
+        Some(b"index") => PoisonTarget::Index,
+        Some(b"buffers") => PoisonTarget::Buffers,
+        Some(_) => return ErrorLine::BadFormat.as_bytes(),
+    };
+    let is_reported = match args.next() {
+        None => false,
+        Some(b"untouched") => true,
+        Some(_) => return ErrorLine::BadFormat.as_bytes(),
+    };
+    match burst.poison(&burst.key(key), target) {
+        Ok(None) => Line::NotFound.as_bytes(),
+        Ok(Some(address)) => {
+            if is_reported && report_untouched(address).is_err() {
+                return b"SERVER_ERROR the error cannot be reported\r\n";
+            }
+            Line::Ok.as_bytes()
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+            b"SERVER_ERROR this kernel cannot poison memory\r\n"
+        }
+        Err(_) => b"SERVER_ERROR the page cannot be poisoned\r\n",
     }
 }
 

@@ -5,7 +5,7 @@ use coua_protocol::reply::{Line, MetaDebug, MetaFacts, MetaHead, MetaKey};
 use coua_protocol::{ErrorLine, Flags, Meta, MetaArithmetic, Span, StoreReply};
 use coua_store::{
     Access, Arithmetic, ArithmeticResult, Delete, Deleted, Expiry, Item, Key, MetaGet, MetaHit,
-    MetaMiss, Refused, Stored,
+    MetaMiss, Miss, Refused, Stored,
 };
 
 use super::classic::StoreAnswer;
@@ -70,7 +70,9 @@ impl Executor<'_, '_> {
                 self.answers.count_meta_hit(meta);
                 let known = Known::of(&hit);
                 if !is_sent_in_place(meta, &hit.item) {
-                    return self.answers.meta_hit(meta, flags, &known, &hit.item);
+                    return self
+                        .answers
+                        .meta_hit(meta, flags, &known, key.bytes, &hit.item);
                 }
                 known
             }
@@ -90,6 +92,10 @@ impl Executor<'_, '_> {
             cas: get.access.cas,
         };
         match self.burst.get_ahead(key, request.ahead, access) {
+            Ok(item) if item.is_doubtful() => {
+                let absent = MetaMiss::Miss(Miss::Absent);
+                self.answers.meta_miss(meta, flags, key.bytes, absent)
+            }
             Ok(item) if is_sent_in_place(meta, &item) => {
                 let facts = self.answers.facts(meta, &known, &item);
                 let (output, value_len) = (&mut *self.answers.output, item.value_len());
@@ -103,7 +109,7 @@ impl Executor<'_, '_> {
                 self.answers
                     .send_in_place(&self.burst, request.session, &value)
             }
-            Ok(item) => self.answers.meta_hit(meta, flags, &known, &item),
+            Ok(item) => self.answers.meta_hit(meta, flags, &known, key.bytes, &item),
             Err(miss) => self
                 .answers
                 .meta_miss(meta, flags, key.bytes, MetaMiss::Miss(miss)),
@@ -259,7 +265,14 @@ impl Executor<'_, '_> {
                     size: item.stored_len() as u64,
                     tags: tag_numbers(&item),
                 };
+                let start = self.answers.output.next_start();
                 self.answers.output.reply(|reply| reply.meta_debug(&facts));
+                if item.is_doubtful() {
+                    self.answers.output.truncate(start);
+                    self.answers
+                        .output
+                        .reply(|reply| reply.line(Line::MetaMiss));
+                }
             }
             Err(miss) => {
                 self.answers.count_miss(miss);
@@ -292,6 +305,24 @@ impl Answers<'_> {
 
     /// Answers a hit. Its value, if that is asked for, is copied.
     fn meta_hit(
+        &mut self,
+        meta: &Meta,
+        flags: Flags<'_>,
+        known: &Known,
+        key: &[u8],
+        item: &Item<'_>,
+    ) -> Outcome {
+        let start = self.output.next_start();
+        let outcome = self.copied_hit(meta, flags.clone(), known, item);
+        if item.is_doubtful() {
+            // A part of it is lost, so it is no item.
+            self.output.truncate(start);
+            return self.meta_miss(meta, flags, key, MetaMiss::Miss(Miss::Absent));
+        }
+        outcome
+    }
+
+    fn copied_hit(
         &mut self,
         meta: &Meta,
         flags: Flags<'_>,

@@ -43,7 +43,13 @@ impl Executor<'_, '_> {
         }
         match self.burst.get_ahead(key, ahead, form.access(true)) {
             Ok(item) if form.is_copied(&item) && !(cas && item.is_stale_by_tag()) => {
+                let start = self.answers.output.next_start();
                 self.answers.copied_value(&item, form);
+                if self.burst.is_unsettled() {
+                    // Perhaps it is lost: the general path finds out.
+                    self.answers.output.truncate(start);
+                    return None;
+                }
                 Some(true)
             }
             Ok(_) => None,
@@ -66,6 +72,10 @@ impl Executor<'_, '_> {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
         let mut found = self.burst.get_ahead(&key, request.ahead, form.access(true));
+        if found.as_ref().is_ok_and(Item::is_doubtful) {
+            // Then it is none, as this finds out.
+            found = self.burst.get(&key, form.access(true));
+        }
         if form.access(true).cas
             && let Ok(item) = &found
             && item.is_stale_by_tag()
@@ -89,7 +99,7 @@ impl Executor<'_, '_> {
                 self.answers.counters.get_hits.add(1);
                 self.answers.count_prefix(sent, PrefixEvent::Hit);
                 self.answers
-                    .value(&self.burst, request.session, &item, form)
+                    .value(&self.burst, request.session, &item, sent, form)
             }
             Err(miss) => {
                 self.answers.counters.get_misses.add(1);
@@ -156,13 +166,13 @@ impl Executor<'_, '_> {
         self.answers.counters.touch_hits.add(1);
         self.answers.count_prefix(sent, PrefixEvent::Hit);
         let outcome = if form.is_copied(&item) {
-            self.answers.copied_value(&item, form)
+            self.answers.copied_or_none(&item, sent, form)
         } else {
             // Another worker may have deleted it since. That counts as if it had done so before.
             match self.burst.get(&key, form.access(false)) {
                 Ok(item) => self
                     .answers
-                    .value(&self.burst, request.session, &item, form),
+                    .value(&self.burst, request.session, &item, sent, form),
                 Err(_) => self.answers.no_value(sent, form),
             }
         };
@@ -182,10 +192,11 @@ impl Answers<'_> {
         burst: &Burst<'_>,
         session: &mut Session,
         item: &Item<'_>,
+        key: &[u8],
         form: ItemForm,
     ) -> Outcome {
         if form.is_copied(item) {
-            return self.copied_value(item, form);
+            return self.copied_or_none(item, key, form);
         }
         self.value_in_place(burst, session, item, form)
     }
@@ -217,6 +228,19 @@ impl Answers<'_> {
             reply_start,
         };
         self.send_in_place(burst, session, &value)
+    }
+
+    /// Answers an item of a `get` whose value is copied; as if it were none, if the machine has lost
+    /// a part of it.
+    #[inline]
+    fn copied_or_none(&mut self, item: &Item<'_>, key: &[u8], form: ItemForm) -> Outcome {
+        let start = self.output.next_start();
+        let outcome = self.copied_value(item, form);
+        if item.is_doubtful() {
+            self.output.truncate(start);
+            return self.no_value(key, form);
+        }
+        outcome
     }
 
     /// Answers an item of a `get` whose value is copied.

@@ -2,6 +2,7 @@
 
 use super::sizes::number;
 use super::{FlagError, no_effect};
+use crate::losses::LossLimit;
 
 /// What coua does about an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(super) enum Takes {
     Fraction(usize),
     /// One of these words.
     Word(&'static [&'static str]),
+    /// A whole number, or two with `/` between them.
+    Rate,
     /// Whole numbers with `-` between them.
     Numbers,
     /// Any text, which the help calls so.
@@ -151,6 +154,18 @@ pub(super) const ALL: &[Suboption] = &[
         "no_modern",
         Takes::Nothing,
         "The defaults of memcached 1.4, of which one has a meaning here: no_maxconns_fast.",
+    ),
+    works(
+        "mce_limit",
+        Takes::Rate,
+        "How many pages of memory the machine may lose, and within how many seconds, before the \
+         server stops, so that it can begin anew elsewhere; 64/60 unless given. 0 pages: stop at \
+         the first.",
+    ),
+    works(
+        "poison_command",
+        Takes::Nothing,
+        "For tests: permit the command poison, which loses a page of memory on purpose.",
     ),
     without("modern", "nothing is held back for it"),
     without_value("hashpower", Takes::Number(12, 32), INDEX),
@@ -287,6 +302,8 @@ pub(super) struct Extended {
     pub(super) pressure_floor: Option<usize>,
     pub(super) pressure_step_percent: usize,
     pub(super) pressure_stall_ms: u32,
+    pub(super) loss_limit: LossLimit,
+    pub(super) permits_poison: bool,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -305,6 +322,8 @@ impl Extended {
             pressure_floor: None,
             pressure_step_percent: 10,
             pressure_stall_ms: 150,
+            loss_limit: LossLimit::default(),
+            permits_poison: false,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -338,6 +357,12 @@ impl Extended {
             "memory_pressure" => self.pressure_floor = value.parse().ok(),
             "memory_pressure_step" => self.pressure_step_percent = value.parse().unwrap_or(10),
             "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
+            "poison_command" => self.permits_poison = true,
+            "mce_limit" => {
+                let (at_most, seconds) = rate(&value).unwrap_or_default();
+                let seconds = seconds.unwrap_or(LossLimit::default().seconds);
+                self.loss_limit = LossLimit { at_most, seconds };
+            }
             _ => {
                 self.given.push((known.name, value));
                 self.without_effect
@@ -355,6 +380,8 @@ impl Suboption {
             Takes::Nothing | Takes::NumberOrNothing(..) | Takes::Anything => None,
             Takes::Text(what) => Some(what),
             _ if self.name.ends_with("_timeout") => Some("SECONDS"),
+            _ if self.name == "idle_timeout" => Some("SECONDS"),
+            Takes::Rate => Some("PAGES[/SECONDS]"),
             _ => Some("VALUE"),
         }
     }
@@ -386,6 +413,12 @@ impl Suboption {
             },
             Takes::Word(words) if words.contains(&value) => Ok(value.to_owned()),
             Takes::Word(words) => Err(wrong(&words.join(", "))),
+            Takes::Rate => match rate(value) {
+                Some((_, None | Some(1..))) => Ok(value.to_owned()),
+                _ => Err(wrong(
+                    "a number of pages, as 64, or also of seconds, as 64/60",
+                )),
+            },
             Takes::Numbers => match value.split('-').all(|part| part.parse::<u32>().is_ok()) {
                 true => Ok(value.to_owned()),
                 false => Err(wrong("numbers with - between them")),
@@ -394,6 +427,19 @@ impl Suboption {
             Takes::Text(_) | Takes::Anything => Ok(value.to_owned()),
         }
     }
+}
+
+/// A number, and the one behind a `/`.
+fn rate(value: &str) -> Option<(usize, Option<u64>)> {
+    let (number, seconds) = match value.split_once('/') {
+        Some((number, seconds)) => (number, Some(seconds)),
+        None => (value, None),
+    };
+    let seconds = match seconds {
+        Some(seconds) => Some(u64::from(seconds.parse::<u32>().ok()?)),
+        None => None,
+    };
+    Some((number.parse::<u16>().ok()?.into(), seconds))
 }
 
 fn unknown(name: &str) -> FlagError {

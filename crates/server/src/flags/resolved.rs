@@ -15,6 +15,7 @@ use super::pressure::{PressureSettings, pressure};
 use super::sizes::{bytes, cores, number};
 use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
+use crate::losses::LossLimit;
 use crate::permissions::Permissions;
 use crate::users::Users;
 
@@ -71,6 +72,10 @@ pub struct Settings {
     pub drain_timeout_s: u64,
     /// What is done about memory pressure (`-o memory_pressure`); `None` for nothing.
     pub pressure: Option<PressureSettings>,
+    /// How many pages the machine may lose before the server stops.
+    pub loss_limit: LossLimit,
+    /// Whether clients may lose pages on purpose.
+    pub permits_poison: bool,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
@@ -199,6 +204,8 @@ impl Settings {
             idle_timeout_s: extended.idle_timeout_s,
             drain_timeout_s: extended.drain_timeout_s,
             pressure,
+            loss_limit: extended.loss_limit,
+            permits_poison: extended.permits_poison,
             protocol_name,
             dialect,
             memory,

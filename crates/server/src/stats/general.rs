@@ -160,6 +160,9 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_requests_deferred", counts.requests_deferred);
     stats.add("coua_connections_shed", counts.connections_shed);
     stats.add("coua_requests_denied", counts.requests_denied);
+    let losses = &shared.losses;
+    stats.add("coua_memory_errors", losses.losses.load(Relaxed));
+    stats.add("coua_memory_error_items", losses.items_lost.load(Relaxed));
     for (cause, name) in CloseCause::ALL {
         stats.add(name, cause.count_in(&counts));
     }

@@ -6,6 +6,7 @@ use super::batch::{Pause, Unfinished};
 use super::input::{SESSION_INPUT_LEN, SessionInput};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::session::{Leftover, Listed, SessionId};
@@ -47,7 +48,9 @@ impl Worker {
         let goes_on_dumping = session.dump.is_some() && session.queue.is_none();
         let closes = outcome == Outcome::CloseWhenSent || is_whole && pause == Pause::Closes;
         match outcome {
-            Outcome::Close | Outcome::CloseForMemory => self.leave(outcome, rest, now),
+            Outcome::Close | Outcome::CloseForMemory | Outcome::CloseForLoss => {
+                self.leave(outcome, rest, now);
+            }
             _ if closes && !session.is_blocked() => self.close(id),
             _ if closes => {
                 session.connection.set_activity(Activity::Writing);
@@ -75,6 +78,7 @@ impl Worker {
         let id = rest.id;
         match outcome {
             Outcome::Close => self.close(id),
+            Outcome::CloseForLoss => self.close_for(id, CloseCause::Loss),
             Outcome::CloseForMemory => self.close_for_memory(id),
             Outcome::Blocked | Outcome::Wait => {
                 if let Some(session) = self.sessions.get(id) {

@@ -7,6 +7,7 @@ use super::batch::share;
 use super::input::SESSION_INPUT_LEN;
 use super::{Worker, list_session};
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::outcome::Outcome;
 use crate::reply_queue::Drained;
@@ -100,6 +101,10 @@ impl Worker {
                     self.close(id);
                     return false;
                 }
+                Drained::Lost => {
+                    self.close_for(id, CloseCause::Loss);
+                    return false;
+                }
             }
         }
         if session.dump.is_some() {
@@ -160,7 +165,12 @@ impl Worker {
         if let Some(leftover) = session.take_leftover() {
             len = leftover.len as usize;
             room[..len].copy_from_slice(&self.pool.bytes(&leftover.block)[..len]);
+            let is_lost = self.pool.is_lost(&leftover.block);
             self.pool.give_back(leftover.block);
+            if is_lost {
+                self.close_for(id, CloseCause::Loss);
+                return 0;
+            }
         }
         if session.readable && len < SESSION_INPUT_LEN {
             match session.stream.receive(&mut room[len..]) {

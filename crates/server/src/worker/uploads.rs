@@ -1,11 +1,13 @@
 //! Receives large values straight into the store.
 
+use coua_memory_errors::check;
 use coua_protocol::{Limits, Parser, Step};
 use coua_store::{Burst, Refused};
 use coua_transport::Received;
 
 use super::Worker;
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::session::Session;
 
 /// Bytes received from one connection in a turn.
@@ -19,6 +21,8 @@ enum Progress {
     Drained,
     /// The connection is gone.
     Ended,
+    /// The machine has lost the memory that the value was received into.
+    Lost,
     /// There is no memory now, or no longer any chance of it; the general path answers.
     NoMemory,
 }
@@ -47,6 +51,7 @@ impl Worker {
                     }
                 }
                 Progress::Ended => self.close(id),
+                Progress::Lost => self.close_for(id, CloseCause::Loss),
                 Progress::NoMemory => self.list_for_memory(id, now),
             }
         }
@@ -86,6 +91,8 @@ fn receive_value(
                 }
             }
             Received::Nothing => return (Progress::Drained, received),
+            // The kernel does not receive into memory that is lost.
+            Received::Ended if check(space) => return (Progress::Lost, received),
             Received::Ended => return (Progress::Ended, received),
         }
     }

@@ -190,7 +190,7 @@ impl Scene {
             exchange,
         };
         sockets.give_setup(0, setup);
-        let server = Server::start(*settings, sockets).expect("the server starts");
+        let server = Server::start(*settings, sockets, None).expect("the server starts");
         let server = Some(server);
         Scene { wire, server }
     }

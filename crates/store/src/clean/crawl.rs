@@ -50,7 +50,7 @@ impl Cleaner {
         if self.crawling.second != now.second().0 {
             self.crawling.second = now.second().0;
             let all = local.shared.log.segment_count() as usize;
-            let share = all.div_ceil(PASS_SECONDS * local.shared.counters.len());
+            let share = all.div_ceil(PASS_SECONDS * local.shared.workers());
             self.crawling.credit = share;
         }
         let mut left = SLICE_ITEMS;
@@ -81,6 +81,7 @@ impl Cleaner {
         let pass = turn / u64::from(log.segment_count());
         let looks_at_tags = (pass + u64::from(segment)).is_multiple_of(TAG_PASSES);
         let is_due = entry.state() == PageState::Sealed
+            && !entry.is_damaged()
             && (entry.expiry_min() <= now.second().0
                 || looks_at_tags && entry.tags_are_due(latest));
         is_due.then(|| {
@@ -115,7 +116,8 @@ impl Cleaner {
             *left -= 1;
             local.counters().crawler_checked.add(1);
             let (guard, end) = (local.guard(), entry.used());
-            let (location, item) = log.item_in(guard, position.segment, position.offset, end);
+            let found = log.item_in(guard, position.segment, position.offset, end);
+            let (location, item) = found.filter(|_| !local.is_damaged(position.segment))?;
             position.offset += item.total_len();
             if item.is_piece() {
                 continue;

@@ -26,7 +26,7 @@ impl Cleaner {
             // Pieces die with their heads, which are noted in another segment, and later.
             let may_be_dead = entry.state() == PageState::Sealed
                 && !entry.has_pieces()
-                && !entry.is_held()
+                && entry.may_be_cleaned()
                 && log.is_all_dead(segment);
             // Another worker may have taken it by now.
             if may_be_dead && log.queues().remove(segment) {
@@ -43,8 +43,10 @@ fn nothing_points_into(local: WorkerStore<'_>, segment: PageId) -> bool {
     let log = &local.shared.log;
     let mut offset = 0;
     while offset < log.entry(segment).used() {
-        let (location, item) =
-            log.item_in(local.guard(), segment, offset, log.entry(segment).used());
+        let found = log.item_in(local.guard(), segment, offset, log.entry(segment).used());
+        let Some((location, item)) = found.filter(|_| !local.is_damaged(segment)) else {
+            return true;
+        };
         let hash = local.shared.hasher.hash(item.key());
         if local
             .shared

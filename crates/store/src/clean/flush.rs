@@ -47,7 +47,7 @@ impl FlushRound {
             if !state.holds_items() || entry.sequence() >= below {
                 continue;
             }
-            let is_free = state == PageState::Sealed && !entry.is_held();
+            let is_free = state == PageState::Sealed && entry.may_be_cleaned();
             if is_free && log.queues().remove(segment) {
                 return Some(segment);
             }

@@ -70,6 +70,11 @@ impl Cleaner {
         while job.offset < job.end && !stuck && self.goes_on(&job) {
             let count = self.pace.items_at_once(AHEAD);
             let (batch, count) = self.next_batch(local, &job, count);
+            if local.is_damaged(job.segment) {
+                self.put_back(local, job);
+                return false;
+            }
+            assert!(count > 0, "an item that does not fit its segment");
             let (mut looked_at, mut len, mut moved) = (0, 0, 0);
             for victim in &batch[..count] {
                 if !self.pace.goes_beyond(len, moved) {
@@ -94,6 +99,16 @@ impl Cleaner {
             }
             self.job = Some(job);
             return !stuck;
+        }
+        if local.is_damaged(job.segment) {
+            // What was not found may have been looked for by a header of zeros.
+            self.put_back(local, job);
+            return false;
+        }
+        if local.is_unsettled() && local.shared.losses.is_index_unsettled(&local.shared.log) {
+            // What was not found may stand where the index does not look until it is in order.
+            self.job = Some(job);
+            return false;
         }
         local.counters().segments_cleaned.add(1);
         local.shared.log.retire(job.segment, &local.shared.epochs);
@@ -122,7 +137,8 @@ impl Cleaner {
         let mut batch = [none; AHEAD];
         let (mut filled, mut offset) = (0, job.offset);
         while filled < count && offset < job.end {
-            let (location, item) = log.item_in(local.guard(), job.segment, offset, job.end);
+            let found = log.item_in(local.guard(), job.segment, offset, job.end);
+            let Some((location, item)) = found else { break };
             let hash = if item.is_piece() {
                 KeyHash(item.piece_hash())
             } else {

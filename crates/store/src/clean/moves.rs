@@ -175,16 +175,24 @@ impl Cleaner {
         let store = local.shared;
         let log = &store.log;
         let open = &mut self.open[queue as usize];
-        let Some(mut space) = log.append(open, victim.len, Purpose::Cleaning) else {
+        let Some(location) = local.copy_piece(open, piece) else {
             return Done::NoRoom;
         };
-        let location = space.location;
-        piece.copy_piece_to(&mut space);
-        log.entry_of(location).set_has_pieces();
         let lock = place.lock();
         let entry = head.chunks().get(piece.piece_index());
+        let is_doubtful = local.is_unsettled()
+            && (local.is_lost(place.slot.location(), head) || local.is_lost(location, piece));
+        if is_doubtful {
+            drop(lock);
+            local.abandon_head(location);
+            local.leave_lost(open);
+            if local.is_lost(place.slot.location(), head) {
+                local.unlink_lost(place);
+            }
+            return Done::Raced;
+        }
         let (Some(_lock), Some(entry)) = (lock, entry) else {
-            log.note_dead(local.id, location, victim.len);
+            local.abandon_head(location);
             return Done::Raced;
         };
         // Only this worker moves what is in its segment, so the entry is unchanged. Release: a

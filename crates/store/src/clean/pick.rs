@@ -54,7 +54,7 @@ impl Cleaner {
     }
 
     fn is_free(&self, local: WorkerStore<'_>, segment: PageId) -> bool {
-        !local.shared.log.entry(segment).is_held()
+        local.shared.log.entry(segment).may_be_cleaned()
     }
 
     /// A segment whose items have all expired, or the emptiest of those looked at that are worth
@@ -74,7 +74,7 @@ impl Cleaner {
             let state = entry.state();
             // A segment being cleaned cannot be picked, but its bytes count.
             let counts = state == PageState::Cleaning && !local.shared.evict;
-            let is_of_use = (state == PageState::Sealed || counts) && !entry.is_held();
+            let is_of_use = (state == PageState::Sealed || counts) && entry.may_be_cleaned();
             let reclaimable = if is_of_use {
                 reclaimable(local, segment)
             } else {

@@ -55,6 +55,11 @@ impl Default for Bucket {
 pub(crate) struct BucketVersion(u64);
 
 impl BucketVersion {
+    /// A number that rises with each slot that has come here.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     #[inline]
     pub(crate) fn is_unfilled(self) -> bool {
         self.0 & UNFILLED != 0
@@ -118,11 +123,10 @@ impl Bucket {
         }
     }
 
-    /// Releases the lock bit.
+    /// Releases the lock bit. It may be gone already, if the machine has lost the bucket meanwhile.
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        debug_assert!(word & LOCK != 0);
         self.word.store(word & !LOCK, Ordering::Release);
     }
 

@@ -13,6 +13,12 @@ pub(crate) struct Place<'i> {
 }
 
 impl<'i> Place<'i> {
+    /// The bucket.
+    #[cfg(not(loom))]
+    pub(crate) fn bucket(&self) -> &'i Bucket {
+        self.bucket
+    }
+
     /// Counts an access.
     #[inline]
     pub(crate) fn warm(&self) {

@@ -160,8 +160,14 @@ impl Index {
 
     /// The split that the sub-table of `hash` takes part in, starting at its first bucket.
     pub(crate) fn split_of(&self, hash: KeyHash) -> Option<Migration> {
-        let entry = self.directory.entry(hash);
-        let parent_start = self.directory.start(hash, entry.depth());
+        self.split_at(self.directory.start(hash, self.directory.bits_max()))
+    }
+
+    /// The split that the sub-table at a word of the directory takes part in, starting at its first
+    /// bucket.
+    pub(super) fn split_at(&self, word: usize) -> Option<Migration> {
+        let entry = self.directory.entry_at(word);
+        let parent_start = word & !(self.directory.span(entry.depth()) - 1);
         let span = self.directory.span(entry.depth());
         let (child, start) = if entry.is_filling() {
             (entry, parent_start)

@@ -112,6 +112,16 @@ impl ArenaFile {
         self.kind
     }
 
+    /// Whether the file system maps its storage itself, without copies in memory (DAX).
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn is_dax(&self) -> bool {
+        use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+
+        let asked = StatxFlags::BASIC_STATS;
+        statx(&self.file, "", AtFlags::EMPTY_PATH, asked)
+            .is_ok_and(|said| said.stx_attributes.contains(StatxAttributes::DAX))
+    }
+
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -7,6 +7,8 @@ use std::ops::Index;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(any(miri, loom)))]
+use std::sync::{Mutex, PoisonError};
 
 /// A huge page, and the alignment of every range.
 const HUGE: usize = if cfg!(loom) { 4096 } else { 2 << 20 };
@@ -31,6 +33,9 @@ pub(crate) struct Mapping {
     file: Option<ArenaFile>,
     /// Whether ranges of it have been locked into memory.
     is_locked: AtomicBool,
+    /// Parts whose pages are replaced when the machine loses them.
+    #[cfg(not(any(miri, loom)))]
+    pub(super) watched: Mutex<Vec<coua_memory_errors::Registration>>,
     #[cfg(loom)]
     tracked: super::tracked::Tracked,
 }
@@ -63,6 +68,7 @@ impl Mapping {
             huge,
             file: None,
             is_locked: AtomicBool::new(false),
+            watched: Mutex::default(),
         }))
     }
 
@@ -80,6 +86,7 @@ impl Mapping {
             huge: HugePages::None,
             file: None,
             is_locked: AtomicBool::new(false),
+            watched: Mutex::default(),
         };
         // SAFETY: the range is this mapping's own, and nothing points into it yet.
         unsafe {
@@ -183,6 +190,12 @@ impl Mapping {
         debug_assert!(offset < self.len);
         // SAFETY: `offset` is inside the mapping.
         unsafe { self.base.add(offset) }
+    }
+
+    /// How far from the beginning a value lies that is in the range.
+    #[cfg(not(loom))]
+    pub(crate) fn offset_of<T: Shared>(&self, value: &T) -> usize {
+        std::ptr::from_ref(value).addr() - self.base.as_ptr().addr()
     }
 
     #[cfg(not(loom))]
@@ -290,6 +303,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(not(any(miri, loom)))]
+        self.watched
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         #[cfg(not(any(miri, loom)))]
         // SAFETY: every view holds the mapping by an Arc, so nothing points into it any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };

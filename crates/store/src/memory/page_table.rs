@@ -67,6 +67,12 @@ pub(crate) enum Queue {
 /// releases the last hold frees the segment.
 const UNREACHABLE: u32 = 1 << 31;
 
+/// Traits of a page: there are pieces of large items here; the machine has lost a part of the segment
+/// in this life; what is in memory here is not in the file, which could give no fresh page.
+const HAS_PIECES: u32 = 1;
+const DAMAGED: u32 = 2;
+const DETACHED: u32 = 4;
+
 /// The state of a segment after a hold was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
@@ -98,8 +104,8 @@ shared! {
         expiry_min: AtomicU32,
         /// Unfinished uploads and pinned values here, and [`UNREACHABLE`].
         holds: AtomicU32,
-        /// Whether there are pieces of large items here.
-        has_pieces: AtomicU32,
+        /// [`HAS_PIECES`], [`DAMAGED`] and [`DETACHED`].
+        traits: AtomicU32,
         /// The second in which it was opened.
         opened_at: AtomicU32,
         /// Orders the sealed segments of a queue, the oldest first. Of a page of tags: how many bits
@@ -139,9 +145,10 @@ impl PageEntry {
         self.used.store(0, Ordering::Relaxed);
         self.expiry_max.store(0, Ordering::Relaxed);
         self.expiry_min.store(u32::MAX, Ordering::Relaxed);
-        self.has_pieces.store(0, Ordering::Relaxed);
         self.has_tags.store(0, Ordering::Relaxed);
         self.tags_crawled.store(0, Ordering::Relaxed);
+        let kept = self.traits.load(Ordering::Relaxed) & DETACHED;
+        self.traits.store(kept, Ordering::Relaxed);
         self.set_state(PageState::Open);
     }
 
@@ -279,13 +286,41 @@ impl PageEntry {
     }
 
     pub(crate) fn set_has_pieces(&self) {
-        if self.has_pieces.load(Ordering::Relaxed) == 0 {
-            self.has_pieces.store(1, Ordering::Relaxed);
+        if !self.has_pieces() {
+            self.traits.fetch_or(HAS_PIECES, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn has_pieces(&self) -> bool {
-        self.has_pieces.load(Ordering::Relaxed) != 0
+        self.traits.load(Ordering::Relaxed) & HAS_PIECES != 0
+    }
+
+    /// Notes that a part of the segment is lost. From here on nobody steps from item to item in it,
+    /// until it begins a new life.
+    pub(crate) fn set_damaged(&self) {
+        self.traits.fetch_or(DAMAGED, Ordering::AcqRel);
+    }
+
+    /// Whether a part of the segment was lost in this life.
+    #[inline]
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.traits.load(Ordering::Acquire) & DAMAGED != 0
+    }
+
+    /// Notes that the file does not have what is in memory here: the page is never used again, in this
+    /// process or the next.
+    pub(crate) fn set_detached(&self) {
+        self.traits.fetch_or(DETACHED, Ordering::AcqRel);
+    }
+
+    /// Whether the page is not to be used.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.traits.load(Ordering::Relaxed) & DETACHED != 0
+    }
+
+    /// Whether a cleaner may empty the segment, if it is sealed.
+    pub(crate) fn may_be_cleaned(&self) -> bool {
+        !self.is_held() && !self.is_damaged()
     }
 
     /// Notes that there is an item with tags here.

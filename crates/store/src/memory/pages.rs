@@ -100,6 +100,7 @@ impl Pages {
         let (tables, index) = (of(PageState::Tables).count(), of(PageState::Index).count());
         let bare: VecDeque<PageId> = of(PageState::Free)
             .rev()
+            .filter(|&page| !table[page].is_detached())
             .map(|page| page as PageId)
             .collect();
         let touched = (0..table.len()).rfind(|&page| table[page].state() != PageState::Free);
@@ -159,6 +160,7 @@ impl Pages {
         }
         let page = loop {
             let page = match unused.free.pop_back() {
+                Some(page) if self.table[page as usize].is_detached() => continue,
                 // It may not have been supplied yet.
                 Some(page) if !unused.supplied.contains(&page) => break page,
                 Some(page) => page,
@@ -263,6 +265,9 @@ impl Pages {
     /// Takes a page back that nothing points into any more, and that its entry calls free.
     pub(crate) fn give_back(&self, page: PageId) {
         debug_assert_eq!(self.table[page as usize].state(), PageState::Free);
+        if self.table[page as usize].is_detached() {
+            return;
+        }
         let mut unused = self.unused();
         unused.free.push_back(page);
         self.free_count.store(unused.count(), Ordering::Relaxed);
@@ -480,6 +485,14 @@ fn runs(pages: impl Iterator<Item = PageId>, most: usize) -> impl Iterator<Item 
 pub struct Page {
     id: PageId,
     pages: Arc<Pages>,
+}
+
+impl Page {
+    /// The bytes of the arena that it takes.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        let start = self.id as usize * self.pages.page_len;
+        start..start + self.pages.page_len
+    }
 }
 
 impl std::ops::Deref for Page {

@@ -3,6 +3,7 @@
 use super::link::LinkOutcome;
 use super::writer::{Body, Writer};
 use crate::index::Place;
+use crate::index::slot::Location;
 use crate::key::Key;
 use crate::request::{Arithmetic, ArithmeticResult, Refused};
 use crate::segment::item::RawItem;
@@ -40,13 +41,13 @@ impl<'p> Writer<'p> {
         place: Place<'p>,
         item: RawItem<'p>,
     ) -> Result<Option<ArithmeticResult>, Refused> {
-        if item.value_len() == 0 {
-            return Ok(Some(ArithmeticResult::NotNumeric));
-        }
         if self.local.is_stale_by_tag(item) {
             return self.mark_stale_by_tag(place, item).map(|_| None);
         }
         let location = place.slot.location();
+        if item.value_len() == 0 {
+            return Ok(self.not_numeric(location, item));
+        }
         let old_cas = self.local.cas_at(location, item);
         if request.compare != 0 && request.compare != old_cas {
             return Ok(Some(ArithmeticResult::Exists));
@@ -57,7 +58,7 @@ impl<'p> Writer<'p> {
             parse(item.value())
         };
         let Some(old) = number else {
-            return Ok(Some(ArithmeticResult::NotNumeric));
+            return Ok(self.not_numeric(location, item));
         };
         let number = if request.decrement {
             old.saturating_sub(request.delta)
@@ -126,6 +127,12 @@ impl<'p> Writer<'p> {
         }))
     }
 
+    /// Zeros are no number; if they stand where the value was lost, there is no item any more.
+    fn not_numeric(&self, location: Location, item: RawItem<'_>) -> Option<ArithmeticResult> {
+        let is_lost = self.local.is_unsettled() && self.local.is_lost(location, item);
+        (!is_lost).then_some(ArithmeticResult::NotNumeric)
+    }
+
     fn vivify_number(
         &mut self,
         key: &Key<'_>,
@@ -170,7 +177,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    fn cas_if(&self, wanted: bool, location: crate::index::slot::Location) -> u64 {
+    fn cas_if(&self, wanted: bool, location: Location) -> u64 {
         if wanted {
             self.local.cas_at(location, self.local.item(location))
         } else {

@@ -16,6 +16,9 @@ const GROW_TRIES: u32 = 64;
 /// of tries suffices for as many splits as a tag has bits to spend.
 const GROW_BUCKETS: u32 = 128;
 
+/// Bytes of a bucket.
+const BUCKET_BYTES: usize = 64;
+
 /// The part of memory that the index may take to keep ghosts: one twentieth.
 const GHOST_SHARE: usize = 20;
 
@@ -98,6 +101,17 @@ impl Writer<'_> {
         }
         let item = self.local.item_of(new);
         adjust(item);
+        if self.local.is_unsettled() {
+            let old = self.local.item_of(lock.slot);
+            let is_old_lost = self.local.is_lost(lock.slot.location(), old);
+            if is_old_lost || self.local.is_lost(new.location(), item) {
+                drop(lock);
+                if is_old_lost {
+                    self.local.unlink_lost(place);
+                }
+                return None;
+            }
+        }
         let frequency = lock.slot.frequency();
         let old = lock.replace(new.with_frequency(frequency));
         self.local.counters().stored.add(1);
@@ -120,6 +134,11 @@ impl Writer<'_> {
         let mut tries = 0;
         loop {
             let locked = store.index.lock(key.hash);
+            if local.is_unsettled()
+                && let Some(outcome) = self.doubt(key.hash, new)
+            {
+                return outcome;
+            }
             if let Some((spot, found)) = locked.find(|slot| local.is_key(slot, key.bytes)) {
                 let old = local.item_of(found);
                 let Some(why) = self.local.death(found.location(), old, self.now) else {
@@ -155,6 +174,28 @@ impl Writer<'_> {
         }
     }
 
+    /// Why `new` must not be linked now, while something is lost: a part of it is, or it has to wait
+    /// until the buckets of its key are in order. A thread that had one of them locked when it was
+    /// lost may still be about to write there.
+    #[cold]
+    #[inline(never)]
+    fn doubt(&self, hash: KeyHash, new: Slot) -> Option<LinkOutcome> {
+        let (local, store) = (self.local, self.local.shared);
+        if local.is_lost(new.location(), local.item_of(new)) {
+            return Some(LinkOutcome::Raced);
+        }
+        let first = store.index.first_number(hash);
+        let numbers = [first, store.index.other_number(hash, first)];
+        let is_lost = |number: usize| {
+            let bytes = number * BUCKET_BYTES..(number + 1) * BUCKET_BYTES;
+            store
+                .losses
+                .overlaps(&store.log, store.losses.mark(), &bytes)
+        };
+        let waits = numbers.into_iter().any(is_lost);
+        waits.then_some(LinkOutcome::Refused(Refused::Wait))
+    }
+
     fn linked(&self, new: Slot) -> LinkOutcome {
         self.local.counters().stored.add(1);
         self.local.counters().linked.add(1);
@@ -171,6 +212,11 @@ impl Writer<'_> {
             return LinkOutcome::Refused(Refused::OutOfMemory);
         }
         let locked = store.index.lock(key.hash);
+        if local.is_unsettled()
+            && let Some(outcome) = self.doubt(key.hash, new)
+        {
+            return outcome;
+        }
         if locked.find(|slot| local.is_key(slot, key.bytes)).is_some() {
             return LinkOutcome::Raced;
         }

@@ -1,7 +1,9 @@
 //! Values that are sent over several turns.
 
 use crate::item::Item;
+use crate::memory::events_seen;
 use crate::segment::Hold;
+use crate::segment::layout::LEN_AT_MOST;
 use crate::store::Store;
 use crate::store::holds::Extent;
 use crate::worker::Burst;
@@ -17,6 +19,8 @@ pub struct Pinned {
     pieces: Vec<Hold>,
     value_len: usize,
     is_oversized: bool,
+    /// Losses before this number were settled when it was pinned.
+    mark: u64,
 }
 
 impl Store {
@@ -67,6 +71,7 @@ impl Burst<'_> {
             item: Some(hold(item.location)),
             pieces: item.raw.pieces().map(hold).collect(),
             value_len: item.value_len(),
+            mark: store.losses.mark(),
             is_oversized: extent.is_oversized,
         })
     }
@@ -91,6 +96,23 @@ impl Pinned {
     /// Bytes of the value.
     pub fn value_len(&self) -> usize {
         self.value_len
+    }
+
+    /// Whether the machine may have lost a part of the value since it was pinned. To be asked after
+    /// its bytes were copied, and before a client can take the copy for the value.
+    #[inline]
+    pub fn is_doubtful(&self) -> bool {
+        events_seen() != self.mark && self.is_lost()
+    }
+
+    #[cold]
+    fn is_lost(&self) -> bool {
+        let log = &self.store.log;
+        self.item.iter().chain(&self.pieces).any(|hold| {
+            let start = hold.location().offset();
+            let len = log.held_item(hold).total_len().max(LEN_AT_MOST);
+            (self.store.losses).overlaps(log, self.mark, &(start..start + len))
+        })
     }
 
     /// The value's slices, in order.

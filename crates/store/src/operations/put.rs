@@ -124,6 +124,12 @@ impl<'p> Writer<'p> {
             return Stored::Refused(Refused::TooLarge);
         }
         loop {
+            if let Body::Upload(upload) = body
+                && upload.is_doubtful()
+            {
+                self.abandon_if_any(written);
+                return Stored::Refused(Refused::OutOfMemory);
+            }
             // Before the old item is looked at.
             let tags = match self.tag_words(&put.tags) {
                 Ok(tags) => tags,
@@ -150,6 +156,8 @@ impl<'p> Writer<'p> {
             }
             let plan = match self.plan(put, tags, old) {
                 Ok(plan) => plan,
+                // What it was decided by is no item any more.
+                Err(_) if self.is_lost(old) => continue,
                 Err(outcome) => {
                     self.abandon_if_any(written);
                     return outcome;
@@ -189,6 +197,12 @@ impl<'p> Writer<'p> {
                 Ok(new) => new,
                 Err(refused) => return Stored::Refused(refused),
             };
+            if let Body::Upload(upload) = body
+                && upload.is_doubtful()
+            {
+                self.local.abandon(new.location());
+                return Stored::Refused(Refused::OutOfMemory);
+            }
             match self.publish_put(key, new, &plan, old) {
                 LinkOutcome::Done => {
                     return Stored::Stored {
@@ -327,8 +341,10 @@ impl<'p> Writer<'p> {
         let log = &self.local.shared.log;
         let item = self.local.item_of(written);
         // If a flush or a tag has killed it meanwhile, it would be dead when published.
+        let is_whole = !self.local.is_unsettled() || !self.local.is_lost(written.location(), item);
         let has_its_tags = item.tags().eq(draft.tags.iter().copied());
-        let is_of_use = plan.is_fresh() && has_its_tags && !log.is_flushed(written.location());
+        let is_of_use =
+            is_whole && plan.is_fresh() && has_its_tags && !log.is_flushed(written.location());
         let cas_above = self.cas_above(old);
         let cas = self.local.cas_at(written.location(), item);
         if is_of_use && (draft.cas.is_some() || cas > cas_above) {
@@ -336,6 +352,9 @@ impl<'p> Writer<'p> {
         }
         if !is_of_use || !item.is_head() {
             self.local.abandon(written.location());
+            if !is_whole {
+                self.leave_lost();
+            }
             return Ok(None);
         }
         let queue = log.entry_of(written.location()).queue();
@@ -386,6 +405,12 @@ impl<'p> Writer<'p> {
             return LinkOutcome::Raced;
         }
         LinkOutcome::Done
+    }
+
+    /// Whether a part of the item that was found is lost. Then the next lookup does not find it.
+    fn is_lost(&self, old: Option<(Place<'p>, RawItem<'p>)>) -> bool {
+        self.local.is_unsettled()
+            && old.is_some_and(|(place, item)| self.local.is_lost(place.slot.location(), item))
     }
 
     fn abandon_if_any(&self, written: Option<Slot>) {

@@ -6,7 +6,7 @@
 //! at most an eighth of memory; if there is only one, it may hold as much as its item needs.
 
 use crate::key::KeyHash;
-use crate::memory::Queue;
+use crate::memory::{Queue, events_seen};
 use crate::request::{Put, Refused};
 use crate::segment::Hold;
 use crate::segment::layout::{Draft, mark};
@@ -31,6 +31,8 @@ pub struct Upload {
     pub(super) held: usize,
     /// Whether what was written belongs to an item now.
     pub(super) adopted: std::cell::Cell<bool>,
+    /// Losses before this number were settled when it began.
+    pub(super) mark: u64,
 }
 
 /// A range of segment memory that belongs to the upload alone.
@@ -57,6 +59,21 @@ impl Upload {
     /// Bytes that are still to come.
     pub fn remaining(&self) -> usize {
         self.value_len - self.filled
+    }
+
+    /// Whether the machine may have lost a part of what has arrived. Then the value cannot be stored.
+    #[inline]
+    pub fn is_doubtful(&self) -> bool {
+        events_seen() != self.mark && self.is_lost()
+    }
+
+    #[cold]
+    fn is_lost(&self) -> bool {
+        self.parts().any(|part| {
+            let start = part.hold.location().offset();
+            let range = start..start + part.total;
+            (self.store.losses).overlaps(&self.store.log, self.mark, &range)
+        })
     }
 
     /// The key.

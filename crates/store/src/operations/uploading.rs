@@ -38,6 +38,7 @@ impl Burst<'_> {
             whole: None,
             pieces: Vec::new(),
             held: 0,
+            mark: store.losses.mark(),
             adopted: std::cell::Cell::new(false),
             store,
         };

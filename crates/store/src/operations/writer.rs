@@ -95,6 +95,14 @@ impl Burst<'_> {
 }
 
 impl<'p> Writer<'p> {
+    /// Appends elsewhere from now on, where a part of a segment that is being filled is lost.
+    #[cold]
+    pub(crate) fn leave_lost(&mut self) {
+        for open in &mut *self.open {
+            self.local.leave_lost(open);
+        }
+    }
+
     /// An access word for an item made now.
     #[inline]
     pub(crate) fn access_word(&self, marks: u32) -> u32 {
@@ -154,6 +162,7 @@ impl<'p> Writer<'p> {
             let mut at = 0;
             for part in parts {
                 part.for_each(local, |bytes| {
+                    // What is lost meanwhile may be shorter than it was, and never longer.
                     body[at..at + bytes.len()].copy_from_slice(bytes);
                     at += bytes.len();
                 });

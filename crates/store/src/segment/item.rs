@@ -250,10 +250,13 @@ impl<'m> RawItem<'m> {
     }
 
     /// The locations of a head's pieces, in order. Acquire, so that each piece is seen as it was
-    /// written, even if the cleaner has just moved it.
+    /// written, even if the cleaner has just moved it. Nothing lies at location 0: a part of the head
+    /// that is lost names no pieces.
     pub(crate) fn pieces(self) -> impl Iterator<Item = Location> + Clone + 'm {
         let chunks = self.chunks().iter();
-        chunks.map(|chunk| Location::from_raw(chunk.load(Ordering::Acquire)))
+        let locations = chunks.map(|chunk| chunk.load(Ordering::Acquire));
+        let named = locations.filter(|&location| location != 0);
+        named.map(Location::from_raw)
     }
 
     pub(crate) fn piece_data_len(self) -> usize {
@@ -410,15 +413,19 @@ impl<'m> RawItem<'m> {
     pub(crate) fn copy_to(self, space: &mut Space<'_>, draft: &Draft<'_>) {
         let body = space.write_item(draft);
         if !self.is_head() {
-            body.copy_from_slice(self.value());
+            // It may have become shorter, if its header was lost meanwhile.
+            let value = self.value();
+            let len = value.len().min(body.len());
+            body[..len].copy_from_slice(&value[..len]);
         }
     }
 
-    /// Copies a piece to `space`.
-    pub(crate) fn copy_piece_to(self, space: &mut Space<'_>) {
+    /// Copies a piece, whose data is `data`, to `space`.
+    pub(crate) fn copy_piece_to(self, space: &mut Space<'_>, data: &[u8]) {
         let index = u32::from_ne_bytes(self.read(8));
-        let data = space.write_piece(self.piece_hash(), index, self.piece_data_len());
-        data.copy_from_slice(self.piece_data());
+        space
+            .write_piece(self.piece_hash(), index, data.len())
+            .copy_from_slice(data);
     }
 
     /// Copies the fields that change to `copy`, which no other thread can reach yet; under the lock

@@ -231,7 +231,7 @@ pub(crate) fn piece_len(data_len: usize) -> usize {
 }
 
 /// The first bytes of an item, enough to contain all that determines its length, but for its tags.
-const LEN_AT_MOST: usize = 32;
+pub(crate) const LEN_AT_MOST: usize = 32;
 
 /// Whether an item with these fields is a piece.
 #[inline]

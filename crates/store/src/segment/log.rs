@@ -117,6 +117,20 @@ impl Log {
         &self.entries[segment as usize]
     }
 
+    /// The bytes of the arena that a page takes.
+    pub(crate) fn range_of(&self, page: PageId) -> std::ops::Range<usize> {
+        let start = page as usize * self.segment_len;
+        start..start + self.segment_len
+    }
+
+    /// The pages that a range of the arena lies in.
+    #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+    pub(crate) fn pages_of(&self, range: &std::ops::Range<usize>) -> impl Iterator<Item = PageId> {
+        let pages = range.start >> self.segment_shift..range.end.div_ceil(self.segment_len);
+        let pages = pages.start.min(self.entries.len())..pages.end.min(self.entries.len());
+        (pages.start..pages.end).map(|page| page as PageId)
+    }
+
     /// The number of pages, segments or not, including the tables' own.
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
     pub(crate) fn segment_count(&self) -> PageId {
@@ -155,23 +169,21 @@ impl Log {
     /// The item or piece `offset` bytes into a segment whose items end at `end`. The caller owns the
     /// segment, or has seen it sealed under the same guard.
     ///
-    /// # Panics
-    /// If it does not lie before `end`: then there is no header.
+    /// `None` if it does not lie before `end`: then there is no header, since a part of the segment
+    /// is lost.
     pub(crate) fn item_in<'g>(
         &'g self,
         guard: Guard<'g>,
         segment: PageId,
         offset: usize,
         end: usize,
-    ) -> (Location, RawItem<'g>) {
-        assert!(offset + HEADER_LEN <= end && end <= self.segment_len);
+    ) -> Option<(Location, RawItem<'g>)> {
+        if offset + HEADER_LEN > end || end > self.segment_len {
+            return None;
+        }
         let location = self.location_in(segment, offset);
         let item = self.item(guard, location);
-        assert!(
-            item.total_len() <= end - offset,
-            "an item that does not fit its segment"
-        );
-        (location, item)
+        (item.total_len() <= end - offset).then_some((location, item))
     }
 
     /// The item or piece in the segment that `hold` keeps from being reused.

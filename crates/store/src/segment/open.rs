@@ -63,6 +63,11 @@ pub(crate) struct OpenSegment {
 }
 
 impl OpenSegment {
+    /// The segment, if there is one.
+    pub(crate) fn segment(&self) -> Option<PageId> {
+        self.segment
+    }
+
     /// Worker `worker`'s segment for `queue`: for clients' items, or for those that the cleaner
     /// moves.
     pub(crate) fn new(worker: usize, queue: Queue, is_cleaners: bool) -> OpenSegment {

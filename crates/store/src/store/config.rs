@@ -43,6 +43,11 @@ pub struct Config {
     /// Is told, by any thread, when the file system that holds the file turns out to be full: how
     /// many bytes are out of use from now on.
     pub memory_refused: Option<fn(usize)>,
+    /// Whether the pages of memory that the machine loses are replaced by fresh ones, if the process
+    /// has a handler for that. [`Store::watch`] sees to what was lost.
+    ///
+    /// [`Store::watch`]: crate::Store::watch
+    pub survives_memory_errors: bool,
     /// Is told what happens to items.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -60,6 +65,7 @@ impl Default for Config {
             seed: None,
             file: None,
             memory_refused: None,
+            survives_memory_errors: false,
             observer: None,
         }
     }

@@ -38,6 +38,10 @@ const TAG_BITS_SPENT_MAX: u32 = 7;
 /// Alignment of the tables' parts: when the machine loses a page of memory, it hits one part only.
 const PART_ALIGN: usize = 4096;
 
+/// Threads beside the workers that append to segments: one moves items out of segments of which a
+/// part is lost ([`Mender`](super::Mender)). loom has none.
+pub(crate) const MENDERS: usize = if cfg!(loom) { 0 } else { 1 };
+
 /// The least number of workers that an arena in a file has rows for, so that the next process may
 /// have more workers.
 const ROWS_IN_FILE_MIN: usize = 16;
@@ -172,7 +176,7 @@ impl StoreLayout {
             end = (at + len).next_multiple_of(PART_ALIGN);
             at
         };
-        let open_records_at = part(workers * OPEN_SEGMENTS * size_of::<OpenRecord>());
+        let open_records_at = part((workers + MENDERS) * OPEN_SEGMENTS * size_of::<OpenRecord>());
         let page_table_at = part(pages * size_of::<PageEntry>());
         let directory_at = part(8 << directory_bits);
         let dead_bytes_at = part(DeadBytes::len_for(workers, pages));
@@ -219,7 +223,7 @@ impl StoreLayout {
 
     /// The parts of an arena with this layout.
     pub(crate) fn parts(&self, mapping: &Arc<Mapping>) -> Arena {
-        let records = self.workers * OPEN_SEGMENTS;
+        let records = (self.workers + MENDERS) * OPEN_SEGMENTS;
         let rows = self.workers + 1;
         Arena {
             tables: LogTables {
@@ -230,6 +234,16 @@ impl StoreLayout {
             },
             directory: Slice::new(mapping, self.directory_at, 1 << self.directory_bits),
         }
+    }
+
+    /// The ranges of bytes that may turn to zeros at any moment when the machine loses memory: the open
+    /// records, which only the next process reads; the dead bytes, of which there are then too few to
+    /// see, until the cleaner finds out; and all pages.
+    pub(crate) fn survivable(&self) -> [std::ops::Range<usize>; 2] {
+        [
+            self.open_records_at..self.page_table_at,
+            self.dead_bytes_at..self.len,
+        ]
     }
 
     /// What a superblock says of an arena with this layout.

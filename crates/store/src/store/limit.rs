@@ -48,7 +48,7 @@ impl Store {
         // As at the start: what workers fill and the reserve take at most half of the rest.
         let tables = self.tables_len.div_ceil(page_len) + self.tags.page_count();
         let fixed = tables + pages.shares().index;
-        let open = pages.reserve() + 4 * self.counters.len();
+        let open = pages.reserve() + 4 * self.workers();
         let least = self.memory_least.max((fixed + 2 * open) * page_len);
         let least = least.max(2 * self.item_size_max);
         if bytes < least {

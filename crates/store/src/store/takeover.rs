@@ -190,13 +190,18 @@ fn open_ends(
         if tables.page_table[page].state() == PageState::Open {
             let start = page * layout.segment_len;
             let mapping = tables.page_table.mapping();
-            let end = end_of_items(handed_out, |offset, header| {
-                #[expect(unsafe_code, reason = "reads bytes that may be no item")]
-                // SAFETY: the process that wrote them is dead, and this one has not begun.
-                unsafe {
-                    mapping.copy_to(start + offset, header);
-                }
-            });
+            let is_damaged = tables.page_table[page].is_damaged();
+            let end = match is_damaged {
+                // Nothing says where its items begin. It is emptied by a sweep over the index.
+                true => handed_out,
+                false => end_of_items(handed_out, |offset, header| {
+                    #[expect(unsafe_code, reason = "reads bytes that may be no item")]
+                    // SAFETY: the process that wrote them is dead, and this one has not begun.
+                    unsafe {
+                        mapping.copy_to(start + offset, header);
+                    }
+                }),
+            };
             ends.push((segment, end));
         }
     }

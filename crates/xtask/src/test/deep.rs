@@ -127,7 +127,7 @@ pub(crate) fn miri(_: &Context) -> Result<Outcome> {
         ));
     }
     // Package, kind of test, and the tests, all where none is named.
-    let chosen: [(&str, &str, &[&str]); 6] = [
+    let chosen: [(&str, &str, &[&str]); 7] = [
         ("coua-cpu", "--lib", &[]),
         ("coua-store", "--lib", &[]),
         ("coua-store", "--test=review", &[]),

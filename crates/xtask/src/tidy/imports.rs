@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-flash", &["coua-cpu"]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-client", &["coua-protocol"]),
-    ("coua-store", &["coua-cpu"]),
+    ("coua-store", &["coua-cpu", "coua-memory-errors"]),
     ("coua-dpdk-sys", &[]),
     ("coua-tcp", &["coua-cpu"]),
     ("coua-transport", &["coua-cpu", "coua-dpdk-sys", "coua-tcp"]),
@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "coua",
         &[
             "coua-cpu",
+            "coua-memory-errors",
             "coua-protocol",
             "coua-store",
             "coua-transport",

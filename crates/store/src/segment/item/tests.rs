@@ -219,7 +219,8 @@ fn heads_and_pieces_are_read_as_written() {
     );
     assert_eq!(piece.piece_data(), [b'p'; 100]);
     assert_eq!(piece.total_len(), piece_len(100));
-    piece.copy_piece_to(&mut space_at(&memory, 16384, piece_len(100)));
+    let data = piece.piece_data();
+    piece.copy_piece_to(&mut space_at(&memory, 16384, piece_len(100)), data);
     let copy = item_at(&memory, 16384);
     assert_eq!(
         (copy.piece_index(), copy.piece_data()),

@@ -1,0 +1,96 @@
+//! Memory errors under the arena: which of its pages may turn to zeros, and how many have.
+//!
+//! The pages that are given out are watched: items, index, lent buffers. Whoever reads there takes
+//! zeros for any bytes, and asks [`events_seen`] before it relies on what it has read. Of the tables
+//! before them those are watched to which zeros do no harm. An error in the others ends the process.
+#![allow(
+    unsafe_code,
+    reason = "says that the arena's bytes may change by themselves, and poisons them for tests"
+)]
+
+#[cfg(not(loom))]
+pub(crate) use coua_memory_errors::events_seen;
+
+/// loom knows no errors.
+#[cfg(loom)]
+#[inline]
+pub(crate) fn events_seen() -> u64 {
+    0
+}
+
+#[cfg(not(any(miri, loom)))]
+pub(crate) use watched::{address_of, poison};
+
+#[cfg(not(any(miri, loom)))]
+mod watched {
+    use crate::memory::file::FileKind;
+    use crate::memory::{HugePages, Mapping};
+    use coua_memory_errors::poison::by_userfaultfd;
+    use coua_memory_errors::{Backing, RegisterError, Registration, check, register};
+    use std::io;
+    use std::ops::Range;
+    use std::sync::PoisonError;
+
+    /// Bytes that are lost with one page.
+    fn page_size(mapping: &Mapping) -> usize {
+        match mapping.huge_pages() {
+            HugePages::Reserved => 2 << 20,
+            HugePages::Transparent | HugePages::None => 4096,
+        }
+    }
+
+    impl Mapping {
+        /// Whether the machine has lost a part of a range. Then zeros are there from now on. Nobody uses
+        /// the mapping yet.
+        pub(crate) fn has_lost(&self, range: Range<usize>) -> bool {
+            self.survive_errors(std::slice::from_ref(&(0..self.len())));
+            let start = self.at(range.start).as_ptr();
+            // SAFETY: the range is inside the mapping, and nobody writes to it meanwhile but the
+            // handler.
+            let bytes = unsafe { std::slice::from_raw_parts(start, range.len()) };
+            let has_lost = check(bytes);
+            self.survive_errors(&[]);
+            has_lost
+        }
+
+        /// Has pages in these ranges of bytes replaced by zeros when the machine loses them; no others
+        /// any more.
+        pub(crate) fn survive_errors(&self, ranges: &[Range<usize>]) {
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            watched.clear();
+            // Where it is refused, an error ends the process, as it would anyway.
+            watched.extend(ranges.iter().filter_map(|range| watch(self, range).ok()));
+        }
+    }
+
+    /// Has the lost ones of the pages that lie wholly in a range replaced by fresh ones, as long as the
+    /// registration lives, which is not longer than the mapping.
+    fn watch(mapping: &Mapping, range: &Range<usize>) -> Result<Registration, RegisterError> {
+        let page_size = page_size(mapping);
+        let from = range.start.next_multiple_of(page_size);
+        let end = range.end / page_size * page_size;
+        let len = end.saturating_sub(from);
+        let backing = match mapping.file() {
+            None => Backing::Anonymous,
+            Some(file) if file.kind() == FileKind::Other && file.is_dax() => Backing::Dax,
+            Some(_) => Backing::File,
+        };
+        let start = mapping.at(from);
+        // SAFETY: one writable mapping, and nothing else lies in it. What reads there takes zeros for
+        // any bytes: all of it is atomics, lent bytes, or items, no length of which grows by zeros.
+        unsafe { register(start, len, page_size, backing) }
+    }
+
+    /// The address of a byte, which the process's other parts know memory by.
+    pub(crate) fn address_of(mapping: &Mapping, offset: usize) -> usize {
+        mapping.at(offset).as_ptr().addr()
+    }
+
+    /// Loses the page of the system's that a byte lies in, for tests.
+    pub(crate) fn poison(mapping: &Mapping, offset: usize) -> io::Result<()> {
+        let page_size = page_size(mapping);
+        let start = offset & !(page_size - 1);
+        // SAFETY: the caller poisons what is watched; the mapping is page-aligned.
+        unsafe { by_userfaultfd(mapping.at(start), page_size) }
+    }
+}

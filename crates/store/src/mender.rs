@@ -1,0 +1,504 @@
+//! Sees to what the machine has lost, on a thread of its own, while the workers go on.
+//!
+//! The owner of a lost page, by the page table, decides what follows:
+//!
+//! | page | what is lost | what the mender does |
+//! |---|---|---|
+//! | segment | items and pieces that overlap the range | drops their slots, moves all others away, retires the segment |
+//! | index | the slots in the range | drops what is left where no lookup looks, and slots of one key that are there twice |
+//! | tables | how many bytes of a segment are dead, how far one is filled | nothing: the cleaner finds out |
+//! | lent | bytes of connections | nothing: the server closes them |
+//! | free | nothing | nothing |
+//!
+//! A damaged segment is never read from item to item: behind a lost header nothing says where the
+//! next item begins. What lives in it is found by a sweep (`Index::sweep`) over the index, a sub-table at
+//! a time. Between two sub-tables the mender is quiescent, so it keeps nobody's memory.
+//!
+//! # The order
+//!
+//! 1. Damaged segments are taken out of their queues, so that no cleaner takes them. One that is
+//!    still open, under cleaning or held is taken later, when its owner has let go.
+//! 2. A grace period: bursts end that may have looked for losses before this one was counted, and may
+//!    be about to publish an item that lies in the range, or have a bucket locked that is lost.
+//! 3. Index pages are put in order; then the sweep.
+//! 4. Another grace period: bursts end that may have found an item that is lost.
+//! 5. The loss is settled: from here on nobody compares what was read with it.
+//!
+//! A loss that comes meanwhile stays unsettled, and is seen to next.
+
+use crate::epoch::Presence;
+use crate::index::slot::{Location, Slot};
+use crate::index::{Place, Visited};
+use crate::memory::{PageId, PageState, Purpose, Queue};
+use crate::segment::OpenSegment;
+use crate::segment::item::RawItem;
+use crate::segment::layout::LEN_AT_MOST;
+use crate::store::Store;
+use crate::store::losses::Entry;
+use crate::sync::Ordering;
+use crate::time::UnixSeconds;
+use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
+use coua_cpu::prefetch_lines;
+use coua_memory_errors::{Events, Lost};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to wait before looking again whether a grace period is over.
+const GRACE_PAUSE: Duration = Duration::from_micros(100);
+
+/// Items of which a segment is known by its pieces: they are fetched some ahead.
+const HEADER_LINES: usize = 1;
+
+/// What a lost page was used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Items, or pieces of large ones.
+    Items,
+    /// Buckets of the index.
+    Index,
+    /// Buffers of connections.
+    Lent,
+    /// Notes that the store can do without.
+    Tables,
+    /// The table of tags: items with tags that lay there are gone.
+    Tags,
+    /// Nothing.
+    Free,
+}
+
+/// A range that the machine has lost.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// What is known of it.
+    pub lost: Lost,
+    /// What it was used for.
+    pub kind: PageKind,
+}
+
+/// What was seen to at once.
+#[derive(Clone, Debug, Default)]
+pub struct Mended {
+    /// The ranges that were lost.
+    pub losses: Vec<Loss>,
+    /// Items that are gone. Of those that were lost with a page of the index it is an estimate.
+    pub items: u64,
+    /// The bytes of those whose length is known.
+    pub bytes: u64,
+    /// From when the mender began to when nothing referred to the losses any more.
+    pub took: Duration,
+    /// So many were lost at once that they were not all noted: anything may be gone.
+    pub overflowed: bool,
+}
+
+/// See the module.
+pub struct Mender {
+    store: Arc<Store>,
+    presence: Presence,
+    open: [OpenSegment; 2],
+    /// Damaged segments that still hold items.
+    damaged: Vec<PageId>,
+    /// Of these, those that nobody else may empty.
+    taken: Vec<PageId>,
+}
+
+/// What a sweep looks for.
+struct Wanted {
+    /// What is lost.
+    lost: Vec<Range<usize>>,
+    /// One bit a page: it is damaged; it is to be emptied.
+    damaged: Box<[u64]>,
+    taken: Box<[u64]>,
+    /// Whether pieces of large items may lie there, whose heads are anywhere.
+    has_pieces: bool,
+}
+
+fn bit(bits: &[u64], page: PageId) -> bool {
+    bits[page as usize / 64] >> (page % 64) & 1 != 0
+}
+
+fn bits(store: &Store, pages: &[PageId]) -> Box<[u64]> {
+    let mut bits = vec![0; (store.log.segment_count() as usize).div_ceil(64)];
+    for page in pages {
+        bits[*page as usize / 64] |= 1 << (page % 64);
+    }
+    bits.into()
+}
+
+impl Wanted {
+    fn is_lost(&self, location: Location, total: usize) -> bool {
+        let start = location.offset();
+        let end = start + total.max(LEN_AT_MOST);
+        let overlaps = |lost: &Range<usize>| start < lost.end && lost.start < end;
+        self.lost.iter().any(overlaps)
+    }
+}
+
+impl Store {
+    /// Keeps the store alive when the machine loses a part of its memory: `events` says what was
+    /// lost. [`Mender::mend`] is then to be called whenever something was.
+    ///
+    /// # Panics
+    /// If there is a mender already.
+    pub fn watch(self: &Arc<Store>, events: Events) -> Mender {
+        self.losses.begin(&self.log, events);
+        Mender::new(Arc::clone(self))
+    }
+
+    /// Empties segments of which the process before has lost a part, and died before it had seen to
+    /// that. What in them was lost is not known any more, so all of it goes.
+    pub(crate) fn empty_damaged(self: &Arc<Store>, now: UnixSeconds) {
+        let mut mender = Mender::new(Arc::clone(self));
+        mender.damaged = (0..self.log.segment_count())
+            .filter(|&page| {
+                let entry = self.log.entry(page);
+                entry.state() == PageState::Sealed && entry.is_damaged()
+            })
+            .collect();
+        if !mender.damaged.is_empty() {
+            let lost = mender.damaged.iter().map(|&page| self.log.range_of(page));
+            let lost = lost.collect();
+            mender.take_damaged();
+            mender.sweep(lost, now);
+            mender.retire_emptied();
+        }
+    }
+}
+
+impl Mender {
+    fn new(store: Arc<Store>) -> Mender {
+        let id = store.workers();
+        Mender {
+            presence: Presence::new(id),
+            open: [
+                OpenSegment::new(id, Queue::Small, false),
+                OpenSegment::new(id, Queue::Main, false),
+            ],
+            damaged: Vec::new(),
+            taken: Vec::new(),
+            store,
+        }
+    }
+
+    /// Sees to all that was lost so far, and waits for the bursts that are under way; so not to be
+    /// called from within one. `None` if nothing new was lost.
+    pub fn mend(&mut self, now: UnixSeconds) -> Option<Mended> {
+        let began = Instant::now();
+        let store = Arc::clone(&self.store);
+        let (behind, entries) = store.losses.unsettled(&store.log);
+        if !store.losses.are_unsettled() {
+            self.empty_more(now);
+            return None;
+        }
+        let before = self.lost();
+        for page in entries
+            .iter()
+            .flat_map(|entry| store.log.pages_of(&entry.range))
+        {
+            if store.log.entry(page).is_damaged() && !self.damaged.contains(&page) {
+                self.damaged.push(page);
+            }
+        }
+        self.take_damaged();
+        self.wait_for_grace();
+        let losses = self.mend_index(&entries);
+        self.sweep(entries.into_iter().map(|entry| entry.range).collect(), now);
+        self.wait_for_grace();
+        store.losses.settle(behind);
+        self.retire_emptied();
+        let after = self.lost();
+        Some(Mended {
+            losses,
+            items: after.0 - before.0,
+            bytes: after.1 - before.1,
+            took: began.elapsed(),
+            overflowed: store.losses.beyond(&store.log).0,
+        })
+    }
+
+    /// Whether damaged segments are left to be emptied, which their owners have not let go yet:
+    /// [`Mender::mend`] is to be called again after a while, though nothing more is lost.
+    pub fn is_waiting(&self) -> bool {
+        !self.damaged.is_empty()
+    }
+
+    /// Errors that were met outside of the store's memory, and that nobody has touched.
+    pub fn elsewhere(&self) -> u64 {
+        self.store.losses.beyond(&self.store.log).1
+    }
+
+    /// Ends the watch, and returns what says what is lost.
+    pub fn into_events(self) -> Option<Events> {
+        self.store.losses.end()
+    }
+
+    fn turn(&mut self) -> (&Store, WorkerStore<'_>, &mut [OpenSegment; 2]) {
+        let guard = self.presence.announce(&self.store.epochs);
+        let local = WorkerStore::new(&self.store, self.store.workers(), guard);
+        (&self.store, local, &mut self.open)
+    }
+
+    /// Items and bytes that have been lost so far.
+    fn lost(&self) -> (u64, u64) {
+        let totals = self.store.stats().totals;
+        (totals.lost, totals.bytes_lost)
+    }
+
+    fn wait_for_grace(&mut self) {
+        let epochs = &self.store.epochs;
+        self.presence.leave(epochs);
+        let epoch = epochs.advance();
+        while !epochs.is_over(epoch) {
+            std::thread::sleep(GRACE_PAUSE);
+        }
+    }
+
+    /// Takes those damaged segments that nobody else works in, and forgets those that are empty.
+    /// True if there is one more.
+    fn take_damaged(&mut self) -> bool {
+        let log = &self.store.log;
+        let before = self.taken.len();
+        let taken = &mut self.taken;
+        self.damaged.retain(|&page| {
+            let entry = log.entry(page);
+            if taken.contains(&page) {
+                return true;
+            }
+            if !entry.is_damaged() || !entry.state().holds_items() {
+                // Nothing lives there, or it lives again.
+                return false;
+            }
+            let mut queues = log.queues();
+            if entry.state() == PageState::Sealed && !entry.is_held() && queues.remove(page) {
+                entry.set_state(PageState::Cleaning);
+                taken.push(page);
+            }
+            true
+        });
+        self.taken.len() > before
+    }
+
+    /// Empties damaged segments that have been let go since.
+    fn empty_more(&mut self, now: UnixSeconds) {
+        if self.take_damaged() || !self.taken.is_empty() {
+            // Items that their writers have not published yet.
+            self.wait_for_grace();
+            self.sweep(Vec::new(), now);
+            self.wait_for_grace();
+            self.retire_emptied();
+        }
+    }
+
+    fn retire_emptied(&mut self) {
+        for page in self.taken.drain(..) {
+            self.damaged.retain(|&damaged| damaged != page);
+            self.store.log.retire(page, &self.store.epochs);
+        }
+    }
+
+    /// Puts the index in order, and says what each lost range was.
+    fn mend_index(&mut self, entries: &[Entry]) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        for entry in entries {
+            let mut kind = PageKind::Free;
+            let pages: Vec<PageId> = self.store.log.pages_of(&entry.range).collect();
+            for page in pages {
+                let table_entry = self.store.log.entry(page);
+                let here = match table_entry.state() {
+                    PageState::Index => PageKind::Index,
+                    PageState::Lent => PageKind::Lent,
+                    PageState::Tables => PageKind::Tables,
+                    PageState::Tags => PageKind::Tags,
+                    _ if table_entry.is_damaged() => PageKind::Items,
+                    _ => continue,
+                };
+                kind = here;
+                if here == PageKind::Index {
+                    let bytes = self.store.log.range_of(page);
+                    let start = bytes.start.max(entry.range.start);
+                    self.put_in_order(&(start..bytes.end.min(entry.range.end)));
+                }
+            }
+            losses.push(Loss {
+                lost: entry.lost,
+                kind,
+            });
+        }
+        losses
+    }
+
+    fn put_in_order(&mut self, bytes: &Range<usize>) {
+        for word in self.store.index.words_of(bytes) {
+            let (store, local, _) = self.turn();
+            let is_same_key = |one, other| {
+                let (one, other) = (local.item_of(one), local.item_of(other));
+                one.key() == other.key()
+            };
+            for slot in store.index.put_in_order(word, is_same_key) {
+                local.note_lost(slot);
+            }
+            let gone = store.index.estimate_lost(word, bytes);
+            local.counters().lost.add(gone);
+            local.counters().unlinked.add(gone);
+        }
+    }
+
+    /// Drops all items of which a part is in `lost`, and moves what else is in the taken segments
+    /// away.
+    fn sweep(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
+        if self.damaged.is_empty() {
+            return;
+        }
+        let store = Arc::clone(&self.store);
+        let has_pieces = |&page: &PageId| store.log.entry(page).has_pieces();
+        let wanted = Wanted {
+            lost,
+            damaged: bits(&store, &self.damaged),
+            taken: bits(&store, &self.taken),
+            has_pieces: self.damaged.iter().any(has_pieces),
+        };
+        let mut kept = Vec::new();
+        let mut word = 0;
+        while word < store.index.words() {
+            let (store, local, open) = self.turn();
+            word = store.index.sweep(
+                word,
+                wanted.has_pieces.then_some(|slot: Slot| {
+                    let at = store.log.mapping().at(slot.location().offset());
+                    prefetch_lines(at.as_ptr(), HEADER_LINES);
+                }),
+                |place| visit(local, open, &wanted, place, now, &mut kept),
+            );
+        }
+        // Where there was no room to move what lives there, the segment stays.
+        self.taken.retain(|page| !kept.contains(page));
+        for page in kept {
+            self.give_back(page);
+        }
+    }
+
+    /// Leaves a segment that could not be emptied, until there is room.
+    fn give_back(&mut self, page: PageId) {
+        let entry = self.store.log.entry(page);
+        let mut queues = self.store.log.queues();
+        if entry.state() == PageState::Cleaning {
+            entry.set_state(PageState::Sealed);
+            queues.push_oldest(entry.queue(), page);
+        }
+    }
+}
+
+impl Drop for Mender {
+    fn drop(&mut self) {
+        for page in std::mem::take(&mut self.taken) {
+            self.give_back(page);
+        }
+        for open in &mut self.open {
+            self.store.log.seal(open);
+        }
+        self.presence.leave(&self.store.epochs);
+    }
+}
+
+/// Looks at one slot of a sweep. Segments in which something could not be moved go to `kept`.
+fn visit(
+    local: WorkerStore<'_>,
+    open: &mut [OpenSegment; 2],
+    wanted: &Wanted,
+    place: Place<'_>,
+    now: UnixSeconds,
+    kept: &mut Vec<PageId>,
+) -> Visited {
+    let log = &local.shared.log;
+    let location = place.slot.location();
+    let page = log.segment_of(location);
+    let is_damaged = bit(&wanted.damaged, page);
+    if !is_damaged && !wanted.has_pieces {
+        return Visited::Done;
+    }
+    let item = local.item_of(place.slot);
+    let in_damaged = |&piece: &Location| bit(&wanted.damaged, log.segment_of(piece));
+    let is_piece_lost = |piece: Location| wanted.is_lost(piece, local.item(piece).total_len());
+    let is_lost = is_damaged && wanted.is_lost(location, item.total_len())
+        || item.pieces().filter(in_damaged).any(is_piece_lost);
+    if is_lost {
+        return done(local.unlink_lost(place));
+    }
+    if wanted.has_pieces && item.is_head() && !move_pieces(local, open, wanted, place, item, kept) {
+        return Visited::Again;
+    }
+    if !bit(&wanted.taken, page) {
+        return Visited::Done;
+    }
+    if let Some(why) = local.death(location, item, now.into()) {
+        return done(local.unlink_dead(place, item, why));
+    }
+    let how = Rewrite {
+        purpose: Purpose::Cleaning,
+        frequency: None,
+        room_for: None,
+    };
+    let queue = log.entry(page).queue();
+    match local.rewrite(&mut open[queue as usize], place, item, &how) {
+        Rewritten::Done(bytes) => {
+            local.counters().bytes_moved.add(bytes as u64);
+            Visited::Done
+        }
+        Rewritten::Raced => Visited::Again,
+        Rewritten::NoRoom => {
+            keep(kept, page);
+            Visited::Done
+        }
+    }
+}
+
+fn done(is_done: bool) -> Visited {
+    match is_done {
+        true => Visited::Done,
+        false => Visited::Again,
+    }
+}
+
+fn keep(kept: &mut Vec<PageId>, page: PageId) {
+    if !kept.contains(&page) {
+        kept.push(page);
+    }
+}
+
+/// Moves those pieces of a head that lie in segments to be emptied. False if the head has changed.
+fn move_pieces(
+    local: WorkerStore<'_>,
+    open: &mut [OpenSegment; 2],
+    wanted: &Wanted,
+    place: Place<'_>,
+    head: RawItem<'_>,
+    kept: &mut Vec<PageId>,
+) -> bool {
+    let log = &local.shared.log;
+    for chunk in head.chunks() {
+        let old = Location::from_raw(chunk.load(Ordering::Acquire));
+        let page = log.segment_of(old);
+        if !bit(&wanted.taken, page) {
+            continue;
+        }
+        let piece = local.item(old);
+        let open = &mut open[log.entry(page).queue() as usize];
+        let Some(new) = local.copy_piece(open, piece) else {
+            keep(kept, page);
+            continue;
+        };
+        let lock = place.lock();
+        let is_same = lock.is_some() && chunk.load(Ordering::Acquire) == old.raw();
+        let is_doubtful = local.is_unsettled() && local.is_lost(new, local.item(new));
+        if !is_same || is_doubtful {
+            drop(lock);
+            local.abandon_head(new);
+            local.leave_lost(open);
+            return false;
+        }
+        // Release: a thread that finds the piece by this entry sees the piece.
+        chunk.store(new.raw(), Ordering::Release);
+        local.abandon_head(old);
+    }
+    true
+}

@@ -1,0 +1,423 @@
+//! The store while the machine loses pages of it: a value is right or missing, and only what lay on
+//! a lost page is missing.
+//!
+//! Pages are lost by `UFFDIO_POISON`. A kernel that cannot do that leaves the tests out, and they say
+//! so.
+#![cfg(not(any(miri, loom)))]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+use coua_memory_errors::{Events, events_seen, install, install_thread, wait_for_events};
+use coua_store::*;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const NOW: UnixSeconds = UnixSeconds(1_000_000);
+
+/// There is one list of losses in a process, so one test at a time has it.
+fn events() -> std::sync::MutexGuard<'static, Option<Events>> {
+    static EVENTS: Mutex<Option<Events>> = Mutex::new(None);
+    let mut events = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if events.is_none() {
+        *events = Some(install().expect("nothing is installed yet"));
+    }
+    events
+}
+
+/// A random number below `below`.
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) % below
+}
+
+/// A value that names its key and version, in bytes that are never zero.
+fn value(key: u64, version: u64, len: usize) -> Vec<u8> {
+    let text = format!("{key}:{version}:");
+    text.bytes().cycle().take(len.max(1)).collect()
+}
+
+/// What the mender says of all that was lost.
+#[derive(Default)]
+struct Told {
+    items: AtomicU64,
+    losses: AtomicU64,
+    index: AtomicU64,
+}
+
+/// Runs `body` beside a mender that works until it has returned and nothing is left to do.
+fn beside_mender(store: &Arc<Store>, events: &mut Option<Events>, body: impl FnOnce(&Told)) {
+    let mut mender = store.watch(events.take().expect("the list"));
+    let (ends, told) = (AtomicBool::new(false), Told::default());
+    let mender = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let _stack = install_thread().expect("there is memory");
+            let mut seen = 0;
+            loop {
+                let is_last = ends.load(SeqCst);
+                if let Some(mended) = mender.mend(NOW) {
+                    told.items.fetch_add(mended.items, SeqCst);
+                    told.losses.fetch_add(mended.losses.len() as u64, SeqCst);
+                    let index = mended.losses.iter().filter(|l| l.kind == PageKind::Index);
+                    told.index.fetch_add(index.count() as u64, SeqCst);
+                    assert!(!mended.overflowed);
+                } else if is_last && !mender.is_waiting() {
+                    return mender;
+                }
+                wait_for_events(seen, Duration::from_millis(1));
+                seen = events_seen();
+            }
+        });
+        body(&told);
+        ends.store(true, SeqCst);
+        thread.join().expect("the mender")
+    });
+    *events = mender.into_events();
+}
+
+/// Whether pages can be poisoned here.
+fn is_possible(worker: &mut Worker) -> bool {
+    let set = Put::set(0, Expiry::NEVER);
+    put(worker, b"possible?", &set, b"value");
+    let burst = worker.burst(NOW);
+    let key = burst.key(b"possible?");
+    burst.poison(&key, PoisonTarget::Item).is_ok()
+}
+
+/// A value as a client would get it: a miss where the copy is doubtful.
+fn get(worker: &mut Worker, name: &[u8]) -> Option<Vec<u8>> {
+    let burst = worker.burst(NOW);
+    let key = burst.key(name);
+    let item = burst.get(&key, Access::default()).ok()?;
+    let copy = item.value().collect::<Vec<_>>().concat();
+    if !item.is_doubtful() {
+        assert_eq!(copy.len(), item.value_len());
+        return Some(copy);
+    }
+    assert!(
+        burst.get(&key, Access::default()).is_err(),
+        "a doubtful item is none"
+    );
+    None
+}
+
+/// Stores, and waits where the store asks for it.
+fn put(worker: &mut Worker, name: &[u8], put: &Put, value: &[u8]) -> Stored {
+    for _ in 0..10_000 {
+        let mut burst = worker.burst(NOW);
+        let key = burst.key(name);
+        let stored = burst.store(&key, put, value);
+        burst.close();
+        worker.end(NOW);
+        if stored != Stored::Refused(Refused::Wait) {
+            return stored;
+        }
+        worker.park();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it waits for ever");
+}
+
+struct Life {
+    memory: usize,
+    file: Option<PathBuf>,
+    keys: u64,
+    steps: u64,
+    /// One step in so many loses a page.
+    poisons: u64,
+    targets: &'static [PoisonTarget],
+    /// The longest ordinary value, and how many keys of a hundred have one in pieces.
+    len_max: u64,
+    large: u64,
+    seed: u64,
+}
+
+fn store_of(life: &Life) -> Arc<Store> {
+    let config = Config {
+        memory: life.memory,
+        file: life.file.clone(),
+        survives_memory_errors: true,
+        seed: Some(life.seed),
+        index_bits: Some(0),
+        ..Config::default()
+    };
+    Store::new(config, NOW).expect("there is memory")
+}
+
+/// Lives through random operations and losses against a map. Returns the map at the end.
+fn live(life: &Life, events: &mut Option<Events>) -> HashMap<u64, Vec<u8>> {
+    let store = store_of(life);
+    let mut worker = store.worker(0);
+    let mut seed = life.seed;
+    let mut map: HashMap<u64, Vec<u8>> = HashMap::new();
+    let (mut poisoned, mut missing) = (0, 0);
+    beside_mender(&store, events, |told| {
+        for step in 0..life.steps {
+            let number = random(&mut seed, life.keys);
+            let name = format!("key-{number}");
+            let name = name.as_bytes();
+            let is_large = number % 100 < life.large;
+            let len = match is_large {
+                true => 100_000 + random(&mut seed, 100_000),
+                false => random(&mut seed, life.len_max),
+            };
+            match random(&mut seed, 10) {
+                0..=3 => {
+                    let value = value(number, step, len as usize);
+                    let set = Put::set(0, Expiry::NEVER);
+                    let stored = put(&mut worker, name, &set, &value);
+                    assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+                    map.insert(number, value);
+                }
+                4 => {
+                    let tail = value(number, step, 8);
+                    let append = Put {
+                        mode: Mode::Append,
+                        ..Put::set(0, Expiry::NEVER)
+                    };
+                    match put(&mut worker, name, &append, &tail) {
+                        Stored::Stored { .. } => map
+                            .get_mut(&number)
+                            .expect("nothing is appended to what is not there")
+                            .extend(tail),
+                        Stored::NotStored => missing += u64::from(map.remove(&number).is_some()),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                5 => {
+                    let mut burst = worker.burst(NOW);
+                    let key = burst.key(name);
+                    let deleted = burst.delete(&key, &Delete::default());
+                    let was_there = map.remove(&number).is_some();
+                    match deleted {
+                        Deleted::Done => assert!(was_there, "a deleted item was there"),
+                        Deleted::NotFound(_) => missing += u64::from(was_there),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                6 => {
+                    let mut burst = worker.burst(NOW);
+                    let key = burst.key(name);
+                    // The first expiry of an item rewrites it.
+                    let touched =
+                        burst.touch(&key, Expiry::at(UnixSeconds(2_000_000)), Access::default());
+                    if let Err(Untouched::Miss(_)) = touched {
+                        missing += u64::from(map.remove(&number).is_some());
+                    }
+                }
+                _ => {
+                    let found = get(&mut worker, name);
+                    match (found, map.get(&number)) {
+                        (Some(found), Some(right)) => assert!(found == *right, "a wrong value"),
+                        (Some(_), None) => panic!("what is not there was found"),
+                        (None, Some(_)) => {
+                            missing += 1;
+                            map.remove(&number);
+                        }
+                        (None, None) => {}
+                    }
+                }
+            }
+            if random(&mut seed, life.poisons) == 0 {
+                let target = life.targets[random(&mut seed, life.targets.len() as u64) as usize];
+                let burst = worker.burst(NOW);
+                let key = burst.key(name);
+                let lost = burst.poison(&key, target).expect("it was possible before");
+                poisoned += u64::from(lost.is_some());
+            }
+        }
+        worker.park();
+        // All that is there is touched, so all that is lost is met.
+        let mut left = HashMap::new();
+        for (number, right) in map.drain() {
+            match get(&mut worker, format!("key-{number}").as_bytes()) {
+                Some(found) => {
+                    assert!(found == right, "a wrong value");
+                    left.insert(number, right);
+                }
+                None => missing += 1,
+            }
+        }
+        worker.park();
+        map = left;
+        assert!(poisoned > 10, "{poisoned} pages were lost");
+        assert!(told.losses.load(SeqCst) <= poisoned);
+    });
+    drop(worker);
+    assert!(missing > 0, "nothing was missed");
+    let stats = store.stats();
+    if !life.targets.contains(&PoisonTarget::Index) {
+        assert_eq!(stats.items, map.len() as u64);
+        assert!(
+            missing <= stats.totals.lost,
+            "{missing} {}",
+            stats.totals.lost
+        );
+        // A page, and an item at each end of it.
+        let on_page = 4096 / 24 + 2;
+        assert!(
+            missing <= poisoned * on_page,
+            "{missing} of {poisoned} pages"
+        );
+    }
+    map
+}
+
+const ITEMS: &[PoisonTarget] = &[PoisonTarget::Item, PoisonTarget::Value];
+const ALL: &[PoisonTarget] = &[PoisonTarget::Item, PoisonTarget::Value, PoisonTarget::Index];
+
+fn life() -> Life {
+    Life {
+        memory: 64 << 20,
+        file: None,
+        keys: 20_000,
+        steps: 60_000,
+        poisons: 500,
+        targets: ITEMS,
+        len_max: 400,
+        large: 0,
+        seed: 1,
+    }
+}
+
+fn run(lives: &[Life]) {
+    let _stack = install_thread().expect("there is memory");
+    let mut events = events();
+    for life in lives {
+        let possible = is_possible(
+            &mut store_of(&Life {
+                file: None,
+                ..*life
+            })
+            .worker(0),
+        );
+        if !possible {
+            #[expect(clippy::print_stderr, reason = "what is left out is told")]
+            {
+                eprintln!("left out: this kernel has no UFFDIO_POISON");
+            }
+            return;
+        }
+        live(life, &mut events);
+    }
+}
+
+impl Clone for Life {
+    fn clone(&self) -> Life {
+        Life {
+            file: self.file.clone(),
+            ..*self
+        }
+    }
+}
+
+#[test]
+fn values_are_right_or_missing_when_items_are_lost() {
+    run(&[life(), Life { seed: 2, ..life() }]);
+}
+
+#[test]
+fn values_are_right_or_missing_when_pieces_are_lost() {
+    run(&[Life {
+        keys: 500,
+        steps: 10_000,
+        poisons: 50,
+        large: 30,
+        memory: 256 << 20,
+        ..life()
+    }]);
+}
+
+#[test]
+fn values_are_right_or_missing_when_buckets_are_lost() {
+    run(&[Life {
+        targets: ALL,
+        seed: 3,
+        ..life()
+    }]);
+}
+
+/// The mark of a damaged segment outlives the process; what of it was lost is not known any more.
+#[test]
+fn a_process_that_dies_before_it_has_seen_to_a_loss_leaves_no_wrong_value() {
+    let _stack = install_thread().expect("there is memory");
+    let mut events = events();
+    let path = std::path::Path::new("/dev/shm").join(format!("coua-lost-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let life = Life {
+        file: Some(path.clone()),
+        memory: 16 << 20,
+        ..life()
+    };
+    let store = store_of(&life);
+    let mut worker = store.worker(0);
+    if !is_possible(&mut store_of(&Life { file: None, ..life }).worker(0)) {
+        return;
+    }
+    let set = Put::set(0, Expiry::NEVER);
+    // Large values too, some pieces of which lie beside the item that is lost.
+    let len = |key: u64| if key.is_multiple_of(20) { 50_000 } else { 300 };
+    for key in 0..1000 {
+        let stored = put(
+            &mut worker,
+            format!("key-{key}").as_bytes(),
+            &set,
+            &value(key, 0, len(key)),
+        );
+        assert!(matches!(stored, Stored::Stored { .. }));
+    }
+    let mender = store.watch(events.take().expect("the list"));
+    let name = b"key-777";
+    let burst = worker.burst(NOW);
+    let key = burst.key(name);
+    assert!(
+        burst
+            .poison(&key, PoisonTarget::Value)
+            .expect("it is possible")
+            .is_some()
+    );
+    burst.close();
+    assert_eq!(get(&mut worker, name), None);
+    // The next burst sees that something was lost.
+    assert_eq!(get(&mut worker, name), None);
+    // It ends here, and nobody has seen to it.
+    *events = mender.into_events();
+    drop(worker);
+    drop(store);
+    let store = store_of(&Life {
+        file: Some(path.clone()),
+        ..life
+    });
+    assert!(
+        matches!(store.start(), Start::Warm(_)),
+        "{:?}",
+        store.start()
+    );
+    let mut worker = store.worker(0);
+    let mut missing = 0;
+    for key in 0..1000 {
+        match get(&mut worker, format!("key-{key}").as_bytes()) {
+            Some(found) => assert!(found == value(key, 0, len(key)), "a wrong value"),
+            None => missing += 1,
+        }
+    }
+    // One segment of 64 KiB, and values of which a piece lay there.
+    assert!((1..64 * 1024 / 300 + 8).contains(&missing), "{missing}");
+    assert_eq!(store.stats().items, 1000 - missing as u64);
+    // All of memory is of use again, and every segment is emptied once.
+    for key in 0..60_000 {
+        put(
+            &mut worker,
+            format!("key-{key}").as_bytes(),
+            &set,
+            &value(key, 1, 300),
+        );
+    }
+    assert!(store.stats().totals.evicted > 0);
+    drop(worker);
+    drop(store);
+    let _ = std::fs::remove_file(&path);
+}
