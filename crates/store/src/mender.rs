@@ -489,7 +489,7 @@ fn move_pieces(
         };
         let lock = place.lock();
         let is_same = lock.is_some() && chunk.load(Ordering::Acquire) == old.raw();
-        let is_doubtful = local.is_unsettled() && local.is_lost(new, local.item(new));
+        let is_doubtful = local.is_unsettled() && local.is_piece_lost(new);
         if !is_same || is_doubtful {
             drop(lock);
             local.abandon_head(new);

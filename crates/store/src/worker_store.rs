@@ -255,8 +255,9 @@ impl<'s> WorkerStore<'s> {
             if lock.is_some() {
                 item.copy_changing(copy);
             }
-            // After all of it was copied.
-            let is_doubtful = self.is_unsettled()
+            // After all of it was copied; a copy whose original is gone names no pieces yet.
+            let is_doubtful = lock.is_some()
+                && self.is_unsettled()
                 && (self.is_lost(old_location, item) || self.is_lost(location, copy));
             let Some(lock) = lock.filter(|_| !is_late && !is_parted && !is_doubtful) else {
                 log.note_dead(self.id, location, len);
@@ -410,6 +411,8 @@ impl<'s> WorkerStore<'s> {
             .map(|piece| (piece, self.item(piece).total_len()));
         let counters = self.counters();
         for (part, len) in std::iter::once((location, total)).chain(pieces) {
+            // A header that is lost may say anything by now.
+            let len = len.min(log.segment_len());
             counters.bytes_lost.add(len as u64);
             // A damaged segment is emptied, whatever is known of its dead bytes.
             if !log.entry_of(part).is_damaged() {
@@ -534,6 +537,15 @@ impl WorkerStore<'_> {
     #[inline(always)]
     pub(crate) fn is_lost(self, location: Location, item: RawItem<'_>) -> bool {
         self.shared.is_item_lost(self.guard, location, item)
+    }
+
+    /// As [`WorkerStore::is_lost`], for a piece.
+    #[cold]
+    pub(crate) fn is_piece_lost(self, location: Location) -> bool {
+        let (log, losses) = (&self.shared.log, &self.shared.losses);
+        let start = location.offset();
+        let range = start..start + self.item(location).total_len();
+        losses.overlaps(log, losses.mark(), &range)
     }
 
     /// Whether a part of a segment is lost. To be asked after its headers were read, and before what

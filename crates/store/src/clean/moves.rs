@@ -181,7 +181,7 @@ impl Cleaner {
         let lock = place.lock();
         let entry = head.chunks().get(piece.piece_index());
         let is_doubtful = local.is_unsettled()
-            && (local.is_lost(place.slot.location(), head) || local.is_lost(location, piece));
+            && (local.is_lost(place.slot.location(), head) || local.is_piece_lost(location));
         if is_doubtful {
             drop(lock);
             local.abandon_head(location);
