@@ -9,8 +9,8 @@ use coua_store::{
     UnixSeconds, Worker,
 };
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
 const NOW: UnixSeconds = UnixSeconds(1_700_000_000);
 const MEMORY: usize = 24 << 20;
@@ -171,6 +171,7 @@ fn no_key_is_lost_while_the_index_shrinks() {
     let store = Store::new(config, NOW).expect("a store");
     let seconds = Arc::new(AtomicU64::new(0));
     let ends = Arc::new(AtomicBool::new(false));
+    let together = Arc::new(Barrier::new(2));
     let now = |seconds: &AtomicU64| {
         let turns = seconds.fetch_add(1, Ordering::Relaxed);
         UnixSeconds(NOW.0 + u32::try_from(turns / 2000).expect("some seconds"))
@@ -185,6 +186,7 @@ fn no_key_is_lost_while_the_index_shrinks() {
         let writers: Vec<_> = (0..2u64)
             .map(|own| {
                 let (store, seconds) = (Arc::clone(&store), Arc::clone(&seconds));
+                let together = Arc::clone(&together);
                 scope.spawn(move || {
                     let mut worker = store.worker(own as usize);
                     for round in 0..4u64 {
@@ -203,12 +205,18 @@ fn no_key_is_lost_while_the_index_shrinks() {
                             }
                             worker.end(now(&seconds));
                         }
-                        // The index is given time to shrink.
-                        for _ in 0..20_000 {
+                        // Both wait until the index is as small as it was.
+                        together.wait();
+                        for turn in 0.. {
                             let now = now(&seconds);
                             worker.burst(now).close();
                             worker.end(now);
+                            if turn % 64 == 0 && store.stats().tables == 1 {
+                                break;
+                            }
+                            assert!(turn < 100_000_000, "{:?}", store.stats());
                         }
+                        together.wait();
                         for number in (own..KEYS).step_by(2).filter(|n| n % 100 <= 1) {
                             let value = [number.to_le_bytes(), round.to_le_bytes()].concat();
                             let name = number.to_string();
@@ -267,10 +275,8 @@ fn no_key_is_lost_while_the_index_shrinks() {
         }
     });
     let totals = store.stats().totals;
-    assert!(
-        totals.merges > 8 && totals.splits > totals.merges,
-        "{totals:?}"
-    );
+    assert_eq!(totals.merges, totals.splits);
+    assert!(totals.merges > 8, "{totals:?}");
 }
 
 /// The next process finds a smaller index, and frees its pages.
