@@ -83,14 +83,18 @@ impl Index {
         let depths = self.directory.base_bits()..=self.directory.bits_max();
         for at in 0..self.directory.len() {
             let entry = self.directory.entry_at(at);
-            // A split deepens both of its sub-tables, which are two.
-            let is_split = entry.other() != entry.table()
-                && entry.depth() > *depths.start()
+            // A split has deepened both of its sub-tables, which are two; a merge has not yet.
+            let is_possible = match entry.is_merging() {
+                true => entry.depth() < *depths.end(),
+                false => entry.depth() > *depths.start(),
+            };
+            let is_of_two = entry.other() != entry.table()
+                && is_possible
                 && (!entry.is_filling() || self.directory.is_upper_half(at, entry.depth()));
             if !is_table(entry.table())
                 || !is_table(entry.other())
                 || !depths.contains(&entry.depth())
-                || !(entry.is_settled() || is_split)
+                || !(entry.is_settled() || is_of_two)
             {
                 return Err(DamagedDirectory);
             }
