@@ -74,10 +74,13 @@ enum Name {
     Gain,
     /// Load times of web pages of 200 values, by cache (U2cache, figure 16); needs ab, of apache2-utils
     PageLoad,
-    /// Hits, misses and the longest answer of each second around an event: a restart that is warm,
-    /// cold, or warmed by its clients (a study of memcached that recovers from memory errors, about
+    /// Hits, misses and the longest answer of each second around an event: a page of memory that is
+    /// lost, or a restart that is warm, cold, or warmed by its clients (a study of memcached that recovers from memory errors, about
     /// 2018, figures 8 to 12)
     Recovery,
+    /// How long recovery from a memory error takes, and the longest answer meanwhile, with memories of
+    /// an eighth of --memory to all of it (the same study, figure 7)
+    RecoveryTime,
 }
 
 const EXAMPLES: &str = "\
@@ -91,7 +94,10 @@ Examples:
   A restart after 4 of 20 seconds
     coua-bench figure recovery --seconds 20 --keys 100000
 
-All but gain and recovery lay a cable between two network namespaces for each server and need root.";
+  Recovery with 2 to 16 GiB
+    coua-bench figure recovery-time --memory 16384 --out figures
+
+All but gain, recovery and recovery-time lay a cable between two network namespaces for each server and need root.";
 
 /// Measures the figure and writes it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -102,6 +108,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         Name::Gain => gain::measure(flags)?,
         Name::PageLoad => page::measure(flags)?,
         Name::Recovery => recovery::measure(flags)?,
+        Name::RecoveryTime => recovery::measure_times(flags)?,
     };
     let name = flags.name.to_possible_value();
     let name = name.as_ref().map_or("figure", |name| name.get_name());

@@ -1,13 +1,15 @@
-//! Hits and misses a second around a restart: figures 8 to 12 of a study of memcached that recovers
-//! from memory errors (about 2018).
+//! A study of memcached that recovers from memory errors (about 2018): hits and misses a second
+//! around an error or a restart (figures 8 to 12), and how long recovery takes by the size of the
+//! memory (figure 7).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail, ensure};
 
 use super::{Flags, Load};
 use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
+use crate::client::Client;
 use crate::commands::compare::{Needs, Recipe};
 use crate::commands::fill;
 use crate::commands::load_flags::LoadFlags;
@@ -16,6 +18,7 @@ use crate::load::{Order, Pace, Requests, Team};
 use crate::process::MemoryFile;
 use crate::report;
 use crate::target::Target;
+use crate::workload::KeyFormat;
 
 /// Seconds of the whole run, and the share of them before the restart: 60 of 300.
 const SECONDS: f64 = 300.0;
@@ -33,6 +36,8 @@ const WARMED: [(f64, f64); 1] = [(222.0, 1.0 / 1.08)];
 /// What happens to a server after the first part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
+    /// The machine loses a page of its memory, on which items lie. It serves on.
+    PageLost,
     /// It is killed and started again with the memory that it left (`-e`).
     Warm,
     /// It is killed and started again, empty.
@@ -42,13 +47,26 @@ enum Event {
 }
 
 /// Each server, what happens to it, and how that is called in the figure.
-const CASES: [(&str, Event, &str); 5] = [
+const CASES: [(&str, Event, &str); 6] = [
+    (LOSING, Event::PageLost, "coua, a page lost"),
     ("coua -e {memory}", Event::Warm, "coua, warm restart"),
     ("coua", Event::Cold, "coua, cold restart"),
     ("coua", Event::Warmed, "coua, warmed by clients"),
     ("memcached", Event::Cold, "memcached, cold restart"),
     ("memcached", Event::Warmed, "memcached, warmed by clients"),
 ];
+
+/// A coua that loses a page when it is told to.
+const LOSING: &str = "coua -o poison_command";
+
+/// Bytes of a key and of a value.
+const KEY_LEN: usize = 16;
+const VALUE_LEN: u64 = 500;
+/// Bytes that an item takes, at most.
+const ITEM_LEN: u64 = KEY_LEN as u64 + VALUE_LEN + 60;
+
+/// The study's recovery took 0.0087 s and 0.1992 s for each 2 GB.
+const STUDY_S: [(f64, f64); 2] = [(2.0, 0.2079), (20.0, 2.03)];
 
 /// Where the memory of a server lies that outlives it.
 const MEMORY_FOLDER: &str = "/dev/shm";
@@ -89,7 +107,8 @@ fn cases(flags: &Flags) -> anyhow::Result<Vec<(Recipe, Event)>> {
 pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     let rate = flags.rate.unwrap_or(RATE);
     let words = format!(
-        "--keys {} --value-size 500 --mix get=90,set=10 --popularity zipf:0.99 --rate {rate}",
+        "--keys {} --key-size {KEY_LEN} --value-size {VALUE_LEN} --mix get=90,set=10 \
+         --popularity zipf:0.99 --rate {rate}",
         flags.keys()
     );
     let load = flags.load(&words, SECONDS)?;
@@ -136,10 +155,11 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
         series,
     };
     Ok(Chart {
-        title: "Hits and misses around a restart".to_owned(),
+        title: "Hits and misses around a memory error or a restart".to_owned(),
         caption: vec![
             format!("Measured here on loopback: {}", load.words),
-            "Warm: the server is killed, and the next one begins with its memory. Cold: the next one \
+            "A page lost: the machine loses 4 KiB on which items lie (UFFDIO_POISON), and the server \
+             goes on. Warm: the server is killed, and the next one begins with its memory. Cold: the next one \
              begins empty. Warmed by clients: before the load resumes, the client stores every item."
                 .to_owned(),
             "Published (a study of recovery from memory errors, about 2018; memcached 1.4.39, 20 GB, \
@@ -180,6 +200,10 @@ fn play(
     let first = recipe.start(ground, false, needs)?;
     stage.store(first.target())?;
     let begun = Instant::now();
+    if event == Event::PageLost {
+        stage.lose_page(first.target(), begun, before, whole)?;
+        return Ok(stage.seconds);
+    }
     stage.ask(first.target(), begun, before, before)?;
     stage.rest(begun, before);
     drop(first);
@@ -256,6 +280,26 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Asks until `end` after the beginning; a page is lost `event` after it.
+    fn lose_page(
+        &mut self,
+        target: &Target,
+        begun: Instant,
+        event: Duration,
+        end: Duration,
+    ) -> anyhow::Result<()> {
+        let keys = self.load.flags.items.keys;
+        std::thread::scope(|scope| {
+            let loses = scope.spawn(|| {
+                std::thread::sleep(event.saturating_sub(begun.elapsed()));
+                poison(target, keys)
+            });
+            self.ask(target, begun, event, end)?;
+            let lost = loses.join();
+            lost.unwrap_or_else(|_| Err(anyhow!("the thread that poisons has panicked")))
+        })
+    }
+
     /// No request is sent.
     fn rest(&mut self, begun: Instant, event: Duration) {
         self.seconds.push(Second {
@@ -265,4 +309,144 @@ impl Stage<'_> {
             longest_ms: 0.0,
         });
     }
+}
+
+/// Has a coua lose the page on which the item of a key lies, before anybody touches it. It is one of
+/// the last of `keys`, unless these were evicted.
+fn poison(target: &Target, keys: u32) -> anyhow::Result<()> {
+    const TRIES: usize = 1000;
+    let format = KeyFormat::new(KEY_LEN, u32::MAX)?;
+    let mut client = Client::connect(target)?;
+    let (mut name, mut line) = (vec![0; KEY_LEN], Vec::new());
+    for key in (0..keys).rev().take(TRIES) {
+        format.write(key, &mut name);
+        client.send(&[b"poison ", &name[..], b" item untouched\r\n"].concat())?;
+        client.read_line(&mut line)?;
+        match &line[..] {
+            b"OK" => return Ok(()),
+            b"NOT_FOUND" => {}
+            _ => break,
+        }
+    }
+    bail!(
+        "poison: {}; it takes root and a kernel with UFFDIO_POISON (6.6)",
+        String::from_utf8_lossy(&line)
+    );
+}
+
+/// What recovery from one error came to.
+struct Recovery {
+    gib: f64,
+    /// From the error until nothing refers to what was lost.
+    took_ms: f64,
+    /// The longest answer of the seconds before the error, and of those after it.
+    longest_ms: [f64; 2],
+}
+
+/// Measures recovery with memories of an eighth of `--memory` to all of it, all of them full.
+pub(super) fn measure_times(flags: &Flags) -> anyhow::Result<Chart> {
+    let rate = flags.rate.unwrap_or(RATE);
+    let mut recoveries = Vec::new();
+    for memory in [8, 4, 2, 1].map(|part| (flags.ground.memory / part).max(64)) {
+        report::progress(format_args!("{memory} MiB"));
+        for _ in 0..flags.repetitions {
+            recoveries.push(recover(flags, memory, rate)?);
+        }
+    }
+    let series = |name: &str, of: &dyn Fn(&Recovery) -> f64| {
+        let mut places: Vec<f64> = recoveries.iter().map(|one| one.gib).collect();
+        places.dedup();
+        let points = places.into_iter().map(|gib| {
+            let at_place = recoveries.iter().filter(|one| one.gib == gib);
+            Point::of(gib, &at_place.map(of).collect::<Vec<_>>(), "")
+        });
+        Series::measured(name, points.collect())
+    };
+    let panel = |title: &str, series| Panel {
+        title: title.to_owned(),
+        x: Axis::new("memory, GiB", Scale::Log),
+        y: Axis::new("ms", Scale::Log),
+        series,
+    };
+    let largest = flags.ground.memory as f64 / 1024.0;
+    let study = STUDY_S.map(|(gib, seconds)| (gib, seconds * 1000.0));
+    let study: Vec<_> = study
+        .into_iter()
+        .filter(|(gib, _)| *gib <= 2.0 * largest)
+        .collect();
+    let mut times = vec![series("coua, until nothing refers to the page", &|one| {
+        one.took_ms
+    })];
+    if !study.is_empty() {
+        times.push(Series::published(
+            "recovery study, figure 7: the server stands still",
+            &study,
+        ));
+    }
+    Ok(Chart {
+        title: "Recovery from a memory error, by the size of the memory".to_owned(),
+        caption: vec![
+            format!(
+                "Measured here on loopback: full of values of {VALUE_LEN} bytes, 90 % gets, {rate} requests a \
+                 second, 4 KiB lost (UFFDIO_POISON)."
+            ),
+            "Published (a study of recovery from memory errors, about 2018; memcached 1.4.39): no request \
+             is answered meanwhile."
+                .to_owned(),
+        ],
+        panels: vec![
+            panel("time of recovery", times),
+            panel(
+                "longest answer",
+                vec![
+                    series("before the error", &|one| one.longest_ms[0]),
+                    series("during recovery and after it", &|one| one.longest_ms[1]),
+                ],
+            ),
+        ],
+    })
+}
+
+fn recover(flags: &Flags, memory: u64, rate: f64) -> anyhow::Result<Recovery> {
+    const SECONDS: f64 = 8.0;
+    let keys = (memory << 20) / ITEM_LEN;
+    let words = format!(
+        "--keys {keys} --key-size {KEY_LEN} --value-size {VALUE_LEN} --mix get=90,set=10 --rate {rate}"
+    );
+    let load = flags.load(&words, SECONDS)?;
+    let ground = flags.ground.with_memory(memory);
+    let recipe: Recipe = LOSING.parse().map_err(anyhow::Error::msg)?;
+    let server = recipe
+        .with_workers(1)
+        .start(&ground, false, Needs::of(&load.team))?;
+    let mut stage = Stage {
+        load: &load,
+        rate,
+        cores: ground.load_cores()?,
+        seconds: Vec::new(),
+    };
+    stage.store(server.target())?;
+    let (begun, whole) = (Instant::now(), load.flags.seconds);
+    let event = whole / 2;
+    stage.lose_page(server.target(), begun, event, whole)?;
+    let mut client = Client::connect(server.target())?;
+    let until = Instant::now() + Duration::from_secs(120);
+    let told = loop {
+        let told = client.stats_of("memory_errors")?;
+        if told.number("errors") > 0 && told.number("unsettled") == 0 {
+            break told;
+        }
+        ensure!(Instant::now() < until, "no end of recovery in two minutes");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let longest = |is_of: &dyn Fn(f64) -> bool| {
+        let seconds = stage.seconds.iter().filter(|second| is_of(second.at));
+        seconds.map(|second| second.longest_ms).fold(0.0, f64::max)
+    };
+    Ok(Recovery {
+        gib: memory as f64 / 1024.0,
+        took_ms: told.number("longest_recovery_us") as f64 / 1000.0,
+        // A second in which the error came ends after it.
+        longest_ms: [longest(&|at| at <= 0.0), longest(&|at| at > 0.0)],
+    })
 }
