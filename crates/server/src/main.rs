@@ -66,7 +66,8 @@ fn end_with_any_thread() {
 /// made after that, so that they belong to that user. The pid file is the exception, since it may
 /// lie in a folder of root's.
 fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::Result<()> {
-    process::find_user(settings.user.as_deref())?;
+    // Found at once: when the sockets are open there may be no descriptor left to look with.
+    let user = process::find_user(settings.user.as_deref())?;
     if settings.daemon {
         // A program that took another's place has left it already.
         if !is_successor() {
@@ -101,7 +102,7 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
     let shortage = process::raise_limits(&settings)?;
     let mut sockets = Sockets::open(&settings)?;
     let mut pid_file = settings.pid_file.as_deref().map(PidFile::prepare);
-    process::drop_root(&settings)?;
+    process::drop_root(user.as_ref(), &settings)?;
     sockets.open_unix(&settings)?;
     sockets.trace(&settings)?;
     let successor = Arc::new(Successor::find().map_err(|source| ProcessError::System {

@@ -184,16 +184,16 @@ pub fn find_user(user: Option<&str>) -> Result<Option<User>, ProcessError> {
     Ok(Some(user).filter(|user| !user.uid.is_root()))
 }
 
-/// Stops being root. To be called before any thread is started, and after privileged ports are
-/// bound.
+/// Stops being root, if [`find_user`] has found another user. To be called before any thread is
+/// started, and after privileged ports are bound.
 ///
 /// # Errors
-/// [`ProcessError`]: the system knows no such user, or refuses a step.
-pub fn drop_root(settings: &Settings) -> Result<(), ProcessError> {
-    let Some(user) = find_user(settings.user.as_deref())? else {
+/// [`ProcessError`]: the system refuses a step.
+pub fn drop_root(user: Option<&User>, settings: &Settings) -> Result<(), ProcessError> {
+    let Some(user) = user else {
         return Ok(());
     };
-    become_user(&user).map_err(failed("assume the identity of the user (-u)"))?;
+    become_user(user).map_err(failed("assume the identity of the user (-u)"))?;
     if settings.core_dumps {
         // A process that has changed its user writes no core files unless it asks to.
         rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
