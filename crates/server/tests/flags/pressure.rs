@@ -35,13 +35,32 @@ impl Small {
         Some(small)
     }
 
-    /// A shell in the cgroup that reads the file for ever.
-    fn read_in(&self, file: &Path) -> Child {
+    /// A shell in the cgroup that reads the file until it is dropped.
+    fn read_in(&self, file: &Path) -> Reader {
         let script = "echo $$ > \"$0/cgroup.procs\" && while :; do cat \"$1\" > /dev/null; done";
         let mut shell = Command::new("sh");
         let shell = shell.args(["-c", script]).arg(&self.0).arg(file);
-        shell.stderr(Stdio::null()).spawn().expect("a shell")
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        Reader(shell.spawn().expect("a shell"))
     }
+}
+
+/// A shell; it ends when this is dropped.
+struct Reader(Child);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Makes a file that lies on the disk alone: what the page cache has of it is nobody's pressure.
+fn write_to_disk(path: &Path, len: usize) {
+    fs::write(path, vec![1; len]).expect("a file on a disk");
+    let file = fs::File::open(path).expect("it is there");
+    file.sync_all().expect("a disk");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("a file");
 }
 
 impl Drop for Small {
@@ -62,7 +81,7 @@ fn memory_is_held_back_under_pressure_and_used_again_afterwards() {
         return;
     };
     let file = std::env::temp_dir().join(format!("coua-pressure-{}", std::process::id()));
-    fs::write(&file, vec![1; 64 << 20]).expect("a file on a disk");
+    write_to_disk(&file, 64 << 20);
     let options = "memory_pressure=16,memory_pressure_step=25,memory_pressure_stall=1";
     let process = Process::start(coua(&["-m", "64", "-o", options]));
     let mut client = Client::connect(process.address());
@@ -74,7 +93,7 @@ fn memory_is_held_back_under_pressure_and_used_again_afterwards() {
     let number = |client: &mut Client, name: &str| -> u64 {
         client.stat("stats", name).parse().expect("a number")
     };
-    let mut reader = small.read_in(&file);
+    let reader = small.read_in(&file);
     poll("a step down", || {
         (number(&mut client, "coua_memory_held_back") >= 16 << 20).then_some(())
     });
@@ -85,8 +104,7 @@ fn memory_is_held_back_under_pressure_and_used_again_afterwards() {
     assert_eq!(number(&mut client, "limit_maxbytes"), 64 << 20);
     assert!(number(&mut client, "coua_memory_held_back") <= 48 << 20);
     assert_eq!(client.stat("stats settings", "coua_memory_pressure"), "16");
-    let _ = reader.kill();
-    let _ = reader.wait();
+    drop(reader);
     drop(small);
     let _ = fs::remove_file(&file);
     // What a client sets counts at once.
