@@ -33,6 +33,7 @@ pub(super) fn write(shared: &Shared, format: Format) -> String {
     workers(shared, &mut all);
     latencies(shared, &mut all);
     store(shared, &mut all);
+    memory_errors(shared, &mut all);
     stacks(shared, &mut all);
     all.finish()
 }
@@ -329,6 +330,30 @@ fn store(shared: &Shared, all: &mut Exposition) {
     ] {
         all.counter(name, help).add(&[], value);
     }
+}
+
+/// What the machine has lost of the server's memory.
+fn memory_errors(shared: &Shared, all: &mut Exposition) {
+    let lost = &shared.losses;
+    let mut errors = all.counter(
+        "coua_memory_errors_total",
+        "Pages of memory that the machine has lost, by what they held.",
+    );
+    for (held, count) in [
+        ("items", &lost.items_pages),
+        ("index", &lost.index_pages),
+        ("connections", &lost.buffer_pages),
+        ("tables", &lost.table_pages),
+        ("nothing", &lost.free_pages),
+        ("elsewhere", &lost.elsewhere),
+    ] {
+        errors.add(&[("held", &held)], count.load(Relaxed));
+    }
+    all.counter(
+        "coua_memory_errors_items_total",
+        "Items that were lost with these pages.",
+    )
+    .add(&[], lost.items_lost.load(Relaxed));
 }
 
 /// What the server's own stacks count (`--net`), the card's drops among it.
