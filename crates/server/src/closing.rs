@@ -17,6 +17,8 @@ pub enum CloseCause {
     Idle,
     /// The input is not a request, and nothing tells where the next one begins.
     Protocol,
+    /// A login has failed, and as many connections wait after one as there may be.
+    Login,
     /// There was no memory for its replies, or others needed the memory that it held.
     Memory,
     /// The machine has lost bytes of its requests or replies.
@@ -27,12 +29,13 @@ pub enum CloseCause {
 
 impl CloseCause {
     /// All causes, and what `stats` calls their counts.
-    pub const ALL: [(CloseCause, &'static str); 8] = [
+    pub const ALL: [(CloseCause, &'static str); 9] = [
         (CloseCause::Client, "coua_close_client"),
         (CloseCause::Reset, "coua_close_reset"),
         (CloseCause::Quit, "coua_close_quit"),
         (CloseCause::Idle, "coua_close_idle"),
         (CloseCause::Protocol, "coua_close_protocol"),
+        (CloseCause::Login, "coua_close_login"),
         (CloseCause::Memory, "coua_close_memory"),
         (CloseCause::Loss, "coua_close_memory_error"),
         (CloseCause::System, "coua_close_system"),
@@ -46,6 +49,7 @@ impl CloseCause {
             CloseCause::Quit => totals.closed_quit,
             CloseCause::Idle => totals.idle_kicks,
             CloseCause::Protocol => totals.closed_protocol,
+            CloseCause::Login => totals.closed_login,
             CloseCause::Memory => totals.closed_memory,
             CloseCause::Loss => totals.closed_loss,
             CloseCause::System => totals.closed_system,
@@ -65,6 +69,7 @@ impl CloseCause {
                 &IDLE,
             ),
             CloseCause::Protocol => ("what it sent is not a request", &PROTOCOL),
+            CloseCause::Login => ("too many logins have failed at once", &LOGIN),
             CloseCause::Memory => (
                 "no memory for its replies or its unfinished requests",
                 &MEMORY,
@@ -88,6 +93,7 @@ impl CloseCause {
             CloseCause::Quit => &counters.closed_quit,
             CloseCause::Idle => &counters.idle_kicks,
             CloseCause::Protocol => &counters.closed_protocol,
+            CloseCause::Login => &counters.closed_login,
             CloseCause::Memory => &counters.closed_memory,
             CloseCause::Loss => &counters.closed_loss,
             CloseCause::System => &counters.closed_system,
@@ -98,6 +104,7 @@ impl CloseCause {
 static RESET: Limit = Limit::new();
 static IDLE: Limit = Limit::new();
 static PROTOCOL: Limit = Limit::new();
+static LOGIN: Limit = Limit::new();
 static MEMORY: Limit = Limit::new();
 static LOSS: Limit = Limit::new();
 static SYSTEM: Limit = Limit::new();

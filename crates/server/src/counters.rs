@@ -133,6 +133,8 @@ counters! {
     idle_kicks,
     /// Connections closed because their input was not a request.
     closed_protocol,
+    /// Connections closed because too many logins had failed at once.
+    closed_login,
     /// Connections closed for lack of memory.
     closed_memory,
     /// Connections closed because the machine has lost bytes of theirs.

@@ -28,6 +28,7 @@ const OTHER: &str = "Help";
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
+    allow_negative_numbers = true,
     override_usage = "coua [FLAG]...",
     max_term_width = 100,
     after_help = super::help::after_flags()
@@ -35,14 +36,13 @@ const OTHER: &str = "Help";
 pub struct Raw {
     /// TCP port, 1 to 65535; 0 for no TCP, -1 for any free port. Without it that of -U, or else
     /// 11211.
-    #[arg(short = 'p', long = "port", value_name = "NUM",
-          allow_negative_numbers = true, help_heading = NETWORK)]
+    #[arg(short = 'p', long = "port", value_name = "NUM", help_heading = NETWORK)]
     pub port: Option<String>,
 
     /// UDP port, 1 to 65535; 0 for no UDP, -1 for any free port. A reply of up to 2 MiB takes as
     /// many datagrams of 1400 bytes as it needs.
     #[arg(short = 'U', long = "udp-port", value_name = "NUM", default_value = "0",
-          allow_negative_numbers = true, help_heading = NETWORK)]
+          help_heading = NETWORK)]
     pub udp_port: String,
 
     /// Megabytes a second of replies that UDP sends to one address, beyond four times what that address

@@ -2,6 +2,7 @@
 
 use super::{Worker, list_session};
 use crate::clock::Now;
+use crate::closing::CloseCause;
 use crate::connections::Activity;
 use crate::session::SessionId;
 
@@ -13,7 +14,7 @@ impl Worker {
     pub(super) fn hold(&mut self, id: SessionId, now: Now) {
         // Sessions that have closed meanwhile are among them.
         if self.held.len() >= self.shared.settings.connections_max {
-            self.close(id);
+            self.close_for(id, CloseCause::Login);
             return;
         }
         self.held.push_back((now.since_start_ms + HOLD_MS, id));

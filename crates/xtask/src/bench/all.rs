@@ -54,7 +54,8 @@ const FIRST: Section = Section {
             a millisecond of when they were due: more would be useless to most. On its own stack coua \
             spins, so that its CPU a request is that of a whole core; memcached's and coua's on the \
             kernel's sockets have the kernel's share in them. `Bottleneck` is what was busy: beside `both` \
-            and `neither`, the server may be capable of more.",
+            and `neither`, the server may be capable of more. In the full mix a faster server has stored \
+            more of the popular keys by the time its hits are counted.",
     what: What::FirstScreen,
     words: "--repetitions 3",
     quick: "--small --repetitions 1 --seconds 0.1 --only large --no-sweep",
