@@ -129,5 +129,5 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Repetitions where nothing is said.
+/// Repetitions unless a flag says otherwise.
 const ROUNDS: u32 = 5;

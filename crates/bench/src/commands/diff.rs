@@ -132,13 +132,13 @@ struct Change {
     verdict: Verdict,
 }
 
-/// All of it, for programs and for people.
+/// The whole comparison, for programs and for people.
 #[derive(Debug, Serialize)]
 struct Outcome {
     changes: Vec<Change>,
-    /// What differs in what was asked for.
+    /// Settings that differ between the runs.
     differences: Vec<String>,
-    /// What is worse, a sentence each.
+    /// What is worse, one sentence each.
     worse: Vec<String>,
 }
 
@@ -186,7 +186,7 @@ fn compare(old: &[Saved], new: &[Saved], flags: &Flags) -> anyhow::Result<Outcom
 
 impl Outcome {
     fn add(&mut self, old: &Saved, new: &Saved, tolerance: f64) {
-        /// That all intervals of a server hold.
+        /// The probability that all intervals of a server hold.
         const PROBABILITY: f64 = 0.95;
         let each = 1.0 - (1.0 - PROBABILITY) / FIGURES.len() as f64;
         let server = &old.name;
@@ -221,7 +221,8 @@ impl Outcome {
             });
         }
         let (before, after) = (old.failures(), new.failures());
-        // A count that is mostly 0 has no interval: one request in a hundred thousand more is said.
+        // A count that is mostly 0 has no interval: one more failure in a hundred thousand is
+        // reported.
         if after > before + 1e-5 {
             self.worse.push(format!(
                 "{of}{:.3} % of the requests failed, {:.3} % before",
@@ -232,7 +233,7 @@ impl Outcome {
     }
 }
 
-/// Where the whole interval lies on one side, beyond what is tolerated.
+/// A figure has changed if its whole interval lies on one side, beyond the tolerance.
 fn judge(interval: &Interval, more_is_better: bool, tolerance: f64) -> Verdict {
     let margin = 1.0 + tolerance / 100.0 + 1e-9;
     let (is_above, is_below) = (interval.least > margin, interval.most < 1.0 / margin);
@@ -283,7 +284,7 @@ impl Display for Outcome {
         }
         write!(f, "{table}")?;
         for difference in &self.differences {
-            write!(f, "\nwarning: not the same was asked for: {difference}")?;
+            write!(f, "\nwarning: different settings: {difference}")?;
         }
         match self.worse.is_empty() {
             true => write!(f, "\nthe same or better"),

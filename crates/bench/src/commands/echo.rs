@@ -61,7 +61,7 @@ pub(crate) enum Request {
 }
 
 impl Answer {
-    /// The same as flags on a command line.
+    /// The same answer as flags on a command line.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let request = if self.request == Request::Get {
             "get"

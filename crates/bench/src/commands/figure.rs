@@ -1,9 +1,9 @@
 //! `coua-bench figure`: the figures of the research systems behind coua, measured again on this
 //! machine, with what was published beside them.
 //!
-//! Servers are started, pinned and measured in turns as `coua-bench compare` does it. Absolute rates
-//! of other machines do not compare; ratios and shapes do, as far as the load is not the busier side,
-//! which the notes in the CSV tell of each point.
+//! Servers are started, pinned and measured in turns as `coua-bench compare` does. Absolute rates
+//! of other machines cannot be compared; ratios and shapes can, unless the load is the busier side.
+//! The notes in the CSV say so for each point.
 
 mod gain;
 mod latency;
@@ -66,8 +66,8 @@ enum Name {
     ThroughputByWorkers,
     /// The latency distribution, below capacity and overloaded (Pan 2018, figure 9)
     Latency,
-    /// Requests per second by number of workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9 with 90:10
-    /// (mimicached 2025)
+    /// Requests per second by number of workers: a ping-pong of 16 bytes, GETs of 8 bytes, Zipf 0.9
+    /// with 90:10 (mimicached 2025)
     RequestsByWorkers,
     /// Where coua's requests a second come from, in five bars: a ping-pong of 16 bytes on Linux and on
     /// coua's stack, memcached, coua on Linux and on its stack (mimicached 2025); no root, one worker
@@ -75,8 +75,8 @@ enum Name {
     /// Load times of web pages of 200 values, by cache (U2cache, figure 16); needs ab, of apache2-utils
     PageLoad,
     /// Hits, misses and the longest answer of each second around an event: a page of memory that is
-    /// lost, or a restart that is warm, cold, or warmed by its clients (a study of memcached that recovers from memory errors, about
-    /// 2018, figures 8 to 12)
+    /// lost, or a restart that is warm, cold, or warmed by its clients (a study of memcached that
+    /// recovers from memory errors, about 2018, figures 8 to 12)
     Recovery,
     /// How long recovery from a memory error takes, and the longest answer meanwhile, with memories of
     /// an eighth of --memory to all of it (the same study, figure 7)
@@ -93,11 +93,11 @@ Examples:
     coua-bench figure requests-by-workers --also 'DPDK=coua --net dpdk'
   A restart after 4 of 20 seconds
     coua-bench figure recovery --seconds 20 --keys 100000
-
   Recovery with 2 to 16 GiB
     coua-bench figure recovery-time --memory 16384 --out figures
 
-All but gain, recovery and recovery-time lay a cable between two network namespaces for each server and need root.";
+All but gain, recovery and recovery-time lay a cable between two network namespaces for each server
+and need root.";
 
 /// Measures the figure and writes it.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -118,11 +118,11 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a figure puts on its servers.
+/// The load of a figure.
 struct Load {
     team: TeamFlags,
     flags: LoadFlags,
-    /// The same as words of a command line, to be printed.
+    /// The same as words of a command line, for the report.
     words: String,
 }
 
@@ -158,12 +158,12 @@ impl Flags {
             .map_or(published, |seconds| seconds.as_secs_f64())
     }
 
-    /// Load threads: as many as published, as far as there are cores for them.
+    /// Load threads: as many as published, but no more than there are cores for them.
     fn threads(&self, published: usize) -> anyhow::Result<usize> {
         Ok(published.min(self.ground.load_cores()?.len()))
     }
 
-    /// A load, of so many seconds where no flag says otherwise.
+    /// A load of `published_seconds` seconds, unless `--seconds` says otherwise.
     fn load(&self, words: &str, published_seconds: f64) -> anyhow::Result<Load> {
         let seconds = self.seconds(published_seconds);
         let warm_up = (seconds / 4.0).min(1.0);
@@ -176,8 +176,8 @@ impl Flags {
         })
     }
 
-    /// The kernel's coua first, those with a stack of their own, memcached, and what was asked for
-    /// beside them; each with so many workers.
+    /// coua on the kernel's TCP first, then coua on its own stacks, memcached, and the servers of
+    /// `--also`; each with so many workers.
     fn servers(&self, workers: usize) -> anyhow::Result<Vec<Recipe>> {
         let [first, second] = OWN;
         self.recipes(&[KERNEL, first, second, MEMCACHED], workers)
@@ -205,7 +205,7 @@ fn counted(workers: usize) -> String {
     }
 }
 
-/// The rates of a side at a place on the x axis, with who was the bottleneck.
+/// The rates of a side at a place on the x axis, with its bottleneck.
 fn rates(x: f64, side: &Side) -> Point {
     let note = std::iter::once(format!("bottleneck: {}", side.outcome.bottleneck))
         .chain(side.outcome.warnings.iter().cloned());

@@ -83,8 +83,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     all_stored(items, &measured)
 }
 
-/// Stores every item, and the counters of incr and decr where they are asked for; what became of
-/// the items.
+/// Stores every item, and the counters of incr and decr if they are asked for; returns what became
+/// of the items.
 pub(crate) fn store(
     setup: &Setup,
     items: &ItemFlags,
@@ -109,7 +109,7 @@ pub(crate) fn store(
     Ok(measured)
 }
 
-/// An error where an item was not stored.
+/// An error if an item was not stored.
 pub(crate) fn all_stored(items: &ItemFlags, measured: &Measured) -> anyhow::Result<()> {
     let failed = u64::from(items.keys) - measured.stored;
     let example = measured.example.as_deref().unwrap_or("no reply came");

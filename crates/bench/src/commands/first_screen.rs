@@ -67,7 +67,7 @@ struct Work {
     keys: u32,
     value_size: u32,
     words: &'static str,
-    /// MiB of the servers, where it is not [`Ground`]'s.
+    /// MiB of the servers, if not [`Ground`]'s.
     memory: Option<u64>,
 }
 
@@ -98,17 +98,17 @@ const WORKS: [Work; 3] = [
     },
 ];
 
-/// Bytes a key.
+/// Bytes of a key.
 const KEY_SIZE: u32 = 10;
 
-/// What servers are called, and how they are started. The last two have one store.
+/// The servers' names, and how they are started. The last two have the same store.
 const SERVERS: [(&str, &str); 3] = [
     ("memcached", "memcached"),
     ("coua, the kernel's sockets", "coua"),
     ("coua, its own stack", "coua --net memif"),
 ];
 
-/// Offered loads of the picture: from half of what any server takes, to more than all do.
+/// Offered loads of the picture: from less than any server takes, to more than any does.
 const SWEEP: &str = "10000-5000000:10";
 
 /// One server at one kind of work.
@@ -116,13 +116,13 @@ const SWEEP: &str = "10000-5000000:10";
 struct Row {
     work: &'static str,
     server: &'static str,
-    /// Requests a second with p99 within a millisecond, the median of the searches; none where none
+    /// Requests a second with p99 within a millisecond, the median of the searches; none if no rate
     /// held.
     highest_rate: Option<f64>,
     least: f64,
     greatest: f64,
     cpu_us: Option<f64>,
-    /// The share of keys that were found; none where none was asked for.
+    /// The share of keys that were found; none if no key was asked for.
     hits: Option<f64>,
     bytes_an_item: f64,
     bottleneck: &'static str,
@@ -200,7 +200,7 @@ fn measure(flags: &Flags, work: &Work, recipes: &[Recipe]) -> anyhow::Result<Vec
     Ok(rows.collect())
 }
 
-/// Bytes of `-m` and of an index beside it for each item that memcached, and coua, holds when full.
+/// Bytes of `-m`, and of an index beside it, for each item that memcached and coua hold when full.
 fn bytes_an_item(flags: &Flags, work: &Work) -> anyhow::Result<[f64; 2]> {
     let memory = if flags.small { 16 } else { 256 };
     let words = format!(
@@ -256,7 +256,7 @@ impl Display for Outcome {
                 row.hits
                     .map_or_else(String::new, |hits| format!("{:.1}", 100.0 * hits)),
                 format!("{:.0}", row.bytes_an_item),
-                // What comes after these signs explains the word.
+                // What comes after one of these signs is an explanation.
                 row.bottleneck
                     .split([':', ';'])
                     .next()

@@ -1,9 +1,9 @@
-//! `coua-bench gaps`: for how long a thread that does nothing but read the clock is away from its core.
+//! `coua-bench gaps`: how long a thread that does nothing but read the clock is away from its core.
 //!
-//! It is the witness for latencies that no program explains: what such a thread loses, a server or a
-//! load that spins on the same core loses too. Where the scheduler knows of a gap, another thread of
-//! this machine ran; where it does not, the machine itself was away: its hypervisor ran another
-//! guest, or an interrupt was served.
+//! It explains latencies that no program causes: what such a thread loses, a server or a load that
+//! spins on the same core loses too. If the scheduler knows of a gap, another thread of this
+//! machine ran. If it does not, the machine itself was away: its hypervisor ran another guest, or
+//! an interrupt was served.
 
 use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ a steady rate the share of requests delayed by more than t is the sum of (d - t)
 longer than t, divided by the time measured. The last column is this share for t = 1 ms: above 1 %,
 the 99th percentile of any server on these cores is above 1 ms.";
 
-/// What a core came to.
+/// The outcome of one core.
 #[derive(Clone, Debug, Serialize)]
 struct Core {
     core: usize,
@@ -57,13 +57,13 @@ struct Core {
     gaps: usize,
     gap_us_median: f64,
     gap_us_longest: f64,
-    /// Shares of the time, in per cent.
+    /// Share of the time that was lost, in per cent.
     lost: f64,
-    /// Of it while another thread of this machine ran.
+    /// Share lost while another thread of this machine ran.
     lost_to_threads: f64,
-    /// Of it, as far as the hypervisor tells, to other guests.
+    /// Share that went to other guests, if the hypervisor tells.
     stolen: Option<f64>,
-    /// Requests at a steady rate that would be delayed by more than a millisecond.
+    /// Share of the requests at a steady rate that would be delayed by more than a millisecond.
     delayed: f64,
 }
 
@@ -108,7 +108,7 @@ fn watch(core: usize, time: Duration) -> anyhow::Result<Core> {
     Ok(Core::new(core, time, gaps, waited, stolen))
 }
 
-/// The gaps of so long at least.
+/// The gaps of at least `least`.
 fn spin(time: Duration, least: Duration) -> Vec<Duration> {
     let mut gaps = Vec::new();
     let began = Instant::now();
@@ -151,7 +151,7 @@ impl Core {
 /// The shortest time between two looks at the clock that counts as a gap.
 const GAP: Duration = Duration::from_micros(50);
 
-/// A delay that shows.
+/// The delay that the last column counts.
 const DELAY: Duration = Duration::from_millis(1);
 
 impl Display for Outcome {
@@ -159,7 +159,7 @@ impl Display for Outcome {
         let mut table = Table::new([
             "core",
             "gaps",
-            "in the middle, µs",
+            "median, µs",
             "longest, µs",
             "time lost, %",
             "to threads here, %",

@@ -1,4 +1,4 @@
-//! `coua-bench guard`: what ends the programs that another `coua-bench` has started.
+//! `coua-bench guard`: ends the programs that another `coua-bench` has started.
 
 use anyhow::Context;
 use clap::Args;
@@ -10,7 +10,7 @@ use crate::guard;
 #[command(hide = true)]
 pub(crate) struct Flags {}
 
-/// Returns only where it cannot.
+/// Returns only if it cannot do its work.
 pub(crate) fn run(_: &Flags) -> anyhow::Result<()> {
     guard::stand().context("the guard is started by coua-bench itself")
 }

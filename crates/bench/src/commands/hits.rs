@@ -64,10 +64,10 @@ pub(crate) struct Flags {
     json: bool,
 }
 
-/// Sizes of fewer items are left out.
+/// Caches of fewer items are left out.
 const ITEMS_MIN: u32 = 64;
 
-/// Bytes of values above which memcached is left out: so much would go over its socket.
+/// The most bytes of values that go over memcached's socket; beyond them memcached is left out.
 const TRANSFER_MAX: u64 = 64 << 30;
 
 const EXAMPLES: &str = "\
@@ -121,7 +121,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(report::show(&outcome, flags.json)?)
 }
 
-/// The files named, and those in the folders named, less what is documentation.
+/// The files that are named, and those in the folders that are named, except documentation.
 fn trace_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -190,7 +190,7 @@ fn point(flags: &Flags, stream: &Stream, percent: f64, wanted: u32) -> anyhow::R
     })
 }
 
-/// memcached's miss ratio and the items that it holds in the end; none where it is left out.
+/// memcached's miss ratio and the items that it holds in the end; none if it is left out.
 fn memcached(
     flags: &Flags,
     stream: &Stream,

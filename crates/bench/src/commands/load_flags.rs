@@ -36,7 +36,7 @@ pub(crate) struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// The team that the flags describe, with so many requests in flight a connection.
+    /// The team that the flags describe, with `depth` requests in flight on each connection.
     pub(crate) fn setup(&self, depth: u32) -> anyhow::Result<Setup> {
         let local = match &self.target {
             Target::Tcp(address) => address.ip().is_loopback(),
@@ -65,7 +65,7 @@ impl ServerFlags {
         Ok(Setup { net, ..setup })
     }
 
-    /// The team itself, ready to ask these requests.
+    /// The team itself, ready to send these requests.
     pub(crate) fn gather(&self, depth: u32, requests: &Requests) -> anyhow::Result<Team> {
         gather(&self.setup(depth)?, requests)
     }
@@ -119,7 +119,7 @@ impl TeamFlags {
     }
 }
 
-/// The team itself, ready to ask these requests.
+/// The team itself, ready to send these requests.
 pub(crate) fn gather(setup: &Setup, requests: &Requests) -> anyhow::Result<Team> {
     Team::gather(setup, requests).map_err(|error| match error {
         Error::Agent { .. } | Error::Net(_) => error.into(),
@@ -175,14 +175,14 @@ pub(crate) struct ItemFlags {
 }
 
 impl ItemFlags {
-    /// The plan of a load that does `mix`, or what the workload does without one.
+    /// The plan of a load that does `mix`; without one, it does the workload's operations.
     pub(crate) fn plan(
         &self,
         dialect: Dialect,
         mix: Option<&Mix>,
         keys_per_get: u32,
     ) -> anyhow::Result<Plan> {
-        /// Bytes of keys and values that nothing else is said about.
+        /// Bytes of keys and of values unless flags or the workload say otherwise.
         const SIZE: Sizes = Sizes::Fixed(8);
         let workload = self.workload.as_ref();
         let key_sizes = self.key_size.as_ref().or(workload.map(|w| &w.key_sizes));
@@ -216,13 +216,13 @@ impl ItemFlags {
         Requests::planned(plan.into(), Sampler::Sequence(0..self.keys), self.seed)
     }
 
-    /// The popularity that is asked for, else the workload's, else none.
+    /// The popularity that was asked for, or the workload's, or uniform.
     pub(crate) fn popularity(&self, asked: Option<Popularity>) -> Popularity {
         let of_workload = self.workload.as_ref().map(|workload| workload.popularity);
         asked.or(of_workload).unwrap_or(Popularity::Uniform)
     }
 
-    /// Where keys come from: the trace, else the popularity.
+    /// Where keys come from: the trace if there is one, or the popularity.
     pub(crate) fn sampler(
         &self,
         popularity: Popularity,
@@ -310,7 +310,7 @@ pub(crate) struct LoadWords {
 }
 
 impl LoadWords {
-    /// As `coua-bench compare` reads them.
+    /// Reads the words as `coua-bench compare` does.
     pub(crate) fn parse(words: &str) -> Result<LoadWords, clap::Error> {
         let words = words.split_whitespace();
         LoadWords::try_parse_from(std::iter::once("load").chain(words))
@@ -318,7 +318,7 @@ impl LoadWords {
 }
 
 impl LoadFlags {
-    /// The same load, so many requests a second.
+    /// The same load at `rate` requests a second.
     pub(crate) fn at_rate(&self, rate: f64) -> LoadFlags {
         LoadFlags {
             rate: Some(rate),
@@ -341,7 +341,7 @@ pub(crate) struct ReportFlags {
     pub(crate) by_second: bool,
 }
 
-/// How long and how often it is measured, of interleaved sides.
+/// How long and how often the sides of a comparison are measured, interleaved.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimingFlags {
     /// Measurements of each side in each case, interleaved; medians are reported

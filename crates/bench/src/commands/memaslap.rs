@@ -1,5 +1,5 @@
-//! `coua-bench memaslap`: what the load generator of libmemcached sees of a server, beside what this one
-//! sees.
+//! `coua-bench memaslap`: what libmemcached's load generator measures of a server, beside what this
+//! one measures.
 
 mod distribution;
 mod outcome;
@@ -92,7 +92,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
                 ask(flags, &server, &requests)
             })??)
         };
-        // Each is the first in every second round, so that neither always follows the other.
+        // Each goes first in every second round, so that neither always follows the other.
         let (seen, own) = match round % 2 {
             1 => (memaslap()?, coua_bench()?),
             _ => {
@@ -118,7 +118,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(report::show(&outcome, flags.json)?)
 }
 
-/// Stores the items; the requests that are made for them.
+/// Stores the items, and returns the requests for them.
 fn fill(flags: &Flags, server: &Server) -> anyhow::Result<Requests> {
     let count = flags.connections;
     let keys = KeyFormat::new(flags.key_size.into(), count)?;

@@ -1,8 +1,8 @@
 //! `coua-bench memory`: how many bytes of `-m` an item takes, filled through the protocol.
 //!
-//! The index grows in steps, so that one memory size may be lucky: sizes a quarter of a doubling
-//! apart are filled, and their mean is reported. After that, keys that are held are stored again, which
-//! leaves dead items behind.
+//! The index grows in steps, so one memory size could be lucky. Therefore several sizes within one
+//! doubling are filled, and their mean is reported. After that, keys that are held are stored
+//! again, which leaves dead items behind.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -79,7 +79,7 @@ struct Filled {
     memory: u64,
     /// Items held when the first one had been evicted.
     first_eviction: u64,
-    /// Items held after half as many new keys more.
+    /// Items held after half as many new keys again.
     steady: u64,
     /// Items held after the overwrites.
     overwritten: u64,
@@ -93,7 +93,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(report::show(&measure(flags)?, flags.json)?)
 }
 
-/// Fills all servers as the words of the command line say; with these programs for coua and memcached.
+/// Fills all servers as these flags say, with these programs for coua and memcached.
 pub(crate) fn measure_words(
     words: &str,
     coua: &CouaFlag,
@@ -108,7 +108,7 @@ pub(crate) fn measure_words(
     })
 }
 
-/// The flags alone.
+/// The flags without the command before them.
 #[derive(Debug, Parser)]
 struct Words {
     #[command(flatten)]
@@ -159,8 +159,8 @@ fn measure(flags: &Flags) -> anyhow::Result<Outcome> {
 }
 
 impl Outcome {
-    /// Bytes of memory, with an index beside it, for each item that the server of this name holds when
-    /// it is full: the mean over all that was filled.
+    /// Bytes of memory, including an index beside it, for each item that the server of this name
+    /// holds when it is full: the mean over all that was filled.
     pub(crate) fn bytes_an_item(&self, server: &str) -> f64 {
         let rows = self.rows.iter().filter(|row| row.server == server);
         let filled: Vec<&Filled> = rows.flat_map(|row| &row.filled).collect();
@@ -224,7 +224,7 @@ fn fill(flags: &Flags, program: &Path, memory: u64, value_size: usize) -> anyhow
     })
 }
 
-/// A server and what is stored in it.
+/// A server, and what it is filled with.
 struct Filling<'a> {
     flags: &'a Flags,
     server: &'a Server,
@@ -238,7 +238,7 @@ impl Filling<'_> {
         self.drive(&Requests::filling(self.keys, self.values.clone(), range))
     }
 
-    /// Stores keys of the range, uniformly chosen, as often as the flag says for each of them.
+    /// Stores keys of the range, uniformly chosen, for each of them as often as the flag says.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a multiple of a 32-bit number, in floating point"

@@ -2,9 +2,9 @@
 //! kernel's.
 //!
 //! Each has one worker on one core, the load has another core, and all measurements of a case are
-//! interleaved; servers whose turn it is not are stopped, since one on a link polls all the time.
-//! The bare service on the same stack and link shows what of coua's time is the cache's. Where the
-//! load is the busier side the server was not measured at its capacity.
+//! interleaved. Servers whose turn it is not are stopped, since one on a link polls all the time.
+//! The bare service on the same stack and link shows how much of coua's time the cache takes. If
+//! the load is the busier side, the server was not measured at its capacity.
 
 mod cases;
 mod outcome;
@@ -74,7 +74,7 @@ Examples:
   By DPDK's memif (this program and coua built with --features dpdk)
     coua-bench net --cases get64 --link memif-dpdk";
 
-/// What a side of [`gain`] came to, and who was the busier.
+/// The rates of one side of [`gain`], and which side was saturated.
 pub(crate) struct Rates {
     /// Requests a second, in the order of time.
     pub(crate) per_second: Vec<f64>,
@@ -93,8 +93,9 @@ pub(crate) struct Gain {
     pub(crate) coua_own: Rates,
 }
 
-/// Measures in turns what of coua's requests a second comes from its stack, and what from its service;
-/// own stacks are at the other end of a memif link. What is not said is as `net` has it.
+/// Measures in turns how many of coua's requests a second come from its stack, and how many from
+/// its service. Own stacks are at the other end of a memif link. Everything else is as `net` has it
+/// by default.
 pub(crate) fn gain(
     ground: &Ground,
     rounds: u32,
@@ -123,7 +124,7 @@ pub(crate) fn gain(
     })
 }
 
-/// The flags of a comparison that no command line has asked for.
+/// The flags of a comparison without a command line.
 #[derive(Debug, Parser)]
 struct Words {
     #[command(flatten)]

@@ -97,7 +97,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     })
 }
 
-/// A card for each worker, and the addresses that they have.
+/// A card for each worker, and the addresses of the cards.
 fn cards(flags: &Flags) -> anyhow::Result<(Vec<Card>, Vec<Network>)> {
     let workers = usize::from(flags.workers);
     match &flags.net {

@@ -96,7 +96,7 @@ pub(crate) struct Shape {
     pub(crate) popularity: Popularity,
 }
 
-/// Who answers.
+/// What answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Who {
     /// A cache that holds every key
@@ -117,21 +117,21 @@ pub(crate) struct Outcome {
     pub(crate) requests_per_second: f64,
     pub(crate) gets: u64,
     pub(crate) hits: u64,
-    /// Segments sent again, by either side, as far as the clients know.
+    /// Segments that either side retransmitted, as far as the clients know.
     pub(crate) retransmitted: u64,
     /// Share of the time in which the load found something to do.
     pub(crate) client_busy: f64,
-    /// What a request took of the load's time, in nanoseconds, turns that found nothing left out.
+    /// The load's time per request, in nanoseconds, without turns that found nothing.
     pub(crate) client_ns: f64,
-    /// Replies that a turn brought which brought any, on average.
+    /// Mean number of replies in a turn that found something to do.
     pub(crate) burst: f64,
-    /// The server's turns, where it was asked.
+    /// The server's turns, if it was asked for them.
     pub(crate) server: Option<ServerTurns>,
     #[serde(flatten)]
     pub(crate) latency: Latencies,
 }
 
-/// What a server says of its turns.
+/// What a server reports of its turns.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct ServerTurns {
     /// Share of its time in turns that found frames.
@@ -143,7 +143,7 @@ pub(crate) struct ServerTurns {
 }
 
 impl ServerTurns {
-    /// From what one worker has counted at the beginning and at the end.
+    /// From what one worker had counted at the beginning and at the end.
     pub(crate) fn between(looks: &[Stats]) -> Option<ServerTurns> {
         let [before, after] = looks else {
             return None;

@@ -94,7 +94,7 @@ impl Flags {
     }
 }
 
-/// The flags alone.
+/// The flags without the command before them.
 #[derive(Debug, Parser)]
 struct Words {
     #[command(flatten)]
@@ -125,7 +125,7 @@ pub(crate) fn measure(flags: &Flags) -> anyhow::Result<Outcome<'_>> {
     Ok(Outcome::new(flags, measured))
 }
 
-/// One measurement, and the server's command line.
+/// Makes one measurement; returns the server's command line too.
 fn turn(flags: &Flags, recipe: Option<&Recipe>) -> anyhow::Result<(Option<String>, Round)> {
     let Some(recipe) = recipe else {
         return Ok((None, visit(flags, None)?));
@@ -137,7 +137,7 @@ fn turn(flags: &Flags, recipe: Option<&Recipe>) -> anyhow::Result<(Option<String
     Ok((Some(running.command().to_owned()), round))
 }
 
-/// Starts the site, and has its pages asked for.
+/// Starts the site, and requests its pages.
 fn visit(flags: &Flags, cache: Option<&Target>) -> anyhow::Result<Round> {
     let cores = flags.ground.load_cores()?;
     let (site_cores, ab_cores) = match &cores[..] {

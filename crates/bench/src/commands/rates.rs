@@ -7,20 +7,20 @@ use std::str::FromStr;
 pub(crate) struct Rates(Vec<f64>);
 
 impl Rates {
-    /// Rates of a range for which no number is given.
+    /// How many rates a range has if no number is given.
     const COUNT: u32 = 8;
     const COUNT_MAX: u32 = 1000;
 
-    /// Each of them.
+    /// The rates, in ascending order.
     pub(crate) fn each(&self) -> impl Iterator<Item = f64> + '_ {
         self.0.iter().copied()
     }
 
-    /// So many rates, each in the same proportion to the one before.
+    /// `count` rates, each in the same proportion to the one before.
     fn between(first: f64, last: f64, count: u32) -> Rates {
         let steps = f64::from(count.saturating_sub(1).max(1));
         let rate = |place: u32| first * (last / first).powf(f64::from(place) / steps);
-        // To four digits, for people.
+        // Rounded to four digits, for people.
         let rounded = |rate: f64| {
             let unit = 10f64.powf(rate.log10().floor() - 3.0);
             (rate / unit).round() * unit

@@ -1,9 +1,9 @@
 //! `coua-bench restart`: how soon a server answers again, with what it held before.
 //!
-//! A server is filled, ended by a signal, and started again with the same file (`-e`). The time from
-//! its start to its first answer is that of a get of an item from before, and a short load after it
-//! shows whether answers are slow at first. memcached takes items over after SIGUSR1 only, and keeps
-//! what it needs for that in a second file.
+//! A server is filled, ended by a signal, and started again with the same file (`-e`). The first
+//! answer is that to a get of an item from before; its time counts from the start of the process. A
+//! short load after it shows whether answers are slow at first. memcached takes items over after
+//! SIGUSR1 only, and keeps what it needs for that in a second file.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
@@ -94,7 +94,7 @@ struct Row {
     end_s: f64,
     /// From the start of the process to its first answer.
     first_answer_s: f64,
-    /// What the server says of its own start.
+    /// What the server logs about its own start.
     said: String,
     /// Gets a second in the load after it.
     gets_per_second: f64,
@@ -102,7 +102,7 @@ struct Row {
     misses: u64,
     p99_us: f64,
     longest_us: f64,
-    /// The longest answer of as much load after that, when the server is warm.
+    /// The longest answer of as much load again after that, when the server is warm.
     longest_later_us: f64,
 }
 
@@ -224,7 +224,7 @@ impl Case<'_> {
         drop(client);
         let (end_s, _) = before.end(signal)?;
 
-        // memcached may begin empty where it is started again at once.
+        // memcached may begin empty if it is started again at once.
         std::thread::sleep(PAUSE);
         let after = self.start(&file)?;
         let (first_answer, mut client) = after.first_answer(items - 1)?;
@@ -321,7 +321,7 @@ impl Case<'_> {
 }
 
 impl Running {
-    /// Waits until a get is answered, and says how long after the start that is.
+    /// Waits until a get is answered; returns how long after the start that was.
     fn first_answer(&self, item: u32) -> anyhow::Result<(Duration, Client)> {
         let mut key = vec![0; KEY_LEN];
         KeyFormat::new(KEY_LEN, u32::MAX)?.write(item, &mut key);
@@ -337,7 +337,7 @@ impl Running {
         }
     }
 
-    /// Ends it by this signal: how long that took, and all that it has said.
+    /// Ends the server by this signal; returns how long that took, and all that it has logged.
     fn end(mut self, signal: Signal) -> anyhow::Result<(Duration, String)> {
         let sent = Instant::now();
         kill_process(Pid::from_child(&self.child), signal)?;

@@ -118,7 +118,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     }
 }
 
-/// Measures as often as the flags say, at the highest rate where that is searched.
+/// Measures as often as the flags say, at the highest rate if that is searched for.
 fn measure(flags: &Flags, bench: &mut Bench<'_>) -> anyhow::Result<Outcome> {
     let load = &flags.load;
     let search = match load.find_max {
@@ -191,8 +191,8 @@ fn tell(flags: &Flags, outcome: &Outcome, bench: Bench<'_>) -> anyhow::Result<()
     }
 }
 
-/// Writes the latencies of each server to a file in HdrHistogram's log format, with the server's name
-/// as the tag where there are several.
+/// Writes the latencies of each server to a file in HdrHistogram's log format. If there are several
+/// servers, their names are the tags.
 pub(crate) fn write_histograms<'a>(
     path: &Path,
     all: impl IntoIterator<Item = (Option<&'a str>, &'a Measured)>,
@@ -216,7 +216,7 @@ pub(crate) fn write_histograms<'a>(
     write().with_context(|| format!("--histogram {}", path.display()))
 }
 
-/// A name as a tag: without what would end one.
+/// A name as a tag: without characters that would end one.
 fn tag_name(name: &str) -> String {
     name.replace([',', ' ', '\t', '\r', '\n'], "_")
 }

@@ -2,8 +2,8 @@
 //!
 //! Each has one worker on one core, the load has another core, and all measurements of a case are
 //! interleaved. The ratios are medians of the ratios of neighbours in time. A side whose core is
-//! not busy was not measured at its capacity: the CPU time a request takes of the server is then
-//! the better comparison.
+//! not busy was not measured at its capacity: then the server's CPU time per request is the better
+//! comparison.
 
 mod cases;
 mod outcome;

@@ -1,7 +1,7 @@
 //! `coua-bench stack`: what a request and its reply cost in the TCP stack alone.
 //!
-//! Segments lie ready in memory before the clock starts, and replies are looked at after it has
-//! stopped: what is measured is the stack with a service that sends back what it gets.
+//! Segments are ready in memory before the clock starts, and replies are checked after it has
+//! stopped: only the stack is measured, with a service that sends back what it gets.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant as Moment};
@@ -51,7 +51,7 @@ Examples:
 #[derive(Debug, Serialize)]
 struct Row {
     connections: usize,
-    /// Nanoseconds a request with its reply.
+    /// Nanoseconds per request, including its reply.
     ns: f64,
     /// The same without checksums, either way.
     ns_trusted: f64,
@@ -118,9 +118,9 @@ fn measure_all(flags: &Flags) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What one repetition came to.
+/// The outcome of one repetition.
 struct Measured {
-    /// Nanoseconds a request.
+    /// Nanoseconds per request.
     ns: f64,
     /// Bytes that an idle connection takes.
     bytes: f64,
@@ -133,7 +133,7 @@ fn measure(connections: usize, requests: u64, trusts_link: bool) -> anyhow::Resu
     config.half_open_max = connections;
     config.memory_max = (connections * 256).max(64 << 20);
     config.keep_alive = None;
-    // These clients acknowledge with their next request only, however late that is.
+    // These clients acknowledge only with their next request, however late that is.
     config.rto_min = Duration::from_secs(60);
     config.trusts_link = trusts_link;
     let mut clients = Clients::new(connections, trusts_link);

@@ -2,8 +2,8 @@
 //! segcache.
 //!
 //! All stores of a configuration are filled and kept, and all their measurements are interleaved.
-//! Every store gets the memory that its keys take and three tenths more, so that none evicts; a
-//! success below 100 % says that one did.
+//! Every store gets 30 % more memory than its keys take, so that none evicts; a success below 100 %
+//! shows that one did.
 
 mod outcome;
 
@@ -147,7 +147,8 @@ struct Setting {
 }
 
 impl Setting {
-    /// What coua takes an item beside key and value, its share of the index included, at most.
+    /// The most that coua takes for an item besides key and value, including its share of the
+    /// index.
     const OVERHEAD: usize = 40;
     /// Memory that does not grow with the keys: open segments, reserves.
     const FIXED: usize = 64 << 20;

@@ -48,7 +48,7 @@ struct Outcome {
     example: Option<Box<str>>,
 }
 
-/// Reads all and says what is there.
+/// Reads every key, and reports what is there.
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     let (server, items) = (&flags.server, &flags.items);
     let plan = items.plan(

@@ -1,8 +1,8 @@
 //! `coua-bench workers`: whole workers in this process, each with its clients on its own thread.
 //!
-//! The server is the one that is shipped, with its stack, its service and the store that the workers
-//! share; in place of the network card there is [`Inside`]. The rate of several workers beside one's
-//! shows how much they slow each other.
+//! The server is the one that is shipped, with its stack, its service and the store that the
+//! workers share; only the network card is replaced, by [`Inside`]. The rate of several workers,
+//! beside that of one, shows how much they slow each other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,9 +88,10 @@ struct Row {
     sets: f64,
     over: Over,
     workers: usize,
-    /// Medians.
+    /// The median of the measurements; so are the times and the hits.
     requests_per_second: f64,
-    /// Of requests per second to those of the first number of workers, over the first transport.
+    /// Requests per second divided by those of the first number of workers over the first
+    /// transport.
     ratio: f64,
     /// Time per request of the server with its stack, and of the clients, in nanoseconds.
     server_ns: f64,

@@ -8,9 +8,9 @@
 //! └────────────────────────┘             └──────────────────────────┘
 //! ```
 //!
-//! The bare echo gets and sends frames as long as coua's, as many at once, by the same driver, and
-//! looks at nothing in them: what coua reaches of its rate is what its stack and its cache leave. Each
-//! side has a cable of its own; sides whose turn it is not are stopped.
+//! The bare echo receives and sends frames as long as coua's, as many at once, by the same driver,
+//! and looks at nothing in them. The share of its rate that coua reaches is what stack and cache
+//! leave. Each side has its own cable; sides whose turn it is not are stopped.
 
 mod outcome;
 mod stage;
@@ -64,7 +64,7 @@ Examples:
   coua on AF_XDP beside the bare echo of frames, with pipelines
     coua-bench xdp --sides bare,coua --depth 8";
 
-/// Who answers.
+/// What answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Side {

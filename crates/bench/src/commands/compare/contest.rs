@@ -16,11 +16,11 @@ use crate::load::{Dialect, Measured, Setup};
 use crate::report::{self, require};
 use crate::target::Target;
 
-/// Servers that are started and filled, of which only the one runs that is being measured: others
-/// may poll.
+/// Servers that are started and filled. Only the one that is being measured runs, since others may
+/// poll.
 pub(crate) struct Contest<'a> {
     team: &'a TeamFlags,
-    /// The load's own stack, if any, to all servers but those on memif links.
+    /// The load's own stack, if any, for all servers except those on memif links.
     load_stack: Option<LoadStack>,
     links: Option<Links>,
     load_cores: Vec<usize>,
@@ -31,7 +31,7 @@ struct Contestant {
     name: String,
     version: Option<String>,
     running: Running,
-    /// Its number among the memif links, where it is at one.
+    /// Its number among the memif links, if it is on one.
     link: Option<usize>,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Side {
     pub(crate) name: String,
     /// The program with its arguments.
     pub(super) command: String,
-    /// The version that it reports; none where it has none.
+    /// The version that it reports, if any.
     pub(super) version: Option<String>,
-    /// Requests a second of each repetition; where the highest rate is searched, that one, or 0 where
-    /// none held.
+    /// Requests a second of each repetition. In a search for the highest rate it is that rate, or 0
+    /// if none held.
     pub(crate) requests_per_second: Vec<f64>,
-    /// The searches for the highest rate, one a repetition.
+    /// The searches for the highest rate, one for each repetition.
     pub(super) searches: Vec<Search>,
     /// The measurements, and the verdict on them.
     pub(crate) outcome: Outcome,
@@ -168,7 +168,7 @@ impl<'a> Contest<'a> {
         fill::all_stored(&load.items, &measured)
     }
 
-    /// Puts a load on all servers at each of several rates, as often as it says, in turns.
+    /// Puts a load on all servers in turns, `rounds` times at each of several rates.
     pub(crate) fn sweep(
         &self,
         load: &LoadFlags,
@@ -187,8 +187,8 @@ impl<'a> Contest<'a> {
         Ok(Sweep::new(servers))
     }
 
-    /// Puts a load on all servers, as often as it says, in turns: A B A B. The items are those that
-    /// were stored.
+    /// Puts a load on all servers in turns, A B A B, `rounds` times. The items are those that were
+    /// stored.
     pub(crate) fn measure(&self, load: &LoadFlags, rounds: u32) -> anyhow::Result<Vec<Side>> {
         let benches = self.contestants.iter().map(|contestant| {
             let running = &contestant.running;

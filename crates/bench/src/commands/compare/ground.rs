@@ -66,7 +66,7 @@ impl Ground {
 pub(crate) struct Cores(Vec<usize>);
 
 impl Cores {
-    /// In ascending order.
+    /// Their numbers, in ascending order.
     pub(crate) fn numbers(&self) -> &[usize] {
         &self.0
     }

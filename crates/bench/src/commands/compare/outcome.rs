@@ -18,7 +18,7 @@ pub(super) struct Outcome {
     /// The load in words.
     #[serde(skip)]
     load: String,
-    /// What the rates are: of a closed loop, a search or an open loop.
+    /// What the rates are.
     #[serde(skip)]
     headline: String,
 }
@@ -28,7 +28,7 @@ pub(super) struct Outcome {
 pub(super) struct Ratio {
     server: String,
     figure: String,
-    /// Of the medians.
+    /// The ratio of the medians.
     pub(super) ratio: f64,
     /// The least and the greatest of the repetitions' own ratios.
     pub(super) least: f64,
@@ -43,7 +43,7 @@ struct Figure {
     of: fn(&Sample) -> f64,
 }
 
-/// Figures of the second column on; rates stand in the first.
+/// The figures from the second column on; the first column has the rates.
 const FIGURES: [Figure; 6] = [
     figure("server's CPU a request", "µs", 2, Sample::cpu_us),
     figure("latency, mean", "µs", 1, |s| s.latency_us_mean),
@@ -174,7 +174,7 @@ impl Outcome {
 }
 
 impl Ratio {
-    /// None where a figure is not known on both sides.
+    /// None if a figure is not known on both sides.
     fn new(server: &str, figure: &str, values: &[f64], of_base: &[f64]) -> Option<Ratio> {
         let each = values.iter().zip(of_base).map(|(value, base)| value / base);
         let each: Vec<f64> = each.collect();

@@ -27,12 +27,12 @@ pub(crate) struct Recipe {
     words: Vec<String>,
 }
 
-/// The program, by how it is told where to listen.
+/// The program, by the way it is told where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Program {
-    /// A coua: the one beside this program where it has no folder.
+    /// A coua: the one beside this program if it is named without a folder.
     Coua(PathBuf),
-    /// A memcached: the one that [`process::memcached`] finds where it has no folder.
+    /// A memcached: the one that [`process::memcached`] finds if it is named without a folder.
     Memcached(PathBuf),
     /// The echo of this program.
     Echo,
@@ -47,7 +47,7 @@ pub(crate) struct Needs {
     connections: u32,
     /// It serves datagrams too.
     udp: bool,
-    /// Queues of AF_XDP at the load's end of a cable; 0 where the load is on the kernel's TCP.
+    /// Queues of AF_XDP at the load's end of a cable; 0 if the load is on the kernel's TCP.
     load_queues: usize,
 }
 
@@ -61,7 +61,7 @@ impl Needs {
         }
     }
 
-    /// The same, with a load that has so many queues of AF_XDP.
+    /// The same, with a load that has `load_queues` queues of AF_XDP.
     pub(super) fn with_load_queues(self, load_queues: usize) -> Needs {
         Needs {
             load_queues,
@@ -69,7 +69,7 @@ impl Needs {
         }
     }
 
-    /// The needs of so many connections over TCP.
+    /// The needs of `connections` connections over TCP.
     pub(crate) fn connections(connections: u32) -> Needs {
         Needs {
             connections,
@@ -90,7 +90,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address that it listens at.
     pub(crate) fn target(&self) -> &Target {
         self.server.target()
     }
@@ -115,13 +115,14 @@ impl Recipe {
         &self.name
     }
 
-    /// Under another name.
+    /// The same server under another name.
     pub(crate) fn named(mut self, name: impl Into<String>) -> Recipe {
         self.name = name.into();
         self
     }
 
-    /// With so many workers, where the program is known or has a place for their number.
+    /// The same server with so many workers, if the program is known or has a place for their
+    /// number.
     pub(crate) fn with_workers(mut self, workers: usize) -> Recipe {
         let number = workers.to_string();
         let flag = match self.program {
@@ -138,7 +139,7 @@ impl Recipe {
         self
     }
 
-    /// With its memory in this file, where its words have the place `{memory}` for that.
+    /// The same server with its memory in this file, if its words have the place `{memory}`.
     pub(crate) fn with_memory_in(mut self, file: &Path) -> Recipe {
         for word in &mut self.words {
             *word = word.replace("{memory}", &file.to_string_lossy());
@@ -161,7 +162,7 @@ impl Recipe {
         self.stack.is_some() && !self.needs_link()
     }
 
-    /// Queues on which it answers, where they decide which queue of the load gets the answers.
+    /// How many queues it answers on, if they decide which queue of the load gets the answers.
     pub(super) fn answering_queues(&self) -> Option<usize> {
         matches!(self.stack, Some(Stack::Xdp | Stack::Memif)).then(|| self.queues())
     }
@@ -196,7 +197,8 @@ impl Recipe {
         self.start_at_link(ground, cabled, needs, None)
     }
 
-    /// As [`start`](Self::start), or at the end of a memif link with this socket where it needs that.
+    /// Like [`start`](Self::start), but at the end of a memif link with this socket if it needs
+    /// one.
     pub(super) fn start_at_link(
         &self,
         ground: &Ground,
@@ -273,7 +275,8 @@ impl Recipe {
         needs: Needs,
         words: Vec<String>,
     ) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
-        // A server with a stack of its own listens on the kernel's too: out of the way, on loopback.
+        // A server with a stack of its own also listens on the kernel's TCP: on loopback, out of
+        // the way.
         let listen = match stack {
             Some(_) => SocketAddr::from(([127, 0, 0, 1], address.port())),
             None => address,
@@ -356,7 +359,8 @@ impl FromStr for Recipe {
         let is_known = !matches!(program, Program::Other(_));
         if let Some(word) = words.iter().find(|word| is_known && is_told_here(word)) {
             return Err(format!(
-                "{word} is not for you to say, but for {{port}}: a free one is found"
+                "{word} is given by this command, which finds a free port: leave it out, or write \
+                 {{port}} in place of the number"
             ));
         }
         let net = value_of(&words, "--net").filter(|_| is_known);

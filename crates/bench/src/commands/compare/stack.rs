@@ -24,12 +24,12 @@ pub(super) enum Stack {
 /// The server's address on a memif link.
 const MEMIF_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const MEMIF_SERVER_NETWORK: &str = "10.0.0.1/8";
-/// The load's.
+/// The load's address.
 const MEMIF_LOAD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const MEMIF_LEN: u8 = 8;
 
 impl Stack {
-    /// DPDK on a packet socket, where nothing else is said.
+    /// DPDK on a packet socket, unless other arguments are given.
     const DPDK: &str = "--no-pci --in-memory --no-telemetry -m 64 --vdev=net_af_packet0,iface=eth0";
 
     pub(super) fn parse(text: &str) -> Result<Stack, String> {
@@ -95,7 +95,7 @@ pub(crate) enum LoadStack {
 }
 
 impl LoadStack {
-    /// As the flags of the load say it.
+    /// The load's network, as its flags describe it.
     pub(super) fn net(self) -> Net {
         match self {
             LoadStack::Xdp => net(Driver::Xdp(DEVICE.to_owned()), Vec::new()),

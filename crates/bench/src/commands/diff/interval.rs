@@ -1,20 +1,20 @@
 //! Confidence intervals of the ratio of two figures, each measured a few times.
 //!
-//! Ratios are what is compared, so the logarithms of the values are taken for normally distributed,
-//! with a variance of their own on each side: Welch's interval (B. L. Welch, Biometrika 34, 1947).
+//! Ratios are compared, so the logarithms of the values are assumed to be normally distributed,
+//! with a separate variance on each side: Welch's interval (B. L. Welch, Biometrika 34, 1947).
 
 /// A ratio with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
-    /// Of the geometric means.
+    /// The ratio of the geometric means.
     pub(super) ratio: f64,
     pub(super) least: f64,
     pub(super) most: f64,
 }
 
 impl Interval {
-    /// Of `new` to `old`, in which the true ratio lies with this probability. None where a side has
-    /// fewer than two values, or one that is not above 0.
+    /// The interval of the ratio of `new` to `old`; the true ratio lies in it with this
+    /// probability. None if a side has fewer than two values, or one that is not above 0.
     pub(super) fn of_ratio(old: &[f64], new: &[f64], probability: f64) -> Option<Interval> {
         let (old, new) = (Moments::of(old)?, Moments::of(new)?);
         let ratio = new.mean - old.mean;
@@ -66,7 +66,7 @@ impl Moments {
     }
 }
 
-/// How many standard errors to each side hold this probability, with so many degrees of freedom.
+/// How many standard errors to each side contain this probability, with so many degrees of freedom.
 fn student(freedom: f64, probability: f64) -> f64 {
     let (mut least, mut most) = (0.0, 1e6);
     // Each step halves a range of a million: the result has ten digits.
@@ -80,7 +80,7 @@ fn student(freedom: f64, probability: f64) -> f64 {
     most
 }
 
-/// The probability that Student's t is no further from 0 than this.
+/// The probability that Student's t is at most this far from 0.
 fn within(t: f64, freedom: f64) -> f64 {
     1.0 - beta(freedom / 2.0, 0.5, freedom / (freedom + t * t))
 }

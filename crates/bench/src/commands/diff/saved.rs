@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-/// A load on one server, as often as it was measured.
+/// A load on one server, with all its measurements.
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
-    /// The server; empty where there is but one.
+    /// The server's name; empty if there is only one.
     pub(super) name: String,
-    /// What was asked for.
+    /// The settings of the load.
     load: Map<String, Value>,
     rate: Option<f64>,
     repetitions: Vec<Value>,
@@ -19,7 +19,7 @@ pub(super) struct Saved {
     found: Vec<f64>,
 }
 
-/// Settings that may differ between comparable runs: where the server was.
+/// The setting that may differ between comparable runs: where the server was.
 const PLACE: &str = "target";
 
 impl Saved {
@@ -83,14 +83,14 @@ impl Saved {
         self.repetitions.len()
     }
 
-    /// The settings that differ, in words.
+    /// The settings that differ, as text.
     pub(super) fn differences(&self, other: &Saved) -> Vec<String> {
         let keys = self.load.keys().chain(other.load.keys());
         let mut keys: Vec<&String> = keys.filter(|key| *key != PLACE).collect();
         keys.sort();
         keys.dedup();
         let of =
-            |saved: &Saved, key: &str| saved.load.get(key).map_or("not said".to_owned(), shown);
+            |saved: &Saved, key: &str| saved.load.get(key).map_or("not given".to_owned(), shown);
         let pairs = keys
             .into_iter()
             .map(|key| (key.clone(), of(self, key), of(other, key)));
@@ -106,13 +106,13 @@ impl Saved {
             .collect()
     }
 
-    /// A figure of each measurement; nothing where one lacks it.
+    /// A figure of each measurement; empty if one lacks it.
     pub(super) fn values(&self, of: fn(&Value) -> Option<f64>) -> Vec<f64> {
         let values: Option<Vec<f64>> = self.repetitions.iter().map(of).collect();
         values.unwrap_or_default()
     }
 
-    /// The highest rates that a search found, else those of each measurement.
+    /// The highest rates that a search found, or the rates of the measurements.
     pub(super) fn rates(&self) -> Vec<f64> {
         match self.found.is_empty() {
             true => self.values(|sample| sample["requests_per_second"].as_f64()),

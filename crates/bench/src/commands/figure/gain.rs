@@ -1,14 +1,14 @@
-//! Where coua's requests a second come from, in one picture: a ping-pong and a cache, each on Linux and
-//! on the stack of its own.
+//! Where coua's requests a second come from, in one picture: a ping-pong and a cache, each on Linux
+//! and on coua's own stack.
 
 use super::{Flags, MEMCACHED};
 use crate::chart::{Axis, Chart, Panel, Point, Scale, Series};
 use crate::commands::net::{self, Rates};
 
-/// A bar's name, what was measured, and what a paper has beside it, in requests a second.
+/// A bar's name, what was measured, and what a paper reports for it, in requests a second.
 type Bar<'a> = (&'a str, &'a Rates, Option<(&'a str, f64)>);
 
-/// Measures all of them.
+/// Measures all bars.
 pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     let gain = net::gain(&flags.ground, flags.repetitions, flags.seconds)?;
     Ok(chart(&gain, flags.repetitions))

@@ -1,12 +1,12 @@
-//! The distribution of latencies to the longest, where the kernel's server keeps up and where it does
-//! not: figure 9 of Pan (2018).
+//! The distribution of latencies up to the longest, at a rate that the kernel's server keeps up
+//! with and at one that it does not: figure 9 of Pan (2018).
 
 use super::{Flags, counted};
 use crate::chart::{Axis, Chart, Panel, Scale, Series, quantiles};
 use crate::commands::compare::{Contest, Side};
 use crate::report::{self, median};
 
-/// Rates, by what the first server takes in a closed loop.
+/// Rates, as parts of what the first server takes in a closed loop.
 const PARTS: [(f64, &str); 2] = [
     (0.5, "in time"),
     (1.2, "more than the kernel's server takes"),
@@ -71,7 +71,7 @@ fn distribution(side: &Side) -> Series {
     Series::measured(side.name.clone(), points)
 }
 
-/// What the paper says of an overloaded kernel's server, as a line across the panel.
+/// What the paper says of an overloaded server on the kernel's TCP, as a line across the panel.
 fn nine_in_ten(series: &[Series]) -> Series {
     let latencies = || series.iter().flat_map(|series| &series.points).map(|p| p.y);
     let least = latencies().fold(f64::INFINITY, f64::min);

@@ -20,23 +20,24 @@ use crate::report;
 use crate::target::Target;
 use crate::workload::KeyFormat;
 
-/// Seconds of the whole run, and the share of them before the restart: 60 of 300.
+/// Seconds of the whole run, and the share of them before the event: 60 of 300.
 const SECONDS: f64 = 300.0;
 const BEFORE: f64 = 0.2;
 
 /// Requests per second without --rate.
 const RATE: f64 = 20_000.0;
 
-/// Seconds after the event, and the share of hits by those of a cache that was kept: 82 % ahead 10 s
-/// after the load resumed, which took 10 s, and 30 % after 4 minutes.
+/// Seconds after the event, and a cold cache's hits divided by those of a cache that was kept. The
+/// kept one is 82 % ahead 10 s after the load resumed, which it did after 10 s, and 30 % ahead
+/// after 4 minutes.
 const COLD: [(f64, f64); 2] = [(20.0, 1.0 / 1.82), (250.0, 1.0 / 1.3)];
-/// 8 % apart after 222 s of restart and warm-up.
+/// The same for a cache that clients warmed: 8 % apart after 222 s of restart and warm-up.
 const WARMED: [(f64, f64); 1] = [(222.0, 1.0 / 1.08)];
 
 /// What happens to a server after the first part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// The machine loses a page of its memory, on which items lie. It serves on.
+    /// The machine loses a page of the server's memory, on which items lie. The server goes on.
     PageLost,
     /// It is killed and started again with the memory that it left (`-e`).
     Warm,
@@ -46,7 +47,7 @@ enum Event {
     Warmed,
 }
 
-/// Each server, what happens to it, and how that is called in the figure.
+/// Each server, what happens to it, and the name of that in the figure.
 const CASES: [(&str, Event, &str); 6] = [
     (LOSING, Event::PageLost, "coua, a page lost"),
     ("coua -e {memory}", Event::Warm, "coua, warm restart"),
@@ -56,7 +57,7 @@ const CASES: [(&str, Event, &str); 6] = [
     ("memcached", Event::Warmed, "memcached, warmed by clients"),
 ];
 
-/// A coua that loses a page when it is told to.
+/// A coua that loses a page on command.
 const LOSING: &str = "coua -o poison_command";
 
 /// Bytes of a key and of a value.
@@ -65,25 +66,26 @@ const VALUE_LEN: u64 = 500;
 /// Bytes that an item takes, at most.
 const ITEM_LEN: u64 = KEY_LEN as u64 + VALUE_LEN + 60;
 
-/// The study's recovery took 0.0087 s and 0.1992 s for each 2 GB.
+/// The study's recovery in seconds, by GB: its fit is 0.0087 s and 0.1992 s for each 2 GB, and at
+/// 20 GB it took 2.03 s.
 const STUDY_S: [(f64, f64); 2] = [(2.0, 0.2079), (20.0, 2.03)];
 
-/// Where the memory of a server lies that outlives it.
+/// The folder for the memory of a server that outlives it.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
 /// One second of one load.
 #[derive(Clone, Copy, Debug)]
 struct Second {
-    /// When it ended, in seconds after the restart.
+    /// When it ended, in seconds after the event.
     at: f64,
-    /// A second.
+    /// Gets that hit, and gets that missed, a second.
     hits: f64,
     misses: f64,
     /// The longest time from when a request was due to its answer, in milliseconds.
     longest_ms: f64,
 }
 
-/// All that is measured: the known servers, and cold and warmed what was asked for beside them.
+/// All cases: the known servers, and those of `--also`, cold and warmed.
 fn cases(flags: &Flags) -> anyhow::Result<Vec<(Recipe, Event)>> {
     let mut cases = Vec::new();
     for (line, event, name) in CASES {
@@ -177,7 +179,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     })
 }
 
-/// Loads a server, ends it, starts it again, and loads it until the time is over.
+/// Loads a server, lets the event happen, and loads it until the time is over.
 fn play(
     flags: &Flags,
     recipe: &Recipe,
@@ -220,7 +222,7 @@ fn play(
 struct Stage<'a> {
     load: &'a Load,
     rate: f64,
-    /// The load's.
+    /// Cores of the load.
     cores: Vec<usize>,
     seconds: Vec<Second>,
 }
@@ -238,7 +240,7 @@ impl Stage<'_> {
         fill::all_stored(items, &measured)
     }
 
-    /// Asks until `end` after the beginning; the event is `event` after it.
+    /// Sends requests until `end` after `begun`; the event is `event` after it.
     fn ask(
         &mut self,
         target: &Target,
@@ -280,7 +282,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Asks until `end` after the beginning; a page is lost `event` after it.
+    /// Sends requests until `end` after `begun`; a page is lost `event` after it.
     fn lose_page(
         &mut self,
         target: &Target,
@@ -300,7 +302,7 @@ impl Stage<'_> {
         })
     }
 
-    /// No request is sent.
+    /// Records a moment in which no request is sent.
     fn rest(&mut self, begun: Instant, event: Duration) {
         self.seconds.push(Second {
             at: begun.elapsed().as_secs_f64() - event.as_secs_f64(),
@@ -311,8 +313,8 @@ impl Stage<'_> {
     }
 }
 
-/// Has a coua lose the page on which the item of a key lies, before anybody touches it. It is one of
-/// the last of `keys`, unless these were evicted.
+/// Makes a coua lose the page on which a key's item lies, before anybody touches it. The key is the
+/// last of `keys` that was not evicted.
 fn poison(target: &Target, keys: u32) -> anyhow::Result<()> {
     const TRIES: usize = 1000;
     let format = KeyFormat::new(KEY_LEN, u32::MAX)?;
@@ -334,7 +336,7 @@ fn poison(target: &Target, keys: u32) -> anyhow::Result<()> {
     );
 }
 
-/// What recovery from one error came to.
+/// The outcome of recovery from one error.
 struct Recovery {
     gib: f64,
     /// From the error until nothing refers to what was lost.
@@ -446,7 +448,7 @@ fn recover(flags: &Flags, memory: u64, rate: f64) -> anyhow::Result<Recovery> {
     Ok(Recovery {
         gib: memory as f64 / 1024.0,
         took_ms: told.number("longest_recovery_us") as f64 / 1000.0,
-        // A second in which the error came ends after it.
+        // The second of the error ends after it.
         longest_ms: [longest(&|at| at <= 0.0), longest(&|at| at > 0.0)],
     })
 }

@@ -113,7 +113,7 @@ fn sides(
 }
 
 impl Flags {
-    /// The bare services; what was asked for beside them knows keys, and is left out.
+    /// The bare services; the servers of `--also` know keys, and are left out.
     fn echoes(&self, workers: usize) -> anyhow::Result<Vec<Recipe>> {
         let mut all = self.recipes(&ECHOES, workers)?;
         all.truncate(ECHOES.len());

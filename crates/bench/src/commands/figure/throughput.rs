@@ -8,7 +8,7 @@ use crate::report;
 /// The mixes, with their names.
 const MIXES: [(&str, &str); 2] = [("100 % SET", "set"), ("95 % GET, 5 % SET", "get=95,set=5")];
 
-/// User space by kernel, at the workers of the paper: "about 50 % more at 4 cores".
+/// User space divided by kernel, at the paper's number of workers: "about 50 % more at 4 cores".
 const FIGURE_8: (f64, f64) = (4.0, 1.5);
 /// "Average +45 %", over all numbers of cores up to 12.
 const FIGURE_10: f64 = 1.45;
@@ -86,7 +86,7 @@ pub(super) fn measure(flags: &Flags) -> anyhow::Result<Chart> {
     })
 }
 
-/// Each own stack's rate by that of the first side, repetition by repetition.
+/// The rate of each own stack divided by that of the first side, repetition by repetition.
 fn gains(mix: &str, places: &[(f64, Vec<Side>)]) -> Vec<Series> {
     let series = OWN.iter().enumerate().map(|(index, (name, _))| {
         let points = places.iter().filter_map(|(x, sides)| {

@@ -30,7 +30,7 @@ pub(super) struct Point {
     pub(super) coua: f64,
     /// Items that coua holds after the stream.
     pub(super) coua_items: u64,
-    /// Miss ratio, and items that it holds after the stream.
+    /// memcached's miss ratio, and the items that it holds after the stream.
     pub(super) memcached: Option<(f64, u64)>,
 }
 
@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// How many fewer misses `ratio` is than `than`, as a fraction of `than`.
+/// How much lower `ratio` is than `than`, as a fraction of `than`.
 fn reduction(ratio: f64, than: f64) -> f64 {
     if than > 0.0 { 1.0 - ratio / than } else { 0.0 }
 }
@@ -96,7 +96,7 @@ fn miss_ratios(points: &[Point]) -> Table {
     table
 }
 
-/// The mean over the streams of how many fewer misses there are than under LRU.
+/// The mean reduction of misses over the streams.
 fn means(points: &[Point]) -> Table {
     let mut table = Table::new([
         "mean of reductions",

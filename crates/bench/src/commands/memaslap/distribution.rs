@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Counts of latencies in whole microseconds. The first is of those up to 1, number `i` of those above
-/// 2^(i-1) and up to 2^i.
+/// Counts of latencies in whole microseconds: the first counts those up to 1, number `i` those
+/// above 2^(i-1) and up to 2^i.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Distribution(Vec<u64>);
 
@@ -13,7 +13,7 @@ impl Distribution {
         Distribution(counts)
     }
 
-    /// The same of latencies in nanoseconds.
+    /// Counts latencies in nanoseconds.
     pub(super) fn of(latency_ns: &Histogram<u64>) -> Distribution {
         let mut counts = Vec::new();
         for step in latency_ns.iter_recorded() {
@@ -27,19 +27,19 @@ impl Distribution {
         Distribution(counts)
     }
 
-    /// How many powers there are.
+    /// How many powers have a count.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The share, of 1, of the latencies of a power.
+    /// The fraction of the latencies that are in a power.
     pub(super) fn share(&self, place: usize) -> f64 {
         let count = self.0.get(place).copied().unwrap_or(0);
         count as f64 / self.total().max(1) as f64
     }
 
-    /// The latency, in microseconds, that this fraction of them was not above: as if those of a power
-    /// were spread evenly on a logarithmic scale.
+    /// The latency, in microseconds, that this fraction of them did not exceed, as if those of a
+    /// power were spread evenly on a logarithmic scale.
     pub(super) fn latency_us(&self, quantile: f64) -> f64 {
         let mut rank = quantile * self.total() as f64;
         for (place, &count) in self.0.iter().enumerate() {

@@ -20,7 +20,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Of this program's own load.
+    /// A measurement by this program's own load.
     pub(super) fn of(measured: &Measured) -> Sample {
         let latency_ns = &measured.latency_ns;
         let logarithms = latency_ns.iter_recorded().map(|step| {
@@ -65,7 +65,7 @@ struct Figure {
     digits: usize,
     memaslap: Spread,
     coua_bench: Spread,
-    /// Of the medians, coua-bench's by memaslap's.
+    /// coua-bench's median divided by memaslap's.
     ratio: f64,
     /// Whether the ranges of both overlap.
     is_within: bool,
@@ -102,7 +102,7 @@ impl Spread {
     }
 }
 
-/// What is read of a measurement.
+/// Reads a figure from a measurement.
 type Reader = Box<dyn Fn(&Sample) -> f64>;
 
 /// Percentiles that are compared.

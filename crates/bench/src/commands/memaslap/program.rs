@@ -13,7 +13,7 @@ use crate::guard;
 use crate::process::Folder;
 use crate::target::Target;
 
-/// Its names: Debian has it as the second.
+/// Its names; Debian uses the second one.
 const NAMES: [&str; 2] = ["memaslap", "memcaslap"];
 
 /// The interval of its reports, longer than any run: without this flag it measures no latency.
@@ -29,7 +29,7 @@ pub(super) fn ask(flags: &Flags, target: &Target) -> anyhow::Result<Sample> {
     std::fs::write(&file, load)?;
     let (servers, connections) = (target.to_string(), flags.connections.to_string());
     let time = format!("{}s", flags.timing.seconds.as_secs());
-    // A window holds the items of a connection; all sets are of one that is there.
+    // A window holds the items of a connection; all sets are of an item that is already there.
     let output = command(
         flags.memaslap.as_deref(),
         &[

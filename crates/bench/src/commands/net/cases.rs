@@ -1,8 +1,8 @@
-//! What is measured.
+//! The loads that `net` measures.
 
 use crate::workload::Popularity;
 
-/// Bytes of a large value, and keys that have one: memory is a few times 100 MB.
+/// Bytes of a large value, and how many keys have one: that is a few hundred MB of memory.
 const LARGE: usize = 100_000;
 const LARGE_KEYS: u32 = 1000;
 
@@ -14,21 +14,21 @@ pub(super) const PING_KEY: usize = PING_LEN - 6;
 /// One kind of load.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    /// For people and for `--cases`.
+    /// The name that users read, and that `--cases` takes.
     pub(super) name: String,
     pub(super) connections: usize,
     /// Requests that a connection sends at once.
     pub(super) depth: usize,
-    /// Keys; where memory is full, twice what it holds.
+    /// Keys; if memory is to be full, twice as many as it holds.
     pub(super) keys: u32,
     pub(super) value_size: usize,
     /// Fraction of requests that are sets.
     pub(super) sets: f64,
     pub(super) popularity: Popularity,
     pub(super) is_full: bool,
-    /// Also measures coua and the echo on the kernel's TCP.
+    /// Whether coua and the echo are measured on the kernel's TCP too.
     pub(super) has_kernel: bool,
-    /// The echoes send back [`PING_LEN`] bytes, instead of a reply as long as a cache's.
+    /// Whether the echoes send back [`PING_LEN`] bytes, rather than a reply as long as a cache's.
     pub(super) is_mirrored: bool,
 }
 

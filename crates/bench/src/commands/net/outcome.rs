@@ -1,4 +1,4 @@
-//! What a comparison came to, for people and for programs.
+//! The outcome of a comparison, for people and for programs.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -49,7 +49,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// The share of its highest rate above which a side is not tried.
+    /// The share of a side's highest rate above which it is not tried.
     pub(super) const BEYOND: f64 = 1.05;
 }
 
@@ -80,7 +80,7 @@ impl Display for Rate {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Sample {
     requests_per_second: f64,
-    /// Share of its time that the server had something to do; of its core where it does not poll.
+    /// Share of its time in which the server had something to do; if it does not poll, of its core.
     server_busy: Option<f64>,
     client_busy: f64,
     /// Mean frames per turn of the server.

@@ -31,7 +31,7 @@ const KERNEL_CONNECTIONS: usize = 64;
 /// of keys and the size of memory.
 const ITEM_OVERHEAD: u64 = 30;
 
-/// How long the echo on a link may take from its socket to its first frame.
+/// How long the echo on a link may take from creating its socket to its first frame.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// The server's address on the link.
@@ -249,7 +249,8 @@ impl<'a> Stage<'a> {
         sample
     }
 
-    /// Over the link, by another process: DPDK's environment can start only once in a process.
+    /// Measures over the link, in another process: DPDK's environment can start only once in a
+    /// process.
     fn sample_link(
         &self,
         server: &Server,
@@ -372,7 +373,7 @@ fn ping_pong() -> anyhow::Result<Requests> {
     Ok(Requests::planned(plan.into(), sampler, 1))
 }
 
-/// coua's own flags, beside those that memcached gets too.
+/// coua's own flags, besides those that memcached gets too.
 fn coua_flags(flags: &Flags, case: &Case, socket: &Path) -> Vec<String> {
     let connections = case.connections.min(CONNECTIONS_MAX) + 1024;
     let mut words = flags.link.coua_flags(socket);

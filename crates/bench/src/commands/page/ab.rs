@@ -1,4 +1,4 @@
-//! `ab`, ApacheBench, which asks for the pages.
+//! `ab`, ApacheBench, which requests the pages.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -25,7 +25,7 @@ pub(super) fn check() -> anyhow::Result<()> {
     command(&["-V"]).map(drop)
 }
 
-/// Asks on these cores for so many pages, so many at a time, each on a connection of its own.
+/// Requests `pages` pages from these cores, `concurrency` at a time, each on its own connection.
 pub(super) fn ask(
     address: SocketAddr,
     pages: u32,
@@ -70,14 +70,14 @@ fn command(words: &[&str]) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// The number behind `name:`.
+/// The number after `name:`.
 fn number(said: &str, name: &str) -> Option<f64> {
     let mut values = said.lines().filter_map(|line| line.strip_prefix(name));
     let value = values.next()?.strip_prefix(':')?;
     value.split_whitespace().next()?.parse().ok()
 }
 
-/// `Percentage served,Time in ms`, from 0 to 100.
+/// Reads `Percentage served,Time in ms`, from 0 to 100.
 fn percentiles(table: &str) -> Option<Vec<f64>> {
     let rows = table.lines().skip(1).enumerate().map(|(index, line)| {
         let (percent, time) = line.split_once(',')?;

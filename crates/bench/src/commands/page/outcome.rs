@@ -17,14 +17,14 @@ pub(crate) struct Outcome<'a> {
     pub(crate) sides: Vec<Side>,
 }
 
-/// One server, or none, with the site before it.
+/// One server, or none, with the site that uses it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Side {
     pub(crate) name: String,
-    /// The server with its arguments; none without one.
+    /// The server with its arguments, if there is one.
     command: Option<String>,
     rounds: Vec<Round>,
-    /// Over the rounds.
+    /// Medians over the rounds.
     median: Figures,
     /// Ratios to the first server's medians.
     ratio: Figures,
@@ -41,7 +41,7 @@ pub(super) struct Round {
     pub(super) site: Counters,
 }
 
-/// What stands in the table; times in milliseconds, or ratios of all of them.
+/// The figures of the table: times in milliseconds, or ratios of all of them.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figures {
     p50: f64,
@@ -82,7 +82,7 @@ impl Figures {
 }
 
 impl Outcome<'_> {
-    /// Of each side its name, its command, and its rounds.
+    /// `sides` has each side's name, its command, and its rounds.
     pub(super) fn new(
         flags: &Flags,
         sides: Vec<(String, Option<String>, Vec<Round>)>,

@@ -31,8 +31,8 @@ impl<'a> Bench<'a> {
     /// a fraction.
     const PRECISION: f64 = 0.02;
 
-    /// Opens the connections, from where the calling thread is: its network, and its cores unless
-    /// the setup names others. `owner` is the server's process, where it can be seen.
+    /// Opens the connections in the calling thread's network, and on its cores unless the setup
+    /// names others. `owner` is the server's process, if it can be seen.
     pub(crate) fn prepare(
         flags: &'a LoadFlags,
         setup: &Setup,
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
         Ok(Search::new(&bound, &found))
     }
 
-    /// Load before a measurement, at so many requests a second or in a closed loop.
+    /// Load before a measurement, at `rate` requests a second, or in a closed loop if none.
     pub(crate) fn warm_up(&mut self, rate: Option<f64>) -> anyhow::Result<()> {
         let order = self.order(rate, self.flags.warm_up, 0);
         self.carry_out(order, "warm-up")?;

@@ -13,7 +13,7 @@ pub(crate) struct Condition {
     figure: Figure,
     sign: Sign,
     limit: f64,
-    /// As it was given.
+    /// The text of the flag.
     text: String,
 }
 
@@ -29,7 +29,7 @@ enum Figure {
     Share(&'static Count),
 }
 
-/// Something that is counted, and of what it is a share.
+/// Something that is counted, and the whole that it is a share of.
 #[derive(Debug)]
 struct Count {
     name: &'static str,
@@ -37,7 +37,7 @@ struct Count {
     whole: fn(&Sample) -> u64,
 }
 
-/// A name has one count, so counts are the same where their names are.
+/// Each name has one count, so counts are the same if their names are.
 impl PartialEq for Count {
     fn eq(&self, other: &Count) -> bool {
         self.name == other.name

@@ -37,7 +37,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Of a team that carries out the plan, with what is drawn from the popularity.
+    /// The load of a team that carries out the plan; its keys are drawn by the popularity.
     pub(crate) fn new(
         flags: &LoadFlags,
         setup: &Setup,
@@ -81,7 +81,7 @@ impl Load {
     }
 }
 
-/// The driver of a stack of the load's own.
+/// The driver of the load's own stack.
 fn driver_name(net: &Net) -> &'static str {
     match net.driver {
         Driver::Xdp(_) => "xdp",
@@ -97,7 +97,7 @@ fn driver_name(net: &Net) -> &'static str {
 pub(crate) struct Search {
     /// The bound and its value.
     pub(crate) bound: String,
-    /// The highest rate that held, in requests a second; none where none did.
+    /// The highest rate that held, in requests a second; none if no rate did.
     pub(crate) rate: Option<f64>,
     trials: Vec<TrialOutcome>,
 }
@@ -111,7 +111,7 @@ struct TrialOutcome {
 }
 
 impl Search {
-    /// What was found for a bound.
+    /// What the search found for a bound.
     pub(crate) fn new(bound: &Bound, found: &Found) -> Search {
         let trials = found.trials.iter().map(|trial| TrialOutcome {
             rate: trial.rate,
@@ -144,13 +144,14 @@ pub(crate) struct Outcome {
     pub(crate) repetitions: Vec<Sample>,
 }
 
-/// Above this share of its time a thread is busy.
+/// A thread that works for more than this share of the time is busy.
 const BUSY: f64 = 0.9;
-/// Above this share of requests that left late, the generator did not keep to its schedule.
+/// If more than this share of the requests left late, the generator did not keep to its schedule.
 const LATE: f64 = 0.001;
 
 impl Outcome {
-    /// Of measurements at one rate, or in a closed loop where none, and the search before them.
+    /// The outcome of measurements at one rate, or in a closed loop if none, and of the search
+    /// before them.
     pub(crate) fn new(
         load: Load,
         rate: Option<f64>,
@@ -371,7 +372,7 @@ impl Outcome {
     }
 }
 
-/// All but the target.
+/// Everything except the target.
 impl Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

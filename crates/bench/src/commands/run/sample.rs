@@ -50,11 +50,11 @@ pub(crate) struct Sample {
     pub(crate) example: Option<Box<str>>,
     /// Replies that took more than 0.5 ms, by who had no CPU meanwhile (`--gaps`).
     pub(crate) absences: Option<Absences>,
-    /// The same second by second.
+    /// The same figures second by second.
     pub(crate) by_second: Vec<Second>,
 }
 
-/// A second of a measurement; in long ones several seconds, and in the last one a bit more.
+/// A second of a measurement. In long ones it is several seconds, and the last one may be longer.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Second {
     /// From the beginning of the measurement to that of the second.
@@ -84,7 +84,7 @@ impl From<Row> for Second {
 }
 
 impl Sample {
-    /// `cores` are those that the load threads can use up.
+    /// `cores` is how many cores the load threads can use up.
     pub(crate) fn new(measured: &Measured, cores: usize, usage: Option<Spent>) -> Sample {
         let seconds = measured.elapsed.as_secs_f64().max(1e-9);
         let latency = |quantile| microseconds(measured.latency(quantile));

@@ -26,7 +26,7 @@ struct Swept {
 }
 
 impl Sweep {
-    /// From the outcomes of servers of these names, all at the same rates.
+    /// From the outcomes of the named servers, all at the same rates.
     pub(crate) fn new(servers: Vec<(String, Vec<Outcome>)>) -> Sweep {
         let servers = servers.into_iter();
         let servers = servers.map(|(name, rates)| Swept { name, rates });
@@ -68,10 +68,10 @@ impl Sweep {
         }
     }
 
-    /// Prints it, as the flags ask for.
+    /// Prints it as the flags say.
     ///
     /// # Errors
-    /// Where a value was wrong, after it has been printed.
+    /// If a value was wrong; everything is printed first.
     pub(crate) fn tell(&self, flags: &ReportFlags) -> anyhow::Result<()> {
         match flags.csv {
             true => report::print(csv::rows(self.outcomes(), flags.by_second))?,
@@ -123,8 +123,9 @@ impl Sweep {
 }
 
 impl Swept {
-    /// One figure over the offered load, with the spread of the measurements, up to the first rate that
-    /// the server does not keep up with: above it the latency grows for as long as is measured.
+    /// One figure over the offered load, with the spread of the measurements, up to the first rate
+    /// that the server does not keep up with: above it, latency grows for as long as it is
+    /// measured.
     fn series(&self, of: fn(&Sample) -> f64) -> Series {
         /// The share of the offered requests from which on a server keeps up.
         const KEPT: f64 = 0.95;

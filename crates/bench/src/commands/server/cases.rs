@@ -1,4 +1,4 @@
-//! What is measured.
+//! The loads that `server` measures.
 
 /// One kind of load on servers in one state.
 #[derive(Clone, Debug)]
@@ -7,7 +7,7 @@ pub(crate) struct Case {
     pub(crate) state: State,
     /// Fraction of requests that are sets.
     pub(crate) sets: f64,
-    /// Requests in flight a connection.
+    /// Requests in flight on each connection.
     pub(crate) depth: usize,
     /// Keys that one get asks for.
     pub(crate) keys_per_get: usize,
@@ -26,7 +26,7 @@ impl Case {
     /// Sets among the requests of a mixed load.
     const MIXED: f64 = 0.1;
 
-    /// A name for people and for `--only`.
+    /// The name that users read, and that `--only` looks into.
     pub(crate) fn name(&self) -> String {
         let state = match self.state {
             State::Roomy => "",
@@ -43,7 +43,8 @@ impl Case {
         format!("{state}{request}, depth {}", self.depth)
     }
 
-    /// Whether the echo can give the same bytes: all requests of one kind, and all there.
+    /// Whether the echo can give the same bytes: all requests are of one kind, and every key is
+    /// there.
     pub(crate) fn has_echo(&self) -> bool {
         self.sets == 1.0 || (self.sets == 0.0 && self.state == State::Roomy)
     }

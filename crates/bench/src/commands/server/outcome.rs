@@ -1,4 +1,4 @@
-//! What a comparison came to, for people and for programs.
+//! The outcome of a comparison, for people and for programs.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Outcome {
     key_size: usize,
     value_size: usize,
     popularity: String,
-    /// TCP's congestion control, the kernel's choice.
+    /// TCP's congestion control, as the kernel chose it.
     congestion_control: String,
     pub(super) cases: Vec<CaseOutcome>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Sample {
     server_busy: f64,
     /// Share of its core that the load used.
     client_busy: f64,
-    /// CPU time of the server a request.
+    /// The server's CPU time per request.
     server_ns: f64,
     #[serde(flatten)]
     latency: Latencies,

@@ -22,7 +22,7 @@ pub(super) struct Configured {
     series: Vec<Series>,
 }
 
-/// All measurements of one thing.
+/// All measurements of one store, batch, operation and number of threads.
 #[derive(Debug, Serialize)]
 struct Series {
     store: &'static str,

@@ -22,7 +22,7 @@ pub(super) struct Sample {
     pub(super) server_ns: Option<f64>,
     /// Share of the load's time in turns that found frames.
     pub(super) load_busy: f64,
-    /// Frames that were sent again, or never answered.
+    /// Frames that were retransmitted, or never answered.
     pub(super) again: u64,
 }
 

@@ -45,7 +45,7 @@ const SEED: u64 = 1;
 pub(super) struct Stage<'a> {
     flags: &'a Flags,
     side: Side,
-    /// None where this process is the server.
+    /// None if this process is the server.
     server: Option<Server>,
     server_mac: Mac,
     cable: Cable,
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
         })?
     }
 
-    /// The load's end of the cable, for what is for the clients.
+    /// The load's end of the cable; it receives what is for the clients.
     fn load_card(&self) -> anyhow::Result<XdpNic> {
         let (address, first) = address_of(0);
         let (_, last) = address_of(self.flags.shape.connections - 1);
