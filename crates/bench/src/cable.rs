@@ -7,8 +7,8 @@
 //! └───────────────────────┘             └───────────────────────┘
 //! ```
 //!
-//! Nothing in them reaches the machine's own networks. A thread is in one namespace, and so are the
-//! sockets that it opens and the threads that it starts.
+//! Neither namespace reaches the machine's own networks. A thread is in one namespace, and so are
+//! the sockets that it opens and the threads that it starts.
 
 use std::fs::File;
 use std::io;
@@ -24,10 +24,10 @@ use thiserror::Error as ThisError;
 
 /// Where `ip netns` keeps its namespaces.
 const FOLDER: &str = "/run/netns";
-/// What their names begin with, before the number of the process and a counter.
+/// The prefix of their names, before the number of the process and a counter.
 const PREFIX: &str = "coua-bench-";
 
-/// What a cable's ends are called.
+/// The name of each end of a cable.
 pub(crate) const DEVICE: &str = "eth0";
 /// The server's address.
 pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
@@ -35,23 +35,23 @@ pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 pub(crate) const SERVER_NETWORK: &str = "10.77.0.1/24";
 const LOAD_NETWORK: &str = "10.77.0.2/24";
 
-/// Whether the kernel may choose another queue for a connection whose segments it sends again.
+/// Whether the kernel may choose another queue for a connection when it retransmits.
 const TX_REHASH: &str = "/proc/sys/net/core/txrehash";
 
 /// Who has the server's address: its kernel, or its own stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// The kernel's: its own TCP is used, or AF_XDP beside it. Segments and checksums stay with the
-    /// kernel as on loopback.
+    /// The kernel, and the server uses its TCP. Segmentation and checksums are left to the kernel,
+    /// as on loopback.
     Kernel,
-    /// As [`Kernel`](Self::Kernel), for AF_XDP: frames are whole and their checksums filled in, as on
-    /// a cable that leads out of the machine.
+    /// The kernel, with AF_XDP beside it at either end. Frames have their final size and checksum,
+    /// as on a cable that leads out of the machine.
     Shared,
-    /// The server's alone; frames as with [`Shared`](Self::Shared).
+    /// The server's own stack alone; frames as with [`Shared`](Self::Shared).
     Server,
 }
 
-/// Two namespaces that a veth pair joins; they go when this is dropped.
+/// Two namespaces that a veth pair joins; they are deleted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Cable {
     server: Namespace,
@@ -59,7 +59,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    /// Fails where this process may not lay a cable.
+    /// Fails if this process may not lay a cable.
     pub(crate) fn check_rights() -> Result<(), Error> {
         match rustix::process::geteuid().is_root() {
             true => Ok(()),
@@ -67,7 +67,7 @@ impl Cable {
         }
     }
 
-    /// Lays one with so many queues a side.
+    /// Lays a cable with `queues` queues on each side.
     pub(crate) fn lay(holder: Holder, queues: usize) -> Result<Cable, Error> {
         Cable::check_rights()?;
         let cable = Cable {
@@ -108,18 +108,19 @@ impl Cable {
         ["ip", "netns", "exec", &self.server.0]
     }
 
-    /// Runs `work` in a thread in the load's namespace, on the cores of this one, and waits for it.
+    /// Runs `work` on a thread in the load's namespace, on the cores of this thread, and waits for
+    /// it.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.load.enter(work)
     }
 
-    /// As [`enter`](Self::enter), in the server's namespace.
+    /// Like [`enter`](Self::enter), in the server's namespace.
     pub(crate) fn enter_server<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.server.enter(work)
     }
 
-    /// Routes a network's packets from the server's kernel to one MAC address, without ARP, which the
-    /// other end does not answer.
+    /// Routes a network's packets from the server's kernel to one MAC address, without ARP: the
+    /// other end does not answer it.
     pub(crate) fn lead(&self, network: &str, host: IpAddr, mac: Mac) -> Result<(), Error> {
         let words = format!("neigh replace {host} lladdr {mac} dev {DEVICE}");
         self.server
@@ -158,13 +159,14 @@ impl Namespace {
 
     /// Keeps each connection's frames on one queue for as long as it lives.
     ///
-    /// What leaves by a queue of a veth device arrives on the queue of that number at its peer, and the
-    /// kernel chooses another each time that it sends again (`sk_rethink_txhash`). A stack in user space
-    /// that has a queue for each thread then gets what is for another thread's connection, and resets
-    /// it. A card chooses by the addresses and ports of a frame, which stay.
+    /// A frame that leaves by a queue of a veth device arrives on the queue of the same number at
+    /// its peer, and the kernel chooses another queue whenever it retransmits
+    /// (`sk_rethink_txhash`). A stack in user space with a queue for each thread then receives
+    /// frames of another thread's connection, and resets that. A real card chooses by a frame's
+    /// addresses and ports, which do not change.
     fn keep_flows_on_their_queues(&self) -> Result<(), Error> {
         let written = self.enter(|| match std::fs::write(TX_REHASH, "0") {
-            // Linux before 5.18 chooses again, and cannot be told not to.
+            // Linux before 5.18 always chooses again, and cannot be told not to.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             written => written,
         });
@@ -210,7 +212,7 @@ fn command(program: &str, words: &[&str]) -> Result<(), Error> {
 }
 
 fn delete(name: &str) {
-    // It fails only where the namespace is gone already.
+    // It fails only if the namespace is already gone.
     let _ = command("ip", &["netns", "del", name]);
 }
 
@@ -232,7 +234,7 @@ fn delete_leftovers() {
 /// Why there is no cable.
 #[derive(Debug, ThisError)]
 pub(crate) enum Error {
-    /// Network namespaces are root's.
+    /// Only root may create network namespaces.
     #[error("a cable between two network namespaces (--veth, or coua --net) needs root")]
     Rights,
     /// A program failed.
@@ -252,7 +254,8 @@ mod tests {
 
     use super::*;
 
-    /// A stack that has a queue for each thread loses a connection whose frames come by another.
+    /// A stack with a queue for each thread loses a connection whose frames arrive on another
+    /// queue.
     #[test]
     fn connections_keep_to_their_queues() {
         let cable = match Cable::lay(Holder::Shared, 2) {
@@ -273,7 +276,7 @@ mod tests {
     #[test]
     fn the_load_is_in_a_network_of_its_own() {
         let cable = match Cable::lay(Holder::Shared, 2) {
-            // Tests that run without root see it from this.
+            // Without root there is no cable to test.
             Err(Error::Rights) => return,
             other => other.unwrap(),
         };

@@ -33,7 +33,7 @@ pub(crate) struct Panel {
 pub(crate) struct Axis {
     pub(crate) label: String,
     pub(crate) scale: Scale,
-    /// Of bars: the first stands at 1.
+    /// The names of bars; the first bar is at 1.
     pub(crate) names: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Axis {
         }
     }
 
-    /// Places at which bars stand, what was measured beside what is published.
+    /// An axis of bars; measured ones stand beside published ones.
     pub(crate) fn bars(label: &str, names: Vec<String>) -> Axis {
         Axis {
             names,
@@ -58,7 +58,7 @@ impl Axis {
 /// How values are laid out on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Evenly, from 0 on where no value is below.
+    /// Evenly; the axis begins at 0 unless a value is negative.
     Linear,
     /// By their logarithms; values are above 0.
     Log,
@@ -115,7 +115,7 @@ impl Series {
     }
 }
 
-/// A value, with the least and the greatest of the repetitions, and what is to be known about it.
+/// A value, with the least and the greatest of the repetitions, and a note.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) x: f64,
@@ -136,7 +136,7 @@ impl Point {
         }
     }
 
-    /// The median of the values.
+    /// The median of the values, with their spread.
     pub(crate) fn of(x: f64, values: &[f64], note: impl Into<String>) -> Point {
         Point {
             x,
@@ -164,12 +164,12 @@ impl Chart {
         draw::svg(self)
     }
 
-    /// Writes the picture alone, as the value of a flag asks for it.
+    /// Writes only the picture, to the file that `--plot` names.
     pub(crate) fn write_svg(&self, path: &Path) -> anyhow::Result<()> {
         std::fs::write(path, self.svg()?).with_context(|| format!("--plot {}", path.display()))
     }
 
-    /// One line a point.
+    /// One line for each point.
     fn csv(&self) -> String {
         let mut text = "panel,series,source,x,y,least,greatest,x_unit,y_unit,note\n".to_owned();
         for panel in &self.panels {
@@ -199,7 +199,7 @@ impl Chart {
 /// Points of a distribution for each nine.
 const POINTS: u32 = 10;
 
-/// Latencies in microseconds by the share of replies that took no longer; the last one is the longest.
+/// Latencies in microseconds, by the share of replies that took no longer; the last is the longest.
 pub(crate) fn quantiles(measured: &Measured) -> Vec<Point> {
     let count = measured.latency_ns.len();
     let steps = (0..).map(|step| 1.0 - 10f64.powf(-f64::from(step) / f64::from(POINTS)));

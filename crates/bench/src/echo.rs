@@ -1,8 +1,8 @@
 //! The bare server: it moves the bytes that a cache would move and does nothing else.
 //!
-//! One thread, one epoll set. A request is so many line ends; each is answered with one prepared
-//! reply, and all replies of a wake-up leave in one write. Or what comes is sent back as it is. No
-//! key is looked at. What a cache takes beyond this is its own work.
+//! One thread, one epoll set. A request is a number of line ends; each request is answered with the
+//! same prepared reply, and all replies of a wake-up leave in one write. Or everything that comes
+//! is sent back as it is. No key is looked at. Whatever more time a cache needs is its own work.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketType, bind, listen, recv, send, socket, sockopt,
 };
 
-/// What is answered.
+/// What the server answers.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// What came.
+    /// Whatever came.
     Mirror,
-    /// For every so many line ends these bytes.
+    /// The same bytes for each request.
     Same {
         /// Line ends of a request.
         lines: usize,
@@ -27,12 +27,12 @@ pub(crate) enum Reply {
     },
 }
 
-/// Serves until the listener fails.
+/// A bare server on one listener.
 #[derive(Debug)]
 pub(crate) struct Echo {
     listener: TcpListener,
     epoll: rustix::fd::OwnedFd,
-    /// By file descriptor.
+    /// By the number in their epoll events.
     peers: Vec<Option<Peer>>,
     answer: Answer,
     input: Box<[u8]>,
@@ -42,11 +42,11 @@ impl Echo {
     const LISTENER: u64 = u64::MAX;
     const READ: usize = 256 << 10;
 
-    /// Connections that may wait to be accepted.
+    /// The most connections that may wait to be accepted.
     const BACKLOG: i32 = 1024;
 
-    /// Listens; where the address is `shared`, beside others that share it, among whom the kernel
-    /// deals out connections.
+    /// Listens. If the address is `shared`, other servers may listen on it too, and the kernel
+    /// distributes connections among them.
     pub(crate) fn bind(address: SocketAddr, shared: bool, reply: &Reply) -> io::Result<Echo> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -77,7 +77,7 @@ impl Echo {
         self.listener.local_addr()
     }
 
-    /// Serves all peers.
+    /// Serves all peers until the listener fails.
     pub(crate) fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(1024);
         loop {
@@ -147,12 +147,12 @@ struct Peer {
     lines: usize,
     /// Bytes of replies that the socket has not taken.
     owed: usize,
-    /// Where what came is sent back: its last `owed` bytes are those.
+    /// What a mirror received; its last `owed` bytes have still to be sent back.
     kept: Vec<u8>,
 }
 
 impl Peer {
-    /// Replies owed before reading stops.
+    /// How many bytes may be owed before reading stops.
     const OWED_MAX: usize = 16 << 20;
 
     fn turn(&mut self, input: &mut [u8], answer: &Answer) -> Result<(), Errno> {
@@ -194,7 +194,7 @@ impl Peer {
         while self.owed > 0 {
             let next = match answer {
                 Answer::Mirror => &self.kept[self.kept.len() - self.owed..],
-                // The next byte is the one that leaves whole replies behind it.
+                // The next byte is the one after which whole replies are left.
                 Answer::Same { size, replies, .. } => {
                     let start = (size - self.owed % size) % size;
                     &replies[start..replies.len().min(start + self.owed)]
@@ -216,9 +216,9 @@ impl Peer {
 enum Answer {
     Mirror,
     Same {
-        /// Line ends a request.
+        /// Line ends in a request.
         lines: usize,
-        /// Bytes a reply.
+        /// Bytes in a reply.
         size: usize,
         /// The reply, over and over.
         replies: Vec<u8>,
@@ -226,7 +226,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// Replies that one write can send, in bytes.
+    /// Bytes of replies that one write can send.
     const PREPARED: usize = 256 << 10;
 
     fn new(reply: &Reply) -> Answer {
@@ -244,8 +244,8 @@ impl Answer {
     }
 }
 
-/// What a server answers to a get of so many keys that are all there, as far as sizes go: keys and
-/// values are made up.
+/// The answer to a get of `keys` keys that are all there; the sizes are real, keys and values are
+/// made up.
 pub(crate) fn canned_hit(key_size: usize, value_size: usize, keys: usize) -> Vec<u8> {
     let (key, value) = ("k".repeat(key_size), "v".repeat(value_size));
     let block = format!("VALUE {key} 0 {value_size}\r\n{value}\r\n");

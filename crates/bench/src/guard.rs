@@ -1,4 +1,4 @@
-//! Programs that end when this one does, in whatever way it ends.
+//! Programs that end when this one does, however it ends.
 //!
 //! ```text
 //! coua-bench ──pipe──▶ coua-bench guard ─┐
@@ -6,9 +6,9 @@
 //!                  and what they start ──┘
 //! ```
 //!
-//! The guard leads the group and reads a pipe of which only this process has the other end. The pipe
-//! closes when this process is gone, by SIGKILL even, and then the guard kills the group. It is root
-//! where this process is, so that servers which change their user are its own too.
+//! The guard leads the group and reads a pipe whose other end only this process has. The pipe
+//! closes when this process is gone, even by SIGKILL, and then the guard kills the group. If this
+//! process is root, so is the guard, so that it can kill servers that have changed their user too.
 //!
 //! # Not here
 //! Programs that leave the group, as daemons do: servers are started in the foreground.
@@ -21,20 +21,20 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group};
 
-/// What this program is called with to be the guard.
+/// The argument that makes this program the guard.
 const COMMAND: &str = "guard";
 
-/// A program to start that does not outlive this process. Its standard input is closed, and signals
-/// of the terminal's reach this process alone.
+/// A command for a program that does not outlive this process. Its standard input is empty, and
+/// signals from the terminal reach this process alone.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> io::Result<Command> {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).process_group(group()?);
     Ok(command)
 }
 
-/// The guard's process group; it is started when it is first asked for.
+/// The guard's process group; the first call starts the guard.
 fn group() -> io::Result<i32> {
-    /// Never waited for: so its number stays its own for as long as this process lives.
+    /// It is never waited for, so no other process gets its number while this one lives.
     static GUARD: Mutex<Option<Child>> = Mutex::new(None);
     let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
     let child = match &mut *guard {
@@ -52,10 +52,10 @@ fn group() -> io::Result<i32> {
     i32::try_from(child.id()).map_err(io::Error::other)
 }
 
-/// The guard's own life: waits until the pipe at its standard input closes, and kills its group.
+/// The guard's work: waits until the pipe at its standard input closes, and kills its group.
 ///
 /// # Errors
-/// Where it leads no group of its own.
+/// If it does not lead a process group of its own.
 pub(crate) fn stand() -> io::Result<()> {
     if getpgrp() != getpid() {
         return Err(io::ErrorKind::PermissionDenied.into());

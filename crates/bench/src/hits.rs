@@ -1,7 +1,6 @@
 //! Miss ratios: streams of requests, and caches that they are replayed on.
 //!
-//! A cache is asked for a key and stores it where it misses; a stream may also overwrite keys. Only
-//! gets count.
+//! A get that misses stores the key; a stream may also overwrite keys. Only gets count.
 
 pub(crate) mod coua;
 pub(crate) mod lru;
@@ -14,12 +13,12 @@ pub(crate) mod trace;
 
 use stream::Stream;
 
-/// A cache in this process.
+/// A cache that runs in this process.
 pub(crate) trait Cache {
-    /// Asks for a key, and stores it where it is missing; whether it was there.
+    /// Asks for a key, and stores it if it is missing; returns whether it was there.
     fn get_or_set(&mut self, key: u32) -> bool;
 
-    /// Stores a key whether or not it is there.
+    /// Stores a key, whether or not it is there.
     fn set(&mut self, key: u32);
 }
 
@@ -39,13 +38,13 @@ impl Misses {
         self.misses += u64::from(!hit);
     }
 
-    /// Misses a get.
+    /// Misses per get.
     pub(crate) fn ratio(self) -> f64 {
         self.misses as f64 / self.gets.max(1) as f64
     }
 }
 
-/// Replays a stream; what comes before the end of its warm-up is not counted.
+/// Replays a stream; requests of its warm-up are not counted.
 pub(crate) fn replay(stream: &Stream, cache: &mut impl Cache) -> Misses {
     let mut misses = Misses::default();
     for (index, request) in stream.requests.iter().enumerate() {

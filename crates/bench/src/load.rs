@@ -1,16 +1,16 @@
 //! The load generator: many connections on some threads, each with requests in flight.
 //!
-//! In a closed loop a connection writes a burst of `depth` requests at once, and the next burst when
-//! the last reply of this one is there. That is what a pipelining client does, and it bounds what is
-//! in flight to connections × depth; a server that is slow is asked less. In an open loop requests
-//! leave at their own times ([`open_loop`]), and latency counts from when they were due.
+//! In a closed loop a connection writes a burst of `depth` requests at once, and the next burst
+//! when the last reply of this one has arrived. That is what a pipelining client does. It bounds
+//! the requests in flight to connections × depth, and a slow server is asked less. In an open loop
+//! requests leave at their own times ([`open_loop`]), and latency counts from when they were due.
 //!
-//! Requests are written into one buffer a connection and sent with one system call; replies are
-//! received into one buffer a thread and compared there, byte by byte, with what they must be.
-//! Nothing is allocated for a request once buffers have grown.
+//! Each connection writes its requests into one buffer and sends them with one system call. Each
+//! thread receives replies into one buffer and compares them there, byte by byte, with what they
+//! must be. Nothing is allocated for a request once buffers have grown.
 //!
 //! # Not here
-//! What is asked for ([`crate::workload`]); who is asked, and what is said about it
+//! What is asked for ([`crate::workload`]); which server is asked, and how results are reported
 //! ([`crate::commands`]).
 
 mod absence;

@@ -30,11 +30,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Time that a server may take until it accepts connections; first touches of its memory are
-    /// part of it.
+    /// How long a server may take until it accepts connections; touching its memory for the first
+    /// time is a part of that.
     const START: Duration = Duration::from_secs(60);
 
-    /// Starts `program` on `core` with the flags of memcached that [`Flags`] stands for.
+    /// Starts `program` on `core` with the flags in [`Flags`], which memcached has too.
     pub(crate) fn start(program: &Path, core: usize, flags: &Flags) -> Result<Server, Error> {
         let address = free_address()?;
         Self::start_at(
@@ -46,8 +46,8 @@ impl Server {
         )
     }
 
-    /// Starts `program` on the cores, with arguments that have it listen at `target`; at the
-    /// server's end of a cable where one is given.
+    /// Starts `program` on the cores, with arguments that make it listen at `target`; at the
+    /// server's end of a cable if one is given.
     pub(crate) fn start_at(
         program: &Path,
         cores: &[usize],
@@ -64,8 +64,8 @@ impl Server {
         Self::spawn(launcher, program, cores, arguments, target, connects)
     }
 
-    /// Starts this very program on `core` as the echo that the arguments describe, less its
-    /// address.
+    /// Starts this very program on `core` as the echo that the arguments describe; its address is
+    /// added to them.
     pub(crate) fn start_echo(core: usize, arguments: Vec<OsString>) -> Result<Server, Error> {
         let address = free_address()?;
         let mut all: Vec<OsString> =
@@ -75,8 +75,9 @@ impl Server {
         Self::start_at(&program, &[core], all, Target::Tcp(address), None)
     }
 
-    /// Starts this very program on `core` with these arguments, which have it make a socket at which
-    /// the other end of a link finds it. It may take a moment longer until it answers there.
+    /// Starts this very program on `core`, with arguments that make it create `socket`, by which
+    /// the other end of a link finds it. The program may take a moment longer until it answers
+    /// there.
     pub(crate) fn start_at_link(
         core: usize,
         arguments: Vec<OsString>,
@@ -89,7 +90,7 @@ impl Server {
         })
     }
 
-    /// `launcher` are words that start another program, and become it.
+    /// `launcher` is a command that starts the program and is replaced by it (`exec`).
     fn spawn(
         launcher: &[&str],
         program: &Path,
@@ -125,7 +126,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
@@ -140,12 +141,12 @@ impl Server {
         cpu::of_process(self.pid)
     }
 
-    /// Stops all its threads until [`resume`](Self::resume): others have its core.
+    /// Stops all its threads until [`resume`](Self::resume), so that others have its core.
     pub(crate) fn pause(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::STOP)?)
     }
 
-    /// Lets it go on.
+    /// Lets its threads run again.
     pub(crate) fn resume(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
@@ -158,7 +159,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only where the process has ended by itself.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -169,7 +170,7 @@ impl Drop for Server {
 pub(crate) struct Flags {
     /// `-m`, in MiB.
     pub(crate) memory: u64,
-    /// `-I`, in bytes; the server's default where none.
+    /// `-I`, in bytes; the server's default if none.
     pub(crate) item_size_max: Option<u64>,
     /// Further flags, at the end.
     pub(crate) more: Vec<String>,
@@ -190,7 +191,7 @@ impl Flags {
             arguments.extend(["-I".into(), bytes.to_string().into()]);
         }
         if rustix::process::geteuid().is_root() {
-            // memcached does not run as root without being told as whom else.
+            // memcached refuses to run as root unless it is told whom to run as.
             arguments.extend(["-u".into(), "nobody".into()]);
         }
         arguments.extend(self.more.iter().map(OsString::from));
@@ -213,7 +214,7 @@ pub(crate) fn memcached(named: Option<&Path>) -> PathBuf {
         .unwrap_or_else(|| "memcached".into())
 }
 
-/// KiB of memory that a process has; 0 where it cannot be looked at.
+/// Resident memory of a process in KiB; 0 if it cannot be read.
 pub(crate) fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -229,8 +230,8 @@ pub(crate) fn coua(named: Option<&Path>) -> io::Result<PathBuf> {
     }
 }
 
-/// A folder of this process's own, for sockets; gone when dropped. Servers that give up root's rights
-/// make theirs in it too.
+/// A folder of this process for sockets; it is deleted when dropped. Servers that give up root's
+/// rights create their sockets in it too.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -238,7 +239,7 @@ impl Folder {
     /// Every user may create files there, and delete only their own.
     const MODE: u32 = 0o1777;
 
-    /// Makes it.
+    /// Creates the folder.
     pub(crate) fn new() -> io::Result<Folder> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -262,8 +263,8 @@ impl Drop for Folder {
     }
 }
 
-/// Where a server keeps its memory beyond its end (`-e`), and memcached's second file beside that. Both
-/// go when this is dropped.
+/// The file where a server keeps its memory beyond its end (`-e`), and memcached's second file
+/// beside it. Both are deleted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryFile(PathBuf);
 
@@ -313,7 +314,7 @@ pub(crate) enum Error {
         /// Its path.
         program: PathBuf,
     },
-    /// The program runs and accepts nothing.
+    /// The program runs but accepts no connection.
     #[error("{program:?} accepted no connection within 60 s")]
     Deaf {
         /// Its path.

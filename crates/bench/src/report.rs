@@ -1,4 +1,4 @@
-//! What people read: tables, medians, and a line on what is being measured.
+//! What people read: tables, medians, and lines of progress.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -80,7 +80,7 @@ pub(crate) struct Csv {
 }
 
 impl Csv {
-    /// Rows under these names.
+    /// A table with these column names.
     pub(crate) fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Csv {
         let mut csv = Csv {
             text: String::new(),
@@ -103,7 +103,7 @@ impl Display for Csv {
     }
 }
 
-/// As a field of a row (RFC 4180).
+/// The text as a field of a row (RFC 4180).
 pub(crate) fn csv_field(text: &str) -> String {
     match text.contains(['"', ',', '\n']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -111,7 +111,7 @@ pub(crate) fn csv_field(text: &str) -> String {
     }
 }
 
-/// The middle value; the mean of both where two are in the middle, 0 where there is none.
+/// The middle value: the mean of both if two are in the middle, 0 if there is none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -123,10 +123,10 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Which of a server and its load had no time to spare, by the shares of their time that they were
-/// busy: `server (98 %, load 61 %)`. A server that is not known to be idle counts as busy.
+/// Whether the server, its load, both or neither were saturated, by the share of the time that each
+/// was busy: `server (98 %, load 61 %)`. A server whose share is not known counts as busy.
 pub(crate) fn saturated(server: Option<f64>, load: f64) -> String {
-    /// The share from which on a side is used up.
+    /// A side that is busy for this share of the time is saturated.
     const USED_UP: f64 = 0.95;
     let who = match (server.is_none_or(|busy| busy >= USED_UP), load >= USED_UP) {
         (true, false) => "server",
@@ -153,7 +153,7 @@ pub(crate) fn print_json(report: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Prints a finished report, for programs where `json` asks for it.
+/// Prints a finished report, as JSON if `json` is set.
 pub(crate) fn show(report: &(impl Display + Serialize), json: bool) -> io::Result<()> {
     match json {
         true => print_json(report),
@@ -161,23 +161,23 @@ pub(crate) fn show(report: &(impl Display + Serialize), json: bool) -> io::Resul
     }
 }
 
-/// Flags that have values which do not go together, or not here: one line that names them and says
+/// Flags whose values do not go together, or do not work here: one line that names them and says
 /// what they take.
 #[derive(Debug, ThisError)]
 #[error("{0}")]
 pub(crate) struct WrongFlags(pub(crate) String);
 
-/// What was measured is worse than it may be, in one line: the `--fail-if` that hold.
+/// A measurement is worse than allowed: one line with the `--fail-if` conditions that hold.
 #[derive(Debug, ThisError)]
 #[error("failed: {0}")]
 pub(crate) struct ConditionsHeld(pub(crate) String);
 
-/// The second of two runs is worse than the first, and in what.
+/// The second of two runs is worse than the first; the text says in what.
 #[derive(Debug, ThisError)]
 #[error("worse: {0}")]
 pub(crate) struct Worse(pub(crate) String);
 
-/// Returns [`WrongFlags`] with a formatted line where something is not so.
+/// Returns [`WrongFlags`] with a formatted line unless a condition holds.
 macro_rules! require {
     ($is_so:expr, $($line:tt)+) => {
         if !$is_so {
@@ -192,8 +192,8 @@ pub(crate) fn progress(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "coua-bench: {text}");
 }
 
-/// A line on standard error that says how far something is; on a terminal it is written over, else
-/// it appears every ten seconds.
+/// A line on standard error that shows progress. On a terminal it is overwritten; elsewhere a new
+/// one appears every ten seconds.
 #[derive(Debug)]
 pub(crate) struct ProgressLine {
     terminal: bool,
@@ -203,7 +203,7 @@ pub(crate) struct ProgressLine {
 impl ProgressLine {
     const SELDOM: Duration = Duration::from_secs(10);
 
-    /// Nothing is written yet.
+    /// A line that has not been written yet.
     pub(crate) fn new() -> ProgressLine {
         ProgressLine {
             terminal: io::stderr().is_terminal(),
@@ -211,7 +211,7 @@ impl ProgressLine {
         }
     }
 
-    /// Says something new.
+    /// Shows a new text.
     pub(crate) fn show(&mut self, text: impl Display) {
         if self.terminal {
             let _ = write!(io::stderr().lock(), "\r\x1b[Kcoua-bench: {text}");

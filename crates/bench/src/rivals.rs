@@ -1,7 +1,7 @@
-//! Stores in this process, compared: coua's, two maps under locks, and the segcache crate.
+//! Stores in this process, for comparison: coua's, two maps under locks, and the segcache crate.
 //!
-//! Every rival gets the same keys in the same order, and copies each value that it finds to where a
-//! reply would be.
+//! Every rival gets the same keys in the same order, and copies each value that it finds into a
+//! reply buffer.
 
 mod coua;
 mod maps;
@@ -17,15 +17,15 @@ pub(crate) use work::{KeySizes, Operation, Requests, Work};
 
 /// A store that holds some keys already.
 pub(crate) trait Rival: Sync {
-    /// For people, and for choosing.
+    /// The name that users read, and choose by.
     fn name(&self) -> &'static str;
 
-    /// The bursts in which this store takes requests; those that cannot have one.
+    /// How many requests this store can take in one burst; 1 alone for stores without bursts.
     fn batches(&self) -> &[usize] {
         &[1]
     }
 
-    /// Does the work of thread `thread` until it is over; `batch` is one of
+    /// Does the work of thread `thread` until time is up; `batch` is one of
     /// [`batches`](Self::batches).
     fn run(&self, thread: usize, operation: Operation, batch: usize, work: &mut Work<'_>);
 }

@@ -1,5 +1,5 @@
-//! Clients of a TCP stack, for `coua-bench stack`. They know every reply beforehand: they make segments
-//! by filling in numbers, and check that replies are exactly what must come.
+//! Clients of a TCP stack, for `coua-bench stack`. They know every reply in advance: they make
+//! segments by filling in numbers, and check that every reply is exactly right.
 
 use anyhow::{Context, bail, ensure};
 use coua_tcp::nic::{Features, Frame, Mac, Nic, Offload};
@@ -12,14 +12,14 @@ use coua_tcp::wire::tcp::{self, Flags, Options, Timestamps};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// Segments of a burst.
+/// Segments in a burst.
 pub(crate) const BURST_LEN: usize = 32;
 
 /// Bytes of a request.
 const REQUEST_LEN: usize = 16;
 const REQUEST_LEN_U32: u32 = 16;
 
-/// Bytes of a frame with a request: Ethernet, IPv4, TCP with timestamps.
+/// Bytes of a frame with a request: Ethernet, IPv4, TCP with timestamps, and the request.
 const FRAME_LEN: usize = 14 + 20 + 32 + REQUEST_LEN;
 
 const SERVER: Address = Address::v4([10, 0, 0, 1]);
@@ -29,10 +29,10 @@ const CLIENT_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// One client's connection.
 #[derive(Clone, Copy)]
 struct Client {
-    /// Its next number, and the server's.
+    /// Its next sequence number, and the server's.
     own: SeqNumber,
     theirs: SeqNumber,
-    /// What the server's clock said last.
+    /// The server's timestamp in its last segment.
     echo: u32,
     stage: Stage,
 }
@@ -45,7 +45,7 @@ enum Stage {
     Waiting,
 }
 
-/// All clients, and the card through which the stack meets them.
+/// All clients, and the card by which the stack reaches them.
 pub(crate) struct Clients {
     clients: Vec<Client>,
     opened: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Clients {
     /// What the stack receives.
     inbox: Vec<[u8; FRAME_LEN]>,
     inbox_lens: Vec<usize>,
-    /// What it has sent.
+    /// What the stack has sent.
     outbox: Vec<[u8; 128]>,
     outbox_lens: Vec<usize>,
 }
@@ -64,7 +64,7 @@ impl Clients {
     /// The server's port.
     pub(crate) const PORT: u16 = 11211;
 
-    /// So many clients, none of which is connected.
+    /// `count` clients, none of which is connected.
     pub(crate) fn new(count: usize, trusts_link: bool) -> Clients {
         let client = Client {
             own: SeqNumber(1000),
@@ -85,7 +85,7 @@ impl Clients {
         }
     }
 
-    /// Goes on with opening connections. False where all are open.
+    /// Opens more connections; false once all are open.
     pub(crate) fn open_some(&mut self) -> bool {
         if self.opened == self.clients.len() {
             return false;
@@ -124,7 +124,7 @@ impl Clients {
         true
     }
 
-    /// Makes a burst of requests, each of another connection.
+    /// Makes a burst of requests, each on another connection.
     pub(crate) fn make_requests(&mut self) {
         self.clock += 1;
         let wanted = BURST_LEN.min(self.clients.len());
@@ -145,7 +145,7 @@ impl Clients {
         }
     }
 
-    /// Looks at what the stack has sent, and says how many requests were answered.
+    /// Checks what the stack has sent, and returns how many requests were answered.
     pub(crate) fn look_at_replies(&mut self) -> anyhow::Result<u64> {
         let mut answered = 0;
         for at in 0..self.outbox_lens.len() {
@@ -231,13 +231,13 @@ impl Clients {
     }
 }
 
-/// Connections that one client address has.
+/// Connections from one client address.
 const PORTS: usize = 1 << 15;
 
-/// The first of them.
+/// The first port of an address.
 const PORT_FIRST: u16 = 1024;
 
-/// The address and port of a client, of which there are 2^20 at most.
+/// The address and port of a client; there are 2^20 clients at most.
 #[inline]
 pub(crate) fn address_of(number: usize) -> (Address, u16) {
     let host = u8::try_from(number / PORTS).expect("at most 2^20 connections");
@@ -255,7 +255,7 @@ pub(crate) fn number_of(address: Address, port: u16) -> Option<usize> {
     (port < PORTS).then_some(usize::from(host) * PORTS + port)
 }
 
-/// What a connection asks and is answered.
+/// The request of a connection, which is also its reply.
 fn payload_of(number: usize) -> [u8; REQUEST_LEN] {
     let mut payload = *b"0123456789abcdef";
     payload[..8].copy_from_slice(&number.to_be_bytes());

@@ -1,13 +1,13 @@
-//! A small web site: pages of values that come from a cache, and from a database where the cache has
-//! them not.
+//! A small web site: its pages show values that come from a cache, or from a database if the cache
+//! does not have them.
 //!
-//! A page draws keys, asks the cache for each, reads from the database what is missing, stores that in
-//! the cache, and shows a table. A value that is not its key's makes the page an error. A cache that
-//! goes away makes pages slower, and nothing else.
+//! For each page, a thread draws keys, asks the cache for each, reads what is missing from the
+//! database, stores that in the cache, and shows a table. A value that does not belong to its key
+//! makes the page an error. If the cache goes away, pages become slower, and nothing else.
 //!
 //! # Concurrency
-//! Each thread serves one connection at a time, has its own connection to the cache, and draws keys of
-//! its own; one page a connection.
+//! Each thread serves one connection at a time, and one page on each connection. It has its own
+//! connection to the cache, and draws keys of its own.
 
 mod cache;
 mod database;
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The same as flags on a command line.
+    /// The same plan as flags on a command line.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Plan { items, queries, .. } = self;
         let (size, delay) = (self.value_size, self.database_delay);
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// What a site has done so far; it says so at `/stats`.
+/// What a site has done so far, as `/stats` shows it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Counters {
     /// Pages shown, right or wrong.
@@ -80,7 +80,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// What was done since then.
+    /// What was done since `before`.
     pub(crate) fn since(&self, before: &Counters) -> Counters {
         Counters {
             pages: self.pages - before.pages,
@@ -110,7 +110,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Fills the database; the cache too, where it is to be `warm`.
+    /// Fills the database, and the cache too if it is to be `warm`.
     pub(crate) fn open(plan: Plan, cache: Option<Target>, warm: bool) -> anyhow::Result<Site> {
         let values = Values::new(plan.value_size as usize);
         let delay = Duration::from_micros(plan.database_delay.into());
@@ -130,7 +130,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Serves with so many threads until the listener fails.
+    /// Serves with `threads` threads until the listener fails.
     pub(crate) fn serve(&self, listener: &TcpListener, threads: u32) -> io::Result<()> {
         std::thread::scope(|scope| {
             let others = 1..threads;
@@ -167,7 +167,7 @@ impl<'a> Worker<'a> {
     fn serve(&mut self, listener: &TcpListener) -> io::Result<()> {
         loop {
             let (stream, _) = listener.accept()?;
-            // Who goes away, or says nothing for long, gets no answer.
+            // A client that goes away, or is silent for too long, gets no answer.
             let _ = http::answer(stream, |path| self.answer(path));
         }
     }
@@ -202,7 +202,8 @@ impl<'a> Worker<'a> {
         answer
     }
 
-    /// The values of the keys: the cache's, else the database's, which the cache gets.
+    /// The values of the keys, from the cache or else from the database; the cache gets what it
+    /// lacked.
     fn values(
         &mut self,
         numbers: &[u32],

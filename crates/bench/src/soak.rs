@@ -1,5 +1,5 @@
-//! Mixed use of a server for a long time: whether values stay right, and what becomes of memory
-//! and latency.
+//! Mixed use of a server for a long time: do values stay right, and what becomes of memory and
+//! latency?
 
 mod user;
 mod value;
@@ -18,18 +18,18 @@ use crate::process;
 use crate::target::Target;
 use user::User;
 
-/// What is asked for.
+/// What a soak consists of.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The server.
     pub(crate) target: Target,
-    /// Its process, where it runs on this machine.
+    /// Its process, if it runs on this machine.
     pub(crate) pid: Option<u32>,
     /// Users, each a thread with one connection at a time.
     pub(crate) users: usize,
     /// Keys that they share.
     pub(crate) keys: u32,
-    /// How long.
+    /// How long to run.
     pub(crate) time: Duration,
     /// How long one row of the report is.
     pub(crate) interval: Duration,
@@ -42,17 +42,17 @@ pub(crate) struct Row {
     pub(crate) seconds: f64,
     /// Requests answered.
     pub(crate) requests: u64,
-    /// Gets that found a value, of a hundred.
+    /// Gets that found a value, in percent.
     pub(crate) hit_percent: f64,
-    /// Half of the requests took no longer, in microseconds.
+    /// Median latency in microseconds.
     pub(crate) p50_us: u64,
-    /// 99 % took no longer.
+    /// The 99th percentile.
     pub(crate) p99_us: u64,
-    /// 99.9 % took no longer.
+    /// The 99.9th percentile.
     pub(crate) p999_us: u64,
-    /// The longest.
+    /// The longest latency.
     pub(crate) max_us: u64,
-    /// Memory of the server's process in KiB; 0 where it is not known.
+    /// Resident memory of the server's process in KiB; 0 if it is not known.
     pub(crate) resident_kib: u64,
     /// `curr_items`.
     pub(crate) items: u64,
@@ -80,15 +80,15 @@ impl Counts {
 /// Why a soak ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The server said something else than it should.
+    /// The server gave a wrong answer.
     #[error("user {user}: {what}")]
     Wrong {
-        /// Who saw it.
+        /// The user that saw it.
         user: usize,
-        /// What it was.
+        /// What was wrong.
         what: String,
     },
-    /// The server cannot be asked.
+    /// The conversation with the server failed.
     #[error(transparent)]
     Client(#[from] crate::client::Error),
     /// The system refused something.
@@ -96,7 +96,8 @@ pub(crate) enum Error {
     Io(#[from] io::Error),
 }
 
-/// Runs to its end, or to the first wrong answer. `report` is told of each interval.
+/// Runs until the plan's time is over, or to the first wrong answer. Calls `report` after each
+/// interval.
 pub(crate) fn soak(plan: &Plan, mut report: impl FnMut(&Row)) -> Result<(), Error> {
     let (stop, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let counts = Mutex::new(Counts::new());

@@ -23,8 +23,8 @@ impl Target {
             Target::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
                 if stream.local_addr()? == *address {
-                    // Nothing listens, and the kernel chose this very port for our end: a connection of
-                    // the port to itself.
+                    // Nothing listens, and the kernel chose this very port for our end: the port is
+                    // connected to itself.
                     return Err(io::ErrorKind::ConnectionRefused.into());
                 }
                 stream.set_nodelay(true)?;
@@ -34,7 +34,7 @@ impl Target {
         }
     }
 
-    /// A UDP socket for the address, of TCP as far as the text says.
+    /// A UDP socket that is connected to the address; a unix socket's path is refused.
     pub(crate) fn connect_datagrams(&self) -> io::Result<UdpSocket> {
         let Target::Tcp(address) = self else {
             return Err(io::ErrorKind::InvalidInput.into());

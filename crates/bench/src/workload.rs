@@ -19,16 +19,16 @@ pub(crate) use sizes::Sizes;
 pub(crate) use ttls::Ttls;
 pub(crate) use values::Values;
 
-/// A published workload: everything about the requests to a server but their number.
+/// A published workload: everything about the requests except how many there are.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    /// Of keys, in bytes.
+    /// Sizes of the keys, in bytes.
     pub(crate) key_sizes: Sizes,
-    /// Of values, in bytes.
+    /// Sizes of the values, in bytes.
     pub(crate) value_sizes: Sizes,
-    /// What is done.
+    /// The operations.
     pub(crate) mix: Mix,
-    /// To which keys.
+    /// How often each key is asked for.
     pub(crate) popularity: Popularity,
     /// How long stored values live.
     pub(crate) ttls: Ttls,

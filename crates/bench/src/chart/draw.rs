@@ -1,6 +1,7 @@
-//! A figure as SVG: two panels a row, each with its legend under it.
+//! A figure as SVG: two panels in a row, each with its legend below it.
 //!
-//! Values are mapped onto evenly divided coordinates first, so that every scale has ticks of its own.
+//! Values are first mapped onto evenly divided coordinates, so that every scale can have its own
+//! ticks.
 
 use std::ops::Range;
 
@@ -22,27 +23,27 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(140, 100, 60),
 ];
 
-/// For what is published.
+/// For published series.
 const GREYS: [RGBColor; 3] = [
     RGBColor(0, 0, 0),
     RGBColor(130, 130, 130),
     RGBColor(80, 80, 80),
 ];
 
-/// Pixels.
+/// All sizes are in pixels.
 const PANEL_WIDTH: u32 = 680;
 const PLOT_HEIGHT: u32 = 400;
 const LINE_HEIGHT: u32 = 19;
 const TITLE_HEIGHT: u32 = 46;
 const MARGIN: i32 = 12;
-/// For the half of the last label that stands beyond the last tick.
+/// Room for the part of the last label that is to the right of the last tick.
 const RIGHT: i32 = 36;
 
 const FONT: &str = "sans-serif";
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws it.
+/// Draws the figure.
 pub(super) fn svg(chart: &Chart) -> anyhow::Result<String> {
     let columns = u32::try_from(chart.panels.len().clamp(1, 2))?;
     let rows: Vec<u32> = chart
@@ -82,12 +83,12 @@ pub(super) fn svg(chart: &Chart) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The words of an error of the drawing library, which borrows what it draws on.
+/// The text of an error of the drawing library; the error itself borrows what it draws on.
 fn told(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("the figure cannot be drawn: {error}")
 }
 
-/// Lines that fit the width, as far as one can tell without the font.
+/// Breaks lines so that they fit the width, as far as one can tell without the font.
 fn wrapped(lines: &[String], width: u32) -> Vec<String> {
     let columns = usize::try_from(width / 7).unwrap_or(100);
     let mut all = Vec::new();
@@ -182,7 +183,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
     draw_legend(&legend, panel)
 }
 
-/// From where to where on its axis a bar stands.
+/// Where a bar begins and ends on its axis.
 fn bar(source: Source, place: f64) -> (f64, f64) {
     match source {
         Source::Measured => (place - 0.4, place),
@@ -190,17 +191,17 @@ fn bar(source: Source, place: f64) -> (f64, f64) {
     }
 }
 
-/// A number of three digits.
+/// A number, rounded to three digits.
 fn rounded(value: f64) -> String {
     let unit = 10f64.powf((value.max(1.0).log10() - 2.0).floor());
     short((value / unit).round() * unit)
 }
 
-/// Points of a series that are marked, at most.
+/// The most points of a series that are marked.
 const MARKED_MAX: usize = 20;
 
-/// Measured series have colours, published ones greys; the first ones are broader, so that they show
-/// behind others that cover them.
+/// The colour and width of each series. Measured series have colours, published ones greys; the
+/// first ones are broader, so that they show behind others that cover them.
 fn looks(series: &[Series]) -> impl Iterator<Item = (RGBColor, u32)> {
     let (mut colours, mut greys) = (COLOURS.iter().cycle(), GREYS.iter().cycle());
     series.iter().zip(0u32..).map(move |(series, index)| {
@@ -259,7 +260,7 @@ fn draw_legend(area: &Area<'_>, panel: &Panel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line of the legend: what stands beside the sample.
+/// Draws the name of a series beside its sample in the legend.
 fn draw_name(
     area: &Area<'_>,
     series: &Series,
@@ -282,7 +283,7 @@ fn filling(source: Source, look: RGBColor) -> ShapeStyle {
     }
 }
 
-/// An axis with its ends and ticks, in evenly divided places.
+/// An axis with its ends and ticks, as places: values mapped so that they are evenly divided.
 #[derive(Clone)]
 struct Ruler {
     scale: Scale,
@@ -338,7 +339,7 @@ impl Ruler {
     }
 
     fn linear(least: f64, most: f64) -> Ruler {
-        /// Ticks at most.
+        /// The most ticks.
         const TICKS: f64 = 8.0;
         let first = least.min(0.0);
         let span = (most - first).max(1e-9);
@@ -359,7 +360,7 @@ impl Ruler {
         }
     }
 
-    /// Of less than two decades: with ticks at 1, 2 and 5 in each.
+    /// A logarithmic axis of less than two decades, with ticks at 1, 2 and 5 in each.
     fn short_log(least: f64, most: f64) -> Ruler {
         let decades = steps(least.floor() - 1.0, most.ceil() + 1.0, 1.0);
         let all = decades.flat_map(|decade| [1f64, 2.0, 5.0].map(|part| decade + part.log10()));
@@ -390,7 +391,7 @@ impl Ruler {
     }
 }
 
-/// Its values are places.
+/// Its values are places already.
 impl Ranged for Ruler {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
@@ -427,7 +428,7 @@ fn steps(first: f64, last: f64, step: f64) -> impl Iterator<Item = f64> {
         .take_while(move |place| *place <= last + step * 1e-6)
 }
 
-/// Where a value stands.
+/// The place of a value.
 fn place(scale: Scale, value: f64) -> f64 {
     match scale {
         Scale::Linear | Scale::Bars => value,
@@ -437,7 +438,7 @@ fn place(scale: Scale, value: f64) -> f64 {
     }
 }
 
-/// What stands at a place.
+/// The label of a place.
 fn name(scale: Scale, place: f64) -> String {
     match scale {
         Scale::Linear | Scale::Bars => short(place),
@@ -450,14 +451,14 @@ fn name(scale: Scale, place: f64) -> String {
     }
 }
 
-/// Digits behind the point, none for what is not above 0.
+/// Digits after the point; none if `count` is not above 0.
 fn decimals(count: f64) -> usize {
     (1..=9)
         .take_while(|&digits| f64::from(digits) < count + 0.5)
         .count()
 }
 
-/// A number with its thousands or millions cut off.
+/// A number in units, thousands or millions.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         size if size >= 1e6 => (value / 1e6, " M"),

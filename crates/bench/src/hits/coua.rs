@@ -10,7 +10,7 @@ use coua_store::{
 use super::Cache;
 use crate::workload::{KeyFormat, Values};
 
-/// A memory and the size of values in it.
+/// The memory of a store, and the size of the values in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// In MiB.
@@ -20,14 +20,14 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Keys as all caches get them.
+    /// The keys that all caches get.
     pub(crate) const KEYS: KeyFormat = KeyFormat::TEN;
     const VALUE_MIN: u64 = 8;
-    /// What an item takes beside its value, more or less; the search starts here.
+    /// Roughly what an item takes besides its value; the search starts here.
     const OVERHEAD: u64 = 40;
 
-    /// The sizes at which a full store holds about so many items (a per cent more or less where
-    /// items are small), and how many it does hold.
+    /// The sizes at which a full store holds about `wanted` items (within a per cent where items
+    /// are small), and how many it does hold.
     pub(crate) fn for_items(wanted: u32, memory: u64) -> Result<(Sizes, u64), StoreError> {
         let wanted = u64::from(wanted.max(1));
         let memory = memory.max((wanted * (Self::VALUE_MIN + Self::OVERHEAD)).div_ceil(1 << 20));
@@ -76,13 +76,13 @@ impl Coua {
         })
     }
 
-    /// Items held.
+    /// How many items the store holds.
     pub(crate) fn items(&self) -> u64 {
         self.store.stats().items
     }
 
-    /// Stores keys that are never asked for, until items are evicted and for a while longer. Returns
-    /// how many items are held then.
+    /// Stores keys that are never asked for, until items are evicted and for a while longer.
+    /// Returns how many items the store holds then.
     fn fill(&mut self) -> u64 {
         let mut key = 0;
         while self.store.stats().totals.evicted == 0 {
@@ -91,7 +91,7 @@ impl Coua {
                 key += 1;
             }
         }
-        // Ghosts take their share of the index from now on.
+        // From now on ghosts take their share of the index.
         for key in key..key + key / 2 {
             self.set(key);
         }
@@ -124,7 +124,7 @@ impl Cache for Coua {
                 .burst(now)
                 .store(&name, &put, self.values.of(key));
             self.worker.end(now);
-            // A refused item is a miss again the next time.
+            // A refused item will be a miss the next time.
             if !matches!(stored, Stored::Refused(Refused::Wait)) {
                 return;
             }

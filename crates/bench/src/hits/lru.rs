@@ -1,9 +1,9 @@
-//! Least recently used, exactly, by item.
+//! Exact LRU (least recently used), by item.
 
 use super::Cache;
 use super::queue::{Links, Queue};
 
-/// The least recently used key is at the front of the queue.
+/// An LRU cache; the least recently used key is at the front of the queue.
 #[derive(Debug)]
 pub(crate) struct Lru {
     links: Links,
@@ -55,7 +55,7 @@ mod tests {
             .into_iter()
             .map(|key| lru.get_or_set(key))
             .collect();
-        // 2 takes the place of 1, then 1 that of 0.
+        // 2 evicts 1, then 1 evicts 0.
         assert_eq!(hits, [false, false, true, false, false, false]);
     }
 }

@@ -1,10 +1,10 @@
-//! A memcached-compatible server as the cache: replayed over its socket, in order, on one
-//! connection.
+//! A memcached-compatible server as the cache: the stream is replayed over its socket, in order, on
+//! one connection.
 //!
-//! Small values go in windows: each get is followed by a store that only takes effect where the key
-//! is missing. The server does the same as in lock step, without a wait for each reply, and a store
+//! Small values go in windows: behind each get goes a store that only takes effect if the key is
+//! missing. The server then does the same as in lock step, but nobody waits for each reply; a store
 //! that does nothing leaves the order of eviction as it was. Large values go in lock step, and are
-//! sent on a miss only.
+//! only sent on a miss.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::stream::{Request, Stream};
 use crate::client::{Client, Error};
 use crate::workload::{KeyFormat, Values};
 
-/// One connection, and what keys and values look like.
+/// One connection, and the format of keys and values.
 #[derive(Debug)]
 pub(crate) struct Memcached {
     client: Client,
@@ -23,8 +23,8 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Bytes of requests in flight; below what any socket holds, so that neither side waits for the
-    /// other to read.
+    /// Bytes of requests in flight: less than any socket's buffer, so that neither side waits for
+    /// the other to read.
     const WINDOW: usize = 48 << 10;
     /// Values above this go in lock step.
     const LOCK_STEP: usize = 16 << 10;
@@ -63,7 +63,7 @@ impl Memcached {
         Ok(misses)
     }
 
-    /// Items that the server holds.
+    /// How many items the server holds.
     pub(crate) fn items(&mut self) -> Result<u64, Error> {
         Ok(self.client.stats()?.number("curr_items"))
     }
@@ -84,7 +84,7 @@ impl Memcached {
         Ok(false)
     }
 
-    /// Sends a window and counts its gets from number `counted` on.
+    /// Sends a window and counts its gets from the request with number `counted` on.
     fn many(
         &mut self,
         requests: &[Request],
@@ -138,7 +138,8 @@ impl Memcached {
     fn stored(&mut self) -> Result<(), Error> {
         self.client.read_line(&mut self.line)?;
         match self.line.as_slice() {
-            // Values of a large part of its memory are refused at times: the key will be missed.
+            // A value that takes a large part of the memory is refused at times: its key will be
+            // missed.
             b"HD" | b"NS" | b"SERVER_ERROR out of memory storing object" => Ok(()),
             line => Err(Error::unexpected(line)),
         }
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
     use crate::fake;
 
-    /// Keys 0 to 9 over and over, every third request a set; the first round is warm-up.
+    /// Keys 0 to 9 over and over; every third request is a set, and `warm_up` requests are warm-up.
     fn stream(warm_up: usize) -> Stream {
         Stream::new("s", (0..1000).map(|at| (at % 10, at % 3 == 0)), warm_up)
     }

@@ -1,7 +1,7 @@
-//! A list of key numbers in order, from which any can be taken out.
+//! A list of key numbers in order, from the middle of which any can be removed.
 
-/// Neighbours of each key, by key number; lists of the same keys may share one where no key is in
-/// two of them.
+/// The neighbours of each key, by key number. Several lists of the same keys may share them if no
+/// key is in two lists.
 #[derive(Debug)]
 pub(crate) struct Links {
     /// Toward the front and toward the back.
@@ -48,7 +48,7 @@ impl Queue {
         }
     }
 
-    /// Keys in it.
+    /// How many keys are in it.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
@@ -61,7 +61,7 @@ impl Queue {
         self.length += 1;
     }
 
-    /// Takes the key at the front.
+    /// Removes the key at the front.
     pub(crate) fn pop(&mut self, links: &mut Links) -> Option<u32> {
         let first = self.ends[FRONT];
         (first != NONE).then(|| {
@@ -70,7 +70,7 @@ impl Queue {
         })
     }
 
-    /// Takes a key that is in this list.
+    /// Removes a key that is in this list.
     pub(crate) fn remove(&mut self, links: &mut Links, key: u32) {
         let [front, back] = links.neighbours[key as usize];
         links.join(self, front, back);

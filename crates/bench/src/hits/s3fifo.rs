@@ -1,9 +1,10 @@
-//! S3-FIFO as published (SOSP 2023), exactly, by item.
+//! S3-FIFO exactly as published (SOSP 2023), by item.
 //!
-//! New keys enter a small queue of a tenth of the capacity. From its front, a key that was asked
-//! for twice or more goes to the main queue, others leave and are remembered as ghosts, as many as
-//! the main queue holds. A key that is remembered enters the main queue at once. From the front of
-//! the main queue a key with a frequency goes to the back with one less. Frequencies stop at 3.
+//! New keys enter a small queue of a tenth of the capacity. At its front, a key that was asked for
+//! at least twice since goes to the main queue. Other keys leave and are remembered as ghosts, as
+//! many as the main queue holds. A key that is remembered enters the main queue at once. At the
+//! front of the main queue, a key whose frequency is not 0 goes to the back with one less.
+//! Frequencies stop at 3.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,7 @@ enum Place {
 struct Entry {
     place: Place,
     frequency: u8,
-    /// The number under which the key was last remembered; 0 where it is not.
+    /// The number of the ghost that remembers the key; 0 if none does.
     ghost: u64,
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct S3Fifo {
     entries: Vec<Entry>,
     small: VecDeque<u32>,
     main: VecDeque<u32>,
-    /// With numbers, since a key that comes back leaves its place in the queue behind.
+    /// With their numbers, since a key that comes back leaves its old ghost in the queue.
     ghosts: VecDeque<(u32, u64)>,
     ghosts_alive: usize,
     ghosts_made: u64,
@@ -39,7 +40,7 @@ pub(crate) struct S3Fifo {
 
 impl S3Fifo {
     const FREQUENCY_MAX: u8 = 3;
-    /// Requests after the first that take a key from the small queue to the main one.
+    /// How many requests after the first take a key from the small queue to the main one.
     const PROMOTION: u8 = 2;
 
     /// Holds `capacity` items (two at least) with keys below `keys`.

@@ -1,20 +1,20 @@
-//! A stream of requests for keys that are numbered densely.
+//! A stream of requests; its keys are numbered without gaps.
 
 use std::collections::HashMap;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Below [`Stream::keys`].
+    /// Its number, below [`Stream::keys`].
     pub(crate) key: u32,
-    /// The key is overwritten; else it is asked for, and stored where it is missing.
+    /// Whether the key is overwritten; if not, it is asked for, and stored if it is missing.
     pub(crate) set: bool,
 }
 
 /// Requests in the order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
-    /// For people.
+    /// The name that users read.
     pub(crate) name: String,
     /// All requests.
     pub(crate) requests: Vec<Request>,

@@ -1,4 +1,4 @@
-//! Streams made up: skew, scans, drift, overwrites. They repeat exactly.
+//! Synthetic streams: skew, scans, drift, overwrites. They are the same in every run.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -9,26 +9,26 @@ use crate::workload::{Ranks, scattered};
 /// What a stream is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Recipe {
-    /// Exponent of the popularity.
+    /// Zipf's exponent of the popularity.
     zipf: f64,
-    /// What disturbs it.
+    /// What disturbs the popularity.
     disturbance: Disturbance,
-    /// Fraction of requests that overwrite.
+    /// Fraction of requests that overwrite a key.
     sets: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Disturbance {
     None,
-    /// Now and then, keys that never come again, mixed with the others half and half, a fiftieth of
-    /// all keys at once.
+    /// Now and then comes a scan: keys that never come again, a fiftieth of the number of all keys,
+    /// mixed half and half with the others.
     Scans,
-    /// In the course of the stream every key's popularity passes to a key that is new.
+    /// In the course of the stream every key's popularity passes to a new key.
     Drift,
 }
 
 impl Recipe {
-    /// All recipes: skew alone, with scans, with drift, with 10 to 50 % sets.
+    /// All recipes: skew alone, with scans, with drift, and with 10 to 50 % sets.
     pub(crate) fn all() -> Vec<Recipe> {
         let plain = |zipf| Recipe {
             zipf,
@@ -53,7 +53,7 @@ impl Recipe {
         recipes
     }
 
-    /// A name for people and for `--only`.
+    /// The name that users read, and that `--only` takes.
     pub(crate) fn name(self) -> String {
         let mut name = format!("zipf {}", self.zipf);
         match self.disturbance {
@@ -98,7 +98,7 @@ impl Recipe {
     }
 }
 
-/// When a key's popularity passes on, as a fraction of 2^32; it says nothing of the key's rank.
+/// When a key's popularity passes on, as a fraction of 2^32; it does not depend on the key's rank.
 fn moment(key: u32) -> u32 {
     key.wrapping_mul(0x9e37_79b1).wrapping_add(1 << 31)
 }

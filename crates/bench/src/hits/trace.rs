@@ -1,10 +1,10 @@
-//! Traces from files: requests that someone's clients made.
+//! Traces from files: recorded requests.
 //!
-//! Files end in `.gz`, `.xz` or `.zst` where they are compressed. What is inside:
-//! - `NAME.lis`: lines of first block, count, and more; each block of the range is one request
-//!   (ARC's traces);
-//! - text: one key a line, lines without a number are skipped (LIRS's traces);
-//! - anything else: key numbers of four bytes, most significant first.
+//! Compressed files end in `.gz`, `.xz` or `.zst`. The content is one of these:
+//! - `NAME.lis` (ARC's traces): each line has the first block, the count of blocks, and more; each
+//!   block of the range is one request.
+//! - Text (LIRS's traces): one key on each line; lines without a number are skipped.
+//! - Anything else: key numbers of four bytes, big-endian.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -14,7 +14,7 @@ use thiserror::Error as ThisError;
 
 use super::stream::Stream;
 
-/// Reads a trace; all of its requests are gets and all of them count.
+/// Reads a trace. All of its requests are gets, and all of them count.
 pub(crate) fn read(path: &Path) -> Result<Stream, Error> {
     let file = File::open(path)?;
     let compression = path
@@ -100,7 +100,7 @@ pub(crate) enum Error {
     /// The file cannot be read or unpacked.
     #[error("the trace cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It is larger than this program keeps in memory.
+    /// It is larger than what this program keeps in memory.
     #[error("the trace is longer than 4 GiB or 2^30 requests")]
     TooLong,
     /// It has no request.

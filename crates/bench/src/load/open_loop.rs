@@ -1,9 +1,9 @@
 //! The open loop: requests leave when they are due, whatever the server does meanwhile.
 //!
-//! A request that is due takes the connection that has been free the longest. Where none is free it
-//! waits, and so do those behind it; all of that is part of its latency, which counts from when it
-//! was due. So a stall of the server shows in the latency of every request that was due during it,
-//! and not only of the few that were in flight.
+//! A due request takes the connection that has been free the longest. If none is free, it waits,
+//! and so do those behind it; the wait is part of its latency, which counts from when it was due.
+//! So a stall of the server shows in the latency of every request that was due during it, not only
+//! of the few that were in flight.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,22 +29,22 @@ pub(super) struct OpenLoop<'a> {
     engine: &'a mut Engine,
     /// Wakes the thread when the next request is due; the poller's own time-outs are in milliseconds.
     timer: OwnedFd,
-    /// When it goes off, or has gone off.
+    /// When the timer goes off, or has gone off.
     armed_for_ns: u64,
     /// Connections with room for a request, the one that has had it longest first.
     free: VecDeque<usize>,
     /// Whether a connection stands in `free`.
     is_free: Vec<bool>,
-    /// Connections with requests that are written and not sent.
+    /// Connections with requests that are written but not sent.
     written: Vec<usize>,
     ready: Vec<usize>,
-    /// When a connection last became free after there was none: what was due before is late for the
-    /// server's sake.
+    /// When a connection last became free after none was. Requests that were due before are late
+    /// because of the server.
     freed_at_ns: u64,
 }
 
 impl<'a> OpenLoop<'a> {
-    /// Times shorter than this are busy-waited: waking up takes longer.
+    /// Waits shorter than this are spent spinning: waking up takes longer.
     const SPIN_NS: u64 = 50_000;
 
     pub(super) fn new(engine: &'a mut Engine) -> Result<OpenLoop<'a>, Error> {
@@ -65,8 +65,8 @@ impl<'a> OpenLoop<'a> {
         })
     }
 
-    /// Asks at a pace, of which this thread is one of `shares`, for a time; then waits for the
-    /// replies that are due.
+    /// Sends requests at a pace for a time, as one of `shares` threads; then waits for the replies
+    /// that are outstanding.
     pub(super) fn run(
         &mut self,
         pace: &Pace,
@@ -101,7 +101,7 @@ impl<'a> OpenLoop<'a> {
         Ok(measured)
     }
 
-    /// Sends what is due, as far as connections are free.
+    /// Sends what is due, as long as connections are free.
     fn ask(
         &mut self,
         schedule: &mut Schedule,
@@ -115,7 +115,7 @@ impl<'a> OpenLoop<'a> {
             self.is_free[index] = false;
             let due_ns = schedule.next_ns();
             if !self.engine.links[index].ask(due_ns) {
-                // A place among its datagrams is still waited for; its reply makes it free again.
+                // The place of its next datagram still waits for a reply, which makes it free again.
                 continue;
             }
             let late_ns = now_ns.saturating_sub(due_ns.max(self.freed_at_ns));
@@ -146,7 +146,7 @@ impl<'a> OpenLoop<'a> {
         } else if wait_ns < Self::SPIN_NS {
             self.engine.wait(Duration::ZERO)?;
         } else {
-            // A stack of our own asks its card for a while before it sleeps, and is here each time.
+            // A stack of our own polls its card before it sleeps, and comes by here each time.
             if self.armed_for_ns != next_ns {
                 self.arm(wait_ns)?;
                 self.armed_for_ns = next_ns;

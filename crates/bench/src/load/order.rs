@@ -1,4 +1,4 @@
-//! What a team is told to do.
+//! The orders that a team carries out.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use super::schedule::Pace;
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// All connections busy for a time; replies to what was asked in it count, when they come.
+    /// All connections are busy for a time. Replies to requests of that time count whenever they
+    /// come.
     Closed(Duration),
-    /// Requests at their own times for a time; likewise.
+    /// Requests leave at their own times, for a time. Replies count likewise.
     Open(Pace, Duration),
-    /// All that a workload with an end has left.
+    /// All requests that a finite workload has left.
     Finish,
 }
 
 impl Order {
-    /// The part of one of several machines: of the rate, with gaps of its own.
+    /// One machine's part of the order: its share of the rate, with gaps of its own.
     pub(super) fn for_machine(self, machine: usize, machines: usize) -> Order {
         match self {
             Order::Open(pace, time) => Order::Open(
@@ -34,7 +35,7 @@ impl Order {
         }
     }
 
-    /// The same order, if it can be carried out; an agent's come over the network.
+    /// The same order, if it can be carried out; an agent gets its orders over the network.
     pub(super) fn checked(self) -> Result<Order, String> {
         const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
         const RATE_MAX: f64 = 1e9;

@@ -1,8 +1,8 @@
 //! The datagrams of one load thread's own stack: each connection has a port of its own.
 //!
-//! A port is opened by asking from it for the server's version. The answer shows that the server is
-//! there, and that the card brings what comes to the port to this thread's queue; where none comes in
-//! time, another port is tried, and this one is left to the other threads.
+//! To open a port, a thread asks the server for its version from that port. The answer shows that
+//! the server is there, and that the card delivers what comes to the port to this thread's queue.
+//! If no answer comes in time, another port is tried, and this one is left to the other threads.
 
 use std::cell::Cell;
 use std::io;
@@ -13,20 +13,20 @@ use coua_transport::{Arrived, Datagrams, Poller, Sender};
 
 use super::error::Error;
 
-/// What a port is opened with, behind the frame header of protocol.txt: the request's number, which
-/// ordinary ones reach last, the number and the count of datagrams, and zero.
+/// The UDP frame header (protocol.txt) of the request that opens a port: the request's number,
+/// which ordinary requests reach last, the datagram's number, the count of datagrams, and zero.
 const FRAME: [u8; 8] = [0xff, 0xff, 0, 0, 0, 1, 0, 0];
 const PROBE: &[u8] = b"version\r\n";
 
-/// For how long an answer to it is waited for.
+/// How long a port waits for the answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// All that comes and goes by datagram over a thread's stack.
+/// The datagrams of one thread's stack.
 pub(super) struct OwnDatagrams {
     end: Datagrams,
-    /// The card takes no more in this turn.
+    /// Whether the card had no room for a datagram since this was last asked.
     is_full: Cell<bool>,
-    /// By port: whose it is.
+    /// By port: the connection that it belongs to.
     links: Vec<Option<u32>>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// None yet, of so many, to the server at `to`; none where there is no stack.
+    /// `count` ports to the server at `to`, none of them open yet; none if there is no stack.
     pub(super) fn new(poller: &Poller, to: SocketAddr, count: usize) -> Option<Ports> {
         Some(Ports {
             end: poller.client_datagrams()?,
@@ -57,8 +57,9 @@ impl Ports {
         })
     }
 
-    /// The work of one turn. `claim` gives a free port, and `release` takes back one that does not
-    /// lead to this thread's queue. Returns whether any was opened.
+    /// Does the work of one turn, in which `most` ports at most are being opened. `claim` gives a
+    /// free port, and `release` takes back one that does not lead to this thread's queue. Returns
+    /// whether any was opened.
     pub(super) fn turn(
         &mut self,
         most: usize,
@@ -106,12 +107,12 @@ impl Ports {
         self.open.len() == self.count
     }
 
-    /// Those that are.
+    /// How many are open.
     pub(super) fn open_count(&self) -> usize {
         self.open.len()
     }
 
-    /// The ways to the server, in the order of the connections.
+    /// The datagrams, and the sender by which each connection reaches the server, in order.
     pub(super) fn finish(self) -> (OwnDatagrams, Vec<Sender>) {
         let mut links = vec![None; usize::from(u16::MAX) + 1];
         for (sender, index) in self.open.iter().zip(0..) {
@@ -129,12 +130,13 @@ impl Ports {
 }
 
 impl OwnDatagrams {
-    /// Where they come from, for the poller.
+    /// The source of the datagrams, for the poller.
     pub(super) fn source(&self) -> &Datagrams {
         &self.end
     }
 
-    /// The next datagram of this turn, into `room`: its length, and the connection that it is for.
+    /// Receives the next datagram of this turn into `room`: its length, and the connection that it
+    /// is for.
     pub(super) fn receive(&self, room: &mut [u8]) -> Option<(usize, usize)> {
         loop {
             let (len, from) = match self.end.receive(room) {
@@ -149,7 +151,8 @@ impl OwnDatagrams {
         }
     }
 
-    /// Sends a datagram the way that another came. No bytes where the card takes no more in this turn.
+    /// Answers the sender of an earlier datagram. Sends no bytes if the card takes no more in this
+    /// turn.
     pub(super) fn send(&self, bytes: &[u8], to: &Sender) -> Result<usize, Error> {
         let most = self.end.payload_len_max();
         if bytes.len() > most {
@@ -168,7 +171,7 @@ impl OwnDatagrams {
         }
     }
 
-    /// Whether something was not taken since this was last asked.
+    /// Whether the card had no room for a datagram since this was last asked.
     pub(super) fn was_full(&self) -> bool {
         self.is_full.replace(false)
     }

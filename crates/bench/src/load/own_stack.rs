@@ -1,14 +1,14 @@
 //! Connections over coua's own TCP stack: a stack and a queue of a card for each load thread.
 //!
-//! All stacks have the same addresses, and they share out the ports as they go. To whose queue the
-//! segments of a connection come the card decides, or the other end; where they come to another
-//! thread's, its stack tells ours, and the port is tried no more by this thread, but may be by
-//! others. So no connection is slower for the others' being there. Ports from which datagrams are sent
-//! are shared out likewise ([`super::own_datagrams`]).
+//! All stacks have the same addresses, and they share the ports as they go. The card, or the other
+//! end of the link, decides which queue gets the segments of a connection. If it is another
+//! thread's queue, that thread's stack tells ours; this thread does not try that port again, but
+//! others may. So other threads make no connection slower. Ports from which datagrams are sent are
+//! shared in the same way ([`super::own_datagrams`]).
 //!
 //! # Concurrency
-//! While connections are being opened all threads go on turning until the last one is open: an
-//! answer may come to any.
+//! While connections are being opened, all threads keep turning until the last one is open: an
+//! answer may come to any of them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -32,41 +32,41 @@ use super::own_datagrams::{OwnDatagrams, Ports};
 /// One thread's stack, before any of its connections is open.
 pub(super) struct OwnStack {
     setup: StackSetup,
-    /// Whom frames go to, where the kernel keeps the answers to that question.
+    /// The next hop, if the kernel is the one that resolves its MAC address.
     neighbour: Option<(IpAddr, Mac)>,
-    /// Where connections may come from.
+    /// Ports that connections may be opened from.
     ports: RangeInclusive<u16>,
     opening: Arc<Opening>,
 }
 
-/// What the threads tell one another while they open connections.
+/// What the threads share while they open connections.
 struct Opening {
     threads: usize,
-    /// By port: taken, or about to be.
+    /// By port: whether it is taken, or about to be.
     taken: Box<[AtomicBool]>,
     /// Threads whose connections are all open.
     done: AtomicUsize,
     has_failed: AtomicBool,
 }
 
-/// Bytes that a stack takes for what waits, at most.
+/// Most bytes of memory that a stack uses for data that waits.
 const MEMORY: usize = 256 << 20;
 
-/// Connections that a thread is opening at a time.
+/// Most connections that a thread is opening at a time.
 const OPENING_MAX: usize = 256;
 
-/// The token for the stack's listeners, of which it has none.
+/// The token for the stack's listeners; it has none.
 const NOBODY: Token = Token(NO_LINK);
 
-/// Ports tried in a turn in search of a free one.
+/// Most ports tried in one search for a free one.
 const PORTS_TRIED: usize = 1 << 16;
 
-/// A turn while connections are opened takes as long at most.
+/// The longest turn while connections are opened.
 const TURN: Duration = Duration::from_millis(1);
 
 impl OwnStack {
-    /// Opens a queue of the card for each thread, for so many connections to `to` in all, in the
-    /// network namespace of the calling thread.
+    /// Opens a queue of the card for each thread, in the network namespace of the calling thread.
+    /// The threads together will have `connections` connections to `to`.
     pub(super) fn open_all(
         net: &Net,
         to: SocketAddr,
@@ -118,7 +118,7 @@ impl OwnStack {
         stacks.collect()
     }
 
-    /// Opens so many connections, and waits for those of the other threads.
+    /// Opens `connections` connections, and waits until the other threads have opened theirs.
     pub(super) fn connect(
         self,
         to: SocketAddr,
@@ -128,8 +128,8 @@ impl OwnStack {
         opening.note(self.connect_all(to, connections))
     }
 
-    /// As [`connect`](Self::connect), for connections that are ports from which datagrams are sent:
-    /// who takes them all, and the server as each of the ports has heard it.
+    /// As [`connect`](Self::connect), for datagrams: each connection is a port that they are sent
+    /// from. Returns the thread's datagrams, and the server as each of the ports sees it.
     pub(super) fn open_ports(
         self,
         to: SocketAddr,
@@ -217,9 +217,9 @@ struct Turns {
     events: Events,
     neighbour: Option<(IpAddr, Mac)>,
     opening: Arc<Opening>,
-    /// When something was last heard of the server.
+    /// When the server was last heard from.
     heard_at: Instant,
-    /// This thread has all of its own.
+    /// Whether all of this thread's connections are open.
     is_done: bool,
 }
 
@@ -233,8 +233,8 @@ impl Turns {
         Ok(true)
     }
 
-    /// Ends a turn, in which the server may have been heard: so many of this thread's are open, and
-    /// maybe all.
+    /// Ends a turn. `is_heard`: the server was heard in it; `open`: how many of this thread's
+    /// connections are open; `are_all`: these are all.
     fn end(&mut self, is_heard: bool, open: usize, are_all: bool) -> Result<(), Error> {
         if is_heard {
             self.heard_at = Instant::now();
@@ -256,7 +256,7 @@ impl Turns {
 }
 
 impl Opening {
-    /// Tells the other threads where this one has failed.
+    /// Tells the other threads if this one has failed.
     fn note<T>(&self, opened: Result<T, Error>) -> Result<T, Error> {
         if opened.is_err() {
             self.has_failed.store(true, Relaxed);
@@ -264,7 +264,7 @@ impl Opening {
         opened
     }
 
-    /// The error of a thread that gets no answer and has so many open connections.
+    /// The error of a thread that gets no answer and has `connections` open connections.
     fn silence(&self, connections: usize) -> Error {
         match connections == 0 && self.threads > 1 && self.done.load(Relaxed) > 0 {
             true => Error::Net(
@@ -290,8 +290,9 @@ impl Opening {
     }
 }
 
-/// The ports from which connections are opened. Those of AF_XDP are above the ones that the kernel,
-/// whose the address is too, gives to others unless `net.ipv4.ip_local_port_range` says otherwise.
+/// The ports that connections are opened from. With AF_XDP the kernel uses the same address, so
+/// these are above the ports that it gives to others, unless `net.ipv4.ip_local_port_range` says
+/// otherwise.
 fn ports(driver: &Driver) -> RangeInclusive<u16> {
     match driver {
         Driver::Xdp(_) => 61_000..=65_535,
@@ -299,7 +300,7 @@ fn ports(driver: &Driver) -> RangeInclusive<u16> {
     }
 }
 
-/// How the kernel would reach an address by this interface.
+/// How the kernel reaches an address by this interface.
 fn hop(device: &str, to: IpAddr) -> Result<Hop, String> {
     const TRIES: u32 = 300;
     const EVERY: Duration = Duration::from_millis(10);
@@ -321,10 +322,10 @@ fn hop(device: &str, to: IpAddr) -> Result<Hop, String> {
     ))
 }
 
-/// Has the stack go the kernel's way. None where no address is known to come from.
+/// Makes the stack take the kernel's route. None if no local address is known.
 fn route(net: &mut Net, to: IpAddr, hop: &Hop) -> Option<()> {
     if net.addresses.is_empty() {
-        // A network that has the other end as a neighbour, or nobody.
+        // If the other end is a neighbour, so is every address; if not, none is.
         let len = match (hop.next == to, to.is_ipv4()) {
             (true, _) => 0,
             (false, true) => 32,

@@ -23,7 +23,7 @@ pub(crate) enum Dialect {
     Mirror,
 }
 
-/// Everything about the requests but which key comes next.
+/// Everything about the requests except which key comes next.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The spelling.
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What ends the name of a key's counter, which is an item of its own.
+    /// The suffix of the name of a key's counter, which is an item of its own.
     pub(super) const COUNTER: u8 = b'+';
 
     /// Appends the name of the item that `op` is about.

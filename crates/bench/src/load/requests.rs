@@ -10,8 +10,8 @@ use super::dialect::{self, PendingRequest};
 use super::plan::{Dialect, Plan};
 use crate::workload::{Keys, Mix, Sampler, Ttls, Values};
 
-/// A source of requests. Those of [`for_share`](Self::for_share) draw other keys of the same
-/// workload.
+/// A source of requests. [`for_share`](Self::for_share) makes sources that draw other keys of the
+/// same workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     plan: Arc<Plan>,
@@ -31,7 +31,7 @@ impl Requests {
         }
     }
 
-    /// Requests in the text dialect of which the fraction `sets` (0 to 1) store a value, and the
+    /// Requests in the text dialect: the fraction `sets` (0 to 1) of them store a value, and the
     /// others get `keys_per_get` keys.
     pub(crate) fn new(
         keys: impl Into<Keys>,
@@ -52,7 +52,7 @@ impl Requests {
         Requests::planned(plan.into(), sampler, 1)
     }
 
-    /// Sets of every key of the range, once, in the text dialect.
+    /// One set for every key of the range, in the text dialect.
     pub(crate) fn filling(
         keys: impl Into<Keys>,
         values: Arc<Values>,
@@ -61,14 +61,14 @@ impl Requests {
         Requests::new(keys, values, Sampler::Sequence(range), 1, 1.0)
     }
 
-    /// The same for a server that knows no keys and answers with made-up values.
+    /// The same requests for a server that knows no keys and answers with made-up values.
     pub(crate) fn canned(&self) -> Requests {
         let mut requests = self.clone();
         Arc::make_mut(&mut requests.plan).canned = true;
         requests
     }
 
-    /// The part of one of `shares` connections or threads.
+    /// The part of one connection or thread of `shares`.
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Requests {
         let mut requests = self.clone();
         requests.sampler = self.sampler.for_share(share, shares);
@@ -82,18 +82,18 @@ impl Requests {
         &self.sampler
     }
 
-    /// A seed for [`planned`](Self::planned), drawn from theirs.
+    /// A seed for [`planned`](Self::planned), drawn from that of these requests.
     pub(super) fn seed(&self) -> u64 {
         self.random.clone().next_u64()
     }
 
-    /// What they have in common.
+    /// What all the requests have in common.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Appends the next request to `out` and what it asks for to `numbers`; none when the keys are
-    /// at their end.
+    /// Appends the next request to `out` and the keys that it asks for to `numbers`; none when
+    /// there are no more keys.
     #[inline]
     pub(super) fn append(
         &mut self,

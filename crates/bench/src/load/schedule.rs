@@ -22,11 +22,11 @@ pub(crate) struct Pace {
     pub(crate) rate: f64,
     /// How they are spread.
     pub(crate) arrivals: Arrivals,
-    /// For the gaps.
+    /// Seed of the gaps.
     pub(crate) seed: u64,
 }
 
-/// One thread's part of an open loop's requests, one after the other.
+/// The times of one thread's requests in an open loop.
 #[derive(Debug)]
 pub(super) struct Schedule {
     gap_ns: f64,
@@ -65,7 +65,7 @@ impl Schedule {
         self.next_ns as u64
     }
 
-    /// Goes on to the one after it.
+    /// Goes on to the next request.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.next_ns += match self.arrivals {

@@ -1,12 +1,12 @@
-//! What a stretch of load came to by the second, so that stalls show.
+//! The outcome of a stretch of load, second by second, so that stalls show.
 //!
-//! A percentile over a whole run says how many requests were slow, and not when. Latencies are
-//! therefore recorded a second time, to two digits, into a histogram of the current second. Counts
-//! cost nothing: of each second only the totals at its beginning are kept.
+//! A percentile over a whole run says how many requests were slow, but not when. Latencies are
+//! therefore recorded a second time, to two digits, in a histogram of the current second. Counts
+//! cost nothing: only the totals at the beginning of each second are kept.
 //!
 //! # Invariants
-//! - There are [`Series::LEN_MAX`] intervals at most. When they are used up, each two become one of
-//!   twice the length: memory is bounded, however long a run takes.
+//! - There are [`Series::LEN_MAX`] intervals at most. When they are used up, they are merged two by
+//!   two, so memory is bounded, however long a run takes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::histogram;
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     interval_ns: u64,
-    /// When the current interval ends; at the end of time once the stretch is over.
+    /// When the current interval ends; `u64::MAX` once the stretch is over.
     until_ns: u64,
     intervals: Vec<Interval>,
 }
@@ -50,27 +50,27 @@ impl Counts {
 pub(crate) struct Row {
     /// Time from the start of the stretch to that of the interval.
     pub(crate) from: Duration,
-    /// Its length: a second, or a power of two of them in a long run, and up to half as much more in
-    /// the last one.
+    /// Its length: a second, or a power of two of seconds in a long run. The last one may be
+    /// shorter, or up to half as long again.
     pub(crate) length: Duration,
-    /// Replies that came in it.
+    /// Replies that arrived in it.
     pub(crate) replies: u64,
-    /// Those that were errors, wrong values, or did not come.
+    /// Errors, wrong values, and replies that did not come.
     pub(crate) errors: u64,
-    /// Of replies that came in it.
+    /// Median latency of the replies that arrived in it.
     pub(crate) p50: Duration,
-    /// Likewise.
+    /// Their 99th percentile.
     pub(crate) p99: Duration,
-    /// Likewise.
+    /// The longest of them.
     pub(crate) longest: Duration,
 }
 
 impl Series {
     const SECOND_NS: u64 = 1_000_000_000;
-    /// Intervals at most. Each has a histogram of 15 KiB.
+    /// Most intervals. Each has a histogram of 15 KiB.
     const LEN_MAX: usize = 600;
 
-    /// Of a stretch that begins now.
+    /// The series of a stretch that begins at `now_ns`.
     pub(super) fn begin(now_ns: u64) -> Series {
         Series {
             interval_ns: Self::SECOND_NS,
@@ -94,8 +94,8 @@ impl Series {
         now_ns >= self.until_ns
     }
 
-    /// Begins the intervals that are due, with the totals until now. Those in which nothing came
-    /// stay empty.
+    /// Begins the intervals that are due, with the totals so far. Intervals without replies stay
+    /// empty.
     #[cold]
     pub(super) fn advance(&mut self, now_ns: u64, total: Counts) {
         while self.is_due(now_ns) {
@@ -107,8 +107,8 @@ impl Series {
         }
     }
 
-    /// Makes one of each two intervals. The length of those to come doubles with them, and where
-    /// the current one was the second of two it ends when it would have; else it lasts longer.
+    /// Merges intervals two by two; those to come are twice as long. If the current one is the
+    /// second of a pair, it ends when it would have; otherwise it lasts longer.
     fn coarsen(&mut self) {
         if self.intervals.len() % 2 == 1 {
             self.until_ns = self.until_ns.saturating_add(self.interval_ns);
@@ -124,8 +124,8 @@ impl Series {
         self.intervals = merged;
     }
 
-    /// Ends the stretch, which took so long. What still comes belongs to the last interval. A rest
-    /// of less than half an interval is a part of the one before.
+    /// Ends the stretch, which took `elapsed`. Replies that come later belong to the last interval.
+    /// A remainder of less than half an interval becomes part of the interval before.
     pub(super) fn end(&mut self, elapsed: Duration) {
         self.until_ns = u64::MAX;
         let begun = self.intervals.len() as u64 - 1;
@@ -139,7 +139,8 @@ impl Series {
         }
     }
 
-    /// Adds what another thread measured in the same time. The totals are those of each until then.
+    /// Adds what another thread measured in the same time. The totals are those of each thread so
+    /// far.
     pub(super) fn add(&mut self, total: Counts, other: &Series, total_of_other: Counts) {
         let mut other = other.clone();
         while self.interval_ns < other.interval_ns {
@@ -160,7 +161,7 @@ impl Series {
         }
     }
 
-    /// All intervals of a stretch that took so long and came to these totals.
+    /// All intervals of a stretch that took `elapsed` and came to `total`.
     pub(super) fn rows(&self, elapsed: Duration, total: Counts) -> Vec<Row> {
         let ends = self.intervals.iter().skip(1).map(|next| next.before);
         let ends = ends.chain([total]);
@@ -188,9 +189,9 @@ impl Series {
         rows.collect()
     }
 
-    /// As an agent sends it: the interval's length in nanoseconds and the number of intervals, then
-    /// each one's totals before it, the length of its histogram, and the histogram in V2 format; all
-    /// numbers 8 bytes, LE.
+    /// Appends the series as an agent sends it: the interval's length in nanoseconds and the number
+    /// of intervals; then for each interval the totals before it, the length of its histogram, and
+    /// the histogram in V2 format. All numbers have 8 bytes, little-endian.
     pub(super) fn append(&self, bytes: &mut Vec<u8>) {
         let mut put = |number: u64| bytes.extend_from_slice(&number.to_le_bytes());
         put(self.interval_ns);
@@ -208,8 +209,8 @@ impl Series {
         }
     }
 
-    /// Reads what [`append`](Self::append) wrote; none where it is anything else. Nothing is
-    /// believed of its numbers.
+    /// Reads what [`append`](Self::append) wrote; none if the bytes are anything else. Trusts no
+    /// number in them.
     pub(super) fn read(mut bytes: &[u8]) -> Option<Series> {
         let bytes = &mut bytes;
         let interval_ns = number(bytes)?;
@@ -238,7 +239,7 @@ impl Series {
     }
 }
 
-/// The next number of what an agent sent.
+/// Takes the next number off what an agent sent.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let (number, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
@@ -278,8 +279,8 @@ mod tests {
         Duration::from_secs(count)
     }
 
-    /// A hundred replies of a microsecond in the first second, none in the second, one of a second
-    /// in the third.
+    /// A hundred replies of a microsecond in the first second, none in the second one, and one
+    /// reply of a second in the third.
     fn stalled() -> Series {
         let mut series = Series::begin(7);
         series.record(1000, 100);

@@ -14,19 +14,20 @@ pub(crate) struct Setup {
     pub(crate) target: Target,
     /// Connections, over all threads and machines.
     pub(crate) connections: usize,
-    /// Requests in flight a connection.
+    /// Requests in flight on each connection.
     pub(crate) depth: usize,
     /// Threads on each machine; all together no more than connections.
     pub(crate) threads: usize,
-    /// First core of this machine's threads, which take one each from there on; not bound where none.
+    /// First core of this machine's threads; each thread takes the next one. Threads are not bound
+    /// if none.
     pub(crate) core: Option<usize>,
     /// Further machines.
     pub(crate) agents: Vec<SocketAddr>,
-    /// A stack of our own to speak TCP with, each thread on a queue of its own; the kernel's sockets
-    /// where none. Not with agents.
+    /// A stack of our own to speak TCP with, on which each thread has its own queue; the kernel's
+    /// sockets if none. Not with agents.
     pub(crate) net: Option<Net>,
-    /// Tell who was away when replies took long, of this machine's threads; with the server's process,
-    /// where it is here.
+    /// Whether to tell, for this machine's threads, who had no CPU when replies took long; with the
+    /// server's process if it runs here.
     pub(crate) gaps: Option<Option<Pid>>,
 }
 
@@ -36,7 +37,7 @@ impl Setup {
         1 + self.agents.len()
     }
 
-    /// The part of a machine, of which 0 is this one.
+    /// The part of one machine; this one is 0.
     pub(super) fn for_machine(&self, machine: usize) -> Setup {
         Setup {
             connections: part(self.connections, machine, self.machines()),

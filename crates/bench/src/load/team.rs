@@ -2,8 +2,8 @@
 //!
 //! Threads live as long as the team, so that stretches of load follow each other on the same
 //! connections. An order goes to all of them at once; the answer is the sum of what they measured.
-//! Where there are agents, connections, requests and rates are shared out among the machines first;
-//! a thread here speaks for each agent, and is a member as the others are.
+//! If there are agents, connections, requests and rates are first divided among the machines. One
+//! thread here speaks for each agent, and is a member like the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,7 +47,7 @@ impl Member {
 }
 
 impl Team {
-    /// Time between two looks at how far the threads are.
+    /// Time between two reports of progress.
     const LOOK: Duration = Duration::from_millis(500);
 
     /// Starts the threads, here and at the agents, and opens all connections; nothing is sent yet.
@@ -87,7 +87,7 @@ impl Team {
         let mut is_stopped = false;
         for ready in all_ready {
             match ready.recv().map_err(|_| Error::Thread)? {
-                // Another one has the reason.
+                // Another member's error has the reason.
                 Err(Error::Stopped) => is_stopped = true,
                 outcome => outcome?,
             }
@@ -137,8 +137,8 @@ impl Team {
         self.stop.clone()
     }
 
-    /// Has all members carry out the order, and adds up what they measured. Twice a second `watch` is
-    /// told how many replies there were, and in what time.
+    /// Has all members carry out the order, and adds up what they measured. Calls `watch` twice a
+    /// second with the replies so far and the time that has passed.
     pub(crate) fn carry_out(
         &mut self,
         order: Order,
@@ -160,7 +160,7 @@ impl Team {
                     total.add(&answer?);
                     left -= 1;
                 }
-                // One that ended before left no answer behind.
+                // A member that had ended before this wait left no answer.
                 Err(RecvTimeoutError::Timeout) if ended => return Err(Error::Thread),
                 Err(RecvTimeoutError::Timeout) => {
                     let replies = self.members.iter();

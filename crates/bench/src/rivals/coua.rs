@@ -17,8 +17,8 @@ pub(crate) struct CouaRival {
 }
 
 impl CouaRival {
-    /// Holds the keys below `keys`, in `memory` bytes, index included; `workers` threads may work
-    /// on it.
+    /// Holds the keys below `keys`, in `memory` bytes including the index. `workers` threads may
+    /// work on it.
     pub(crate) fn filled(
         keys: u32,
         sizes: KeySizes,
@@ -84,7 +84,7 @@ impl CouaRival {
                 }
             }
             worker.end(now);
-            // What found no free segment is stored in bursts of its own.
+            // A request that found no free segment is repeated in bursts of its own.
             for at in (0..B).filter(|&at| waiting[at]) {
                 let stored = store_one(
                     &self.store,
@@ -127,7 +127,7 @@ fn look_ahead<const B: usize>(
     }
 }
 
-/// Stores one key, over as many bursts as it takes until a segment is free.
+/// Stores one key, with as many bursts as it takes until a segment is free.
 pub(super) fn store_one(store: &Store, worker: &mut Worker, key: &[u8], value: &[u8]) -> bool {
     let (now, put) = (now(), Put::set(0, Expiry::NEVER));
     loop {

@@ -52,7 +52,7 @@ impl Rival for HashbrownRival {
     }
 }
 
-/// dashmap: hashbrown in shards, a lock each.
+/// dashmap: hashbrown in shards, each with its own lock.
 pub(crate) struct DashMapRival(DashMap<Bytes, Bytes, DefaultHashBuilder>);
 
 impl DashMapRival {
@@ -96,7 +96,7 @@ impl Rival for DashMapRival {
     }
 }
 
-/// In place where the length is the same, which is the least that a map can do.
+/// Overwrites in place if the length is the same: that is the least that a map can do.
 fn overwrite(old: &mut Bytes, value: &[u8]) {
     if old.len() == value.len() {
         old.copy_from_slice(value);

@@ -9,15 +9,15 @@ use super::{Operation, Requests, Rival, Work};
 use crate::cpu;
 use crate::workload::Values;
 
-/// What one measurement came to.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Speed {
-    /// Operations for each second of a thread's CPU time, summed over the threads. Other work on
-    /// the machine does not show in it.
+    /// Operations per second of a thread's CPU time, summed over the threads. Other work on the
+    /// machine does not change it.
     pub(crate) per_cpu_second: f64,
-    /// Operations of all threads for each second.
+    /// Operations of all threads per second.
     pub(crate) per_second: f64,
-    /// The fraction of gets that found something, or of sets that were taken.
+    /// The fraction of gets that found something, or of sets that were accepted.
     pub(crate) succeeded: f64,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Speed {
 pub(crate) struct Load<'a> {
     /// The value of each key.
     pub(crate) values: &'a Values,
-    /// Which key comes next; each thread begins elsewhere.
+    /// Which key comes next; each thread begins at another place.
     pub(crate) requests: &'a Requests,
     /// How long each thread works.
     pub(crate) time: Duration,
@@ -42,7 +42,7 @@ pub(crate) fn measure(
 ) -> Speed {
     let start = Barrier::new(cores.len());
     let one = |thread: usize| {
-        // Where the core cannot be had, the scheduler chooses; both figures stay true.
+        // If the core cannot be had, the scheduler chooses one; both figures stay true.
         let _ = cpu::pin(cores[thread]);
         start.wait();
         let (begun, cpu_before) = (Instant::now(), cpu::of_this_thread());

@@ -13,12 +13,12 @@ pub(crate) struct SegcacheRival(Segcache);
 impl SegcacheRival {
     const SEGMENT: i32 = 1 << 20;
 
-    /// How full its index is at most, where nothing else is asked for: keys whose bucket is full are
-    /// refused, and with half of the slots in use it is one key in a thousand.
+    /// The largest load factor of its index, unless another is asked for. Keys whose bucket is full
+    /// are refused; with half of the slots in use, that happens to one key in a thousand.
     pub(crate) const LOAD: f64 = 0.4;
 
-    /// Holds the keys below `keys`, in `memory` bytes of segments and beside them an index of which
-    /// `load` of the slots are used at most.
+    /// Holds the keys below `keys`, in `memory` bytes of segments. Its index comes on top; at most
+    /// the fraction `load` of its slots is used.
     pub(crate) fn filled(
         keys: u32,
         sizes: KeySizes,
@@ -37,7 +37,7 @@ impl SegcacheRival {
         let mut buffer = KeySizes::buffer();
         for number in 0..keys {
             let start = sizes.write(number, &mut buffer);
-            // A key that is refused shows as a miss in what is measured.
+            // A key that is refused shows as a miss in the measurement.
             let _ = cache.insert(&buffer[start..], values.of(number), None, Duration::ZERO);
         }
         SegcacheRival(cache)

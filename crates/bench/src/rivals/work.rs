@@ -12,7 +12,7 @@ use crate::workload::{Sampler, Values};
 pub(crate) struct Request {
     buffer: [u8; KeySizes::MAX],
     start: u32,
-    /// The key's number, which its value goes by.
+    /// The key's number, which decides its value.
     pub(crate) number: u32,
 }
 
@@ -24,12 +24,12 @@ impl Request {
     }
 }
 
-/// Requests drawn and written before time is taken, as a client would have done: what the
-/// benchmark itself does for a key counts against all stores alike, and most against the fastest.
+/// Requests that are drawn and written before time is measured, as a client would have done. What
+/// the benchmark itself does for a key slows all stores alike, and weighs most on the fastest.
 pub(crate) struct Requests(Vec<Request>);
 
 impl Requests {
-    /// Requests that are drawn, and then repeated.
+    /// How many requests are drawn; after that they repeat.
     const COUNT: usize = 1 << 21;
 
     /// Draws the numbers from a sampler.
@@ -73,9 +73,9 @@ pub(crate) struct KeySizes {
 }
 
 impl KeySizes {
-    /// Bytes that the longest key may take.
+    /// Bytes of the longest key that is possible.
     pub(crate) const MAX: usize = 32;
-    /// Bytes that a key takes in any case.
+    /// Bytes of the shortest key.
     pub(crate) const MIN: usize = 8;
 
     /// A buffer for [`write`](Self::write).
@@ -114,16 +114,17 @@ pub(crate) struct Work<'a> {
     deadline: Instant,
     /// Operations done.
     pub(crate) done: u64,
-    /// Gets that found something, and sets that were taken.
+    /// Gets that found something, or sets that were accepted.
     pub(crate) succeeded: u64,
     replies: Replies,
 }
 
 impl<'a> Work<'a> {
-    /// Operations between two looks at the clock.
+    /// Operations between two reads of the clock.
     const STRETCH: u64 = 4096;
 
-    /// The work of one of `threads`, which ends `time` from now. Each begins at another request.
+    /// The work of one of `threads` threads, which ends `time` from now. Each begins at another
+    /// request.
     pub(crate) fn new(
         requests: &'a Requests,
         values: &'a Values,
@@ -164,7 +165,7 @@ impl<'a> Work<'a> {
         self.succeeded += 1;
     }
 
-    /// Counts `operations`; whether time is up. The clock is read now and then only.
+    /// Counts `operations`, and returns whether time is up. It reads the clock only now and then.
     #[inline]
     pub(crate) fn over(&mut self, operations: u64) -> bool {
         self.done += operations;

@@ -1,10 +1,10 @@
-//! The cache in front of the database, as one thread of the site talks to it.
+//! The cache in front of the database, as one thread of the site uses it.
 
 use crate::client::{Client, Error};
 use crate::target::Target;
 use crate::workload::KeyFormat;
 
-/// A connection while there is one.
+/// A connection, if there is one.
 #[derive(Debug)]
 pub(super) struct Cache {
     target: Option<Target>,
@@ -14,7 +14,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Sets whose replies are waited for together.
+    /// Sets whose replies are awaited together.
     const SETS: usize = 500;
 
     /// Without a target, a cache that is always empty.
@@ -26,7 +26,7 @@ impl Cache {
         }
     }
 
-    /// Connects where there is no connection.
+    /// Connects if there is no connection.
     pub(super) fn connect(&mut self) {
         if let (Some(target), None) = (&self.target, &self.client) {
             let connected = Client::connect(target).map_err(Error::Io);
@@ -39,7 +39,7 @@ impl Cache {
         std::mem::take(&mut self.errors)
     }
 
-    /// What the cache has of these keys, by one get; nothing where the cache cannot be reached.
+    /// The values that the cache has for these keys, by one get; nothing if it cannot be reached.
     pub(super) fn get(&mut self, numbers: &[u32]) -> Vec<Option<Vec<u8>>> {
         let nothing = || vec![None; numbers.len()];
         let Some(mut client) = self.client.take() else {
@@ -53,7 +53,7 @@ impl Cache {
         found
     }
 
-    /// Stores values; they are lost where the cache cannot be reached.
+    /// Stores values; they are lost if the cache cannot be reached.
     pub(super) fn set<'a>(&mut self, rows: impl IntoIterator<Item = (u32, &'a [u8])>) {
         let rows: Vec<_> = rows.into_iter().collect();
         for rows in rows.chunks(Self::SETS) {

@@ -9,16 +9,17 @@ use crate::workload::Values;
 
 const ROWS: TableDefinition<u32, &[u8]> = TableDefinition::new("rows");
 
-/// One row a number, whose value is the one of [`Values`].
+/// One row for each number, with the number's value in [`Values`].
 ///
-/// It is in a deleted file, which is freed when the process ends, however it ends.
+/// Its file is already deleted, so it is freed when the process ends, however it ends.
 pub(super) struct Database {
     redb: Redb,
     delay: Duration,
 }
 
 impl Database {
-    /// Makes one of so many rows; each [`read`](Self::read) takes `delay` longer than it does.
+    /// Makes a database of `items` rows; each [`read`](Self::read) takes `delay` longer than it
+    /// would.
     pub(super) fn fill(items: u32, values: &Values, delay: Duration) -> anyhow::Result<Database> {
         let folder = Folder::new()?;
         let redb = Redb::create(folder.path("rows"))?;
@@ -34,7 +35,7 @@ impl Database {
         Ok(Database { redb, delay })
     }
 
-    /// The values of rows that there are, in their order, by one query.
+    /// Reads the values of rows that exist, in order, by one query.
     pub(super) fn read(&self, numbers: &[u32]) -> Result<Vec<Vec<u8>>, redb::Error> {
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);

@@ -1,4 +1,4 @@
-//! One request and its answer, in as much of HTTP as a page needs.
+//! One request and its answer, with as much of HTTP as a page needs.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -11,11 +11,11 @@ use httparse::{EMPTY_HEADER, Request};
 pub(super) enum Status {
     /// A page.
     Ok,
-    /// No HTTP, or a head that is too long.
+    /// Not HTTP, or a head that is too long.
     Malformed,
     /// No such page.
     NotFound,
-    /// Something else than a GET.
+    /// A method other than GET.
     NotAllowed,
     /// A page that is wrong.
     Failed,
@@ -40,7 +40,7 @@ const HEADERS_MAX: usize = 64;
 /// How long a client may keep a thread waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads a request, writes what `page` says to its path, and closes the connection.
+/// Reads a request, answers with what `page` returns for its path, and closes the connection.
 pub(super) fn answer(
     mut stream: TcpStream,
     page: impl FnOnce(&str) -> (Status, Vec<u8>),

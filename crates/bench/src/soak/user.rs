@@ -1,4 +1,4 @@
-//! One of many users of a server, who behave as a web application does, and now and then badly.
+//! One of many users of a server. They behave as a web application does, and now and then badly.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -13,16 +13,16 @@ use crate::client::{Client, Error};
 /// Requests after which a user adds its latencies to the shared counts.
 const BATCH: usize = 200;
 
-/// How long a server may refuse connections.
+/// How long a server may refuse connections before a user gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A user.
 pub(super) struct User<'p> {
     plan: &'p Plan,
     random: Xoshiro256PlusPlus,
-    /// No two values that users store have the same.
+    /// A part of each value, so that no two stored values are the same.
     stamp: u64,
-    /// The name of a counter of its own, and what it last stood at.
+    /// The name of this user's own counter, and its last value.
     counter: (String, Option<u64>),
     took: Vec<u64>,
     gets: u64,
@@ -46,7 +46,7 @@ impl<'p> User<'p> {
         }
     }
 
-    /// Uses the server until told to stop, or says what was wrong.
+    /// Uses the server until told to stop; an error says what was wrong.
     pub(super) fn use_until(
         mut self,
         stop: &AtomicBool,
@@ -100,7 +100,7 @@ impl<'p> User<'p> {
             2 => b"quit\r\n",
             _ => b"",
         };
-        // The server may be gone as well.
+        // The server may be gone too.
         let _ = client.send(last);
     }
 
@@ -119,7 +119,7 @@ impl<'p> User<'p> {
         })
     }
 
-    /// Draws a key: few are asked for often, and each of the others now and then.
+    /// Draws a key: a few are asked for often, and each of the others now and then.
     fn key(&mut self) -> u32 {
         let spread: f64 = self.random.random();
         let share = spread.powi(4) * f64::from(self.plan.keys);
@@ -203,7 +203,7 @@ impl<'p> User<'p> {
         self.expect(client, &[b"TOUCHED", b"NOT_FOUND"])
     }
 
-    /// Increments a counter that no other user has; it goes up by one, unless it has been evicted.
+    /// Increments this user's own counter; it goes up by one, unless it has been evicted.
     fn count(&mut self, client: &mut Client) -> Result<(), Failure> {
         let (name, last) = self.counter.clone();
         client.send(format!("incr {name} 1\r\n").as_bytes())?;

@@ -1,7 +1,7 @@
 //! Values that show whether they are whole and belong to their key.
 //!
-//! A value is its key's number, a stamp, and letters that follow from both. So a value of another key,
-//! a torn one, or one with bytes of another is recognised, whichever user stored it.
+//! A value is its key's number, a stamp, and letters that follow from both. So a value of another
+//! key, a torn value, and one with bytes of another are all recognised, whichever user stored them.
 
 /// Digits in front of the letters.
 const HEAD_LEN: usize = 24;
@@ -15,7 +15,7 @@ pub(super) fn write(key: u32, stamp: u64, len: usize, to: &mut Vec<u8>) {
     }
 }
 
-/// What is wrong with a value that came for a key.
+/// What is wrong with a value that came for a key, if anything.
 pub(super) fn fault(key: u32, value: &[u8]) -> Option<String> {
     let shown = || value[..value.len().min(60)].escape_ascii().to_string();
     let head = value
@@ -76,7 +76,8 @@ mod tests {
             for at in 0..value.len() {
                 let mut wrong = value.clone();
                 wrong[at] ^= 2;
-                // A stamp that is another whole stamp is told by the letters, where there are any.
+                // A stamp that was changed into another can only be told by the letters, if there
+                // are any.
                 let is_told = fault(7, &wrong).is_some();
                 assert!(is_told || (len <= 24 && at >= 8), "{len} {at}");
             }

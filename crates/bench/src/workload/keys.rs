@@ -1,4 +1,4 @@
-//! Keys: a number in hexadecimal digits, filled up to its size.
+//! Keys: a number in hexadecimal digits, padded to its size.
 
 use thiserror::Error as ThisError;
 
@@ -11,7 +11,7 @@ pub(crate) struct KeyFormat {
     size: usize,
 }
 
-/// A size of keys in which so many numbers do not fit.
+/// The error if a key size has no room for so many numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[error(
     "--key-size {size}: {keys} different keys do not fit into this size; sizes from 8 to {} take any \
@@ -26,15 +26,15 @@ pub(crate) struct TooManyKeys {
 impl KeyFormat {
     /// Keys of ten bytes, for every number.
     pub(crate) const TEN: KeyFormat = KeyFormat { size: 10 };
-    /// What stands before the digits.
+    /// What pads a key before its digits.
     const FILLING: u8 = b'k';
-    /// The longest key that a memcached takes.
+    /// The longest key that memcached accepts.
     pub(crate) const SIZE_MAX: usize = 250;
 
     /// Keys of `size` bytes for the numbers below `keys`.
     ///
     /// # Errors
-    /// Where so many numbers do not fit, or no key may have this size.
+    /// If so many numbers do not fit, or no key may have this size.
     pub(crate) fn new(size: usize, keys: u32) -> Result<KeyFormat, TooManyKeys> {
         let fits = size >= 8 || u64::from(keys) <= 1u64 << (4 * size);
         match fits && (1..=Self::SIZE_MAX).contains(&size) {
@@ -43,7 +43,7 @@ impl KeyFormat {
         }
     }
 
-    /// Bytes a key.
+    /// Bytes of a key.
     pub(crate) const fn size(self) -> usize {
         self.size
     }
@@ -54,7 +54,7 @@ impl KeyFormat {
         self.rewrite(number, key);
     }
 
-    /// As [`write`](Self::write), over another key of this form.
+    /// Like [`write`](Self::write), into a buffer that already holds another key of this format.
     #[inline]
     pub(crate) fn rewrite(self, number: u32, key: &mut [u8]) {
         let digits = hexadecimal(number);
@@ -64,7 +64,7 @@ impl KeyFormat {
         }
     }
 
-    /// Whether it is this number's key.
+    /// Whether `key` is this number's key.
     #[inline]
     pub(crate) fn is(self, number: u32, key: &[u8]) -> bool {
         let digits = hexadecimal(number);
@@ -93,10 +93,10 @@ impl KeyFormat {
     }
 }
 
-/// Keys of sizes that differ.
+/// Keys of different sizes.
 ///
-/// A number's key is the one of a [`KeyFormat`] of its size, or of the size that all digits of the
-/// largest number need where that is more: keys of one size differ in their digits.
+/// A number's key is that of a [`KeyFormat`] of its size. If the digits of the largest number need
+/// more bytes, its size is theirs: keys of one size differ in their digits.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     sizes: Sizes,
@@ -105,11 +105,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// The longest keys, less one byte that a counter's key has more.
+    /// The longest key, less the one byte that is added for a counter's key.
     pub(crate) const SIZE_MAX: usize = KeyFormat::SIZE_MAX - 1;
 
-    /// Keys for the numbers below `count`; none where they do not fit a fixed size, or keys would be
-    /// too long.
+    /// Keys for the numbers below `count`; none if they do not fit a fixed size, or if keys would
+    /// be too long.
     pub(crate) fn new(sizes: Sizes, count: u32) -> Option<Keys> {
         let digits = (count.max(2) - 1).ilog(16) as usize + 1;
         let fits = match sizes {
@@ -123,7 +123,7 @@ impl Keys {
         })
     }
 
-    /// What [`new`](Self::new) makes the same from.
+    /// The arguments that make the same keys with [`new`](Self::new).
     pub(crate) fn parts(&self) -> (&Sizes, u32) {
         (&self.sizes, self.count)
     }
@@ -135,7 +135,7 @@ impl Keys {
         KeyFormat { size }.append(number, out);
     }
 
-    /// Whether it is this number's key.
+    /// Whether `key` is this number's key.
     #[inline]
     pub(crate) fn is(&self, number: u32, key: &[u8]) -> bool {
         let size = self.sizes.of(number).max(self.least);
@@ -165,7 +165,7 @@ impl From<KeyFormat> for Keys {
         Keys {
             sizes: Sizes::Fixed(format.size),
             least: format.size,
-            // As many as digits tell apart.
+            // As many as the digits can tell apart.
             count: match format.size {
                 size @ 0..8 => 1 << (4 * size),
                 _ => u32::MAX,
@@ -174,7 +174,7 @@ impl From<KeyFormat> for Keys {
     }
 }
 
-/// Eight digits at once: nibbles are spread to bytes, and bytes above 9 are lifted to the letters.
+/// Makes all eight digits at once: nibbles are spread to bytes, and bytes above 9 become letters.
 #[inline]
 fn hexadecimal(number: u32) -> [u8; 8] {
     let mut x = u64::from(number);

@@ -1,4 +1,4 @@
-//! What is done to the keys, in which proportion.
+//! Which operations are done to the keys, and in which proportion.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -14,26 +14,26 @@ pub(crate) enum Op {
     Get,
     /// Reads the value and its CAS.
     Gets,
-    /// Reads the value and sets its lifetime anew.
+    /// Reads the value and renews its lifetime.
     Gat,
-    /// Stores.
+    /// Stores a value.
     Set,
-    /// Stores where the key is not there.
+    /// Stores a value if the key is missing.
     Add,
-    /// Stores where the key is there.
+    /// Stores a value if the key is there.
     Replace,
-    /// Removes.
+    /// Removes the key.
     Delete,
     /// Adds one to the key's counter, which is an item of its own beside the value.
     Incr,
-    /// Takes one from the key's counter.
+    /// Subtracts one from the key's counter.
     Decr,
-    /// Sets the lifetime anew.
+    /// Renews the lifetime.
     Touch,
 }
 
 impl Op {
-    /// All of them, with the names that the protocol has for them.
+    /// All operations, with their names in the protocol.
     pub(crate) const NAMES: [(Op, &str); 10] = [
         (Op::Get, "get"),
         (Op::Gets, "gets"),
@@ -47,7 +47,7 @@ impl Op {
         (Op::Touch, "touch"),
     ];
 
-    /// The protocol's word for it.
+    /// Its name in the protocol.
     pub(crate) fn name(self) -> &'static str {
         Self::NAMES[self as usize].1
     }
@@ -68,7 +68,7 @@ impl Op {
     }
 }
 
-/// Operations with their shares.
+/// Operations and their shares.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mix(Weighted<Op>);
 
@@ -85,12 +85,12 @@ impl Mix {
         Mix(Weighted::new(&weights).expect("the weights add up to 1"))
     }
 
-    /// What `parse` reads exactly the same from.
+    /// The text from which `parse` reads exactly the same mix.
     pub(crate) fn spell(&self) -> String {
         self.0.spell(Op::name)
     }
 
-    /// Whether there are operations on counters.
+    /// Whether any operation is about counters.
     pub(crate) fn counts(&self) -> bool {
         self.0.shares().any(|(op, _)| op.counts())
     }

@@ -1,20 +1,21 @@
 //! Workloads that others have published, by name.
 //!
 //! `etc`, `usr`, `sys`, `var`: pools of memcached at Facebook. Atikoglu, Xu, Frachtenberg, Jiang,
-//! Paleczny, "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012, and the authors'
-//! talk on it. Published in numbers are
+//! Paleczny, "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012, and the
+//! authors' talk on it. They publish these figures:
 //!
-//! - of ETC, the pool for everything without a pool of its own: a model. Sizes of keys follow a
-//!   generalized extreme value distribution, sizes of values a table up to 14 bytes and a generalized
-//!   Pareto distribution above. 30 gets come to an update; deletes are left out here. Gaps between
-//!   requests follow a generalized Pareto distribution (scale 16.0292 µs, shape 0.154971), a mean of
-//!   19 µs: here the rate is the user's, and gaps are exponential or equal;
-//! - of USR: keys have 16 or 21 bytes, values 2, and more than 99.8 % of requests are gets;
-//! - of VAR: nine of ten keys have 31 bytes;
-//! - of popularity, for ETC: one key in a hundred gets 55 % of the requests, and the less popular half
-//!   of the keys 1 %. With a million keys Zipf's 0.99 gives them 66 % and 5 %.
+//! - ETC, the pool for everything without a pool of its own: a model. Key sizes follow a
+//!   generalized extreme value distribution; value sizes follow a table up to 14 bytes, and a
+//!   generalized Pareto distribution above. There are 30 gets for each update; deletes are left out
+//!   here. Gaps between requests follow a generalized Pareto distribution (scale 16.0292 µs, shape
+//!   0.154971) with a mean of 19 µs; here the user chooses the rate, and gaps are exponential or
+//!   equal.
+//! - USR: keys have 16 or 21 bytes, values have 2, and more than 99.8 % of requests are gets.
+//! - VAR: nine of ten keys have 31 bytes.
+//! - Popularity, for ETC: one key in a hundred gets 55 % of the requests, and the less popular half
+//!   of the keys gets 1 %. With a million keys, Zipf's 0.99 gives them 66 % and 5 %.
 //!
-//! What else is said of `sys` and `var` below is an estimate.
+//! Everything else about `sys` and `var` below is an estimate.
 //!
 //! `twitter1` to `twitter54`: see [`super::twitter`].
 
@@ -23,10 +24,10 @@ use super::sizes::Sizes;
 use super::ttls::Ttls;
 use super::{Workload, twitter};
 
-/// The names, for people.
+/// The names, as users read them.
 pub(crate) const NAMES: &str = "etc, usr, sys, var, twitter1 to twitter54";
 
-/// The skew of all of Facebook's pools; see the shares above.
+/// The skew of all of Facebook's pools; the shares above are the reason.
 const FACEBOOK_POPULARITY: Popularity = Popularity::Zipf(0.99);
 /// Bytes of the longest key.
 const KEY_MAX: usize = 250;
@@ -47,14 +48,14 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
     match name {
         // The ratio of the paper's abstract.
         "etc" => facebook(etc_keys(), etc_values(), "get=30,set=1"),
-        // Nothing is published about the proportion of the two sizes of keys.
+        // How many keys have which of the two sizes is not published.
         "usr" => facebook(
             Sizes::of_quantiles(name, 1, KEY_MAX, |at| if at < 0.5 { 16.0 } else { 21.0 }),
             Sizes::Fixed(2),
             "get=99.8,set=0.2",
         ),
-        // Estimates: a third updates, keys under 30 bytes, seven of ten values near 500, and straight
-        // lines between.
+        // Estimates: a third of the requests are updates, keys have 16 to 29 bytes, seven of ten
+        // values have 500 bytes, and the others are spread evenly below that.
         "sys" => facebook(
             Sizes::of_quantiles(name, 1, KEY_MAX, |at| 16.0 + 14.0 * at),
             Sizes::of_quantiles(name, 1, VALUE_MAX, |at| {
@@ -66,8 +67,8 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
             }),
             "get=67.5,set=32.5",
         ),
-        // The keys' share is published. Estimates: four of five requests are updates, four of five
-        // values near 50, the rest spread evenly.
+        // The share of 31-byte keys is published. Estimates: four of five requests are updates,
+        // four of five values have 50 bytes, and the rest is spread evenly.
         "var" => facebook(
             Sizes::of_quantiles(name, 1, KEY_MAX, |at| if at < 0.1 { 20.0 } else { 31.0 }),
             Sizes::of_quantiles(name, 1, VALUE_MAX, |at| {
@@ -83,17 +84,17 @@ pub(crate) fn find(name: &str) -> Option<Workload> {
     }
 }
 
-/// Which sizes of a workload are meant.
+/// Which sizes of a workload to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Of its keys.
+    /// Those of its keys.
     Keys,
-    /// Of its values.
+    /// Those of its values.
     Values,
 }
 
-/// Reads sizes from a flag: what [`Sizes::parse`] takes, or the name of a workload, of which `part`
-/// is taken.
+/// Reads sizes from a flag: what [`Sizes::parse`] takes, or the name of a workload, whose sizes of
+/// `part` are taken.
 pub(crate) fn sizes(text: &str, part: Part) -> Result<Sizes, String> {
     if let Some(workload) = find(text) {
         return Ok(match part {
@@ -112,8 +113,8 @@ fn etc_keys() -> Sizes {
     })
 }
 
-/// Scale 214.476, shape 0.348238. The published location is 0 for what begins at 15 bytes, which is
-/// read here, as mutilate reads it, as what a value has beyond 15.
+/// Scale 214.476, shape 0.348238. The published location is 0, although the distribution begins at
+/// 15 bytes; so here, as in mutilate, it describes the bytes of a value beyond 15.
 fn etc_values() -> Sizes {
     /// The probability of each size from 0.
     const SMALL: [f64; 15] = [
@@ -142,10 +143,10 @@ mod tests {
         assert!((is / should - 1.0).abs() < share, "{is}, expected {should}");
     }
 
-    /// The means of the paper's formulas, worked out by hand: for keys, location + scale × (gamma(1 −
-    /// shape) − 1) / shape, with gamma(0.921312) = 1.05302; for values the table's 2.30 bytes and
-    /// 0.55845 × (location + scale / (1 − shape)). Rounding down takes half a byte off what is
-    /// continuous.
+    /// The means of the paper's formulas, worked out by hand: for keys, location + scale × (gamma(1
+    /// − shape) − 1) / shape, with gamma(0.921312) = 1.05302; for values the table's 2.30 bytes and
+    /// 0.55845 × (location + scale / (1 − shape)). Rounding a continuous size down takes off half a
+    /// byte.
     #[test]
     fn etc_has_the_means_of_its_model() {
         let etc = find("etc").unwrap();

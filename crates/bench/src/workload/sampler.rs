@@ -11,11 +11,11 @@ use rand_distr::{Distribution, Zipf};
 /// How often each key is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Popularity {
-    /// All keys alike.
+    /// All keys equally often.
     Uniform,
-    /// The key of rank r in proportion to r to the power of minus this exponent.
+    /// Zipf: the key of rank r in proportion to r to the power of minus this exponent.
     Zipf(f64),
-    /// Some keys get most requests, alike among themselves; the others share the rest.
+    /// Some keys get most requests, all of them equally often; the other keys share the rest.
     Hot {
         /// Their share of the keys, from 0 to 1.
         keys: f64,
@@ -58,29 +58,29 @@ impl std::fmt::Display for Popularity {
     }
 }
 
-/// A source of key numbers; it repeats exactly for one seed.
+/// A source of key numbers; with the same seed it gives the same numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum Sampler {
-    /// Drawn on the spot.
+    /// Drawn when they are needed.
     Uniform {
         /// The generator.
         random: Xoshiro256PlusPlus,
         /// Numbers are below this.
         keys: u32,
     },
-    /// Read from a table that was drawn before, round and round: a draw costs more than a request
-    /// may.
+    /// Read over and over from a table that was drawn in advance: a draw would cost more than a
+    /// request may.
     Table {
         /// The numbers drawn.
         numbers: Arc<[u32]>,
-        /// The next one's place.
+        /// The place of the next one.
         at: usize,
     },
     /// Drawn from one of two ranges of ranks.
     Hot {
         /// The generator.
         random: Xoshiro256PlusPlus,
-        /// Draws below this are for the first range; 2^32 makes all of them so.
+        /// Draws below this are for the first range; with 2^32 all of them are.
         below: u64,
         /// Numbers of the first range.
         hot: u32,
@@ -89,13 +89,13 @@ pub(crate) enum Sampler {
     },
     /// Every number of a range, once.
     Sequence(Range<u32>),
-    /// Uniformly drawn numbers of a range, so many.
+    /// Numbers drawn uniformly from a range, a limited number of times.
     Draws {
         /// The generator.
         random: Xoshiro256PlusPlus,
-        /// What is drawn from.
+        /// The range.
         range: Range<u32>,
-        /// Draws that are left.
+        /// How many draws are left.
         left: u64,
     },
 }
@@ -104,8 +104,8 @@ impl Sampler {
     /// Numbers drawn into the table of a skewed sampler.
     const TABLE: usize = 1 << 22;
 
-    /// Draws from `keys` numbers (one at least). Ranks are scattered over the numbers, the same way
-    /// for every seed.
+    /// Draws from `keys` numbers (one at least). Ranks are scattered over the numbers, in the same
+    /// way for every seed.
     pub(crate) fn new(popularity: Popularity, keys: u32, seed: u64) -> Sampler {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         match popularity {
@@ -131,7 +131,7 @@ impl Sampler {
     )]
     fn hot(keys: u32, key_share: f64, request_share: f64, random: Xoshiro256PlusPlus) -> Sampler {
         let hot = ((f64::from(keys) * key_share) as u32).clamp(1, keys);
-        // Where all keys are hot there are no others to ask for.
+        // If all keys are hot, there are no others to ask for.
         let request_share = if hot == keys { 1.0 } else { request_share };
         Sampler::Hot {
             random,
@@ -141,12 +141,12 @@ impl Sampler {
         }
     }
 
-    /// Repeats recorded numbers, of which there is at least one, for ever.
+    /// Repeats recorded numbers for ever; there is at least one.
     pub(crate) fn replay(numbers: Arc<[u32]>) -> Sampler {
         Sampler::Table { numbers, at: 0 }
     }
 
-    /// Draws `count` numbers of a range that is not empty, all alike.
+    /// Draws `count` numbers uniformly from a range that is not empty.
     pub(crate) fn draws(range: Range<u32>, count: u64, seed: u64) -> Sampler {
         Sampler::Draws {
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -155,8 +155,8 @@ impl Sampler {
         }
     }
 
-    /// The sampler of one of `shares` connections or threads: it draws from another place on, or
-    /// takes its part of the sequence. All share one table.
+    /// The sampler of one of `shares` connections or threads: it draws other numbers, or starts at
+    /// another place of the table that all share, or takes its part of the sequence.
     pub(crate) fn for_share(&self, share: usize, shares: usize) -> Sampler {
         let mut sampler = self.clone();
         match &mut sampler {
@@ -178,7 +178,7 @@ impl Sampler {
         sampler
     }
 
-    /// The next number; none when a sequence is at its end.
+    /// The next number; none at the end of a sequence.
     pub(crate) fn next(&mut self) -> Option<u32> {
         match self {
             Sampler::Uniform { random, keys } => Some(below(*keys, random)),
@@ -251,7 +251,7 @@ pub(crate) fn below(bound: u32, random: &mut impl Rng) -> u32 {
     ((u64::from(random.next_u32()) * u64::from(bound)) >> 32) as u32
 }
 
-/// Spreads neighbouring ranks over the numbers; the factor is a prime, so that each number has one
+/// Spreads neighbouring ranks over the numbers. The factor is a prime, so that each number has one
 /// rank.
 #[expect(
     clippy::cast_possible_truncation,

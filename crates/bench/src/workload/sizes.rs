@@ -1,8 +1,8 @@
 //! Sizes of keys or values: each key has its own, the same in every run.
 //!
 //! A distribution is a table of its quantiles, 65,536 of them at equal steps, and a key's number
-//! picks one. So a draw costs a multiplication and a load whatever the distribution is, and the
-//! size of a value that is read back is known.
+//! picks one. So a draw costs a multiplication and a load, whatever the distribution, and the size
+//! of a value that is read back is known.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -10,24 +10,25 @@ use std::sync::Arc;
 /// How large the key or the value of each number is.
 #[derive(Clone, Debug)]
 pub(crate) enum Sizes {
-    /// All alike.
+    /// All the same.
     Fixed(usize),
     /// Picked from quantiles.
     Table {
-        /// As a flag spells them.
+        /// The text of the flag.
         text: Arc<str>,
-        /// The sizes, in ascending order as far as the distribution is a proper one.
+        /// The sizes, in ascending order if the quantile function ascends.
         quantiles: Arc<[u32]>,
     },
 }
 
 impl Sizes {
-    /// Quantiles a table.
+    /// Quantiles in a table.
     const STEPS: u32 = 1 << 16;
     /// The largest size of a key or a value, in bytes.
     pub(crate) const MAX: usize = 64 << 20;
 
-    /// The distribution that a flag spells `text`, whose quantile function is `quantile`; what it gives is rounded down and kept between `least` and `most`.
+    /// The distribution that a flag spells `text` and whose quantile function is `quantile`. Its
+    /// results are rounded down and kept between `least` and `most`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -54,15 +55,15 @@ impl Sizes {
     pub(crate) fn of(&self, number: u32) -> usize {
         match self {
             Sizes::Fixed(size) => *size,
-            // Another factor than the values' content has, so that size and content do not go
-            // together.
+            // The factor differs from that of the values' content, so that size and content are
+            // independent.
             Sizes::Table { quantiles, .. } => {
                 quantiles[(number.wrapping_mul(0x85eb_ca6b) >> 16) as usize] as usize
             }
         }
     }
 
-    /// The largest of them.
+    /// The largest size.
     pub(crate) fn max(&self) -> usize {
         match self {
             Sizes::Fixed(size) => *size,
@@ -81,8 +82,8 @@ impl Sizes {
         }
     }
 
-    /// Reads bytes or a uniform distribution, as in `100` or `10-1000`; none where it is neither, or
-    /// more than [`MAX`](Self::MAX).
+    /// Reads bytes or a uniform distribution, as in `100` or `10-1000`; none if `text` is neither,
+    /// or is more than [`MAX`](Self::MAX).
     pub(super) fn parse(text: &str) -> Option<Sizes> {
         let bytes = |text: &str| text.parse::<usize>().ok().filter(|&size| size <= Self::MAX);
         let Some((least, most)) = text.split_once('-') else {
@@ -96,7 +97,7 @@ impl Sizes {
     }
 }
 
-/// As a flag takes them.
+/// As the flags take them.
 impl Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

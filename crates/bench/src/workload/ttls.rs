@@ -6,12 +6,12 @@ use rand::Rng;
 
 use super::weighted::Weighted;
 
-/// Lifetimes in seconds with their shares; 0 is for ever.
+/// Lifetimes in seconds and their shares; 0 is for ever.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ttls(Weighted<u32>);
 
 impl Ttls {
-    /// The longest lifetime in seconds; servers take larger numbers for dates.
+    /// The longest lifetime in seconds; servers read larger numbers as dates.
     const MAX: u32 = 30 * 24 * 60 * 60;
 
     /// Nothing expires.
@@ -19,7 +19,7 @@ impl Ttls {
         Ttls(Weighted::only(0))
     }
 
-    /// What `parse` reads exactly the same from.
+    /// The text from which `parse` reads exactly the same lifetimes.
     pub(crate) fn spell(&self) -> String {
         self.0.spell(|seconds| seconds)
     }

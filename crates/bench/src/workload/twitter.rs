@@ -1,18 +1,19 @@
 //! Clusters of Twitter's caches, as the table beside their traces describes them.
 //!
 //! github.com/twitter/cache-trace, stat/2020Mar.md, with Yang, Yue, Rashmi, "A large scale analysis
-//! of hundreds of in-memory cache clusters at Twitter", OSDI 2020. The table has the mean sizes of
-//! keys and values, so all of a cluster are of that size here. Of the lifetimes it lists the common
-//! ones; where they are many near each other, the middle stands for all, and none is longer than 30
-//! days, above which the protocol takes numbers for dates. `cas` and `prepend` count as sets here.
-//! Clusters 43 and 46 have no exponent there, and 0.99 here; cluster 5 has no figures at all.
+//! of hundreds of in-memory cache clusters at Twitter", OSDI 2020. The table has mean sizes of keys
+//! and values, so here all keys of a cluster have one size, and so do all values. It lists the
+//! common lifetimes. Here the middle one stands for many that are close together, and none is
+//! longer than 30 days, above which the protocol reads numbers as dates. `cas` and `prepend` count
+//! as sets here. Clusters 43 and 46 have no exponent in the table, and 0.99 here; cluster 5 has no
+//! figures at all.
 
 use super::Workload;
 use super::sampler::Popularity;
 use super::sizes::Sizes;
 
-/// Cluster, bytes a key, bytes a value, operations in percent, Zipf's exponent, lifetimes in seconds
-/// (with their shares in percent).
+/// Cluster, bytes of a key, bytes of a value, operations in percent, Zipf's exponent, lifetimes in
+/// seconds (with their shares in percent).
 const CLUSTERS: &str = "\
 1 80 267 get=99 2.6774 240
 2 21 68 get=100 1.4908 345600=59,172800=41

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::sizes::Sizes;
 
-/// Letters, from which every value is a stretch; two keys share a stretch once in 65,536.
+/// Values: each is a stretch of one pool of letters; two keys have the same stretch once in 65,536.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
@@ -34,7 +34,7 @@ impl Values {
         self.sizes.max()
     }
 
-    /// What [`sized`](Self::sized) makes the same from.
+    /// The sizes that make the same values with [`sized`](Self::sized).
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
     }
@@ -44,7 +44,7 @@ impl Values {
         self.sizes.mean()
     }
 
-    /// The value of the key with this number; it holds letters only, no line ends.
+    /// The value of the key with this number: letters only, no line ends.
     #[inline]
     pub(crate) fn of(&self, number: u32) -> &[u8] {
         let start = (number.wrapping_mul(0x9e37_79b1) >> 16) as usize;

@@ -1,17 +1,17 @@
-//! A choice among a few, each with its weight.
+//! A choice among a few things, each with its weight.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use rand::Rng;
 
-/// Things with their shares.
+/// Things and their shares.
 ///
 /// # Invariants
 /// - Not empty; bounds ascend, and the last is 2^32.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weighted<T> {
-    /// A draw of 32 bits below the bound, and not below the one before, is this.
+    /// A draw of 32 bits means the first thing whose bound is above it.
     bounds: Vec<(u64, T)>,
 }
 
@@ -23,8 +23,8 @@ impl<T: Copy> Weighted<T> {
         }
     }
 
-    /// Things with weights of which one at least is positive; those of weight 0 are left out. None
-    /// where the weights are no such.
+    /// Things with their weights, of which at least one must be positive; those of weight 0 are
+    /// left out. None if a weight is negative or not finite, or if all are 0.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -46,7 +46,7 @@ impl<T: Copy> Weighted<T> {
         Some(Weighted { bounds })
     }
 
-    /// Reads `THING=WEIGHT,THING=WEIGHT`, where a weight left out is 1.
+    /// Reads `THING=WEIGHT,THING=WEIGHT`; a weight that is left out is 1.
     pub(crate) fn parse(text: &str, thing: impl Fn(&str) -> Option<T>) -> Option<Weighted<T>> {
         let weights: Option<Vec<(T, f64)>> = text
             .split(',')
@@ -58,7 +58,8 @@ impl<T: Copy> Weighted<T> {
         Weighted::new(&weights?)
     }
 
-    /// What [`parse`](Self::parse) reads exactly the same from, given the names of the things.
+    /// The text from which [`parse`](Self::parse) reads exactly the same, with `name` for each
+    /// thing.
     pub(crate) fn spell<N: Display>(&self, name: impl Fn(T) -> N) -> String {
         let mut before = 0;
         let parts = self.bounds.iter().map(|&(bound, thing)| {

@@ -1,8 +1,8 @@
-//! What an agent is to prepare, in plain words and numbers.
+//! What an agent has to prepare, as text and numbers.
 //!
-//! Sizes, operations and lifetimes travel as the texts that the flags take, and are read by the same
-//! code; so the agent refuses what the flags refuse. Key numbers that were drawn or recorded before
-//! travel as they are.
+//! Sizes, operations and lifetimes travel as the text that the flags take, and the same code reads
+//! them; so the agent refuses what the flags refuse. Key numbers that were drawn or recorded in
+//! advance travel as they are.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
@@ -48,7 +48,7 @@ enum Source {
         below: u64,
         seed: u64,
     },
-    /// So many numbers follow the message, as 32-bit words in little endian.
+    /// `numbers` 32-bit words, little-endian, follow the message.
     Table {
         numbers: usize,
         at: usize,
@@ -66,16 +66,16 @@ enum Source {
 }
 
 impl Job {
-    /// Key numbers that may follow a job.
+    /// Most key numbers that may follow a job.
     const NUMBERS_MAX: usize = 1 << 28;
-    /// As the flags' limits.
+    /// The limits of the flags.
     const CONNECTIONS_MAX: usize = 1_000_000;
     const THREADS_MAX: usize = 1024;
     const DEPTH_MAX: usize = 65_536;
     const KEYS_PER_GET_MAX: u32 = 1000;
 
-    /// The job of a team of this set-up that asks these requests, and the key numbers to send behind
-    /// it; an error where they are too many.
+    /// The job of a team with this set-up and these requests, and the key numbers to send after it;
+    /// an error if there are too many.
     pub(super) fn of<'a>(
         setup: &Setup,
         requests: &'a Requests,
@@ -178,7 +178,11 @@ impl Job {
             gaps: None,
         };
         if !(1..=Self::KEYS_PER_GET_MAX).contains(&self.keys_per_get) {
-            return Err(format!("keys_per_get: {} is too many", self.keys_per_get));
+            return Err(format!(
+                "keys_per_get: {} is not in 1..={}",
+                self.keys_per_get,
+                Self::KEYS_PER_GET_MAX
+            ));
         }
         let key_sizes = sizes(&self.key_size, Part::Keys).map_err(named("key_size"))?;
         let value_sizes = sizes(&self.value_size, Part::Values);

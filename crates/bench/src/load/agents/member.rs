@@ -24,14 +24,14 @@ pub(in crate::load) struct Agent {
 }
 
 impl Agent {
-    /// Time that an agent may take to open its connections.
+    /// The longest that an agent may take to open its connections.
     const PREPARE: Duration = Duration::from_secs(60);
-    /// Key numbers that are put into words at a time.
+    /// Key numbers that are encoded at a time.
     const NUMBERS_AT_ONCE: usize = 1 << 16;
-    /// Bytes of the histograms of an order, that of each second among them.
+    /// Most bytes of the histograms of an order, including those of each second.
     const HISTOGRAM_MAX: usize = 16 << 20;
 
-    /// Has the agent at an address prepare what set-up and requests describe. Later it counts
+    /// Has the agent at `address` prepare what `setup` and `requests` describe. Later it counts
     /// replies in `progress`; setting `stop` ends all waiting.
     pub(in crate::load) fn prepare(
         address: SocketAddr,
@@ -98,7 +98,7 @@ impl Agent {
                     let bytes = self.wire.receive_payload(histogram, &self.stop)?;
                     measured
                         .read_latencies(&bytes)
-                        .ok_or_else(|| Fault::Wrong("its histogram is no such".to_owned()))?;
+                        .ok_or_else(|| Fault::Wrong("its histograms cannot be read".to_owned()))?;
                     self.progress.store(measured.replies, Ordering::Relaxed);
                     let busy = measured.client_busy(self.threads);
                     measured.client_cpu = Duration::ZERO;

@@ -17,7 +17,7 @@ use crate::load::order::Order;
 /// The version of the messages and their meaning. Both sides must have the same.
 pub(in crate::load) const VERSION: u32 = 2;
 
-/// What a driver says.
+/// What a driver sends.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::load) enum ToAgent {
@@ -32,7 +32,7 @@ pub(in crate::load) enum ToAgent {
     Order(Order),
 }
 
-/// What an agent says.
+/// What an agent sends.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::load) enum ToDriver {
@@ -43,21 +43,21 @@ pub(in crate::load) enum ToDriver {
     },
     /// All connections are open.
     Ready,
-    /// How far the order is.
+    /// Progress of the order.
     Progress {
         /// Replies so far.
         replies: u64,
     },
-    /// What the order came to; its histograms follow.
+    /// The outcome of the order; its histograms follow.
     Done {
         /// All but the histograms.
         measured: Box<Measured>,
         /// Bytes of the histograms.
         histogram: usize,
     },
-    /// The last line, where something went wrong.
+    /// The last line, if something went wrong.
     Failed {
-        /// In words.
+        /// The reason, in words.
         reason: String,
     },
 }
@@ -68,16 +68,16 @@ pub(in crate::load) enum Fault {
     /// The other side has closed the connection, or died.
     #[error("the connection has ended")]
     Left,
-    /// It says nothing.
+    /// The other side sends nothing.
     #[error("no message for {} s", .0.as_secs())]
     Silent(Duration),
     /// This side gives up.
     #[error("stopped")]
     Stopped,
-    /// It says too much.
+    /// It sends more than is allowed.
     #[error("a message of {0} is longer than allowed")]
     Long(&'static str),
-    /// It says what cannot be understood, or not now.
+    /// It sends what cannot be understood, or at the wrong moment.
     #[error("{0}")]
     Wrong(String),
     /// The connection fails.
@@ -103,16 +103,16 @@ impl From<io::Error> for Fault {
 #[derive(Debug)]
 pub(in crate::load) struct Wire {
     stream: TcpStream,
-    /// What has come behind the message that was read last.
+    /// What has arrived after the message that was read last.
     input: Vec<u8>,
 }
 
 impl Wire {
-    /// Bytes of a line, with its end.
+    /// Most bytes of a line, including its end.
     const LINE_MAX: usize = 64 << 10;
     /// How long the other side may be silent when it is its turn.
     pub(in crate::load) const PATIENCE: Duration = Duration::from_secs(10);
-    /// Time between two looks whether to stop waiting.
+    /// How often a wait checks whether it should stop.
     const LOOK: Duration = Duration::from_millis(100);
 
     /// Over a stream that is connected.
@@ -130,7 +130,7 @@ impl Wire {
         })
     }
 
-    /// Says something.
+    /// Sends a message.
     pub(in crate::load) fn send(&mut self, message: &impl Serialize) -> Result<(), Fault> {
         let line = serde_json::to_vec(message).map_err(|error| Fault::Wrong(error.to_string()))?;
         if line.len() >= Self::LINE_MAX {
@@ -139,7 +139,7 @@ impl Wire {
         self.send_payload(&[&line, &b"\n"[..]].concat())
     }
 
-    /// Sends the payload of what was said last, or a part of it.
+    /// Sends the payload of the last message, or a part of it.
     pub(in crate::load) fn send_payload(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         Ok(self.stream.write_all(bytes)?)
     }
@@ -165,8 +165,8 @@ impl Wire {
         }
     }
 
-    /// Waits for a payload of so many bytes, no longer than [`PATIENCE`](Self::PATIENCE) for each of
-    /// its parts.
+    /// Waits for a payload of `bytes` bytes, at most [`PATIENCE`](Self::PATIENCE) for each part of
+    /// it.
     pub(in crate::load) fn receive_payload(
         &mut self,
         bytes: usize,
@@ -179,7 +179,7 @@ impl Wire {
         Ok(std::mem::replace(&mut self.input, rest))
     }
 
-    /// Reads what is there, up to `most` bytes, when anything is.
+    /// Waits until something arrives, and reads it, up to `most` bytes.
     fn read(
         &mut self,
         most: usize,
@@ -208,8 +208,8 @@ impl Wire {
         }
     }
 
-    /// Says why there is no more to say, and closes. What is still on its way here is let in for a
-    /// moment: closing over it would take back what was said.
+    /// Tells the driver the reason, and closes. Reads what still arrives for a moment: closing with
+    /// unread bytes resets the connection, and the driver might never see the reason.
     pub(in crate::load) fn refuse(mut self, reason: &str) {
         let reason = reason.chars().take(500).collect();
         let told = self.send(&ToDriver::Failed { reason });

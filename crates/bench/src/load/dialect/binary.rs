@@ -10,7 +10,8 @@
 //!  12  opaque: the key's number, which the reply repeats
 //!  16  CAS
 //! ```
-//! A multi-get is a quiet get a key, whose misses are silent, and a no-op, whose answer is the end.
+//! A multi-get is a quiet get for each key, whose misses get no reply, and a no-op, whose reply is
+//! the end.
 
 use super::super::measured::Measured;
 use super::super::plan::Plan;
@@ -24,7 +25,7 @@ const NOOP: u8 = 0x0a;
 /// Quiet forms of reads.
 const GET_QUIET: u8 = 0x09;
 const GAT_QUIET: u8 = 0x1e;
-/// Statuses that are outcomes.
+/// Statuses that are outcomes, not errors.
 const DONE: u16 = 0;
 const NOT_FOUND: u16 = 1;
 const EXISTS: u16 = 2;
@@ -57,7 +58,7 @@ pub(super) fn append(plan: &Plan, op: Op, numbers: &[u32], ttl: u32, out: &mut V
                 out.extend_from_slice(&0u32.to_be_bytes());
                 out.extend_from_slice(&ttl.to_be_bytes());
             }
-            // One more or less; a counter that is missing begins at 0 and stays.
+            // Adds or subtracts one; a missing counter begins at 0 and does not expire.
             Op::Incr | Op::Decr => {
                 out.extend_from_slice(&1u64.to_be_bytes());
                 out.extend_from_slice(&0u64.to_be_bytes());
@@ -95,7 +96,7 @@ pub(super) fn append(plan: &Plan, op: Op, numbers: &[u32], ttl: u32, out: &mut V
     }
 }
 
-/// See [`super::Replies::next`]; a reply is taken when all of it is there.
+/// See [`super::Replies::next`]. A reply is read once all of it has arrived.
 pub(super) fn next(
     plan: &Plan,
     front: &mut Front<'_>,

@@ -8,7 +8,7 @@ use super::super::plan::{Dialect, Plan};
 use super::{Front, Heard, Unexpected};
 use crate::workload::Op;
 
-/// One connection's place in its replies.
+/// How far one connection has read its replies.
 #[derive(Debug)]
 pub(in super::super) struct Lines {
     responses: Responses,
@@ -19,9 +19,9 @@ pub(in super::super) struct Lines {
 #[derive(Clone, Copy, Debug, Default)]
 struct Value {
     number: u32,
-    /// Bytes that were there.
+    /// Bytes of it that have arrived.
     at: usize,
-    /// All of them were right.
+    /// Whether all of them were right.
     right: bool,
 }
 
@@ -118,7 +118,8 @@ fn key_flag(flags: &[u8]) -> Option<&[u8]> {
     words.find_map(|word| word.strip_prefix(b"k"))
 }
 
-/// Counts what a line says about the request at the front; `open_ended` replies go on behind an error.
+/// Counts the outcome in a line for the request at the front. After an error, `open_ended` replies
+/// go on.
 #[inline]
 fn judge(
     front: &mut Front<'_>,

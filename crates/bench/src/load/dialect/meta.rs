@@ -1,7 +1,7 @@
 //! Requests of the meta dialect.
 //!
-//! A multi-get is one quiet `mg` a key, whose misses are silent and whose hits name their key, and
-//! an `mn` behind them, whose answer is the end.
+//! A multi-get is one quiet `mg` for each key, whose misses get no reply and whose hits name their
+//! key, and then an `mn`, whose reply is the end.
 
 use super::super::plan::{Plan, append_decimal};
 use crate::workload::Op;
@@ -24,7 +24,7 @@ pub(super) fn append(plan: &Plan, op: Op, numbers: &[u32], ttl: u32, out: &mut V
         out.push(b' ');
         append_decimal(plan.values.of(number).len() as u64, out);
     }
-    // Counters that are missing begin at 0.
+    // Missing counters begin at 0.
     match op {
         Op::Add => out.extend_from_slice(b" ME"),
         Op::Replace => out.extend_from_slice(b" MR"),

@@ -1,4 +1,4 @@
-//! No protocol at all: the keys, and nothing else, which a bare service sends back.
+//! No protocol at all: a request is nothing but its keys, and a bare service sends them back.
 
 use super::super::measured::Measured;
 use super::super::plan::Plan;

@@ -1,4 +1,4 @@
-//! Replies that must be taken, in all cuts, and those that must not.
+//! Replies that must be accepted, however they are cut, and those that must be refused.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ fn plan(dialect: Dialect, op: Op, keys_per_get: u32) -> Plan {
     }
 }
 
-/// What the replies of a connection come to, whatever pieces they arrive in; how many requests are
-/// left.
+/// The outcome of a connection's replies when they arrive in pieces of `piece` bytes, and how many
+/// requests are left.
 fn hear(plan: &Plan, requests: u32, input: &[u8], piece: usize) -> Result<(Measured, usize), ()> {
     let keys = requests * plan.keys_of(Op::Get);
     let mut source = Requests::planned(plan.clone().into(), Sampler::Sequence(1..1 + keys), 1);

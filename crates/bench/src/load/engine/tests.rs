@@ -1,4 +1,4 @@
-//! Connections to a server that only pretends.
+//! Connections to a fake server.
 
 use std::sync::Arc;
 
