@@ -175,7 +175,41 @@ struct Killer {
     buffer: Vec<u8>,
 }
 
+/// What a test and its killer share.
+struct Shared {
+    model: Rc<RefCell<Model>>,
+    one_in: Rc<Cell<u64>>,
+    kills: Rc<Cell<u64>>,
+    mended: Rc<Cell<u64>>,
+}
+
 impl Killer {
+    /// A store in files of its own, and its killer, which does not kill yet.
+    fn with_store(name: &str, evicts: bool, ids: u64, seed: u64) -> (Arc<Store>, Killer, Shared) {
+        let files = Files::new(name);
+        let store = Store::new(config(&files.live, evicts), NOW).unwrap();
+        let shared = Shared {
+            model: Rc::new(RefCell::new(Model {
+                evicts,
+                ..Model::default()
+            })),
+            one_in: Rc::default(),
+            kills: Rc::default(),
+            mended: Rc::default(),
+        };
+        let killer = Killer {
+            files,
+            model: Rc::clone(&shared.model),
+            one_in: Rc::clone(&shared.one_in),
+            random: Random(seed),
+            ids,
+            kills: Rc::clone(&shared.kills),
+            mended: Rc::clone(&shared.mended),
+            buffer: Vec::new(),
+        };
+        (store, killer, shared)
+    }
+
     fn step(&mut self) {
         let one_in = self.one_in.get();
         if one_in == 0 || self.random.below(one_in) != 0 {
@@ -417,24 +451,13 @@ fn drive(
     operations: u32,
     one_in: u64,
 ) -> (u64, u64) {
-    let files = Files::new(name);
-    let model = Rc::new(RefCell::new(Model {
-        evicts,
-        ..Model::default()
-    }));
-    let store = Store::new(config(&files.live, evicts), NOW).unwrap();
-    let chance = Rc::new(Cell::new(0));
-    let (kills, mended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let mut killer = Killer {
-        files,
-        model: Rc::clone(&model),
-        one_in: Rc::clone(&chance),
-        random: Random(7),
-        ids,
-        kills: Rc::clone(&kills),
-        mended: Rc::clone(&mended),
-        buffer: Vec::new(),
-    };
+    let (store, mut killer, shared) = Killer::with_store(name, evicts, ids, 7);
+    let Shared {
+        model,
+        one_in: chance,
+        kills,
+        mended,
+    } = shared;
     kill_points::watch(Some(Box::new(move || killer.step())));
     let mut driver = Driver {
         workers: [store.worker(0), store.worker(1)],
@@ -471,22 +494,14 @@ fn while_items_are_evicted() {
 /// While sub-tables split, and slots are displaced.
 #[test]
 fn while_the_index_grows() {
-    let files = Files::new("grow");
-    let store = Store::new(config(&files.live, false), NOW).unwrap();
-    let model = Rc::new(RefCell::new(Model::default()));
-    let chance = Rc::new(Cell::new(0));
-    let (kills, mended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let ids = 30_000;
-    let mut killer = Killer {
-        files,
-        model: Rc::clone(&model),
-        one_in: Rc::clone(&chance),
-        random: Random(11),
-        ids: 0,
-        kills: Rc::clone(&kills),
-        mended: Rc::clone(&mended),
-        buffer: Vec::new(),
-    };
+    let (store, mut killer, shared) = Killer::with_store("grow", false, 0, 11);
+    let Shared {
+        model,
+        one_in: chance,
+        kills,
+        mended,
+    } = shared;
     let stored = Rc::new(Cell::new(0));
     let seen = Rc::clone(&stored);
     kill_points::watch(Some(Box::new(move || {
@@ -531,22 +546,14 @@ fn while_the_index_grows() {
 /// While sub-tables merge, and items come and go.
 #[test]
 fn while_the_index_shrinks() {
-    let files = Files::new("shrink");
-    let store = Store::new(config(&files.live, false), NOW).unwrap();
-    let model = Rc::new(RefCell::new(Model::default()));
-    let chance = Rc::new(Cell::new(0));
-    let (kills, mended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let ids = 30_000;
-    let mut killer = Killer {
-        files,
-        model: Rc::clone(&model),
-        one_in: Rc::clone(&chance),
-        random: Random(13),
-        ids,
-        kills: Rc::clone(&kills),
-        mended: Rc::clone(&mended),
-        buffer: Vec::new(),
-    };
+    let (store, mut killer, shared) = Killer::with_store("shrink", false, ids, 13);
+    let Shared {
+        model,
+        one_in: chance,
+        kills,
+        mended,
+    } = shared;
     kill_points::watch(Some(Box::new(move || killer.step())));
     let mut worker = store.worker(0);
     let mut random = Random(5);
