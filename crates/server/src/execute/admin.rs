@@ -6,8 +6,10 @@ use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::{Burst, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
+use crate::dump::Dump;
 use crate::outcome::Outcome;
 use crate::permissions::Permissions;
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::stats::{self, Report};
 use crate::version::PROTOCOL_VERSION;
@@ -87,18 +89,20 @@ impl Answers<'_> {
                 self.output.reply(|reply| reply.bytes(line));
                 Outcome::Done
             }
-            Report::Dump(dump) => {
-                request.session.dump = Some(Box::new(dump));
-                stats::produce(
-                    self.shared,
-                    self.now,
-                    burst,
-                    self.output,
-                    request.session,
-                    self.pool,
-                )
-            }
+            Report::Dump(dump) => self.begin_dump(dump, request.session, burst),
         }
+    }
+
+    /// Begins an answer of any length, and produces this turn's part of it.
+    pub(super) fn begin_dump(
+        &mut self,
+        dump: Dump,
+        session: &mut Session,
+        burst: &Burst<'_>,
+    ) -> Outcome {
+        session.dump = Some(Box::new(dump));
+        let (output, pool) = (&mut *self.output, &mut *self.pool);
+        stats::produce(self.shared, self.now, burst, output, session, pool)
     }
 
     /// Commands for memcached's own mechanisms. For those that coua lacks it answers as a memcached

@@ -213,17 +213,7 @@ impl Answers<'_> {
                 Outcome::Done
             }
             Report::Dump(dump) if dump.is_of_items() => self.refuse(asked, Status::KeyNotFound),
-            Report::Dump(dump) => {
-                request.session.dump = Some(Box::new(dump.packed(asked)));
-                stats::produce(
-                    self.shared,
-                    self.now,
-                    burst,
-                    self.output,
-                    request.session,
-                    self.pool,
-                )
-            }
+            Report::Dump(dump) => self.begin_dump(dump.packed(asked), request.session, burst),
         }
     }
 }
