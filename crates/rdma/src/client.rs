@@ -5,8 +5,9 @@
 //!
 //! # Values
 //! A long value goes out in two ways at once. Its beginning is sent in frames, as much as fills the network for a round
-//! trip; meanwhile the server asks for the rest. Where the bytes do not lie in registered memory they are copied there
-//! piece by piece, and the server is told now and then how far that has come. Where frames can overtake each other, a
+//! trip; meanwhile the server asks for the rest. Bytes that do not lie in registered memory are copied there piece by
+//! piece ([`Client::feed`]), and the server is told now and then how far that has come; or, if it trusts the client, it
+//! says where they are to be written, and each piece goes there as soon as it is copied. Where frames can overtake each other, a
 //! request is a single frame, sent when the whole value is where it can be read.
 //!
 //! # Invariants
@@ -17,9 +18,11 @@
 
 mod areas;
 
-use crate::fabric::{Completion, Fabric, PeerId, Refused, Remote, Span, Work};
+use crate::fabric::{Completion, Fabric, Gather, PeerId, Refused, Remote, Span, Work};
 use crate::limits::{FRAME_LEN, Limits, Measured};
-use crate::wire::{self, GENERATIONS, Immediate, REPLY_PARTS_MAX, RequestHeader, SLOTS_MAX};
+use crate::wire::{
+    self, GENERATIONS, GRANT_LEN, GRANTS_MAX, Immediate, REPLY_PARTS_MAX, RequestHeader, SLOTS_MAX,
+};
 
 use areas::Areas;
 
@@ -44,7 +47,7 @@ pub struct Ticket {
 /// A value that does not stand in its command.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'v> {
-    /// Bytes that are copied.
+    /// Bytes that are copied: the first of them at once, the rest by [`Client::feed`].
     Bytes(&'v [u8]),
     /// A part of the lent memory, which stays as it is until the request is done.
     Lent(Span),
@@ -83,6 +86,9 @@ pub enum NotNow {
     #[error("the connection has ended")]
     Gone,
 }
+
+/// Marks the token of a write; the others are those of frames.
+const TOKEN_WRITE: u64 = 1 << 63;
 
 /// What a client learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +137,9 @@ pub enum Misbehaviour {
     /// It wrote a part twice, or of a wrong length, or behind the last.
     #[error("a part of an answer that cannot be")]
     Part,
+    /// It granted memory for a value that it was not asked for, or not as much as the value needs.
+    #[error("grants that do not fit the value")]
+    Grant,
     /// It sent a frame.
     #[error("a frame from a server")]
     Frame,
@@ -155,7 +164,23 @@ struct Slot {
     /// Frames that it has sent.
     frames: usize,
     area: Option<Span>,
+    /// Where its value is copied to, how long it is, how much was copied and how much the next copy is.
     source: Option<Span>,
+    value_len: usize,
+    fed: usize,
+    step: usize,
+    /// What the server has said of the rest of the value, and from where on that is.
+    granted: Option<Vec<(Remote, usize)>>,
+    rest_from: usize,
+    /// How much of the value was written, and writes under way.
+    written: usize,
+    writes: usize,
+    /// Frames that are kept for saying how much is ready.
+    spare_frames: Vec<Span>,
+    /// Writes that the network was told to expect.
+    parts_promised: usize,
+    /// It is free when they are done.
+    is_leaving: bool,
     /// Bit by bit, which parts have come.
     seen: Vec<u64>,
     parts_seen: usize,
@@ -247,7 +272,14 @@ impl Client {
         let value_len = submission.value.as_ref().map_or(0, Value::len);
         // As long as the answer "too long" at least.
         let reply_max = submission.reply_max.max(8);
-        let parts = reply_max.div_ceil(self.limits.part_len);
+        let is_copied = matches!(submission.value, Some(Value::Bytes(_)));
+        let reply_max = if is_copied {
+            reply_max.max(GRANTS_MAX * GRANT_LEN)
+        } else {
+            reply_max
+        };
+        // One more for what the server may say of the value.
+        let parts = self.limits.parts_of(reply_max) + usize::from(is_copied);
         if submission.command.len() > FRAME_LEN - wire::REQUEST_LEN
             || value_len > self.limits.value_len_max
             || reply_max.max(value_len) > self.memory.lent.len
@@ -258,7 +290,7 @@ impl Client {
         if self.is_closed {
             return Err(NotNow::Gone);
         }
-        let plan = self.plan(submission.command.len(), value_len)?;
+        let plan = self.plan(submission.command.len(), value_len, is_copied)?;
         let Some(&slot_number) = self.free_slots.last() else {
             return Err(NotNow::Busy);
         };
@@ -278,6 +310,15 @@ impl Client {
         slot.state = State::Waiting;
         slot.area = Some(area);
         slot.source = source;
+        slot.parts_promised = parts;
+        slot.value_len = value_len;
+        (slot.rest_from, slot.fed, slot.written) = (plan.early_len, plan.early_len, plan.early_len);
+        slot.step = plan.step;
+        let kept = self.free_frames.len() - plan.ready_frames;
+        slot.spare_frames.extend(self.free_frames.drain(kept..));
+        // They count as sent, so that nobody else uses their credits.
+        slot.frames = plan.ready_frames;
+        self.credits -= plan.ready_frames;
         let ticket = Ticket {
             slot: slot_number,
             generation: slot.generation,
@@ -293,7 +334,7 @@ impl Client {
     }
 
     /// How a request's value is divided, by what credits are left.
-    fn plan(&self, command_len: usize, value_len: usize) -> Result<Plan, NotNow> {
+    fn plan(&self, command_len: usize, value_len: usize, is_copied: bool) -> Result<Plan, NotNow> {
         let room = FRAME_LEN - wire::REQUEST_LEN - command_len;
         // Of a longer value none comes with the request, so that the server begins with that sooner.
         let first = if value_len <= room { value_len } else { 0 };
@@ -303,6 +344,8 @@ impl Client {
             let plan = Plan {
                 first,
                 early_len: first,
+                step: value_len,
+                ready_frames: 0,
             };
             return if credits > 0 {
                 Ok(plan)
@@ -310,11 +353,6 @@ impl Client {
                 Err(NotNow::Busy)
             };
         }
-        // Frames that say how much is ready: each time twice as much.
-        let ready_frames = |rest: usize| match rest {
-            0 => 0,
-            rest => rest.div_ceil(self.limits.read_len).ilog2() as usize + 1,
-        };
         let wanted = self.measured.early_len().min(value_len).max(first);
         // A short rest is not worth a round trip.
         let wanted = if value_len - wanted <= per_frame {
@@ -324,17 +362,37 @@ impl Client {
         };
         let mut early = wanted;
         loop {
-            let frames = 1 + (early - first).div_ceil(per_frame) + ready_frames(value_len - early);
+            let (step, ready_frames) = self.steps(if is_copied { value_len - early } else { 0 });
+            let frames = 1 + (early - first).div_ceil(per_frame) + ready_frames;
             if frames <= credits {
                 return Ok(Plan {
                     first,
                     early_len: early,
+                    step,
+                    ready_frames,
                 });
             }
             if early == first {
                 return Err(NotNow::Busy);
             }
             early = early.saturating_sub(per_frame).max(first);
+        }
+    }
+
+    /// In what steps the rest of a value is copied, and how many they are: each may have to be told to the server.
+    fn steps(&self, rest: usize) -> (usize, usize) {
+        let mut first = self.limits.read_len;
+        loop {
+            let (mut step, mut at, mut count) = (first, 0, 0);
+            while at < rest {
+                at += step;
+                step = self.measured.next_copy(step);
+                count += 1;
+            }
+            if count <= (self.limits.credits / 2).max(1) {
+                return (first, count);
+            }
+            first *= 2;
         }
     }
 
@@ -399,20 +457,120 @@ impl Client {
             self.send_frame(fabric, ticket, &[&head], value, at, len)?;
             at += len;
         }
-        let (Some(Value::Bytes(bytes)), Some(source), false) = (value, source, is_ready) else {
-            return Ok(());
-        };
-        // The server reads behind the copy: it is told when it can.
-        let mut step = self.limits.read_len;
-        while at < bytes.len() {
-            let end = (at + step).min(bytes.len());
-            fabric.copy_in(source.part(at, end - at), &bytes[at..end]);
-            at = end;
-            step *= 2;
-            let ready = wire::encode_ready(ticket.slot, ticket.generation, whole(at));
-            self.send_frame(fabric, ticket, &[&ready], None, 0, 0)?;
+        if is_ready {
+            self.slots[usize::from(ticket.slot)].fed = value_len;
         }
         Ok(())
+    }
+
+    /// Copies the next piece of a value to where the network reaches it, and sends it on its way. True if there is more
+    /// to copy. To be called again and again after [`Client::submit`], with the same bytes; completions may be dealt with
+    /// in between.
+    pub fn feed(&mut self, fabric: &mut impl Fabric, ticket: Ticket, value: &[u8]) -> bool {
+        let Some(slot) = self.slots.get_mut(usize::from(ticket.slot)) else {
+            return false;
+        };
+        let is_it = slot.generation == ticket.generation
+            && matches!(slot.state, State::Waiting | State::GivenUp);
+        let Some(source) = slot.source.filter(|_| is_it && slot.fed < slot.value_len) else {
+            return false;
+        };
+        debug_assert_eq!(value.len(), slot.value_len);
+        let (from, end) = (slot.fed, (slot.fed + slot.step).min(slot.value_len));
+        slot.fed = end;
+        slot.step = self.measured.next_copy(slot.step);
+        fabric.copy_in(source.part(from, end - from), &value[from..end]);
+        if self.pass_on(fabric, ticket).is_err() {
+            self.disconnect(fabric);
+        }
+        end < value.len()
+    }
+
+    /// Sends on what was copied of a value: writes it, or says that it can be read.
+    fn pass_on(&mut self, fabric: &mut impl Fabric, ticket: Ticket) -> Result<(), Refused> {
+        let may_write = self.limits.may_write;
+        let slot = &self.slots[usize::from(ticket.slot)];
+        match &slot.granted {
+            // The server will say.
+            None if may_write => Ok(()),
+            Some(granted) if !granted.is_empty() => self.write_on(fabric, ticket),
+            _ if slot.written == slot.fed => Ok(()),
+            _ => {
+                let fed = slot.fed;
+                let slot = &mut self.slots[usize::from(ticket.slot)];
+                slot.written = fed;
+                let frame = slot.spare_frames.pop().expect("a frame for each step");
+                let fed = u32::try_from(fed).expect("shorter than 4 GiB");
+                let ready = wire::encode_ready(ticket.slot, ticket.generation, fed);
+                self.send_from(fabric, frame, &[&ready], None, 0, 0)
+            }
+        }
+    }
+
+    /// Writes what was copied of a value to where the server wants it.
+    fn write_on(&mut self, fabric: &mut impl Fabric, ticket: Ticket) -> Result<(), Refused> {
+        let slot = &mut self.slots[usize::from(ticket.slot)];
+        let (Some(granted), Some(source)) = (&slot.granted, slot.source) else {
+            return Ok(());
+        };
+        while slot.written < slot.fed {
+            let mut skip = slot.written - slot.rest_from;
+            let place = granted.iter().find_map(|(to, len)| {
+                let is_there = skip < *len;
+                let place = (*to, skip, len.wrapping_sub(skip));
+                skip = skip.wrapping_sub(*len);
+                is_there.then_some(place)
+            });
+            let Some((to, skip, left)) = place else {
+                return Err(Refused::Gone);
+            };
+            let len = left.min(slot.fed - slot.written);
+            let is_last = slot.written + len == slot.value_len;
+            let immediate = Immediate {
+                slot: ticket.slot,
+                generation: ticket.generation,
+                part: 0,
+                is_last: true,
+                is_too_long: false,
+            };
+            let work = Work::Write {
+                from: Gather::of(source.part(slot.written, len)),
+                to: Remote {
+                    key: to.key,
+                    address: to.address + skip as u64,
+                },
+                immediate: is_last.then(|| immediate.encode()),
+            };
+            let token = TOKEN_WRITE | u64::from(ticket.slot);
+            match fabric.post(self.peer, &work, token) {
+                Ok(()) => {}
+                // It goes on when others are done.
+                Err(Refused::Full) => return Ok(()),
+                Err(Refused::Gone) => return Err(Refused::Gone),
+            }
+            slot.written += len;
+            slot.writes += 1;
+        }
+        Ok(())
+    }
+
+    /// A write of a value is done.
+    fn take_write_back(&mut self, fabric: &mut impl Fabric, token: u64) {
+        let number = u16::try_from(token & 0xfff).expect("12 bits");
+        let slot = &mut self.slots[usize::from(number)];
+        slot.writes -= 1;
+        let ticket = Ticket {
+            slot: number,
+            generation: slot.generation,
+        };
+        if slot.is_leaving && slot.writes == 0 {
+            self.free(ticket);
+        } else if !self.is_closed
+            && slot.state == State::Waiting
+            && self.write_on(fabric, ticket).is_err()
+        {
+            self.disconnect(fabric);
+        }
     }
 
     /// Sends a frame of some parts, and bytes of the value behind them.
@@ -422,10 +580,25 @@ impl Client {
         ticket: Ticket,
         parts: &[&[u8]],
         value: Option<Value<'_>>,
-        from: usize,
+        at: usize,
         len: usize,
     ) -> Result<(), Refused> {
         let frame = self.free_frames.pop().expect("a frame for each credit");
+        self.credits -= 1;
+        self.slots[usize::from(ticket.slot)].frames += 1;
+        self.send_from(fabric, frame, parts, value, at, len)
+    }
+
+    /// Sends such a frame from a buffer.
+    fn send_from(
+        &mut self,
+        fabric: &mut impl Fabric,
+        frame: Span,
+        parts: &[&[u8]],
+        value: Option<Value<'_>>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), Refused> {
         let mut end = 0;
         let mut put = |fabric: &mut _, bytes: &[u8]| {
             Fabric::copy_in(fabric, frame.part(end, bytes.len()), bytes);
@@ -434,20 +607,16 @@ impl Client {
         for part in parts {
             put(fabric, part);
         }
-        match value {
-            Some(Value::Bytes(bytes)) => put(fabric, &bytes[from..from + len]),
-            Some(Value::Lent(span)) if len > 0 => {
-                let bytes = fabric.bytes(span.part(from, len)).to_vec();
-                put(fabric, &bytes);
-            }
-            _ => {}
+        // What lies in registered memory is gathered from there.
+        if let Some(Value::Bytes(bytes)) = value {
+            put(fabric, &bytes[at..at + len]);
         }
-        self.credits -= 1;
-        self.slots[usize::from(ticket.slot)].frames += 1;
-        let work = Work::Send {
-            from: frame.part(0, end),
-        };
-        let token = (frame.offset as u64) << 16 | u64::from(frame.region);
+        let mut from = Gather::of(frame.part(0, end));
+        if let Some(Value::Lent(span)) = value {
+            from.push(span.part(at, len));
+        }
+        let work = Work::Send { from };
+        let token = frame_token(&frame);
         fabric.post(self.peer, &work, token)
     }
 
@@ -459,10 +628,17 @@ impl Client {
         events: &mut Vec<ClientEvent>,
     ) {
         match completion {
+            Completion::Done { token } if token & TOKEN_WRITE != 0 => {
+                self.take_write_back(fabric, token);
+            }
             Completion::Done { token } => self.take_frame_back(token),
             Completion::Failed { token } => {
-                self.take_frame_back(token);
                 self.disconnect(fabric);
+                if token & TOKEN_WRITE != 0 {
+                    self.take_write_back(fabric, token);
+                } else {
+                    self.take_frame_back(token);
+                }
             }
             Completion::Written { immediate, len, .. } if !self.is_closed => {
                 self.writes_expected = self.writes_expected.saturating_sub(1);
@@ -502,14 +678,14 @@ impl Client {
         &mut self,
         told: Immediate,
         len: usize,
-        fabric: &impl Fabric,
+        fabric: &mut impl Fabric,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Misbehaviour> {
         let ticket = Ticket {
             slot: told.slot,
             generation: told.generation,
         };
-        let part_len = self.limits.part_len;
+        let limits = self.limits;
         let slot = self
             .slots
             .get_mut(usize::from(told.slot))
@@ -517,8 +693,12 @@ impl Client {
         let is_awaited = slot.generation == told.generation
             && matches!(slot.state, State::Waiting | State::GivenUp);
         let area = slot.area.filter(|_| is_awaited).ok_or(Misbehaviour::Slot)?;
+        if told.is_too_long && !told.is_last {
+            return self.take_grants(ticket, area, len, fabric);
+        }
         let part = usize::from(told.part);
-        let end = part * part_len + len;
+        let (from, part_len) = limits.part(part);
+        let end = from + len;
         let has_its_length = if told.is_too_long {
             told.is_last && part == 0 && len == 8
         } else {
@@ -539,7 +719,7 @@ impl Client {
             Some((parts, len)) if slot.parts_seen == parts => {
                 slot.state = State::Answered;
                 self.credits += std::mem::take(&mut slot.frames);
-                self.writes_promised -= area.len.div_ceil(part_len);
+                self.writes_promised -= slot.parts_promised;
                 if told.is_too_long {
                     let mut long = [0; 8];
                     long.copy_from_slice(fabric.bytes(area.part(0, 8)));
@@ -555,10 +735,44 @@ impl Client {
                 }
             }
             _ if is_further && !is_given_up => {
-                let len = slot.parts_in_order * part_len;
+                let (len, _) = limits.part(slot.parts_in_order);
                 events.push(ClientEvent::Progress { ticket, len });
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// The server has said where the rest of a value is to be written.
+    fn take_grants(
+        &mut self,
+        ticket: Ticket,
+        area: Span,
+        len: usize,
+        fabric: &mut impl Fabric,
+    ) -> Result<(), Misbehaviour> {
+        let slot = &mut self.slots[usize::from(ticket.slot)];
+        let rest = slot.value_len - slot.rest_from;
+        let is_asked_for = slot.source.is_some() && slot.granted.is_none();
+        if !is_asked_for || !len.is_multiple_of(GRANT_LEN) || len > area.len {
+            return Err(Misbehaviour::Grant);
+        }
+        let bytes = fabric.bytes(area.part(0, len));
+        let mut granted: Vec<_> = bytes
+            .chunks_exact(GRANT_LEN)
+            .map(wire::decode_grant)
+            .collect();
+        let all = granted
+            .iter()
+            .try_fold(0_usize, |all, (_, len)| all.checked_add(*len));
+        if all == Some(0) {
+            granted.clear();
+        } else if all != Some(rest) {
+            return Err(Misbehaviour::Grant);
+        }
+        slot.granted = Some(granted);
+        if slot.fed > slot.written && self.pass_on(fabric, ticket).is_err() {
+            self.disconnect(fabric);
         }
         Ok(())
     }
@@ -573,7 +787,11 @@ impl Client {
 
     /// Frees the memory of a reply that has been read.
     pub fn release(&mut self, ticket: Ticket) {
-        if self.state_of(ticket) == Some(State::Answered) {
+        let is_leaving = self
+            .slots
+            .get(usize::from(ticket.slot))
+            .is_some_and(|it| it.is_leaving);
+        if self.state_of(ticket) == Some(State::Answered) && !is_leaving {
             self.free(ticket);
         }
     }
@@ -594,10 +812,18 @@ impl Client {
 
     fn free(&mut self, ticket: Ticket) {
         let slot = &mut self.slots[usize::from(ticket.slot)];
+        if slot.writes > 0 {
+            // The network may still read the value.
+            slot.is_leaving = true;
+            slot.state = State::Answered;
+            return;
+        }
         let spans = [slot.area.take(), slot.source.take()];
+        (slot.is_leaving, slot.granted, slot.value_len) = (false, None, 0);
         slot.state = State::Free;
         slot.generation = (slot.generation + 1) % GENERATIONS;
         slot.frames = 0;
+        self.free_frames.append(&mut slot.spare_frames);
         slot.forget_parts();
         self.free_slots.push(ticket.slot);
         for span in spans.into_iter().flatten() {
@@ -625,6 +851,10 @@ impl Client {
     }
 }
 
+fn frame_token(frame: &Span) -> u64 {
+    (frame.offset as u64) << 16 | u64::from(frame.region)
+}
+
 /// How a request's value is divided.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
@@ -632,6 +862,10 @@ struct Plan {
     first: usize,
     /// Bytes in frames altogether.
     early_len: usize,
+    /// Bytes of the rest that are copied at first.
+    step: usize,
+    /// Frames that may have to say how much is ready.
+    ready_frames: usize,
 }
 
 impl Slot {

@@ -60,6 +60,13 @@ impl Gather {
         }
     }
 
+    /// One piece.
+    pub fn of(part: Span) -> Gather {
+        let mut gather = Gather::new();
+        gather.push(part);
+        gather
+    }
+
     /// Adds a piece behind the others. False if there are [`PARTS_MAX`].
     pub fn push(&mut self, part: Span) -> bool {
         let has_room = self.count < PARTS_MAX;
@@ -103,16 +110,16 @@ pub enum Work {
     /// Sends a frame into one of the other side's receive buffers.
     Send {
         /// The frame.
-        from: Span,
+        from: Gather,
     },
-    /// Writes into the other side's memory, and tells it.
+    /// Writes into the other side's memory.
     Write {
         /// What.
         from: Gather,
         /// Where.
         to: Remote,
-        /// What the other side is told.
-        immediate: u32,
+        /// What the other side is told when all is there; `None` to tell it nothing.
+        immediate: Option<u32>,
     },
     /// Reads the other side's memory, of which that side notices nothing.
     Read {
@@ -188,6 +195,12 @@ pub trait Fabric {
 
     /// Makes room for so many more writes with immediate that a peer will do.
     fn expect_writes(&mut self, peer: PeerId, count: usize);
+
+    /// Lets a peer write to a span, until that is taken back. `None` if there is no key left.
+    fn grant(&mut self, peer: PeerId, span: Span) -> Option<Remote>;
+
+    /// Takes a right back: nothing is written there from now on.
+    fn revoke(&mut self, granted: Remote);
 
     /// Ends a connection. Its work comes back, then [`Completion::Closed`].
     fn disconnect(&mut self, peer: PeerId);

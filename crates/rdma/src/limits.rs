@@ -14,7 +14,7 @@ pub struct Limits {
     pub credits: usize,
     /// Values up to this length are copied into their replies.
     pub copy_max: usize,
-    /// Bytes of each part of a long reply.
+    /// Bytes of the first parts of a long reply; see [`Limits::part`].
     pub part_len: usize,
     /// Bytes that one read fetches.
     pub read_len: usize,
@@ -24,6 +24,8 @@ pub struct Limits {
     pub writes_max: usize,
     /// The longest value.
     pub value_len_max: usize,
+    /// The server shows this client where to write long values.
+    pub may_write: bool,
     /// Frames come in the order in which they were sent. Where they do not, a request is one frame.
     pub is_ordered: bool,
 }
@@ -33,13 +35,44 @@ impl Default for Limits {
         Limits {
             credits: 32,
             copy_max: 512,
-            part_len: 8 << 10,
+            part_len: 4 << 10,
             read_len: 16 << 10,
             reads_max: 16,
             writes_max: 64,
             value_len_max: 1 << 20,
+            may_write: false,
             is_ordered: true,
         }
+    }
+}
+
+impl Limits {
+    /// Where a part of a reply begins, and how long it is unless it is the last: four parts of the first length, four of
+    /// twice that, and then four times it. Short replies are taken out of the network's memory while they still arrive;
+    /// long ones cost few messages.
+    pub fn part(&self, nth: usize) -> (usize, usize) {
+        let unit = self.part_len;
+        match nth {
+            0..4 => (nth * unit, unit),
+            4..8 => (4 * unit + (nth - 4) * 2 * unit, 2 * unit),
+            _ => (12 * unit + (nth - 8) * 4 * unit, 4 * unit),
+        }
+    }
+
+    /// Parts of a reply of so many bytes: one at least.
+    pub fn parts_of(&self, len: usize) -> usize {
+        let unit = self.part_len;
+        let parts = match len.div_ceil(unit) {
+            0..=4 => len.div_ceil(unit),
+            5..=12 => 4 + (len - 4 * unit).div_ceil(2 * unit),
+            _ => 8 + (len - 12 * unit).div_ceil(4 * unit),
+        };
+        parts.max(1)
+    }
+
+    /// The longest part.
+    pub fn part_len_max(&self) -> usize {
+        4 * self.part_len
     }
 }
 
@@ -50,14 +83,24 @@ pub struct Measured {
     pub round_trip_ns: u64,
     /// Bytes that the network carries in a microsecond.
     pub bytes_per_us: u64,
+    /// Bytes that this processor copies in a microsecond.
+    pub copied_per_us: u64,
 }
 
 impl Measured {
-    /// How much of a value's beginning goes out in frames. The first read of the rest takes a round trip; what fills
-    /// the network meanwhile costs no time.
+    /// How much of a value's beginning goes out in frames. The first read of the rest takes a round trip, and so does
+    /// the server's permission to write it; what fills the network meanwhile costs no time.
     pub fn early_len(&self) -> usize {
         let bytes = self.round_trip_ns.saturating_mul(self.bytes_per_us) / 1000;
         usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// After `len` bytes of a value were copied, how many the next copy may be so that the network does not wait for it:
+    /// as many more as copies are faster than the network.
+    pub fn next_copy(&self, len: usize) -> usize {
+        let faster = |len: u64| len.saturating_mul(self.copied_per_us) / self.bytes_per_us.max(1);
+        let next = usize::try_from(faster(len as u64)).unwrap_or(usize::MAX);
+        next.clamp(len, len.saturating_mul(2))
     }
 }
 
@@ -66,16 +109,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn parts_follow_each_other() {
+        let limits = Limits::default();
+        let mut end = 0;
+        for nth in 0..100 {
+            let (from, len) = limits.part(nth);
+            assert_eq!(from, end);
+            assert!(len <= limits.part_len_max());
+            end = from + len;
+            for reply in [from + 1, end - 1, end] {
+                assert_eq!(limits.parts_of(reply), nth + 1, "{reply}");
+            }
+        }
+        assert_eq!(limits.parts_of(0), 1);
+    }
+
+    #[test]
     fn the_early_part_fills_a_round_trip() {
         let measured = Measured {
             round_trip_ns: 3000,
             bytes_per_us: 6200,
+            copied_per_us: 8300,
         };
+        assert_eq!(measured.next_copy(16 << 10), 21_933);
         assert_eq!(measured.early_len(), 18_600);
         let absurd = Measured {
             round_trip_ns: u64::MAX,
             bytes_per_us: 2,
+            copied_per_us: 1,
         };
+        assert_eq!(absurd.next_copy(10), 10);
         assert!(absurd.early_len() > 1 << 50);
     }
 }

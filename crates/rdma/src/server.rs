@@ -13,9 +13,9 @@
 mod connection;
 mod request;
 
-use crate::fabric::{Completion, Fabric, PeerId, Refused, Span};
+use crate::fabric::{Completion, Fabric, Gather, PeerId, Refused, Remote, Span, Work};
 use crate::limits::{Limits, REPLY_COPY_MAX};
-use crate::wire::{self, BadFrame, Frame, RequestHeader};
+use crate::wire::{self, BadFrame, Frame, GRANTS_MAX, Immediate, RequestHeader};
 
 use connection::Connection;
 pub use connection::{ConnectionCounts, RemoteMemory};
@@ -98,6 +98,9 @@ pub enum Misbehaviour {
     /// It sent more of a value that nobody waits for, or in another order.
     #[error("a part of a value that nobody waits for")]
     Part,
+    /// It wrote where nothing was granted to it.
+    #[error("a write that was not granted")]
+    Write,
     /// It took back that a part of a value is ready.
     #[error("less is ready than before")]
     Ready,
@@ -121,6 +124,8 @@ pub struct ServerCounts {
     pub fetched: u64,
     /// Bytes that were read.
     pub bytes_read: u64,
+    /// Requests whose values were written, in part at least, by their clients.
+    pub pushed: u64,
     /// Bytes of values that came in frames of their own.
     pub bytes_early: u64,
     /// Replies that were copied.
@@ -153,6 +158,7 @@ struct Slot<K> {
 
 /// What a token names beside a request: which of its works.
 const TOKEN_READ: u64 = 1 << 63;
+const TOKEN_GRANT: u64 = 1 << 30;
 
 impl<K> Server<K> {
     /// A server whose fabric has `frames` receive buffers, and which copies replies into `reply_buffers`, each of
@@ -205,11 +211,18 @@ impl<K> Server<K> {
         self.free_credits >= self.limits.credits
     }
 
-    /// Takes a connection on, of a client that lends `memory`.
+    /// Takes a connection on, of a client that lends `memory`. One that `may_write` is shown where its long values will
+    /// lie, as long as they are its own alone, and writes them there: a trusted client's copies and the network's work
+    /// go on at the same time.
     ///
     /// # Errors
     /// [`Full`] if its frames could need more buffers than there are.
-    pub fn connect(&mut self, peer: PeerId, memory: RemoteMemory) -> Result<(), Full> {
+    pub fn connect(
+        &mut self,
+        peer: PeerId,
+        memory: RemoteMemory,
+        may_write: bool,
+    ) -> Result<(), Full> {
         if !self.has_room() {
             return Err(Full);
         }
@@ -218,7 +231,7 @@ impl<K> Server<K> {
         if self.connections.len() <= at {
             self.connections.resize_with(at + 1, || None);
         }
-        self.connections[at] = Some(Connection::new(memory));
+        self.connections[at] = Some(Connection::new(memory, may_write));
         self.counts.connections += 1;
         Ok(())
     }
@@ -242,17 +255,32 @@ impl<K> Server<K> {
         match completion {
             Completion::Frame { peer, frame } => {
                 if let Err(how) = self.take_frame(fabric, peer, frame, events) {
-                    self.counts.misbehaved += 1;
-                    events.push(ServerEvent::Misbehaved { peer, how });
-                    self.disconnect(fabric, peer);
+                    self.end_for(fabric, peer, how, events);
                 }
             }
             Completion::Done { token } => self.take_done(fabric, token, true, events),
             Completion::Failed { token } => self.take_done(fabric, token, false, events),
-            // A client writes nowhere: the server lends no memory.
-            Completion::Written { peer, .. } => self.disconnect(fabric, peer),
-            Completion::Closed { peer } => self.forget(peer, events),
+            Completion::Written {
+                peer, immediate, ..
+            } => {
+                if let Err(how) = self.take_pushed(fabric, peer, immediate, events) {
+                    self.end_for(fabric, peer, how, events);
+                }
+            }
+            Completion::Closed { peer } => self.forget(fabric, peer, events),
         }
+    }
+
+    fn end_for(
+        &mut self,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        how: Misbehaviour,
+        events: &mut Vec<ServerEvent>,
+    ) {
+        self.counts.misbehaved += 1;
+        events.push(ServerEvent::Misbehaved { peer, how });
+        self.disconnect(fabric, peer);
     }
 
     /// Gives the buffer of a command or of early bytes back.
@@ -295,14 +323,20 @@ impl<K> Server<K> {
                 bytes,
             }) => {
                 let bytes = span.part(wire::EARLY_LEN, bytes.len());
-                self.take_early(peer, (slot, generation), offset, bytes, events)
+                match self.receiving(peer, (slot, generation)) {
+                    Some(id) => self.take_early(id, offset, bytes, events),
+                    None => return self.take_stray(fabric, peer, span),
+                }
             }
             Ok(Frame::Ready {
                 slot,
                 generation,
                 ready_len,
             }) => {
-                let taken = self.take_ready(fabric, peer, (slot, generation), ready_len);
+                let Some(id) = self.receiving(peer, (slot, generation)) else {
+                    return self.take_stray(fabric, peer, span);
+                };
+                let taken = self.take_ready(fabric, peer, id, ready_len);
                 fabric.give_frame(span);
                 return taken;
             }
@@ -374,15 +408,27 @@ impl<K> Server<K> {
         })
     }
 
+    /// A frame belongs to a value that was refused meanwhile, or to none.
+    fn take_stray(
+        &mut self,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        frame: Span,
+    ) -> Result<(), Misbehaviour> {
+        fabric.give_frame(frame);
+        let connection = self.connection_mut(peer).ok_or(Misbehaviour::Part)?;
+        connection.frames -= 1;
+        connection.strays = connection.strays.checked_sub(1).ok_or(Misbehaviour::Part)?;
+        Ok(())
+    }
+
     fn take_early(
         &mut self,
-        peer: PeerId,
-        named: (u16, u8),
+        id: RequestId,
         offset: u32,
         bytes: Span,
         events: &mut Vec<ServerEvent>,
     ) -> Result<(), Misbehaviour> {
-        let id = self.receiving(peer, named).ok_or(Misbehaviour::Part)?;
         let request = self.request_mut(id).ok_or(Misbehaviour::Part)?;
         let offset = offset as usize;
         let is_next = offset == request.early_done
@@ -410,10 +456,9 @@ impl<K> Server<K> {
         &mut self,
         fabric: &mut impl Fabric,
         peer: PeerId,
-        named: (u16, u8),
+        id: RequestId,
         ready_len: u32,
     ) -> Result<(), Misbehaviour> {
-        let id = self.receiving(peer, named).ok_or(Misbehaviour::Part)?;
         let request = self.request_mut(id).ok_or(Misbehaviour::Part)?;
         if ready_len < request.header.ready_len || ready_len > request.header.value_len {
             return Err(Misbehaviour::Ready);
@@ -442,10 +487,111 @@ impl<K> Server<K> {
         let room: usize = request.places.iter().map(|place| place.len).sum();
         assert_eq!(room, request.to_fetch(), "the places of a value");
         let peer = request.peer;
+        if self
+            .connection(peer)
+            .is_some_and(|it| it.may_write && !it.is_closing)
+        {
+            self.grant(fabric, id);
+        }
         self.go_on(fabric, peer);
     }
 
-    /// Answers a request with a copy of `bytes`, [`REPLY_COPY_MAX`] of them at most.
+    /// Shows a client where to write the rest of a value that it still copies; or that the server will read it.
+    fn grant(&mut self, fabric: &mut impl Fabric, id: RequestId) {
+        let Some(request) = self.request_mut(id) else {
+            return;
+        };
+        let (peer, header) = (request.peer, request.header);
+        if header.ready_len == header.value_len {
+            return;
+        }
+        let places = request.places.clone();
+        let has_room = header.area_len as usize >= GRANTS_MAX * wire::GRANT_LEN;
+        let mut granted = Vec::new();
+        if has_room && places.len() <= GRANTS_MAX {
+            granted.extend(places.iter().map_while(|place| fabric.grant(peer, *place)));
+        }
+        if granted.len() < places.len() {
+            granted.drain(..).for_each(|one| fabric.revoke(one));
+        }
+        // There are two for each frame: one for this, one for the reply.
+        let buffer = self.reply_buffers.pop().expect("a buffer for each grant");
+        let mut bytes = Vec::new();
+        for (one, place) in granted.iter().zip(&places) {
+            bytes.extend(wire::encode_grant(*one, place.len));
+        }
+        if granted.is_empty() {
+            let nothing = Remote { key: 0, address: 0 };
+            bytes.extend(wire::encode_grant(nothing, 0));
+        } else {
+            self.counts.pushed += 1;
+            fabric.expect_writes(peer, 1);
+        }
+        bytes.truncate(header.area_len as usize);
+        let from = buffer.part(0, bytes.len());
+        fabric.copy_in(from, &bytes);
+        let (Some(request), Some(connection)) = (
+            self.requests[id.index as usize].request.as_mut(),
+            self.connections[peer.0 as usize].as_mut(),
+        ) else {
+            return;
+        };
+        request.granted = granted;
+        request.grant_buffer = Some(buffer);
+        let immediate = Immediate {
+            slot: header.slot,
+            generation: header.generation,
+            part: 0,
+            is_last: false,
+            is_too_long: true,
+        };
+        let work = Work::Write {
+            from: Gather::of(from),
+            to: Remote {
+                key: connection.memory.key,
+                address: connection.memory.address + u64::from(header.area_offset),
+            },
+            immediate: Some(immediate.encode()),
+        };
+        let token = u64::from(id.generation) << 32 | u64::from(id.index) | TOKEN_GRANT;
+        match fabric.post(peer, &work, token) {
+            Ok(()) => connection.writes += 1,
+            // Without an answer the client would wait for ever.
+            Err(_) => {
+                self.reply_buffers.push(buffer);
+                request.grant_buffer = None;
+                self.disconnect(fabric, peer);
+            }
+        }
+    }
+
+    /// A client has written the rest of a value.
+    fn take_pushed(
+        &mut self,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        immediate: u32,
+        events: &mut Vec<ServerEvent>,
+    ) -> Result<(), Misbehaviour> {
+        let told = Immediate::decode(immediate);
+        let named = (told.slot, told.generation);
+        let id = self.receiving(peer, named).ok_or(Misbehaviour::Write)?;
+        let request = self.request_mut(id).ok_or(Misbehaviour::Write)?;
+        if request.granted.is_empty() || !told.is_last {
+            return Err(Misbehaviour::Write);
+        }
+        for one in request.granted.drain(..) {
+            fabric.revoke(one);
+        }
+        request.header.ready_len = request.header.value_len;
+        if request.pushed() {
+            events.push(ServerEvent::Arrived { request: id });
+        }
+        Ok(())
+    }
+
+    /// Answers a request with a copy of `bytes`, [`REPLY_COPY_MAX`] of them at most. One whose value is refused is
+    /// answered before the value has a place; once it has one ([`Server::receive_value`]), after all of it has arrived.
     ///
     /// # Panics
     /// If they are more.
@@ -462,7 +608,7 @@ impl<K> Server<K> {
 
     /// Answers a request with `head`, a value from where it lies, and `tail`. `keep` keeps the value there until the
     /// network has read it. Head and tail are copied; together they are [`REPLY_COPY_MAX`] bytes at most. Of a value in
-    /// several pieces all but the last are at least as long as a part of a reply ([`Limits::part_len`]).
+    /// several pieces all but the last are at least as long as the longest part of a reply ([`Limits::part_len_max`]).
     ///
     /// # Panics
     /// If head and tail are longer, or pieces shorter.
@@ -481,7 +627,7 @@ impl<K> Server<K> {
         if len > request.header.area_len as usize {
             return self.reply_too_long(fabric, id, len);
         }
-        let part_len = self.limits.part_len;
+        let part_len = self.limits.part_len_max();
         let all_but_last = value.iter().rev().skip(1);
         assert!(
             all_but_last.fold(true, |all, piece| all & (piece.len >= part_len)),
@@ -518,6 +664,10 @@ impl<K> Server<K> {
             return self.reply_buffers.push(buffer);
         };
         let peer = request.peer;
+        for one in request.granted.drain(..) {
+            fabric.revoke(one);
+        }
+        let is_early = !request.has_arrived();
         let mut pieces = std::mem::take(&mut request.places);
         pieces.clear();
         pieces.push(buffer.part(0, head.len()));
@@ -525,6 +675,11 @@ impl<K> Server<K> {
         pieces.push(buffer.part(head.len(), tail.len()));
         pieces.retain(|piece| piece.len > 0);
         request.stage = Stage::Replying(Reply::new(pieces, buffer, keep));
+        let credits = self.limits.credits;
+        if is_early && let Some(connection) = self.connection_mut(peer) {
+            // What the client sends of the value before it has the answer is nobody's.
+            connection.strays += credits;
+        }
         self.go_on(fabric, peer);
     }
 
@@ -581,7 +736,7 @@ impl<K> Server<K> {
     ) {
         let low = |value: u64| u32::try_from(value & 0x7fff_ffff).expect("31 bits");
         let id = RequestId {
-            index: u32::try_from(token & 0xffff_ffff).expect("32 bits"),
+            index: u32::try_from(token & 0x3fff_ffff).expect("30 bits"),
             generation: low(token >> 32),
         };
         let Some(request) = self.request_mut(id) else {
@@ -590,8 +745,11 @@ impl<K> Server<K> {
         let peer = request.peer;
         let mut has_arrived = false;
         let mut has_ended = false;
+        let mut grant_buffer = None;
         if token & TOKEN_READ != 0 {
             has_arrived = request.fetched(is_done);
+        } else if token & TOKEN_GRANT != 0 {
+            grant_buffer = request.grant_buffer.take();
         } else if let Stage::Replying(reply) = &mut request.stage {
             reply.under_way -= 1;
             has_ended = reply.is_sent() && reply.under_way == 0;
@@ -604,6 +762,7 @@ impl<K> Server<K> {
             };
             *under_way -= 1;
         }
+        self.reply_buffers.extend(grant_buffer);
         if has_arrived {
             events.push(ServerEvent::Arrived { request: id });
         }
@@ -618,7 +777,7 @@ impl<K> Server<K> {
     }
 
     /// All of a connection has come back.
-    fn forget(&mut self, peer: PeerId, events: &mut Vec<ServerEvent>) {
+    fn forget(&mut self, fabric: &mut impl Fabric, peer: PeerId, events: &mut Vec<ServerEvent>) {
         let place = self.connections.get_mut(peer.0 as usize);
         let Some(connection) = place.and_then(Option::take) else {
             return;
@@ -636,6 +795,9 @@ impl<K> Server<K> {
                 .is_none_or(|request| matches!(request.stage, Stage::Replying(_)));
             if !is_answered {
                 events.push(ServerEvent::Abandoned { request: id });
+            }
+            if let Some(request) = self.request_mut(id) {
+                request.granted.drain(..).for_each(|one| fabric.revoke(one));
             }
             self.free(id);
         }
@@ -674,6 +836,7 @@ impl<K> Server<K> {
         };
         slot.generation = (slot.generation + 1) & 0x7fff_ffff;
         self.free_requests.push(id.index);
+        self.reply_buffers.extend(request.grant_buffer);
         if let Stage::Replying(reply) = request.stage {
             self.reply_buffers.push(reply.buffer);
         }

@@ -15,6 +15,10 @@
 //!            │ last │ too long │generation│   slot   │   part   │
 //!            └──────┴──────────┴──────────┴──────────┴──────────┘
 //! ```
+//! With "too long" and "last" the client's area holds the reply's length, in eight bytes. With "too long" alone it holds
+//! grants: address (8), key (8) and length (8) of memory that the client may write the rest of its value to. A grant of
+//! nothing says that the server will read the value.
+//!
 //! All numbers are little-endian. Whatever comes from the other side is checked before it is used.
 
 use thiserror::Error;
@@ -32,6 +36,11 @@ pub(crate) const READY_LEN: usize = 8;
 const REQUEST: u8 = 1;
 const EARLY: u8 = 2;
 const READY: u8 = 3;
+
+/// Bytes of a grant.
+pub(crate) const GRANT_LEN: usize = 24;
+/// Grants that one value may need.
+pub(crate) const GRANTS_MAX: usize = 8;
 
 /// Generations of a slot, before they begin anew.
 pub(crate) const GENERATIONS: u8 = 64;
@@ -232,7 +241,7 @@ pub struct Immediate {
     pub part: u16,
     /// Nothing follows it.
     pub is_last: bool,
-    /// The reply does not fit: instead of it, eight bytes say how long it is.
+    /// With `is_last`: the reply does not fit. Without: these are grants.
     pub is_too_long: bool,
 }
 
@@ -258,6 +267,25 @@ impl Immediate {
             is_too_long: field(30, 1) == 1,
         }
     }
+}
+
+/// Writes a grant.
+pub(crate) fn encode_grant(to: Remote, len: usize) -> [u8; GRANT_LEN] {
+    let mut bytes = [0; GRANT_LEN];
+    bytes[..8].copy_from_slice(&to.address.to_le_bytes());
+    bytes[8..16].copy_from_slice(&to.key.to_le_bytes());
+    bytes[16..].copy_from_slice(&(len as u64).to_le_bytes());
+    bytes
+}
+
+/// What a grant says.
+pub(crate) fn decode_grant(bytes: &[u8]) -> (Remote, usize) {
+    let to = Remote {
+        address: u64_at(bytes, 0),
+        key: u64_at(bytes, 8),
+    };
+    let len = usize::try_from(u64_at(bytes, 16)).unwrap_or(usize::MAX);
+    (to, len)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

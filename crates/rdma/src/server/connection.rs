@@ -33,11 +33,15 @@ pub(super) struct Connection {
     /// Writes under way.
     pub(super) writes: usize,
     pub(super) is_closing: bool,
+    /// Frames that may still come of values that were refused before all of them had come.
+    pub(super) strays: usize,
+    /// It may write values where they will lie.
+    pub(super) may_write: bool,
     pub(super) counts: ConnectionCounts,
 }
 
 impl Connection {
-    pub(super) fn new(memory: RemoteMemory) -> Connection {
+    pub(super) fn new(memory: RemoteMemory, may_write: bool) -> Connection {
         Connection {
             memory,
             frames: 0,
@@ -45,6 +49,8 @@ impl Connection {
             reads: 0,
             writes: 0,
             is_closing: false,
+            strays: 0,
+            may_write,
             counts: ConnectionCounts::default(),
         }
     }

@@ -21,6 +21,10 @@ pub(super) struct Request<K> {
     posted: usize,
     fetched: usize,
     reads: usize,
+    /// Where the client may write the rest of the value.
+    pub(super) granted: Vec<Remote>,
+    /// The buffer that its grants are sent from.
+    pub(super) grant_buffer: Option<Span>,
     pub(super) stage: Stage<K>,
 }
 
@@ -63,10 +67,12 @@ impl<K> Reply<K> {
         self.parts > 0 && self.sent == self.len
     }
 
-    /// The next part: as many bytes as a part has, out of as many pieces as one write takes.
-    fn next_part(&self, part_len: usize) -> Option<Gather> {
+    /// The next part: as many bytes as it has, out of as many pieces as one write takes.
+    fn next_part(&self, limits: &Limits) -> Option<Gather> {
+        let (from, len) = limits.part(self.parts);
+        debug_assert_eq!(from, self.sent);
         let mut skip = self.sent;
-        let mut left = part_len.min(self.len - self.sent);
+        let mut left = len.min(self.len - self.sent);
         let mut part = Gather::new();
         for piece in &self.pieces {
             if skip >= piece.len {
@@ -99,6 +105,8 @@ impl<K> Request<K> {
             posted: 0,
             fetched: 0,
             reads: 0,
+            granted: Vec::new(),
+            grant_buffer: None,
             stage: Stage::Receiving,
         }
     }
@@ -122,7 +130,7 @@ impl<K> Request<K> {
         token: u64,
         counts: &mut ServerCounts,
     ) -> Option<Refused> {
-        if self.places.is_empty() {
+        if self.places.is_empty() || !self.granted.is_empty() {
             return None;
         }
         let early_len = self.header.early_len as usize;
@@ -179,6 +187,12 @@ impl<K> Request<K> {
         false
     }
 
+    /// The client has written the rest of the value. True if it is whole by that.
+    pub(super) fn pushed(&mut self) -> bool {
+        self.fetched = self.to_fetch();
+        self.has_arrived()
+    }
+
     /// Posts parts of its reply.
     pub(super) fn send(
         &mut self,
@@ -192,7 +206,7 @@ impl<K> Request<K> {
             return None;
         };
         while !reply.is_sent() && connection.writes < limits.writes_max {
-            let from = reply.next_part(limits.part_len).unwrap_or_else(|| {
+            let from = reply.next_part(limits).unwrap_or_else(|| {
                 unreachable!(
                     "head, tail and pieces that are longer than a part: {PARTS_MAX} at most"
                 )
@@ -213,7 +227,7 @@ impl<K> Request<K> {
                     key: connection.memory.key,
                     address: connection.memory.address + offset,
                 },
-                immediate: immediate.encode(),
+                immediate: Some(immediate.encode()),
             };
             if let Err(refused) = fabric.post(self.peer, &work, token) {
                 return Some(refused);

@@ -83,8 +83,13 @@ impl Cache {
     ///
     /// # Errors
     /// [`Full`](crate::Full) if there are as many as receive buffers allow.
-    pub fn connect(&mut self, peer: PeerId, memory: RemoteMemory) -> Result<(), crate::Full> {
-        self.server.connect(peer, memory)
+    pub fn connect(
+        &mut self,
+        peer: PeerId,
+        memory: RemoteMemory,
+        may_write: bool,
+    ) -> Result<(), crate::Full> {
+        self.server.connect(peer, memory, may_write)
     }
 
     /// Deals with all that has come.
@@ -125,6 +130,9 @@ impl Cache {
                 self.uploads.len(),
                 self.leaving.len()
             ));
+        }
+        if world.grants(self.node) > 0 {
+            leaks.push(format!("{} grants", world.grants(self.node)));
         }
         if self.free.len() + self.items.len() != self.blocks.len() {
             leaks.push(format!(

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::fabric::{Completion, Span};
+use crate::fabric::{Completion, PeerId, Span};
 
 /// Names a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,8 +20,17 @@ pub(super) struct Region {
     pub(super) window: Option<Window>,
 }
 
+/// A right of one peer to write to a span.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) key: u64,
+    pub(super) peer: PeerId,
+    pub(super) span: Span,
+}
+
 pub(super) struct Node {
     pub(super) regions: Vec<Region>,
+    pub(super) grants: Vec<Grant>,
     /// Until when its processor is busy.
     pub(super) clock: u64,
     /// Until when its card is.
@@ -40,6 +49,7 @@ impl Node {
     pub(super) fn new() -> Node {
         Node {
             regions: Vec::new(),
+            grants: Vec::new(),
             clock: 0,
             card_free: 0,
             completions: VecDeque::new(),
@@ -56,6 +66,15 @@ impl Node {
 
     pub(super) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
         &mut self.regions[span.region as usize].bytes[span.offset..span.offset + span.len]
+    }
+
+    /// The memory that was granted to a peer by a key, if so many bytes from an address on lie in it.
+    pub(super) fn granted(&self, peer: PeerId, key: u64, address: u64, len: usize) -> Option<Span> {
+        let is_it = |grant: &&Grant| grant.key == key && grant.peer == peer;
+        let span = self.grants.iter().find(is_it)?.span;
+        let offset = usize::try_from(address).ok()?;
+        let end = offset.checked_add(len)?;
+        (end <= span.len).then(|| span.part(offset, len))
     }
 
     /// The memory that a key and an address name, if so many bytes of it may be used.

@@ -94,14 +94,14 @@ impl Pair {
 
     fn send(&mut self, node: usize, len: usize) {
         let from = self.memory[node].part(0, len);
+        let from = Gather::of(from);
         self.post(node, &Work::Send { from });
     }
 
     fn write(&mut self, node: usize, len: usize) {
-        let mut from = Gather::new();
-        from.push(self.memory[node].part(0, len));
+        let from = Gather::of(self.memory[node].part(0, len));
         let to = self.remote[1 - node];
-        let immediate = 0;
+        let immediate = Some(0);
         self.post(
             node,
             &Work::Write {

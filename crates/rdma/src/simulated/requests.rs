@@ -18,6 +18,8 @@ pub enum Source {
     Registered,
     /// In memory that the network cannot reach: they are copied there, and replies out of it, part by part.
     Heap,
+    /// As `Heap`, with a server that lets the client write long values where they will lie.
+    TrustedHeap,
 }
 
 /// What a client asks for.
@@ -77,6 +79,8 @@ struct User {
     window: usize,
     left: usize,
     under_way: Vec<(Ticket, u64, usize)>,
+    /// Requests whose values are not copied yet.
+    feeding: Vec<Ticket>,
     times: Vec<u64>,
     ended: u64,
     number: usize,
@@ -98,6 +102,10 @@ impl Loop {
             is_ordered: !profile.is_unordered,
             value_len_max: len.max(4096),
             ..Limits::default()
+        };
+        let limits = Limits {
+            may_write: source == Source::TrustedHeap,
+            ..limits
         };
         let mut cache = Cache::new(&mut world, limits, clients, 4 + 2 * clients * (window + 1));
         let users: Vec<User> = (0..clients)
@@ -160,11 +168,14 @@ impl User {
             address: remote.address,
             len: lent.len as u64,
         };
-        cache.connect(peer, memory).expect("there is room for all");
+        cache
+            .connect(peer, memory, limits.may_write)
+            .expect("there is room for all");
         // What a client measures when it connects.
         let measured = Measured {
             round_trip_ns: 2 * (profile.latency_ps + profile.post_ps + profile.poll_ps) / 1000,
             bytes_per_us: 1_000_000 / profile.byte_ps,
+            copied_per_us: 1_000_000 / profile.copy_ps,
         };
         let memory = ClientMemory {
             lent,
@@ -181,6 +192,7 @@ impl User {
             window: 1,
             left: 0,
             under_way: Vec::new(),
+            feeding: Vec::new(),
             times: Vec::new(),
             ended: 0,
             number,
@@ -194,7 +206,14 @@ impl User {
                 self.begin(fabric);
             }
             let Some(completion) = fabric.poll() else {
-                break;
+                let Some(&ticket) = self.feeding.last() else {
+                    break;
+                };
+                let bytes = vec![7; self.len];
+                if !self.client.feed(fabric, ticket, &bytes) {
+                    self.feeding.pop();
+                }
+                continue;
             };
             if let Completion::Done { .. } = completion {
                 // A sender's own completions can wait until it has nothing else to do.
@@ -217,7 +236,7 @@ impl User {
             .iter()
             .position(|(it, ..)| *it == ticket)
             .expect("asked");
-        if self.source == Source::Heap && self.asked == Asked::Get {
+        if self.source != Source::Registered && self.asked == Asked::Get {
             let copied = &mut self.under_way[at].2;
             fabric.charge_copy(len - *copied);
             *copied = len;
@@ -247,7 +266,7 @@ impl User {
             let lent = self.lent.or_else(|| self.client.borrow(len.max(1)));
             self.lent = lent;
             let value = match self.source {
-                Source::Heap => Value::Bytes(&bytes),
+                Source::Heap | Source::TrustedHeap => Value::Bytes(&bytes),
                 Source::Registered => Value::Lent(lent.expect("there is room").part(0, len)),
             };
             let submission = Submission {
@@ -260,5 +279,8 @@ impl User {
         let ticket = ticket.expect("few requests are under way");
         self.left -= 1;
         self.under_way.push((ticket, began, 0));
+        if self.asked == Asked::Set && self.source != Source::Registered {
+            self.feeding.push(ticket);
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::fabric::{Completion, Fabric, PeerId, Refused, Remote, Span, Work};
 
 use super::faults::{Dice, Faults};
 use super::link::{End, Link, Posted};
-use super::node::{Node, NodeId, Region, Window};
+use super::node::{Grant, Node, NodeId, Region, Window};
 use super::profiles::Profile;
 
 /// Works that a connection's end can have posted.
@@ -140,6 +140,11 @@ impl World {
         let count = memory.len / frame_len;
         node.frames
             .extend((0..count).map(|nth| memory.part(nth * frame_len, frame_len)));
+    }
+
+    /// Rights to write that a node has granted and not taken back.
+    pub fn grants(&self, node: NodeId) -> usize {
+        self.nodes[node.0].grants.len()
     }
 
     /// Receive buffers of a node that are ready.
@@ -350,8 +355,7 @@ impl World {
             return self.schedule(free, Event::Transmit { link, end, number });
         }
         let bytes: Vec<u8> = match posted.work {
-            Work::Send { from } => self.nodes[node.0].bytes(from).to_vec(),
-            Work::Write { from, .. } => {
+            Work::Send { from } | Work::Write { from, .. } => {
                 let parts = from.parts().iter();
                 parts
                     .flat_map(|part| self.nodes[node.0].bytes(*part).to_vec())
@@ -466,27 +470,31 @@ impl World {
                 immediate,
                 ..
             } => {
-                let window =
-                    self.nodes[node.0].window(remote.key, remote.address, bytes.len(), true);
+                let node_state = &self.nodes[node.0];
+                let granted = node_state.granted(peer, remote.key, remote.address, bytes.len());
+                let window = granted
+                    .or_else(|| node_state.window(remote.key, remote.address, bytes.len(), true));
                 let Some(window) = window else {
                     self.refused_access += 1;
                     return self.refuse(link);
                 };
-                if self.links[link].writes_expected[to] == 0 {
+                if immediate.is_some() && self.links[link].writes_expected[to] == 0 {
                     self.receiver_not_ready += 1;
                     return self.refuse(link);
                 }
-                self.links[link].writes_expected[to] -= 1;
                 self.nodes[node.0].bytes_mut(window).copy_from_slice(bytes);
-                let len = bytes.len();
-                self.complete(
-                    node,
-                    Completion::Written {
-                        peer,
-                        immediate,
-                        len,
-                    },
-                );
+                if let Some(immediate) = immediate {
+                    self.links[link].writes_expected[to] -= 1;
+                    let len = bytes.len();
+                    self.complete(
+                        node,
+                        Completion::Written {
+                            peer,
+                            immediate,
+                            len,
+                        },
+                    );
+                }
             }
             Work::Read { .. } => {}
         }
@@ -598,6 +606,13 @@ impl NodeFabric<'_> {
         self.world.nodes[self.node.0].clock += ps;
     }
 
+    /// Has the node run again as soon as it is done with what it does now.
+    pub fn come_back(&mut self) {
+        let at = self.clock();
+        let node = self.node.0;
+        self.world.schedule(at, Event::Wake { node });
+    }
+
     /// The last completion was looked at while there was nothing else to do: it has cost nothing.
     pub fn uncount_poll(&mut self) {
         let node = &mut self.world.nodes[self.node.0];
@@ -686,6 +701,18 @@ impl Fabric for NodeFabric<'_> {
         let link = &mut self.world.links[peer.0 as usize];
         let end = link.end_of(self.node);
         link.writes_expected[end] += count;
+    }
+
+    fn grant(&mut self, peer: PeerId, span: Span) -> Option<Remote> {
+        let key = self.world.dice.below(u64::MAX);
+        let node = &mut self.world.nodes[self.node.0];
+        node.grants.push(Grant { key, peer, span });
+        Some(Remote { key, address: 0 })
+    }
+
+    fn revoke(&mut self, granted: Remote) {
+        let node = &mut self.world.nodes[self.node.0];
+        node.grants.retain(|grant| grant.key != granted.key);
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -72,21 +72,21 @@ impl Attacker {
             let from = frame.part(0, bytes.len());
             let work = match self.dice.below(30) {
                 0 => {
-                    let mut gather = Gather::new();
-                    gather.push(from);
                     let key = self.dice.below(u64::MAX);
                     let to = Remote { key, address: 0 };
                     Work::Write {
-                        from: gather,
+                        from: Gather::of(from),
                         to,
-                        immediate: 7,
+                        immediate: Some(7),
                     }
                 }
                 1 => Work::Read {
                     into: frame,
                     from: Remote { key: 1, address: 0 },
                 },
-                _ => Work::Send { from },
+                _ => Work::Send {
+                    from: Gather::of(from),
+                },
             };
             let _ = fabric.post(self.peer, &work, 1);
         }

@@ -91,6 +91,26 @@ fn clients_may_die_at_any_message() {
 }
 
 #[test]
+fn trusted_clients_write_where_values_will_lie() {
+    let scene = Scene {
+        may_write: true,
+        ..Scene::default()
+    };
+    seeds(scene, 200);
+    let faults = Faults {
+        breaks: 60,
+        late: 20,
+        ..Faults::default()
+    };
+    seeds(Scene { faults, ..scene }, 300);
+    let scene = Scene {
+        attackers: 2,
+        ..scene
+    };
+    seeds(scene, 100);
+}
+
+#[test]
 fn attackers_harm_themselves_alone() {
     let scene = Scene {
         attackers: 2,

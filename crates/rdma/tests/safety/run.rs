@@ -14,6 +14,8 @@ pub(crate) struct Scene {
     pub(crate) faults: Faults,
     pub(crate) users: usize,
     pub(crate) attackers: usize,
+    /// Users may write their values where they will lie.
+    pub(crate) may_write: bool,
 }
 
 impl Default for Scene {
@@ -23,6 +25,7 @@ impl Default for Scene {
             faults: Faults::default(),
             users: 3,
             attackers: 0,
+            may_write: false,
         }
     }
 }
@@ -64,6 +67,7 @@ impl Run {
         let limits = Limits {
             credits: 12,
             value_len_max: 160_000,
+            may_write: scene.may_write,
             is_ordered: !scene.profile.is_unordered,
             ..Limits::default()
         };
@@ -108,10 +112,8 @@ impl Run {
             self.connect();
         }
         for user in &self.users {
-            assert!(
-                user.is_done() || self.world.is_dead(user.node),
-                "a user still waits"
-            );
+            let is_done = user.is_done() || self.world.is_dead(user.node);
+            assert!(is_done, "a user still waits: {}", user.state());
         }
         // Attackers that have done nothing wrong so far are cut off.
         for attacker in &self.attackers {
@@ -156,7 +158,10 @@ impl Run {
             if is_open && self.cache.server.has_room() {
                 let peer = self.world.connect(user.node, self.cache.node);
                 let memory = user.connect(peer);
-                self.cache.connect(peer, memory).expect("there is room");
+                let may_write = self.cache.server.limits().may_write;
+                self.cache
+                    .connect(peer, memory, may_write)
+                    .expect("there is room");
                 self.world.wake(user.node);
             }
         }
@@ -164,7 +169,10 @@ impl Run {
             if attacker.wants_connection(&self.cache.closed) && self.cache.server.has_room() {
                 let peer = self.world.connect(attacker.node, self.cache.node);
                 let memory = attacker.connect(peer);
-                self.cache.connect(peer, memory).expect("there is room");
+                let may_write = self.cache.server.limits().may_write;
+                self.cache
+                    .connect(peer, memory, may_write)
+                    .expect("there is room");
                 self.world.fabric(attacker.node).expect_writes(peer, 100);
                 self.world.wake(attacker.node);
             }

@@ -45,6 +45,8 @@ pub(crate) struct User {
     version: u64,
     asked: HashMap<Ticket, Asked>,
     given_up: HashMap<Ticket, Asked>,
+    /// Values that are not all copied yet.
+    feeding: Vec<(Ticket, Vec<u8>)>,
     left: usize,
     pub(crate) counts: Counts,
     dice: Dice,
@@ -76,6 +78,7 @@ impl User {
         let measured = Measured {
             round_trip_ns: 3000,
             bytes_per_us: 6000,
+            copied_per_us: 8000,
         };
         User {
             node,
@@ -99,6 +102,7 @@ impl User {
             version: 0,
             asked: HashMap::new(),
             given_up: HashMap::new(),
+            feeding: Vec::new(),
             left: requests,
             counts: Counts::default(),
             dice,
@@ -129,6 +133,14 @@ impl User {
         self.left == 0 && self.client.is_none()
     }
 
+    /// For who looks at a failed run.
+    pub(crate) fn state(&self) -> String {
+        let under_way = self.client.as_ref().map(Client::under_way);
+        let (asked, given_up) = (&self.asked, &self.given_up);
+        let (left, feeding) = (self.left, self.feeding.len());
+        format!("{left} left, {under_way:?} under way, {asked:?}, {given_up:?}, {feeding} copied")
+    }
+
     pub(crate) fn run(&mut self, fabric: &mut NodeFabric<'_>) {
         let mut events = Vec::new();
         while let Some(completion) = fabric.poll() {
@@ -144,12 +156,32 @@ impl User {
             }
         }
         while self.begin(fabric) {}
-        let is_idle = self.asked.is_empty() && self.given_up.is_empty();
+        self.feed(fabric);
         if self.left == 0
-            && is_idle
             && let Some(client) = &mut self.client
+            && client.under_way() == 0
         {
             client.disconnect(fabric);
+        }
+    }
+
+    /// Copies some pieces of values; the others come when there is nothing else to do.
+    fn feed(&mut self, fabric: &mut NodeFabric<'_>) {
+        let Some(client) = &mut self.client else {
+            return self.feeding.clear();
+        };
+        for _ in 0..self.dice.below(4) + 1 {
+            if self.feeding.is_empty() {
+                return;
+            }
+            let at = self.dice.below(self.feeding.len() as u64) as usize;
+            let (ticket, bytes) = &self.feeding[at];
+            if !client.feed(fabric, *ticket, bytes) {
+                self.feeding.swap_remove(at);
+            }
+        }
+        if !self.feeding.is_empty() {
+            fabric.come_back();
         }
     }
 
@@ -189,8 +221,10 @@ impl User {
             ClientEvent::Misbehaved { how } => panic!("the server: {how}"),
             ClientEvent::Closed => {
                 self.client = None;
+                self.feeding.clear();
                 for asked in std::mem::take(&mut self.given_up).into_values() {
                     self.lose(asked);
+                    self.counts.lost -= 1;
                 }
                 assert!(self.asked.is_empty(), "{:?}", self.asked);
             }
@@ -247,10 +281,21 @@ impl User {
         if self.left == 0 {
             return false;
         }
-        let key = self.dice.below(self.keys.len() as u64);
-        if self.keys[key as usize].is_busy || client.under_way() >= 6 {
+        if client.under_way() >= 6 {
             return false;
         }
+        let keys = 0..self.keys.len() as u64;
+        let free: Vec<u64> = keys
+            .filter(|key| !self.keys[*key as usize].is_busy)
+            .collect();
+        if free.is_empty() {
+            if client.under_way() == 0 {
+                // All its keys are those of requests that it has given up.
+                self.left = 0;
+            }
+            return false;
+        }
+        let key = free[self.dice.below(free.len() as u64) as usize];
         let (asked, begun) = if self.dice.one_in(2) {
             let get = format!("get {}-{key}\r\n", self.number);
             // Now and then there is too little room.
@@ -289,21 +334,29 @@ impl User {
                     }
                 }
                 None => Submission {
+                    // Copied piece by piece from now on.
                     command: line.as_bytes(),
                     value: Some(Value::Bytes(&bytes)),
                     reply_max: 100,
                 },
             };
-            (
-                Asked::Set { key, version },
-                client.submit(fabric, &submission),
-            )
+            let begun = client.submit(fabric, &submission);
+            if let (Ok(ticket), Some(Value::Bytes(_))) = (begun, submission.value) {
+                self.feeding.push((ticket, bytes));
+            }
+            (Asked::Set { key, version }, begun)
         };
         match begun {
             Ok(ticket) => {
                 self.left -= 1;
                 self.keys[key as usize].is_busy = true;
-                self.asked.insert(ticket, asked);
+                if self.dice.one_in(40) {
+                    // Its key stays busy: what comes of it is not learned before the connection ends.
+                    client.give_up(ticket);
+                    self.given_up.insert(ticket, asked);
+                } else {
+                    self.asked.insert(ticket, asked);
+                }
                 true
             }
             Err(NotNow::Busy | NotNow::Gone) => false,
