@@ -35,17 +35,18 @@ fn table(profile: Profile) {
     println!("## {}\n", profile.name);
     println!("Microseconds; in brackets how many times as long as coua's.\n");
     println!(
-        "| bytes | GET, coua | OSU | GET to a heap, coua | U2cache | SET, coua | OSU | SET from a heap, coua | U2cache, chunks | U2cache, RME |"
+        "| bytes | GET, coua | OSU | GET to a heap, coua | U2cache | SET, coua | OSU | SET from a heap, coua | coua, trusted | U2cache, chunks | U2cache, RME |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for len in SIZES {
         let get = time(profile, Asked::Get, len, Source::Registered);
         let get_heap = time(profile, Asked::Get, len, Source::Heap);
         let set = time(profile, Asked::Set, len, Source::Registered);
         let set_heap = time(profile, Asked::Set, len, Source::Heap);
+        let trusted = time(profile, Asked::Set, len, Source::TrustedHeap);
         let theirs = |ours: u64, ps: u64| format!("{} ({})", us(ps), ratio(ours, ps));
         println!(
-            "| {len} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {len} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             us(get),
             theirs(get, osu_get(profile, len)),
             us(get_heap),
@@ -53,8 +54,9 @@ fn table(profile: Profile) {
             us(set),
             theirs(set, osu_set(profile, len)),
             us(set_heap),
+            us(trusted),
             theirs(set_heap, u2_set(profile, len, U2::Chunks)),
-            theirs(set_heap, u2_set(profile, len, U2::Rme)),
+            theirs(trusted, u2_set(profile, len, U2::Rme)),
         );
     }
     println!();

@@ -17,14 +17,19 @@
 //!   ended.
 
 mod areas;
+mod receiving;
+mod sending;
+mod slot;
 
-use crate::fabric::{Completion, Fabric, Gather, PeerId, Refused, Remote, Span, Work};
+use crate::fabric::{Completion, Fabric, PeerId, Remote, Span};
 use crate::limits::{FRAME_LEN, Limits, Measured};
 use crate::wire::{
-    self, GENERATIONS, GRANT_LEN, GRANTS_MAX, Immediate, REPLY_PARTS_MAX, RequestHeader, SLOTS_MAX,
+    self, GENERATIONS, GRANT_LEN, GRANTS_MAX, Immediate, REPLY_PARTS_MAX, SLOTS_MAX,
 };
 
 use areas::Areas;
+use sending::TOKEN_WRITE;
+use slot::{Slot, State};
 
 /// The memory of a client: what it lends to its server, and what it sends from.
 #[derive(Clone, Debug)]
@@ -87,9 +92,6 @@ pub enum NotNow {
     Gone,
 }
 
-/// Marks the token of a write; the others are those of frames.
-const TOKEN_WRITE: u64 = 1 << 63;
-
 /// What a client learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
@@ -143,51 +145,6 @@ pub enum Misbehaviour {
     /// It sent a frame.
     #[error("a frame from a server")]
     Frame,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    #[default]
-    Free,
-    /// Its reply is awaited.
-    Waiting,
-    /// As `Waiting`, but nobody asks for the reply any more.
-    GivenUp,
-    /// Its reply is there.
-    Answered,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u8,
-    state: State,
-    /// Frames that it has sent.
-    frames: usize,
-    area: Option<Span>,
-    /// Where its value is copied to, how long it is, how much was copied and how much the next copy is.
-    source: Option<Span>,
-    value_len: usize,
-    fed: usize,
-    step: usize,
-    /// What the server has said of the rest of the value, and from where on that is.
-    granted: Option<Vec<(Remote, usize)>>,
-    rest_from: usize,
-    /// How much of the value was written, and writes under way.
-    written: usize,
-    writes: usize,
-    /// Frames that are kept for saying how much is ready.
-    spare_frames: Vec<Span>,
-    /// Writes that the network was told to expect.
-    parts_promised: usize,
-    /// It is free when they are done.
-    is_leaving: bool,
-    /// Bit by bit, which parts have come.
-    seen: Vec<u64>,
-    parts_seen: usize,
-    /// Parts from the first on that have come without a gap.
-    parts_in_order: usize,
-    /// Parts of the whole reply, once the last has come, and its length.
-    whole: Option<(usize, usize)>,
 }
 
 /// The requests of one thread to one server.
@@ -333,291 +290,12 @@ impl Client {
         Ok(ticket)
     }
 
-    /// How a request's value is divided, by what credits are left.
-    fn plan(&self, command_len: usize, value_len: usize, is_copied: bool) -> Result<Plan, NotNow> {
-        let room = FRAME_LEN - wire::REQUEST_LEN - command_len;
-        // Of a longer value none comes with the request, so that the server begins with that sooner.
-        let first = if value_len <= room { value_len } else { 0 };
-        let per_frame = FRAME_LEN - wire::EARLY_LEN;
-        let credits = self.credits.min(self.free_frames.len());
-        if !self.limits.is_ordered {
-            let plan = Plan {
-                first,
-                early_len: first,
-                step: value_len,
-                ready_frames: 0,
-            };
-            return if credits > 0 {
-                Ok(plan)
-            } else {
-                Err(NotNow::Busy)
-            };
-        }
-        let wanted = self.measured.early_len().min(value_len).max(first);
-        // A short rest is not worth a round trip.
-        let wanted = if value_len - wanted <= per_frame {
-            value_len
-        } else {
-            wanted
-        };
-        let mut early = wanted;
-        loop {
-            let (step, ready_frames) = self.steps(if is_copied { value_len - early } else { 0 });
-            let frames = 1 + (early - first).div_ceil(per_frame) + ready_frames;
-            if frames <= credits {
-                return Ok(Plan {
-                    first,
-                    early_len: early,
-                    step,
-                    ready_frames,
-                });
-            }
-            if early == first {
-                return Err(NotNow::Busy);
-            }
-            early = early.saturating_sub(per_frame).max(first);
-        }
-    }
-
-    /// In what steps the rest of a value is copied, and how many they are: each may have to be told to the server.
-    fn steps(&self, rest: usize) -> (usize, usize) {
-        let mut first = self.limits.read_len;
-        loop {
-            let (mut step, mut at, mut count) = (first, 0, 0);
-            while at < rest {
-                at += step;
-                step = self.measured.next_copy(step);
-                count += 1;
-            }
-            if count <= (self.limits.credits / 2).max(1) {
-                return (first, count);
-            }
-            first *= 2;
-        }
-    }
-
     fn promise_writes(&mut self, fabric: &mut impl Fabric, parts: usize) {
         self.writes_promised += parts;
         if self.writes_promised > self.writes_expected {
             fabric.expect_writes(self.peer, self.writes_promised - self.writes_expected);
             self.writes_expected = self.writes_promised;
         }
-    }
-
-    fn send(
-        &mut self,
-        fabric: &mut impl Fabric,
-        ticket: Ticket,
-        submission: &Submission<'_>,
-        area: Span,
-        plan: Plan,
-    ) -> Result<(), Refused> {
-        let whole = |value: usize| u32::try_from(value).expect("shorter than 4 GiB");
-        let lent = self.memory.lent;
-        let value_len = submission.value.as_ref().map_or(0, Value::len);
-        let source = match submission.value {
-            Some(Value::Lent(span)) => Some(span),
-            _ => self.slots[usize::from(ticket.slot)].source,
-        };
-        let is_ready = match (submission.value, source) {
-            (Some(Value::Bytes(bytes)), Some(source)) if !self.limits.is_ordered => {
-                fabric.copy_in(source, bytes);
-                true
-            }
-            (value, _) => matches!(value, Some(Value::Lent(_))),
-        };
-        let source_offset = source.map_or(0, |span| span.offset - lent.offset);
-        let header = RequestHeader {
-            slot: ticket.slot,
-            generation: ticket.generation,
-            value_len: whole(value_len),
-            early_len: whole(plan.early_len),
-            ready_len: whole(if is_ready { value_len } else { plan.early_len }),
-            source: Remote {
-                key: self.memory.remote.key,
-                address: self.memory.remote.address + source_offset as u64,
-            },
-            area_offset: whole(area.offset - lent.offset),
-            area_len: whole(area.len),
-        };
-        let head = wire::encode_request(&header, submission.command.len());
-        let value = submission.value;
-        self.send_frame(
-            fabric,
-            ticket,
-            &[&head, submission.command],
-            value,
-            0,
-            plan.first,
-        )?;
-        let mut at = plan.first;
-        while at < plan.early_len {
-            let len = (plan.early_len - at).min(FRAME_LEN - wire::EARLY_LEN);
-            let head = wire::encode_early(ticket.slot, ticket.generation, whole(at));
-            self.send_frame(fabric, ticket, &[&head], value, at, len)?;
-            at += len;
-        }
-        if is_ready {
-            self.slots[usize::from(ticket.slot)].fed = value_len;
-        }
-        Ok(())
-    }
-
-    /// Copies the next piece of a value to where the network reaches it, and sends it on its way. True if there is more
-    /// to copy. To be called again and again after [`Client::submit`], with the same bytes; completions may be dealt with
-    /// in between.
-    pub fn feed(&mut self, fabric: &mut impl Fabric, ticket: Ticket, value: &[u8]) -> bool {
-        let Some(slot) = self.slots.get_mut(usize::from(ticket.slot)) else {
-            return false;
-        };
-        let is_it = slot.generation == ticket.generation
-            && matches!(slot.state, State::Waiting | State::GivenUp);
-        let Some(source) = slot.source.filter(|_| is_it && slot.fed < slot.value_len) else {
-            return false;
-        };
-        debug_assert_eq!(value.len(), slot.value_len);
-        let (from, end) = (slot.fed, (slot.fed + slot.step).min(slot.value_len));
-        slot.fed = end;
-        slot.step = self.measured.next_copy(slot.step);
-        fabric.copy_in(source.part(from, end - from), &value[from..end]);
-        if self.pass_on(fabric, ticket).is_err() {
-            self.disconnect(fabric);
-        }
-        end < value.len()
-    }
-
-    /// Sends on what was copied of a value: writes it, or says that it can be read.
-    fn pass_on(&mut self, fabric: &mut impl Fabric, ticket: Ticket) -> Result<(), Refused> {
-        let may_write = self.limits.may_write;
-        let slot = &self.slots[usize::from(ticket.slot)];
-        match &slot.granted {
-            // The server will say.
-            None if may_write => Ok(()),
-            Some(granted) if !granted.is_empty() => self.write_on(fabric, ticket),
-            _ if slot.written == slot.fed => Ok(()),
-            _ => {
-                let fed = slot.fed;
-                let slot = &mut self.slots[usize::from(ticket.slot)];
-                slot.written = fed;
-                let frame = slot.spare_frames.pop().expect("a frame for each step");
-                let fed = u32::try_from(fed).expect("shorter than 4 GiB");
-                let ready = wire::encode_ready(ticket.slot, ticket.generation, fed);
-                self.send_from(fabric, frame, &[&ready], None, 0, 0)
-            }
-        }
-    }
-
-    /// Writes what was copied of a value to where the server wants it.
-    fn write_on(&mut self, fabric: &mut impl Fabric, ticket: Ticket) -> Result<(), Refused> {
-        let slot = &mut self.slots[usize::from(ticket.slot)];
-        let (Some(granted), Some(source)) = (&slot.granted, slot.source) else {
-            return Ok(());
-        };
-        while slot.written < slot.fed {
-            let mut skip = slot.written - slot.rest_from;
-            let place = granted.iter().find_map(|(to, len)| {
-                let is_there = skip < *len;
-                let place = (*to, skip, len.wrapping_sub(skip));
-                skip = skip.wrapping_sub(*len);
-                is_there.then_some(place)
-            });
-            let Some((to, skip, left)) = place else {
-                return Err(Refused::Gone);
-            };
-            let len = left.min(slot.fed - slot.written);
-            let is_last = slot.written + len == slot.value_len;
-            let immediate = Immediate {
-                slot: ticket.slot,
-                generation: ticket.generation,
-                part: 0,
-                is_last: true,
-                is_too_long: false,
-            };
-            let work = Work::Write {
-                from: Gather::of(source.part(slot.written, len)),
-                to: Remote {
-                    key: to.key,
-                    address: to.address + skip as u64,
-                },
-                immediate: is_last.then(|| immediate.encode()),
-            };
-            let token = TOKEN_WRITE | u64::from(ticket.slot);
-            match fabric.post(self.peer, &work, token) {
-                Ok(()) => {}
-                // It goes on when others are done.
-                Err(Refused::Full) => return Ok(()),
-                Err(Refused::Gone) => return Err(Refused::Gone),
-            }
-            slot.written += len;
-            slot.writes += 1;
-        }
-        Ok(())
-    }
-
-    /// A write of a value is done.
-    fn take_write_back(&mut self, fabric: &mut impl Fabric, token: u64) {
-        let number = u16::try_from(token & 0xfff).expect("12 bits");
-        let slot = &mut self.slots[usize::from(number)];
-        slot.writes -= 1;
-        let ticket = Ticket {
-            slot: number,
-            generation: slot.generation,
-        };
-        if slot.is_leaving && slot.writes == 0 {
-            self.free(ticket);
-        } else if !self.is_closed
-            && slot.state == State::Waiting
-            && self.write_on(fabric, ticket).is_err()
-        {
-            self.disconnect(fabric);
-        }
-    }
-
-    /// Sends a frame of some parts, and bytes of the value behind them.
-    fn send_frame(
-        &mut self,
-        fabric: &mut impl Fabric,
-        ticket: Ticket,
-        parts: &[&[u8]],
-        value: Option<Value<'_>>,
-        at: usize,
-        len: usize,
-    ) -> Result<(), Refused> {
-        let frame = self.free_frames.pop().expect("a frame for each credit");
-        self.credits -= 1;
-        self.slots[usize::from(ticket.slot)].frames += 1;
-        self.send_from(fabric, frame, parts, value, at, len)
-    }
-
-    /// Sends such a frame from a buffer.
-    fn send_from(
-        &mut self,
-        fabric: &mut impl Fabric,
-        frame: Span,
-        parts: &[&[u8]],
-        value: Option<Value<'_>>,
-        at: usize,
-        len: usize,
-    ) -> Result<(), Refused> {
-        let mut end = 0;
-        let mut put = |fabric: &mut _, bytes: &[u8]| {
-            Fabric::copy_in(fabric, frame.part(end, bytes.len()), bytes);
-            end += bytes.len();
-        };
-        for part in parts {
-            put(fabric, part);
-        }
-        // What lies in registered memory is gathered from there.
-        if let Some(Value::Bytes(bytes)) = value {
-            put(fabric, &bytes[at..at + len]);
-        }
-        let mut from = Gather::of(frame.part(0, end));
-        if let Some(Value::Lent(span)) = value {
-            from.push(span.part(at, len));
-        }
-        let work = Work::Send { from };
-        let token = frame_token(&frame);
-        fabric.post(self.peer, &work, token)
     }
 
     /// Deals with what has happened. Events are appended to `events`.
@@ -664,117 +342,6 @@ impl Client {
         if !std::mem::replace(&mut self.is_closed, true) {
             fabric.disconnect(self.peer);
         }
-    }
-
-    fn take_frame_back(&mut self, token: u64) {
-        let is_it = |frame: &&Span| (frame.offset as u64) << 16 | u64::from(frame.region) == token;
-        if let Some(&frame) = self.memory.frames.iter().find(is_it) {
-            self.free_frames.push(frame);
-        }
-    }
-
-    /// A part of a reply has come.
-    fn take_part(
-        &mut self,
-        told: Immediate,
-        len: usize,
-        fabric: &mut impl Fabric,
-        events: &mut Vec<ClientEvent>,
-    ) -> Result<(), Misbehaviour> {
-        let ticket = Ticket {
-            slot: told.slot,
-            generation: told.generation,
-        };
-        let limits = self.limits;
-        let slot = self
-            .slots
-            .get_mut(usize::from(told.slot))
-            .ok_or(Misbehaviour::Slot)?;
-        let is_awaited = slot.generation == told.generation
-            && matches!(slot.state, State::Waiting | State::GivenUp);
-        let area = slot.area.filter(|_| is_awaited).ok_or(Misbehaviour::Slot)?;
-        if told.is_too_long && !told.is_last {
-            return self.take_grants(ticket, area, len, fabric);
-        }
-        let part = usize::from(told.part);
-        let (from, part_len) = limits.part(part);
-        let end = from + len;
-        let has_its_length = if told.is_too_long {
-            told.is_last && part == 0 && len == 8
-        } else {
-            end <= area.len && (len == part_len || told.is_last && len < part_len)
-        };
-        if !has_its_length || !slot.see(part) || told.is_last && slot.whole.is_some() {
-            return Err(Misbehaviour::Part);
-        }
-        if told.is_last {
-            slot.whole = Some((part + 1, end));
-        }
-        if slot.whole.is_some_and(|(parts, _)| slot.parts_seen > parts) {
-            return Err(Misbehaviour::Part);
-        }
-        let is_given_up = slot.state == State::GivenUp;
-        let is_further = slot.advance();
-        match slot.whole {
-            Some((parts, len)) if slot.parts_seen == parts => {
-                slot.state = State::Answered;
-                self.credits += std::mem::take(&mut slot.frames);
-                self.writes_promised -= slot.parts_promised;
-                if told.is_too_long {
-                    let mut long = [0; 8];
-                    long.copy_from_slice(fabric.bytes(area.part(0, 8)));
-                    let len = usize::try_from(u64::from_le_bytes(long)).unwrap_or(usize::MAX);
-                    self.free(ticket);
-                    if !is_given_up {
-                        events.push(ClientEvent::TooLong { ticket, len });
-                    }
-                } else if is_given_up {
-                    self.free(ticket);
-                } else {
-                    events.push(ClientEvent::Done { ticket, len });
-                }
-            }
-            _ if is_further && !is_given_up => {
-                let (len, _) = limits.part(slot.parts_in_order);
-                events.push(ClientEvent::Progress { ticket, len });
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The server has said where the rest of a value is to be written.
-    fn take_grants(
-        &mut self,
-        ticket: Ticket,
-        area: Span,
-        len: usize,
-        fabric: &mut impl Fabric,
-    ) -> Result<(), Misbehaviour> {
-        let slot = &mut self.slots[usize::from(ticket.slot)];
-        let rest = slot.value_len - slot.rest_from;
-        let is_asked_for = slot.source.is_some() && slot.granted.is_none();
-        if !is_asked_for || !len.is_multiple_of(GRANT_LEN) || len > area.len {
-            return Err(Misbehaviour::Grant);
-        }
-        let bytes = fabric.bytes(area.part(0, len));
-        let mut granted: Vec<_> = bytes
-            .chunks_exact(GRANT_LEN)
-            .map(wire::decode_grant)
-            .collect();
-        let all = granted
-            .iter()
-            .try_fold(0_usize, |all, (_, len)| all.checked_add(*len));
-        if all == Some(0) {
-            granted.clear();
-        } else if all != Some(rest) {
-            return Err(Misbehaviour::Grant);
-        }
-        slot.granted = Some(granted);
-        if slot.fed > slot.written && self.pass_on(fabric, ticket).is_err() {
-            self.disconnect(fabric);
-        }
-        Ok(())
     }
 
     /// Where a reply lies, or what has come of it.
@@ -848,57 +415,5 @@ impl Client {
             }
         }
         events.push(ClientEvent::Closed);
-    }
-}
-
-fn frame_token(frame: &Span) -> u64 {
-    (frame.offset as u64) << 16 | u64::from(frame.region)
-}
-
-/// How a request's value is divided.
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    /// Bytes in the request's own frame.
-    first: usize,
-    /// Bytes in frames altogether.
-    early_len: usize,
-    /// Bytes of the rest that are copied at first.
-    step: usize,
-    /// Frames that may have to say how much is ready.
-    ready_frames: usize,
-}
-
-impl Slot {
-    /// Notes that a part has come. False if it had come before.
-    fn see(&mut self, part: usize) -> bool {
-        let (word, bit) = (part / 64, 1 << (part % 64));
-        if self.seen.len() <= word {
-            self.seen.resize(word + 1, 0);
-        }
-        let is_new = self.seen[word] & bit == 0;
-        self.seen[word] |= bit;
-        self.parts_seen += usize::from(is_new);
-        is_new
-    }
-
-    /// Counts on over the parts that have come without a gap. True if there are more than before.
-    fn advance(&mut self) -> bool {
-        let before = self.parts_in_order;
-        let has = |part: usize| {
-            self.seen
-                .get(part / 64)
-                .is_some_and(|word| word >> (part % 64) & 1 == 1)
-        };
-        while has(self.parts_in_order) {
-            self.parts_in_order += 1;
-        }
-        self.parts_in_order > before
-    }
-
-    fn forget_parts(&mut self) {
-        self.seen.clear();
-        self.parts_seen = 0;
-        self.parts_in_order = 0;
-        self.whole = None;
     }
 }

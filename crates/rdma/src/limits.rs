@@ -47,32 +47,28 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Where a part of a reply begins, and how long it is unless it is the last: four parts of the first length, four of
-    /// twice that, and then four times it. Short replies are taken out of the network's memory while they still arrive;
-    /// long ones cost few messages.
+    /// Where a part of a reply begins, and how long it is unless it is the last: four parts of [`Limits::part_len`], and
+    /// then twice that. Replies are taken out of the network's memory while they still arrive.
     pub fn part(&self, nth: usize) -> (usize, usize) {
         let unit = self.part_len;
         match nth {
             0..4 => (nth * unit, unit),
-            4..8 => (4 * unit + (nth - 4) * 2 * unit, 2 * unit),
-            _ => (12 * unit + (nth - 8) * 4 * unit, 4 * unit),
+            _ => (4 * unit + (nth - 4) * 2 * unit, 2 * unit),
         }
     }
 
     /// Parts of a reply of so many bytes: one at least.
     pub fn parts_of(&self, len: usize) -> usize {
         let unit = self.part_len;
-        let parts = match len.div_ceil(unit) {
-            0..=4 => len.div_ceil(unit),
-            5..=12 => 4 + (len - 4 * unit).div_ceil(2 * unit),
-            _ => 8 + (len - 12 * unit).div_ceil(4 * unit),
-        };
-        parts.max(1)
+        match len.div_ceil(unit) {
+            0..=4 => len.div_ceil(unit).max(1),
+            _ => 4 + (len - 4 * unit).div_ceil(2 * unit),
+        }
     }
 
     /// The longest part.
     pub fn part_len_max(&self) -> usize {
-        4 * self.part_len
+        2 * self.part_len
     }
 }
 
@@ -93,6 +89,16 @@ impl Measured {
     pub fn early_len(&self) -> usize {
         let bytes = self.round_trip_ns.saturating_mul(self.bytes_per_us) / 1000;
         usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// As [`Measured::early_len`], of a value that the server reads while it is copied, at first `step` bytes of it. The
+    /// reads are behind the copy, so what comes in frames has to last until the copy is ahead of them.
+    pub fn early_len_copied(&self, step: usize) -> usize {
+        let copied = self.copied_per_us.max(1);
+        let wait_ns = (step as u64).saturating_mul(1000) / copied + self.round_trip_ns;
+        let faster = copied.saturating_sub(self.bytes_per_us).max(1);
+        let bytes = (wait_ns.saturating_mul(self.bytes_per_us) / 1000).saturating_mul(copied);
+        usize::try_from(bytes / faster).unwrap_or(usize::MAX)
     }
 
     /// After `len` bytes of a value were copied, how many the next copy may be so that the network does not wait for it:

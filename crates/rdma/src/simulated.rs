@@ -17,7 +17,9 @@
 pub mod cache;
 mod faults;
 mod link;
+mod messages;
 mod node;
+mod node_fabric;
 pub mod peers;
 pub mod profiles;
 pub mod requests;
@@ -25,5 +27,6 @@ mod world;
 
 pub use faults::Faults;
 pub use node::NodeId;
+pub use node_fabric::NodeFabric;
 pub use profiles::Profile;
-pub use world::{NodeFabric, Rights, World};
+pub use world::{Rights, World};

@@ -11,7 +11,8 @@ use crate::limits::{FRAME_LEN, Limits, REPLY_COPY_MAX};
 use crate::server::{RemoteMemory, RequestId, Server, ServerEvent};
 
 use super::node::NodeId;
-use super::world::{NodeFabric, Rights, World};
+use super::node_fabric::NodeFabric;
+use super::world::{Rights, World};
 
 /// What memory holds that nothing needs.
 const UNUSED: [u8; 64] = [0xee; 64];
@@ -154,11 +155,13 @@ impl Cache {
                 early_len,
                 ..
             } => {
-                fabric.work(self.request_ps);
                 let line = fabric.bytes(command).to_vec();
                 if value_len > 0 {
+                    // Room is found now, the index is changed when the value is there.
+                    fabric.work(self.request_ps / 2);
                     self.begin_upload(fabric, request, &line, early, (value_len, early_len));
                 } else {
+                    fabric.work(self.request_ps);
                     self.execute(fabric, request, &line);
                 }
                 self.server.release(fabric, command);
@@ -177,6 +180,7 @@ impl Cache {
                 };
                 let reply: &[u8] = match upload.block {
                     Some(block) => {
+                        fabric.work(self.request_ps / 2);
                         self.put(upload.key, block, upload.len);
                         b"HD\r\n"
                     }

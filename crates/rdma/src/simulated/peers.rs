@@ -10,7 +10,8 @@
 //! address has come. A GET's chunks are written one by one, each followed by a flag.
 //!
 //! What the papers leave open is chosen in their favour: chunks of the length that gives the shortest time, no wait for
-//! a processor, no handshake beside the messages.
+//! a processor, no handshake beside the messages. A server does half of a long SET's work before it knows where the
+//! value will lie, and half when it is there, as coua's does here.
 
 use crate::fabric::{Completion, Fabric, Gather, PeerId, Remote, Span, Work};
 
@@ -157,6 +158,10 @@ impl Pair {
         self.work(SERVER, self.profile.request_ps);
     }
 
+    fn half_a_request(&mut self) {
+        self.work(SERVER, self.profile.request_ps / 2);
+    }
+
     /// When the client is done, in picoseconds.
     fn end(mut self) -> u64 {
         self.world.fabric(self.nodes[CLIENT]).clock()
@@ -191,13 +196,15 @@ pub fn osu_set(profile: Profile, len: usize) -> u64 {
         pair.send(CLIENT, SHORT + len);
         pair.wait_frame(SERVER);
         pair.copy(SERVER, len);
+        pair.request();
     } else {
         pair.send(CLIENT, SHORT);
         pair.wait_frame(SERVER);
+        pair.half_a_request();
         pair.read(SERVER, len);
         pair.wait_read(SERVER);
+        pair.half_a_request();
     }
-    pair.request();
     pair.send(SERVER, SHORT);
     pair.wait_frame(CLIENT);
     pair.end()
@@ -248,7 +255,7 @@ pub fn u2_set(profile: Profile, len: usize, how: U2) -> u64 {
         let mut early = 0;
         if how == U2::Rme {
             // Until the address has come, whose way is as long as that of a short request.
-            let answered = 2 * profile.latency_ps + profile.request_ps;
+            let answered = 2 * profile.latency_ps + profile.request_ps / 2;
             while early < chunks {
                 pair.copy(CLIENT, part(early));
                 pair.write(CLIENT, part(early));
@@ -259,7 +266,7 @@ pub fn u2_set(profile: Profile, len: usize, how: U2) -> u64 {
             }
         }
         pair.wait_write(SERVER);
-        pair.request();
+        pair.half_a_request();
         pair.write(SERVER, SHORT);
         pair.wait_write(CLIENT);
         if how == U2::Rme {
@@ -280,6 +287,7 @@ pub fn u2_set(profile: Profile, len: usize, how: U2) -> u64 {
         for _ in 0..rest {
             pair.wait_write(SERVER);
         }
+        pair.half_a_request();
         pair.write(SERVER, SHORT);
         pair.wait_write(CLIENT);
         pair.end()

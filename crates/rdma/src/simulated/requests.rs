@@ -8,8 +8,9 @@ use crate::server::RemoteMemory;
 use super::Faults;
 use super::cache::Cache;
 use super::node::NodeId;
+use super::node_fabric::NodeFabric;
 use super::profiles::Profile;
-use super::world::{NodeFabric, Rights, World};
+use super::world::{Rights, World};
 
 /// Where a client's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub enum Asked {
 /// Picoseconds of one request with a value of `len` bytes, while nothing else is under way.
 pub fn time(profile: Profile, asked: Asked, len: usize, source: Source) -> u64 {
     let mut run = Loop::new(profile, asked, len, source, 1, 1, 2);
-    run.to_its_end();
+    run.run_to_the_end();
     // The second: of the first nothing is known to the caches of a real machine either.
     run.users[0].times[1]
 }
@@ -50,7 +51,7 @@ pub fn rate(
 ) -> f64 {
     let requests = 400;
     let mut run = Loop::new(profile, asked, len, source, clients, window, requests);
-    run.to_its_end();
+    run.run_to_the_end();
     let end = run
         .users
         .iter()
@@ -125,7 +126,7 @@ impl Loop {
         for user in &mut run.users {
             (user.asked, user.window, user.left) = (Asked::Set, 1, 1);
         }
-        run.to_its_end();
+        run.run_to_the_end();
         run.cache.request_ps = profile.request_ps;
         run.began = run.world.now();
         for user in &mut run.users {
@@ -135,7 +136,7 @@ impl Loop {
         run
     }
 
-    fn to_its_end(&mut self) {
+    fn run_to_the_end(&mut self) {
         for user in &self.users {
             self.world.wake(user.node);
         }
@@ -173,7 +174,9 @@ impl User {
             .expect("there is room for all");
         // What a client measures when it connects.
         let measured = Measured {
-            round_trip_ns: 2 * (profile.latency_ps + profile.post_ps + profile.poll_ps) / 1000,
+            round_trip_ns: (2 * (profile.latency_ps + profile.post_ps + profile.poll_ps)
+                + profile.request_ps)
+                / 1000,
             bytes_per_us: 1_000_000 / profile.byte_ps,
             copied_per_us: 1_000_000 / profile.copy_ps,
         };
@@ -213,7 +216,9 @@ impl User {
                 if !self.client.feed(fabric, ticket, &bytes) {
                     self.feeding.pop();
                 }
-                continue;
+                // What has come meanwhile comes first.
+                fabric.come_back();
+                break;
             };
             if let Completion::Done { .. } = completion {
                 // A sender's own completions can wait until it has nothing else to do.

@@ -3,15 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::fabric::{Completion, Fabric, PeerId, Refused, Remote, Span, Work};
+use crate::fabric::{Completion, PeerId, Remote, Span, Work};
 
 use super::faults::{Dice, Faults};
-use super::link::{End, Link, Posted};
-use super::node::{Grant, Node, NodeId, Region, Window};
+use super::link::{End, Link};
+use super::node::{Node, NodeId, Region, Window};
 use super::profiles::Profile;
-
-/// Works that a connection's end can have posted.
-const POSTED_MAX: usize = 256;
 
 /// How long a message waits that finds no receive buffer (InfiniBand: the receiver-not-ready timer), picoseconds.
 const NOT_READY_PS: u64 = 10_000_000;
@@ -32,7 +29,7 @@ pub enum Rights {
 
 /// What has become of a message that has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Arrived {
+pub(super) enum Arrived {
     Dealt,
     /// There was no buffer for it.
     NotReady,
@@ -40,22 +37,23 @@ enum Arrived {
 
 /// A fabric in virtual time. See the module.
 pub struct World {
-    profile: Profile,
-    faults: Faults,
-    dice: Dice,
-    now: u64,
-    nodes: Vec<Node>,
-    links: Vec<Link>,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    payloads: Vec<Option<Vec<u8>>>,
-    number: u64,
-    receiver_not_ready: u64,
-    refused_access: u64,
-    spared: Option<NodeId>,
+    pub(super) profile: Profile,
+    pub(super) faults: Faults,
+    pub(super) dice: Dice,
+    pub(super) now: u64,
+    pub(super) nodes: Vec<Node>,
+    pub(super) links: Vec<Link>,
+    pub(super) events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    pub(super) payloads: Vec<Option<Vec<u8>>>,
+    pub(super) number: u64,
+    pub(super) receiver_not_ready: u64,
+    pub(super) refused_access: u64,
+    pub(super) spared: Option<NodeId>,
+    pub(super) grants_max: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(super) enum Event {
     /// A card can send what was posted.
     Transmit { link: usize, end: End, number: u64 },
     /// It has come to the other end.
@@ -99,6 +97,7 @@ impl World {
             receiver_not_ready: 0,
             refused_access: 0,
             spared: None,
+            grants_max: usize::MAX,
         }
     }
 
@@ -145,6 +144,11 @@ impl World {
     /// Rights to write that a node has granted and not taken back.
     pub fn grants(&self, node: NodeId) -> usize {
         self.nodes[node.0].grants.len()
+    }
+
+    /// Lets a node grant so many rights at a time.
+    pub fn set_grants_max(&mut self, grants: usize) {
+        self.grants_max = grants;
     }
 
     /// Receive buffers of a node that are ready.
@@ -228,19 +232,12 @@ impl World {
         None
     }
 
-    /// What a node sees of the fabric.
-    pub fn fabric(&mut self, node: NodeId) -> NodeFabric<'_> {
-        let clock = self.clock(node);
-        self.nodes[node.0].clock = clock;
-        NodeFabric { world: self, node }
-    }
-
-    fn schedule(&mut self, at: u64, event: Event) {
+    pub(super) fn schedule(&mut self, at: u64, event: Event) {
         self.number += 1;
         self.events.push(Reverse((at, self.number, event)));
     }
 
-    fn happen(&mut self, event: Event) -> Option<NodeId> {
+    pub(super) fn happen(&mut self, event: Event) -> Option<NodeId> {
         match event {
             Event::Transmit { link, end, number } => self.transmit(link, end, number),
             Event::Arrive {
@@ -306,7 +303,7 @@ impl World {
     }
 
     /// A node that is woken runs, unless it is busy or has nothing to look at.
-    fn run(&mut self, node: usize) -> Option<NodeId> {
+    pub(super) fn run(&mut self, node: usize) -> Option<NodeId> {
         let busy_until = self.nodes[node].clock;
         if self.nodes[node].is_dead {
             return None;
@@ -319,7 +316,7 @@ impl World {
         Some(NodeId(node))
     }
 
-    fn complete(&mut self, node: NodeId, completion: Completion) {
+    pub(super) fn complete(&mut self, node: NodeId, completion: Completion) {
         let now = self.now;
         let node_state = &mut self.nodes[node.0];
         if node_state.is_dead {
@@ -331,223 +328,7 @@ impl World {
         }
     }
 
-    fn posted(&self, link: usize, end: End, number: u64) -> Option<Posted> {
-        let mut posted = self.links[link].posted[end].iter();
-        posted.find(|posted| posted.number == number).copied()
-    }
-
-    /// Keeps bytes that are on the way.
-    fn keep(&mut self, bytes: Vec<u8>) -> usize {
-        self.payloads.push(Some(bytes));
-        self.payloads.len() - 1
-    }
-
-    fn transmit(&mut self, link: usize, end: End, number: u64) {
-        let Some(posted) = self.posted(link, end, number) else {
-            return;
-        };
-        if self.links[link].is_broken {
-            return;
-        }
-        let node = self.links[link].nodes[end];
-        let free = self.nodes[node.0].card_free;
-        if free > self.now {
-            return self.schedule(free, Event::Transmit { link, end, number });
-        }
-        let bytes: Vec<u8> = match posted.work {
-            Work::Send { from } | Work::Write { from, .. } => {
-                let parts = from.parts().iter();
-                parts
-                    .flat_map(|part| self.nodes[node.0].bytes(*part).to_vec())
-                    .collect()
-            }
-            Work::Read { .. } => Vec::new(),
-        };
-        let wire = bytes.len() as u64 * self.profile.byte_ps;
-        self.nodes[node.0].card_free = self.now + wire.max(self.profile.gap_ps);
-        let at = self.arrival(link, 1 - end, wire);
-        if self.dice.one_in(self.faults.breaks) {
-            // Half of them arrive, and only their acknowledgment is lost.
-            if self.dice.one_in(2) && !matches!(posted.work, Work::Read { .. }) {
-                let payload = self.keep(bytes);
-                let is_again = true;
-                self.schedule(
-                    at,
-                    Event::Arrive {
-                        link,
-                        end,
-                        number,
-                        payload,
-                        is_again,
-                    },
-                );
-            }
-            return self.schedule_break(link, at + 1);
-        }
-        if self.spared != Some(node) && self.dice.one_in(self.faults.dies) {
-            return self.kill(node);
-        }
-        if let Work::Read { .. } = posted.work {
-            return self.schedule(at, Event::Serve { link, end, number });
-        }
-        let is_twice =
-            matches!(posted.work, Work::Write { .. }) && self.dice.one_in(self.faults.twice);
-        if is_twice {
-            let payload = self.keep(bytes.clone());
-            let is_again = true;
-            self.schedule(
-                at,
-                Event::Arrive {
-                    link,
-                    end,
-                    number,
-                    payload,
-                    is_again,
-                },
-            );
-        }
-        let payload = self.keep(bytes);
-        self.schedule(
-            at,
-            Event::Arrive {
-                link,
-                end,
-                number,
-                payload,
-                is_again: false,
-            },
-        );
-    }
-
-    /// When something that is sent now to an end is there.
-    fn arrival(&mut self, link: usize, to: End, wire: u64) -> u64 {
-        let latency = self.profile.latency_ps;
-        let mut at = self.now + wire + latency;
-        if self.dice.one_in(self.faults.late) {
-            at += self.dice.below(20 * latency);
-        }
-        if self.profile.is_unordered {
-            return at + self.dice.below(latency / 4);
-        }
-        let last = &mut self.links[link].arrives_last[to];
-        *last = at.max(*last + 1);
-        *last
-    }
-
-    fn arrive(
-        &mut self,
-        link: usize,
-        end: End,
-        number: u64,
-        bytes: &[u8],
-        is_again: bool,
-    ) -> Arrived {
-        let Some(posted) = self.posted(link, end, number) else {
-            return Arrived::Dealt;
-        };
-        let to = 1 - end;
-        let node = self.links[link].nodes[to];
-        // What was sent before a connection broke arrives, unless this end has been told.
-        if self.links[link].is_closed[to] || self.nodes[node.0].is_dead {
-            return Arrived::Dealt;
-        }
-        let peer = PeerId(u32::try_from(link).expect("few connections"));
-        match posted.work {
-            Work::Send { .. } => {
-                let frame_len = self.nodes[node.0].frame_len;
-                if bytes.len() > frame_len {
-                    return self.refuse(link);
-                }
-                let Some(frame) = self.nodes[node.0].frames.pop() else {
-                    return Arrived::NotReady;
-                };
-                let frame = frame.part(0, bytes.len());
-                self.nodes[node.0].bytes_mut(frame).copy_from_slice(bytes);
-                self.complete(node, Completion::Frame { peer, frame });
-            }
-            Work::Write {
-                to: remote,
-                immediate,
-                ..
-            } => {
-                let node_state = &self.nodes[node.0];
-                let granted = node_state.granted(peer, remote.key, remote.address, bytes.len());
-                let window = granted
-                    .or_else(|| node_state.window(remote.key, remote.address, bytes.len(), true));
-                let Some(window) = window else {
-                    self.refused_access += 1;
-                    return self.refuse(link);
-                };
-                if immediate.is_some() && self.links[link].writes_expected[to] == 0 {
-                    self.receiver_not_ready += 1;
-                    return self.refuse(link);
-                }
-                self.nodes[node.0].bytes_mut(window).copy_from_slice(bytes);
-                if let Some(immediate) = immediate {
-                    self.links[link].writes_expected[to] -= 1;
-                    let len = bytes.len();
-                    self.complete(
-                        node,
-                        Completion::Written {
-                            peer,
-                            immediate,
-                            len,
-                        },
-                    );
-                }
-            }
-            Work::Read { .. } => {}
-        }
-        if !is_again {
-            let at = self.now + self.profile.latency_ps;
-            self.schedule(at, Event::Acknowledge { link, end, number });
-        }
-        Arrived::Dealt
-    }
-
-    fn refuse(&mut self, link: usize) -> Arrived {
-        self.break_link(link);
-        Arrived::Dealt
-    }
-
-    fn serve(&mut self, link: usize, end: End, number: u64) {
-        let Some(posted) = self.posted(link, end, number) else {
-            return;
-        };
-        let node = self.links[link].nodes[1 - end];
-        let Work::Read { into, from } = posted.work else {
-            return;
-        };
-        if self.links[link].is_broken || self.nodes[node.0].is_dead {
-            return;
-        }
-        let free = self.nodes[node.0].card_free;
-        if free > self.now {
-            return self.schedule(free, Event::Serve { link, end, number });
-        }
-        let Some(window) = self.nodes[node.0].window(from.key, from.address, into.len, false)
-        else {
-            self.refused_access += 1;
-            return self.break_link(link);
-        };
-        let bytes = self.nodes[node.0].bytes(window).to_vec();
-        let wire = bytes.len() as u64 * self.profile.byte_ps;
-        self.nodes[node.0].card_free = self.now + wire.max(self.profile.gap_ps);
-        // What the card needs to begin an answer is latency: it begins others meanwhile.
-        let at = self.arrival(link, end, wire + self.profile.read_ps);
-        let payload = self.keep(bytes);
-        self.schedule(
-            at,
-            Event::Served {
-                link,
-                end,
-                number,
-                payload,
-            },
-        );
-    }
-
-    fn schedule_break(&mut self, link: usize, at: u64) {
+    pub(super) fn schedule_break(&mut self, link: usize, at: u64) {
         self.links[link].is_broken = true;
         for end in 0..2 {
             self.schedule(
@@ -557,14 +338,14 @@ impl World {
         }
     }
 
-    fn break_link(&mut self, link: usize) {
+    pub(super) fn break_link(&mut self, link: usize) {
         if !self.links[link].is_broken {
             self.schedule_break(link, self.now);
         }
     }
 
     /// An end gets its work back and learns that the connection has ended.
-    fn end_link(&mut self, link: usize, end: End) {
+    pub(super) fn end_link(&mut self, link: usize, end: End) {
         if std::mem::replace(&mut self.links[link].is_closed[end], true) {
             return;
         }
@@ -579,143 +360,5 @@ impl World {
         }
         let peer = PeerId(u32::try_from(link).expect("few connections"));
         self.complete(node, Completion::Closed { peer });
-    }
-}
-
-/// What a node sees of the fabric, while it runs.
-pub struct NodeFabric<'w> {
-    world: &'w mut World,
-    node: NodeId,
-}
-
-impl NodeFabric<'_> {
-    /// The next completion that has come by now.
-    pub fn poll(&mut self) -> Option<Completion> {
-        let node = &mut self.world.nodes[self.node.0];
-        let &(at, completion) = node.completions.front()?;
-        if at > node.clock {
-            return None;
-        }
-        node.completions.pop_front();
-        node.clock += self.world.profile.poll_ps;
-        Some(completion)
-    }
-
-    /// Lets the processor work for some picoseconds.
-    pub fn work(&mut self, ps: u64) {
-        self.world.nodes[self.node.0].clock += ps;
-    }
-
-    /// Has the node run again as soon as it is done with what it does now.
-    pub fn come_back(&mut self) {
-        let at = self.clock();
-        let node = self.node.0;
-        self.world.schedule(at, Event::Wake { node });
-    }
-
-    /// The last completion was looked at while there was nothing else to do: it has cost nothing.
-    pub fn uncount_poll(&mut self) {
-        let node = &mut self.world.nodes[self.node.0];
-        node.clock = (node.clock - self.world.profile.poll_ps).max(self.world.now);
-    }
-
-    /// Lets the processor copy some bytes.
-    pub fn charge_copy(&mut self, len: usize) {
-        let profile = &self.world.profile;
-        if len > 0 {
-            self.work(profile.copy_start_ps + len as u64 * profile.copy_ps);
-        }
-    }
-
-    /// The processor's time.
-    pub fn clock(&self) -> u64 {
-        self.world.nodes[self.node.0].clock
-    }
-
-    /// Writes bytes without a cost, for what a test prepares.
-    pub fn prepare(&mut self, span: Span, bytes: &[u8]) {
-        self.world.nodes[self.node.0]
-            .bytes_mut(span)
-            .copy_from_slice(bytes);
-    }
-}
-
-impl Fabric for NodeFabric<'_> {
-    fn bytes(&self, span: Span) -> &[u8] {
-        self.world.nodes[self.node.0].bytes(span)
-    }
-
-    fn copy_in(&mut self, span: Span, bytes: &[u8]) {
-        // Headers are written where they are needed: they cost nothing of note.
-        if bytes.len() > 64 {
-            self.charge_copy(bytes.len());
-        }
-        let span = span.part(0, bytes.len());
-        self.world.nodes[self.node.0]
-            .bytes_mut(span)
-            .copy_from_slice(bytes);
-    }
-
-    fn post(&mut self, peer: PeerId, work: &Work, token: u64) -> Result<(), Refused> {
-        let world = &mut *self.world;
-        let number = world.number + 1;
-        world.number = number;
-        let link = &mut world.links[peer.0 as usize];
-        let end = link.end_of(self.node);
-        if link.is_closed[end] {
-            return Err(Refused::Gone);
-        }
-        if link.posted[end].len() >= POSTED_MAX {
-            return Err(Refused::Full);
-        }
-        let work = *work;
-        link.posted[end].push(Posted {
-            number,
-            token,
-            work,
-        });
-        let node = &mut world.nodes[self.node.0];
-        node.clock += world.profile.post_ps;
-        let (at, link) = (node.clock, peer.0 as usize);
-        world.schedule(at, Event::Transmit { link, end, number });
-        Ok(())
-    }
-
-    fn give_frame(&mut self, frame: Span) {
-        let node = &mut self.world.nodes[self.node.0];
-        let len = node.frame_len;
-        let offset = frame.offset - frame.offset % len;
-        debug_assert!(
-            node.frames
-                .iter()
-                .all(|it| it.offset != offset || it.region != frame.region)
-        );
-        node.frames.push(Span {
-            offset,
-            len,
-            ..frame
-        });
-    }
-
-    fn expect_writes(&mut self, peer: PeerId, count: usize) {
-        let link = &mut self.world.links[peer.0 as usize];
-        let end = link.end_of(self.node);
-        link.writes_expected[end] += count;
-    }
-
-    fn grant(&mut self, peer: PeerId, span: Span) -> Option<Remote> {
-        let key = self.world.dice.below(u64::MAX);
-        let node = &mut self.world.nodes[self.node.0];
-        node.grants.push(Grant { key, peer, span });
-        Some(Remote { key, address: 0 })
-    }
-
-    fn revoke(&mut self, granted: Remote) {
-        let node = &mut self.world.nodes[self.node.0];
-        node.grants.retain(|grant| grant.key != granted.key);
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        self.world.break_link(peer.0 as usize);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Scene {
     pub(crate) attackers: usize,
     /// Users may write their values where they will lie.
     pub(crate) may_write: bool,
+    /// Keys that the server's card has for that.
+    pub(crate) keys: usize,
 }
 
 impl Default for Scene {
@@ -26,6 +28,7 @@ impl Default for Scene {
             users: 3,
             attackers: 0,
             may_write: false,
+            keys: usize::MAX,
         }
     }
 }
@@ -74,6 +77,7 @@ impl Run {
         let clients = scene.users + scene.attackers;
         let cache = Cache::new(&mut world, limits, clients, 12 * scene.users + 30);
         world.spare(cache.node);
+        world.set_grants_max(scene.keys);
         let users = (0..scene.users as u64).map(|number| {
             let dice = Dice::new(seed * 1000 + number);
             User::new(&mut world, limits, number, 60, dice)
@@ -91,7 +95,7 @@ impl Run {
         }
     }
 
-    pub(crate) fn to_its_end(mut self) -> Counts {
+    pub(crate) fn run_to_the_end(mut self) -> Counts {
         self.connect();
         let mut steps = 0;
         while let Some(node) = self.world.step() {
