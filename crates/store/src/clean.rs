@@ -26,6 +26,7 @@ mod crawl;
 mod dead;
 mod flush;
 mod job;
+mod leftovers;
 mod moves;
 mod pace;
 mod pick;

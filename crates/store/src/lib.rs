@@ -53,6 +53,7 @@ mod prefault;
 mod request;
 mod scan;
 mod segment;
+mod sound;
 mod store;
 mod sync;
 mod tags;

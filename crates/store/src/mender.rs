@@ -114,7 +114,8 @@ struct Wanted {
 }
 
 fn bit(bits: &[u64], page: PageId) -> bool {
-    bits[page as usize / 64] >> (page % 64) & 1 != 0
+    let word = bits.get(page as usize / 64);
+    word.is_some_and(|word| word >> (page % 64) & 1 != 0)
 }
 
 fn bits(store: &Store, pages: &[PageId]) -> Box<[u64]> {
@@ -332,7 +333,7 @@ impl Mender {
             let (store, local, _) = self.turn();
             let is_same_key = |one, other| {
                 let (one, other) = (local.item_of(one), local.item_of(other));
-                one.key() == other.key()
+                one.key_is(other.key())
             };
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
@@ -418,7 +419,15 @@ fn visit(
     }
     let item = local.item_of(place.slot);
     let in_damaged = |&piece: &Location| bit(&wanted.damaged, log.segment_of(piece));
-    let is_piece_lost = |piece: Location| wanted.is_lost(piece, local.item(piece).total_len());
+    if !log.is_within(location, item) {
+        local.unlink_unsound(place);
+        return Visited::Done;
+    }
+    // What is no piece is lost, or its head is.
+    let is_piece_lost = |at: Location| match local.piece(at) {
+        Some(piece) => wanted.is_lost(at, piece.total_len()),
+        None => true,
+    };
     let is_lost = is_damaged && wanted.is_lost(location, item.total_len())
         || item.pieces().filter(in_damaged).any(is_piece_lost);
     if is_lost {
@@ -481,7 +490,9 @@ fn move_pieces(
         if !bit(&wanted.taken, page) {
             continue;
         }
-        let piece = local.item(old);
+        let Some(piece) = local.piece(old) else {
+            return false;
+        };
         let open = &mut open[log.entry(page).queue() as usize];
         let Some(new) = local.copy_piece(open, piece) else {
             keep(kept, page);

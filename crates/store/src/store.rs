@@ -388,6 +388,11 @@ impl Store {
         Ok(self)
     }
 
+    /// Whether it was begun with items that another process wrote, whose lengths are what they are.
+    pub(crate) fn has_foreign_items(&self) -> bool {
+        matches!(self.start, Start::Warm(_))
+    }
+
     /// Bytes that are out of use because the file system that holds the store had no room for them;
     /// a limit that is raised again tries anew.
     pub fn refused_bytes(&self) -> usize {

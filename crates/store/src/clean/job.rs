@@ -1,6 +1,7 @@
 //! A segment under cleaning.
 
 use super::Cleaner;
+use super::leftovers::Leftovers;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
@@ -30,6 +31,7 @@ pub(super) struct Job {
     segment: PageId,
     offset: usize,
     end: usize,
+    leftovers: Leftovers,
 }
 
 impl Job {
@@ -39,6 +41,7 @@ impl Job {
             segment,
             offset: 0,
             end,
+            leftovers: Leftovers::Unknown,
         }
     }
 
@@ -74,7 +77,11 @@ impl Cleaner {
                 self.put_back(local, job);
                 return false;
             }
-            assert!(count > 0, "an item that does not fit its segment");
+            if count == 0 {
+                // A header says what it cannot, so nobody knows where the next one is.
+                job.offset = job.end;
+                break;
+            }
             let (mut looked_at, mut len, mut moved) = (0, 0, 0);
             for victim in &batch[..count] {
                 if !self.pace.goes_beyond(len, moved) {
@@ -109,6 +116,13 @@ impl Cleaner {
             // What was not found may stand where the index does not look until it is in order.
             self.job = Some(job);
             return false;
+        }
+        let leftovers = std::mem::take(&mut job.leftovers);
+        job.leftovers = self.drop_leftovers(local, job.segment, leftovers);
+        if job.leftovers != Leftovers::None {
+            let goes_on = job.leftovers.is_going_on();
+            self.job = Some(job);
+            return goes_on;
         }
         local.counters().segments_cleaned.add(1);
         local.shared.log.retire(job.segment, &local.shared.epochs);

@@ -68,10 +68,12 @@ pub(crate) enum Queue {
 const UNREACHABLE: u32 = 1 << 31;
 
 /// Traits of a page: there are pieces of large items here; the machine has lost a part of the segment
-/// in this life; what is in memory here is not in the file, which could give no fresh page.
+/// in this life; what is in memory here is not in the file, which could give no fresh page; fewer bytes
+/// are known to be dead than are.
 const HAS_PIECES: u32 = 1;
 const DAMAGED: u32 = 2;
 const DETACHED: u32 = 4;
+const UNCOUNTED: u32 = 8;
 
 /// The state of a segment after a hold was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +106,7 @@ shared! {
         expiry_min: AtomicU32,
         /// Unfinished uploads and pinned values here, and [`UNREACHABLE`].
         holds: AtomicU32,
-        /// [`HAS_PIECES`], [`DAMAGED`] and [`DETACHED`].
+        /// [`HAS_PIECES`], [`DAMAGED`], [`DETACHED`] and [`UNCOUNTED`].
         traits: AtomicU32,
         /// The second in which it was opened.
         opened_at: AtomicU32,
@@ -316,6 +318,17 @@ impl PageEntry {
     /// Whether the page is not to be used.
     pub(crate) fn is_detached(&self) -> bool {
         self.traits.load(Ordering::Relaxed) & DETACHED != 0
+    }
+
+    /// Notes that it is not known any more how many bytes of the segment are dead.
+    #[cfg(not(loom))]
+    pub(crate) fn set_uncounted(&self) {
+        self.traits.fetch_or(UNCOUNTED, Ordering::Relaxed);
+    }
+
+    /// Whether fewer bytes of the segment may be known to be dead than are.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.traits.load(Ordering::Relaxed) & UNCOUNTED != 0
     }
 
     /// Whether a cleaner may empty the segment, if it is sealed.

@@ -141,6 +141,10 @@ impl Writer<'_> {
             }
             if let Some((spot, found)) = locked.find(|slot| local.is_key(slot, key.bytes)) {
                 let old = local.item_of(found);
+                if !local.is_sound(found.location(), old) {
+                    local.note_unsound(locked.replace(spot, new));
+                    return self.linked(new);
+                }
                 let Some(why) = self.local.death(found.location(), old, self.now) else {
                     return LinkOutcome::Raced;
                 };
@@ -224,9 +228,14 @@ impl Writer<'_> {
             return LinkOutcome::Raced;
         };
         let gone = locked.replace(spot, new);
-        local.counters().evicted_index_full.add(1);
-        local.count_eviction(victim, local.item_of(victim), self.now);
-        local.discard(gone);
+        let item = local.item_of(victim);
+        if local.is_sound(victim.location(), item) {
+            local.counters().evicted_index_full.add(1);
+            local.count_eviction(victim, item, self.now);
+            local.discard(gone);
+        } else {
+            local.note_unsound(gone);
+        }
         self.linked(new)
     }
 

@@ -28,7 +28,7 @@ impl Log {
     }
 
     /// `len` bytes at the end of the worker's open segment, or of a new one; `None` if no page is
-    /// available. `len` is at most a segment's length.
+    /// available, or `len` is more than a segment's length.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -36,12 +36,12 @@ impl Log {
         len: usize,
         purpose: Purpose,
     ) -> Option<Space<'_>> {
-        debug_assert!(len <= self.segment_len && len.is_multiple_of(GRANULE));
+        debug_assert!(len.is_multiple_of(GRANULE));
         if open.segment.is_none()
             || open.used + len > self.segment_len
             || open.sequence < self.flushed_below()
         {
-            self.open_next(open, purpose)?;
+            self.open_next(open, len, purpose)?;
         }
         let segment = open.segment?;
         let location = Location::of_offset((segment as usize * self.segment_len) + open.used);
@@ -118,7 +118,11 @@ impl Log {
     }
 
     #[cold]
-    fn open_next(&self, open: &mut OpenSegment, purpose: Purpose) -> Option<()> {
+    fn open_next(&self, open: &mut OpenSegment, len: usize, purpose: Purpose) -> Option<()> {
+        // A copy of an item is a little longer where it carries its CAS.
+        if len > self.segment_len {
+            return None;
+        }
         let next = self.pages.take(purpose)?;
         self.seal(open);
         self.dead.reset(next);

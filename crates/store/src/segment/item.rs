@@ -134,7 +134,7 @@ impl<'m> RawItem<'m> {
     #[inline]
     fn chunk_count(self) -> usize {
         let fields = self.fields();
-        if fields & HEAD == 0 {
+        if fields & HEAD == 0 || is_piece(fields) {
             return 0;
         }
         u32::from_ne_bytes(self.read(field_at(fields, HEAD))) as usize
@@ -188,6 +188,37 @@ impl<'m> RawItem<'m> {
             true => piece_len(self.piece_data_len()),
             false => self.layout_with(self.tags().count()).total,
         }
+    }
+
+    /// Whether all that the header says of the item or piece lies in its first `room` bytes. A file, or
+    /// memory that fails without telling, may say anything: so this is asked of what a slot or a
+    /// header before it leads to, before anything but a key is read there.
+    #[inline]
+    pub(crate) fn ends_within(self, room: usize) -> bool {
+        let fields = self.fields();
+        if fields & (LONG | HEAD | TAGS) != 0 {
+            return self.ends_within_general(room);
+        }
+        let value_len = u16::from_ne_bytes(self.read(2));
+        key_at(fields) + self.key_len() + usize::from(value_len) <= room
+    }
+
+    /// As [`RawItem::ends_within`], for pieces, heads, long values and items with tags.
+    #[cold]
+    fn ends_within_general(self, room: usize) -> bool {
+        if self.is_piece() {
+            return PIECE_HEADER_LEN <= room && piece_len(self.piece_data_len()) <= room;
+        }
+        if key_at(self.fields()) > room {
+            return false;
+        }
+        let tags_at = self.layout_with(0).total;
+        let tags_len = match self.has_tags() {
+            true if tags_at + size_of::<TagWord>() > room => return false,
+            true => TagWord::count(u32::from_ne_bytes(self.read(tags_at))) * size_of::<TagWord>(),
+            false => 0,
+        };
+        tags_at + tags_len <= room
     }
 
     pub(crate) fn client_flags(self) -> u32 {

@@ -170,7 +170,7 @@ impl Log {
     /// segment, or has seen it sealed under the same guard.
     ///
     /// `None` if it does not lie before `end`: then there is no header, since a part of the segment
-    /// is lost.
+    /// is lost, or says what it cannot.
     pub(crate) fn item_in<'g>(
         &'g self,
         guard: Guard<'g>,
@@ -183,7 +183,28 @@ impl Log {
         }
         let location = self.location_in(segment, offset);
         let item = self.item(guard, location);
-        (item.total_len() <= end - offset).then_some((location, item))
+        item.ends_within(end - offset).then_some((location, item))
+    }
+
+    /// Whether an item or piece ends in its segment, as its header says; see [`RawItem::ends_within`].
+    #[inline]
+    pub(crate) fn is_within(&self, location: Location, item: RawItem<'_>) -> bool {
+        let within = location.offset() & (self.segment_len - 1);
+        item.ends_within(self.segment_len - within)
+    }
+
+    /// The piece at a location from a head's table, readable while the guard lives. `None` if there
+    /// is none: the head, or the piece, is not what was written.
+    pub(crate) fn piece<'g>(&'g self, guard: Guard<'g>, location: Location) -> Option<RawItem<'g>> {
+        let page = location.offset() >> self.segment_shift;
+        if page >= self.entries.len() {
+            return None;
+        }
+        let state = self.entry_of(location).state();
+        // Until this burst ends, a piece that has died may lie in a segment that was emptied.
+        let may_be_there = state.holds_items() || state == PageState::Retired;
+        let piece = self.item(guard, location);
+        (may_be_there && piece.is_piece() && self.is_within(location, piece)).then_some(piece)
     }
 
     /// The item or piece in the segment that `hold` keeps from being reused.
@@ -246,6 +267,15 @@ impl Log {
     /// Bytes of a segment that are known to be dead.
     pub(crate) fn dead_bytes(&self, segment: PageId) -> usize {
         self.dead.of(segment)
+    }
+
+    /// Notes that of some segments fewer bytes are known to be dead than are, since a range of the
+    /// arena is lost.
+    #[cfg(not(loom))]
+    pub(crate) fn note_uncounted(&self, lost: &std::ops::Range<usize>) {
+        for segment in self.dead.segments_in(lost) {
+            self.entry(segment).set_uncounted();
+        }
     }
 
     /// Whether all of a sealed segment is dead, so that it can be retired.
