@@ -58,6 +58,14 @@
 //! `MADV_HWPOISON` by the thread that has asked for early reports signals AO with 6.1 and AR from
 //! 6.12 on.
 //!
+//! # What zeros would harm
+//!
+//! The owner of a region may be its [`Keeper`]: it says of each lost range whether it turns to zeros, is
+//! written anew from what the keeper has elsewhere, or ends the process. A page that is restored is
+//! seen whole or not at all: private memory is prepared elsewhere and moved over the lost page by
+//! `mremap`; into a file it is written while the page tables still have the lost page. What turns to zeros
+//! the keeper can put on record first, for a process that takes the memory over.
+//!
 //! # What is not repaired
 //!
 //! - Memory that is not registered: code, stacks, the heap. Who touches it ends the process as if
@@ -106,6 +114,8 @@ mod handler;
 #[cfg(not(loom))]
 mod install;
 #[cfg(not(loom))]
+mod keeper;
+#[cfg(not(loom))]
 mod limit;
 #[cfg(not(loom))]
 mod lock;
@@ -127,8 +137,9 @@ pub use {
     events::{Events, events_seen, wait_for_events, wake_waiters},
     handler::InstallError,
     install::{install, install_thread},
+    keeper::{FreshPage, Keeper, PAGE_BYTES, Remedy},
     limit::Limit,
-    registration::{Registration, register},
+    registration::{Registration, register, register_kept},
     state::{Backing, EVENTS_MAX, Lost, REGIONS_MAX, RegisterError, Severity, Taken},
 };
 

@@ -89,10 +89,10 @@ fn tell(mended: &Mended) {
             Severity::ActionOptional => "before anybody touched it",
             Severity::ActionRequired => "when it was touched",
         };
-        let kept = if lost.is_detached {
-            "; it is not used again"
-        } else {
-            ""
+        let kept = match (lost.is_detached, lost.is_restored) {
+            (true, _) => "; it is not used again",
+            (_, true) => ", and written anew from their copy",
+            _ => "",
         };
         tracing::warn!(
             "memory error: {} bytes at {:#x} lost {how}, of {}{kept}: {items} items ({bytes} bytes) \

@@ -34,7 +34,7 @@ use crate::segment::OpenSegment;
 use crate::segment::item::RawItem;
 use crate::segment::layout::LEN_AT_MOST;
 use crate::store::Store;
-use crate::store::losses::Entry;
+use crate::store::losses::{Entry, overlap};
 use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
@@ -146,23 +146,38 @@ impl Store {
         Mender::new(Arc::clone(self))
     }
 
-    /// Empties segments of which the process before has lost a part, and died before it had seen to
-    /// that. What in them was lost is not known any more, so all of it goes.
-    pub(crate) fn empty_damaged(self: &Arc<Store>, now: UnixSeconds) {
+    /// Sees to what the process before has lost and had not seen to when it died. Where it is not known
+    /// any more what of a segment was lost, all of that goes.
+    pub(crate) fn mend_before(self: &Arc<Store>, now: UnixSeconds) {
+        let lost = &self.lost_before;
         let mut mender = Mender::new(Arc::clone(self));
+        let is_of_index = |&page: &PageId| self.log.entry(page).state() == PageState::Index;
+        for range in lost {
+            for page in self.log.pages_of(range).filter(is_of_index) {
+                let page = self.log.range_of(page);
+                mender.put_in_order(&(range.start.max(page.start)..range.end.min(page.end)));
+            }
+        }
         mender.damaged = (0..self.log.segment_count())
             .filter(|&page| {
                 let entry = self.log.entry(page);
                 entry.state() == PageState::Sealed && entry.is_damaged()
             })
             .collect();
-        if !mender.damaged.is_empty() {
-            let lost = mender.damaged.iter().map(|&page| self.log.range_of(page));
-            let lost = lost.collect();
-            mender.take_damaged();
-            mender.sweep(lost, now);
-            mender.retire_emptied();
-        }
+        let known = |page: &PageId| {
+            let whole = self.log.range_of(*page);
+            let here = lost.iter().filter(|range| overlap(range, &whole)).cloned();
+            let here: Vec<Range<usize>> = here.collect();
+            if here.is_empty() { vec![whole] } else { here }
+        };
+        let lost = mender.damaged.iter().flat_map(known).collect();
+        mender.empty_now(lost, now);
+        // What there was no room to move goes.
+        let left = mender.damaged.iter().map(|&page| self.log.range_of(page));
+        let left = left.collect();
+        mender.empty_now(left, now);
+        mender.presence.leave(&self.epochs);
+        self.log.superblock().forget_losses();
     }
 }
 
@@ -203,9 +218,13 @@ impl Mender {
         self.take_damaged();
         self.wait_for_grace();
         let losses = self.mend_index(&entries);
-        self.sweep(entries.into_iter().map(|entry| entry.range).collect(), now);
+        let lost: Vec<Range<usize>> = entries.into_iter().map(|entry| entry.range).collect();
+        self.sweep(lost.clone(), now);
         self.wait_for_grace();
         store.losses.settle(behind);
+        for range in &lost {
+            store.log.superblock().forget_loss(range);
+        }
         self.retire_emptied();
         let after = self.lost();
         Some(Mended {
@@ -251,6 +270,15 @@ impl Mender {
         let epoch = epochs.advance();
         while !epochs.is_over(epoch) {
             std::thread::sleep(GRACE_PAUSE);
+        }
+    }
+
+    /// Empties the damaged segments, of which these ranges are lost. Nobody else works yet.
+    fn empty_now(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
+        if !self.damaged.is_empty() {
+            self.take_damaged();
+            self.sweep(lost, now);
+            self.retire_emptied();
         }
     }
 

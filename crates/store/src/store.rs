@@ -20,6 +20,8 @@ use crate::counters::Counters;
 use crate::epoch::Epochs;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
+#[cfg(not(any(miri, loom)))]
+use crate::memory::DoubledPart;
 use crate::memory::{
     ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageId, PageState, Pages, Slice,
     Superblock, Unreadable, Use, boot_number,
@@ -70,9 +72,12 @@ pub struct Store {
     tables: SubTables,
     merging: Merging,
     tables_len: usize,
-    /// The ranges of bytes that may turn to zeros.
-    #[cfg_attr(any(miri, loom), expect(dead_code, reason = "there are no errors"))]
-    survivable: [std::ops::Range<usize>; 2],
+    /// The tables that are kept twice.
+    #[cfg(not(any(miri, loom)))]
+    doubled: [DoubledPart; 3],
+    /// Ranges that turned to zeros under the process before, which had not seen to that.
+    #[cfg(not(loom))]
+    pub(crate) lost_before: Vec<std::ops::Range<usize>>,
     heap_len: usize,
     /// The least and the most that [`Store::set_memory_limit`] takes.
     memory_least: usize,
@@ -112,7 +117,7 @@ impl Store {
             Ok(store) => {
                 let store = Arc::new(store.ready(config)?);
                 #[cfg(not(loom))]
-                store.empty_damaged(now);
+                store.mend_before(now);
                 return Ok(store);
             }
             Err(why) => why,
@@ -156,12 +161,16 @@ impl Store {
             return Err(no_space());
         }
         let arena = layout.parts(mapping);
-        let superblock = &arena.tables.superblock[0];
+        let superblock = arena.tables.superblock.at(0);
         let seed = config.seed.unwrap_or_else(random_seed);
         superblock.format(&layout.identity(), seed, now.0);
         superblock.set_whereabouts(whereabouts(mapping));
         for page in 0..layout.first_page {
-            arena.tables.page_table[page].set_state(PageState::Tables);
+            arena
+                .tables
+                .page_table
+                .at(page)
+                .set_state(PageState::Tables);
         }
         let store = Store::of_arena(&config, layout, &arena, start, (seed, now));
         store.log.note_time(now);
@@ -178,7 +187,7 @@ impl Store {
         if missing {
             return Err(layout.too_small(config.memory, config.workers));
         }
-        arena.tables.superblock[0].set_use(Use::Running);
+        arena.tables.superblock.at(0).set_use(Use::Running);
         Ok(Arc::new(store.ready(config)?))
     }
 
@@ -240,21 +249,26 @@ impl Store {
         }
         // The disk is told first: if the machine goes down while the store runs, the file holds a
         // mixture of old and new.
-        superblock[0].set_use(Use::Running);
-        superblock[0].set_whereabouts(here);
+        let arena = layout.parts(&mapping);
+        let superblock = arena.tables.superblock.at(0);
+        superblock.set_use(Use::Running);
+        superblock.set_whereabouts(here);
         mapping.sync(size_of::<Superblock>()).map_err(unreadable)?;
         if mapping.may_be_refused() && mapping.supply(0, layout.tables_len).is_err() {
             return Err(ColdReason::Damaged(
                 "its tables have holes, and there is no room for them",
             ));
         }
-        let arena = layout.parts(&mapping);
         let index = index_of(&layout, &arena);
         let Taken {
             mut warm,
             contents,
             sealed,
+            lost,
         } = takeover::take_over(&arena.tables, &layout, &index).map_err(ColdReason::Damaged)?;
+        // The process before may have died between two stores.
+        #[cfg(not(any(miri, loom)))]
+        mapping.copy_tables(&layout.doubled());
         warm.was_killed = in_use == Use::Running;
         warm.memory = layout.len;
         warm.took = began.elapsed();
@@ -268,6 +282,12 @@ impl Store {
         let pages = (0..store.log.segment_count()).filter(is_of_index);
         store.tables.adopt(pages, &contents.tables);
         store.items_taken_over = contents.items;
+        #[cfg(not(loom))]
+        {
+            store.lost_before = lost;
+        }
+        #[cfg(loom)]
+        drop(lost);
         let limit = store.memory_limit_of(config);
         match store.set_memory_limit(limit) {
             Err(LimitRefused::TooSmall { least }) => Err(ColdReason::MemoryTooSmall {
@@ -324,7 +344,10 @@ impl Store {
             crawl_next: AtomicU64::new(0),
             merging: Merging::default(),
             tables_len: layout.tables_len,
-            survivable: layout.survivable(),
+            #[cfg(not(any(miri, loom)))]
+            doubled: layout.doubled(),
+            #[cfg(not(loom))]
+            lost_before: Vec::new(),
             heap_len: layout.heap_len,
             memory_least: layout.least(config.workers),
             // Of a file that was made for less, all.
@@ -368,7 +391,7 @@ impl Store {
         let (mapping, pages) = (self.log.mapping(), self.log.pages());
         #[cfg(not(any(miri, loom)))]
         if config.survives_memory_errors {
-            mapping.survive_errors(&self.survivable);
+            mapping.survive_all_errors(self.doubled);
         }
         if config.lock_memory {
             for run in pages.all_but_withheld() {

@@ -417,7 +417,7 @@ impl<'s> WorkerStore<'s> {
         // Where its header is lost, what the slot knows of its length.
         let known = (slot.lines() * 64).saturating_sub(64);
         let is_within = log.is_within(location, item);
-        let total = is_within.then(|| item.total_len()).unwrap_or(0).max(known);
+        let total = if is_within { item.total_len() } else { 0 }.max(known);
         let pieces = is_within.then(|| self.pieces(item));
         let pieces = pieces.into_iter().flatten();
         let pieces = pieces.map(|(location, piece)| (location, piece.total_len()));

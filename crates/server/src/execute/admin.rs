@@ -220,6 +220,10 @@ fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> &'static [u8] {
         Some(b"value") => PoisonTarget::Value,
         Some(b"index") => PoisonTarget::Index,
         Some(b"buffers") => PoisonTarget::Buffers,
+        Some(b"superblock") => PoisonTarget::Superblock,
+        Some(b"page_table") => PoisonTarget::PageTable,
+        Some(b"directory") => PoisonTarget::Directory,
+        Some(b"copies") => PoisonTarget::Copies,
         Some(_) => return ErrorLine::BadFormat.as_bytes(),
     };
     let is_reported = match args.next() {

@@ -1,6 +1,7 @@
 //! Who has which page.
 
-use super::mapping::{Mapping, Slice};
+use super::doubled::Doubled;
+use super::mapping::Mapping;
 use super::page_table::{PageEntry, PageId, PageState};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
@@ -56,7 +57,7 @@ impl Unused {
 /// Gives out the pages of the arena.
 pub(crate) struct Pages {
     mapping: Arc<Mapping>,
-    table: Slice<PageEntry>,
+    table: Doubled<PageEntry>,
     page_len: usize,
     /// Pages that only the cleaner and the index may take.
     reserve: usize,
@@ -90,20 +91,20 @@ impl Pages {
     /// evict older ones.
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
     pub(crate) fn new(
-        table: Slice<PageEntry>,
+        table: Doubled<PageEntry>,
         page_len: usize,
         reserve: usize,
         evicts: bool,
     ) -> Pages {
         let pages = &table;
-        let of = |state| (0..pages.len()).filter(move |&page| pages[page].state() == state);
+        let of = |state| (0..pages.len()).filter(move |&page| pages.at(page).state() == state);
         let (tables, index) = (of(PageState::Tables).count(), of(PageState::Index).count());
         let bare: VecDeque<PageId> = of(PageState::Free)
             .rev()
-            .filter(|&page| !table[page].is_detached())
+            .filter(|&page| !table.at(page).is_detached())
             .map(|page| page as PageId)
             .collect();
-        let touched = (0..table.len()).rfind(|&page| table[page].state() != PageState::Free);
+        let touched = (0..table.len()).rfind(|&page| table.at(page).state() != PageState::Free);
         Pages {
             mapping: Arc::clone(table.mapping()),
             page_len,
@@ -160,7 +161,7 @@ impl Pages {
         }
         let page = loop {
             let page = match unused.free.pop_back() {
-                Some(page) if self.table[page as usize].is_detached() => continue,
+                Some(page) if self.table.at(page as usize).is_detached() => continue,
                 // It may not have been supplied yet.
                 Some(page) if !unused.supplied.contains(&page) => break page,
                 Some(page) => page,
@@ -175,7 +176,7 @@ impl Pages {
                 return None;
             }
         };
-        let entry = &self.table[page as usize];
+        let entry = self.table.at(page as usize);
         match purpose {
             Purpose::Lent => {
                 entry.set_state(PageState::Lent);
@@ -249,7 +250,7 @@ impl Pages {
     /// Takes a page of the index back that the directory does not name any more.
     pub(crate) fn give_back_index(&self, page: PageId) {
         self.index.fetch_sub(1, Ordering::Relaxed);
-        self.table[page as usize].set_state(PageState::Free);
+        self.table.at(page as usize).set_state(PageState::Free);
         self.give_back(page);
     }
 
@@ -264,8 +265,8 @@ impl Pages {
 
     /// Takes a page back that nothing points into any more, and that its entry calls free.
     pub(crate) fn give_back(&self, page: PageId) {
-        debug_assert_eq!(self.table[page as usize].state(), PageState::Free);
-        if self.table[page as usize].is_detached() {
+        debug_assert_eq!(self.table.at(page as usize).state(), PageState::Free);
+        if self.table.at(page as usize).is_detached() {
             return;
         }
         let mut unused = self.unused();
@@ -442,7 +443,7 @@ impl Pages {
 
     /// Pages that are in use, `most` bytes at a time.
     pub(crate) fn in_use(&self, most: usize) -> impl Iterator<Item = Range<PageId>> {
-        let is_used = |&page: &PageId| self.table[page as usize].state() != PageState::Free;
+        let is_used = |&page: &PageId| self.table.at(page as usize).state() != PageState::Free;
         let used = (0..self.touched_pages()).filter(is_used);
         runs(used, (most / self.page_len).max(1))
     }
@@ -525,7 +526,10 @@ impl std::ops::DerefMut for Page {
 impl Drop for Page {
     fn drop(&mut self) {
         self.pages.lent.fetch_sub(1, Ordering::Relaxed);
-        self.pages.table[self.id as usize].set_state(PageState::Free);
+        self.pages
+            .table
+            .at(self.id as usize)
+            .set_state(PageState::Free);
         self.pages.give_back(self.id);
     }
 }

@@ -1,7 +1,8 @@
 //! Loses a page on purpose, for tests.
 
 use crate::index::slot::Location;
-use crate::memory::PageState;
+use crate::memory::{PageState, Slice};
+use crate::sync::{AtomicU32, Ordering};
 use crate::{Burst, Key};
 use std::io;
 
@@ -16,6 +17,14 @@ pub enum PoisonTarget {
     Index,
     /// The first of each page that is lent for connection buffers.
     Buffers,
+    /// The superblock.
+    Superblock,
+    /// That of the page table on which the item's segment stands.
+    PageTable,
+    /// That of the directory on which the word stands that the key's hash belongs to.
+    Directory,
+    /// Those of the copies of these three.
+    Copies,
 }
 
 impl Burst<'_> {
@@ -38,9 +47,25 @@ impl Burst<'_> {
         let Ok((place, item)) = self.local.find_live(key, self.now) else {
             return Ok(None);
         };
+        let tables = self.tables(key, place.slot.location(), target);
+        if !tables.is_empty() {
+            for &offset in &tables {
+                self.lose(offset)?;
+                // While a page of one copy is lost and nobody has met it, the other one's loss ends the
+                // process.
+                let word: Slice<AtomicU32> = Slice::new(log.mapping(), offset, 1);
+                word[0].load(Ordering::Relaxed);
+            }
+            return Ok(tables.last().copied());
+        }
         let end = |location: Location, total: usize| location.offset() + total - 1;
         let offset = match target {
-            PoisonTarget::Item | PoisonTarget::Buffers => place.slot.location().offset(),
+            PoisonTarget::Item
+            | PoisonTarget::Buffers
+            | PoisonTarget::Superblock
+            | PoisonTarget::PageTable
+            | PoisonTarget::Directory
+            | PoisonTarget::Copies => place.slot.location().offset(),
             PoisonTarget::Value => {
                 let (location, part) = match item.pieces().last() {
                     Some(piece) => (piece, self.local.item(piece)),
@@ -51,6 +76,29 @@ impl Burst<'_> {
             PoisonTarget::Index => log.mapping().offset_of(place.bucket()),
         };
         self.lose(offset).map(Some)
+    }
+
+    /// Where the tables lie that a target names; none for other targets.
+    fn tables(&self, key: &Key<'_>, item: Location, target: PoisonTarget) -> Vec<usize> {
+        let store = self.local.shared;
+        let mapping = store.log.mapping();
+        let superblock = store.log.superblock();
+        let entry = store.log.entry_of(item);
+        let word = store.index.directory_word(key.hash);
+        match target {
+            PoisonTarget::Superblock => vec![mapping.offset_of(superblock.own())],
+            PoisonTarget::PageTable => vec![mapping.offset_of(entry.own())],
+            PoisonTarget::Directory => vec![mapping.offset_of(word.own())],
+            PoisonTarget::Copies => {
+                let copies = [
+                    superblock.copy().map(|copy| mapping.offset_of(copy)),
+                    entry.copy().map(|copy| mapping.offset_of(copy)),
+                    word.copy().map(|copy| mapping.offset_of(copy)),
+                ];
+                copies.into_iter().flatten().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     #[cfg(not(miri))]

@@ -93,11 +93,7 @@ impl Log {
         // Numbers for this segment alone, one for each place in it, so that none is given twice.
         let place = (open.used / GRANULE) as u64;
         if (open.cas_sequence << PLACE_BITS) | place <= above {
-            open.cas_sequence = self
-                .superblock()
-                .sequences
-                .next
-                .fetch_add(1, Ordering::AcqRel);
+            open.cas_sequence = self.superblock().draw();
         }
         let cas = (open.cas_sequence << PLACE_BITS) | place;
         if cas > above {
@@ -127,15 +123,8 @@ impl Log {
         self.seal(open);
         self.dead.reset(next);
         // Acquire: a worker that opens a segment that a flush does not kill sees the flush.
-        let sequence = self
-            .superblock()
-            .sequences
-            .next
-            .fetch_add(1, Ordering::AcqRel);
-        self.superblock()
-            .sequences
-            .opened
-            .fetch_add(1, Ordering::Relaxed);
+        let sequence = self.superblock().draw();
+        self.superblock().count_opened();
         let now = UnixSeconds(self.superblock().state.now.load(Ordering::Relaxed));
         self.entry(next).open(open.queue, sequence, now);
         self.open_records[open.record].begin(next);
@@ -167,7 +156,7 @@ impl Log {
     /// Publishes how full an open segment is.
     pub(crate) fn publish_used(&self, open: &OpenSegment) {
         if let Some(segment) = open.segment {
-            self.entry(segment).set_used(open.used);
+            self.entry(segment).show_used(open.used);
         }
     }
 

@@ -190,22 +190,23 @@ impl<'m> RawItem<'m> {
         }
     }
 
+    /// Whether the item is one of most, neither large nor with tags, and [ends within](Self::ends_within)
+    /// `room` bytes.
+    #[inline(always)]
+    pub(crate) fn is_plain_within(self, room: usize) -> bool {
+        let fields = self.fields();
+        let value_len = u16::from_ne_bytes(self.read(2));
+        let end = key_at(fields) + self.key_len() + usize::from(value_len);
+        fields & (LONG | HEAD | TAGS) == 0 && end <= room
+    }
+
     /// Whether all that the header says of the item or piece lies in its first `room` bytes. A file, or
     /// memory that fails without telling, may say anything: so this is asked of what a slot or a
     /// header before it leads to, before anything but a key is read there.
-    #[inline]
     pub(crate) fn ends_within(self, room: usize) -> bool {
-        let fields = self.fields();
-        if fields & (LONG | HEAD | TAGS) != 0 {
-            return self.ends_within_general(room);
+        if self.is_plain_within(room) {
+            return true;
         }
-        let value_len = u16::from_ne_bytes(self.read(2));
-        key_at(fields) + self.key_len() + usize::from(value_len) <= room
-    }
-
-    /// As [`RawItem::ends_within`], for pieces, heads, long values and items with tags.
-    #[cold]
-    fn ends_within_general(self, room: usize) -> bool {
         if self.is_piece() {
             return PIECE_HEADER_LEN <= room && piece_len(self.piece_data_len()) <= room;
         }

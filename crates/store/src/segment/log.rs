@@ -7,7 +7,9 @@ use super::open::OpenRecord;
 use super::queues::Queues;
 use crate::epoch::{Epoch, Epochs, Guard};
 use crate::index::slot::Location;
-use crate::memory::{Mapping, PageEntry, PageId, PageState, Pages, Released, Slice, Superblock};
+use crate::memory::{
+    Doubled, Mapping, PageEntry, PageId, PageState, Pages, Released, Slice, Superblock, Twin,
+};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::time::UnixSeconds;
 use crossbeam_utils::CachePadded;
@@ -17,9 +19,9 @@ use std::sync::{Arc, PoisonError};
 /// What the log keeps in the arena in addition to the segments.
 #[derive(Clone)]
 pub(crate) struct LogTables {
-    pub(crate) superblock: Slice<Superblock>,
+    pub(crate) superblock: Doubled<Superblock>,
     pub(crate) open_records: Slice<OpenRecord>,
-    pub(crate) page_table: Slice<PageEntry>,
+    pub(crate) page_table: Doubled<PageEntry>,
     pub(crate) dead_bytes: Slice<AtomicU32>,
 }
 
@@ -27,8 +29,8 @@ pub(crate) struct LogTables {
 pub(crate) struct Log {
     pub(super) mapping: Arc<Mapping>,
     pub(super) pages: Arc<Pages>,
-    superblock: Slice<Superblock>,
-    entries: Slice<PageEntry>,
+    superblock: Doubled<Superblock>,
+    entries: Doubled<PageEntry>,
     pub(super) open_records: Slice<OpenRecord>,
     pub(super) segment_len: usize,
     segment_shift: u32,
@@ -73,7 +75,7 @@ impl Log {
             dead_bytes,
         } = tables;
         let segment_len = pages.page_len();
-        let flushed_below = superblock[0].state.flushed_below.load(Ordering::Relaxed);
+        let flushed_below = superblock.at(0).state.flushed_below.load(Ordering::Relaxed);
         Log {
             mapping: Arc::clone(entries.mapping()),
             segment_len,
@@ -96,8 +98,8 @@ impl Log {
         Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>();
 
     /// What the next process has to know.
-    pub(crate) fn superblock(&self) -> &Superblock {
-        &self.superblock[0]
+    pub(crate) fn superblock(&self) -> Twin<'_, Superblock> {
+        self.superblock.at(0)
     }
 
     pub(crate) fn segment_len(&self) -> usize {
@@ -113,8 +115,8 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn entry(&self, segment: PageId) -> &PageEntry {
-        &self.entries[segment as usize]
+    pub(crate) fn entry(&self, segment: PageId) -> Twin<'_, PageEntry> {
+        self.entries.at(segment as usize)
     }
 
     /// The bytes of the arena that a page takes.
@@ -144,7 +146,7 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn entry_of(&self, location: Location) -> &PageEntry {
+    pub(crate) fn entry_of(&self, location: Location) -> Twin<'_, PageEntry> {
         self.entry(self.segment_of(location))
     }
 
@@ -187,10 +189,14 @@ impl Log {
     }
 
     /// Whether an item or piece ends in its segment, as its header says; see [`RawItem::ends_within`].
-    #[inline]
     pub(crate) fn is_within(&self, location: Location, item: RawItem<'_>) -> bool {
-        let within = location.offset() & (self.segment_len - 1);
-        item.ends_within(self.segment_len - within)
+        item.ends_within(self.room_at(location))
+    }
+
+    /// Bytes from a location to the end of its segment.
+    #[inline]
+    pub(crate) fn room_at(&self, location: Location) -> usize {
+        self.segment_len - (location.offset() & (self.segment_len - 1))
     }
 
     /// The piece at a location from a head's table, readable while the guard lives. `None` if there
@@ -218,9 +224,8 @@ impl Log {
 
     /// Sets the time that segments record when they are opened. Called once a turn.
     pub(crate) fn note_time(&self, now: UnixSeconds) {
-        let noted = &self.superblock().state.now;
-        if noted.load(Ordering::Relaxed) != now.0 {
-            noted.store(now.0, Ordering::Relaxed);
+        if self.superblock().state.now.load(Ordering::Relaxed) != now.0 {
+            self.superblock().set_now(now.0);
         }
     }
 
@@ -232,14 +237,14 @@ impl Log {
     /// Notes that something is evicted.
     pub(crate) fn note_eviction(&self) {
         if !self.is_evicting() {
-            self.superblock().state.evicting.store(1, Ordering::Relaxed);
+            self.superblock().set_evicting();
         }
     }
 
     /// When the oldest segment that holds items was opened, if there is one.
     pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
         let all = (0..self.segment_count()).map(|segment| self.entry(segment));
-        let holds_items = |entry: &&PageEntry| {
+        let holds_items = |entry: &Twin<'_, PageEntry>| {
             let state = entry.state();
             let is_old = matches!(state, PageState::Sealed | PageState::Cleaning);
             is_old || state == PageState::Open && entry.used() > 0
@@ -367,13 +372,12 @@ impl Log {
 
     /// Kills everything stored so far. Returns the sequence number below which all is dead.
     pub(crate) fn flush(&self) -> u64 {
-        let next = &self.superblock().sequences.next;
-        let mut last = next.load(Ordering::Relaxed);
+        let mut last = self.superblock().sequences.next_now();
         loop {
             // The mark first, so that a worker that opens a segment that is not killed sees it.
             self.raise_flushed_below(last + 1);
-            match next.compare_exchange_weak(last, last + 1, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
+            match self.superblock().draw_if(last) {
+                Ok(()) => break,
                 Err(now) => last = now,
             }
         }
@@ -385,8 +389,7 @@ impl Log {
     /// The superblock first: what this process has shown as dead must not come back after a
     /// takeover.
     fn raise_flushed_below(&self, below: u64) {
-        let kept = &self.superblock().state.flushed_below;
-        kept.fetch_max(below, Ordering::Release);
+        self.superblock().raise_flushed_below(below);
         self.flushed_below.fetch_max(below, Ordering::Release);
     }
 
@@ -398,10 +401,9 @@ impl Log {
 
     /// Notes that nothing is left of what the flush at `below` killed.
     pub(crate) fn flush_is_over(&self, below: u64) {
-        let kept = &self.superblock().state.flushed_below;
-        for mark in [&*self.flushed_below, kept] {
-            let _ = mark.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        let mark = &self.flushed_below;
+        let _ = mark.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.superblock().end_flush(below);
     }
 
     /// Whether a flush has killed the item at `location`.

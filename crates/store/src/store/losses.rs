@@ -61,7 +61,7 @@ pub(crate) struct Entry {
     pub(crate) lost: coua_memory_errors::Lost,
 }
 
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+pub(crate) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
