@@ -110,7 +110,9 @@ pub(crate) unsafe fn restore(
         fill(address, &mut page);
         match file {
             // The page tables' entry is still marked, so nobody reads the hole.
-            Some((file, offset)) => write_at(file, &page.0, offset + (address - range.start) as u64)?,
+            Some((file, offset)) => {
+                write_at(file, &page.0, offset + (address - range.start) as u64)?
+            }
             None => move_over(address, &page.0)?,
         }
     }

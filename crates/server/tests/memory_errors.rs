@@ -207,10 +207,20 @@ fn serve_through_losses(flags: &[&str]) {
         poll("items", || {
             (number(&mut client, "stats", "curr_items") > 2000).then_some(())
         });
-        for round in 0..60 {
+        for round in 0..90 {
             let user = round % USERS;
             let key = (round * 37 % 10 * 300 + round % 7 * (round % 3)) % KEYS;
-            let kind = ["item", "value", "index", "item untouched", "buffers"][round as usize % 5];
+            let kind = [
+                "item",
+                "superblock",
+                "value",
+                "page_table",
+                "index",
+                "directory",
+                "item untouched",
+                "copies",
+                "buffers",
+            ][round as usize % 9];
             let said = client.ask(&format!("poison u{user}-{key} {kind}\r\n"));
             match said.trim_end() {
                 "OK" => lost.fetch_add(1, SeqCst),

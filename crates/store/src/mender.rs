@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | segment | items and pieces that overlap the range | drops their slots, moves all others away, retires the segment |
 //! | index | the slots in the range | drops what is left where no lookup looks, and slots of one key that are there twice |
-//! | tables | how many bytes of a segment are dead, how far one is filled | nothing: the cleaner finds out |
+//! | tables | how many bytes of a segment are dead, how far one is filled; what the handler restores is not lost | nothing: the cleaner finds out |
 //! | lent | bytes of connections | nothing: the server closes them |
 //! | free | nothing | nothing |
 //!
@@ -155,6 +155,7 @@ impl Store {
         for range in lost {
             for page in self.log.pages_of(range).filter(is_of_index) {
                 let page = self.log.range_of(page);
+                // Which items it had is not counted: what was taken over was.
                 mender.put_in_order(&(range.start.max(page.start)..range.end.min(page.end)));
             }
         }
@@ -345,7 +346,9 @@ impl Mender {
                 if here == PageKind::Index {
                     let bytes = self.store.log.range_of(page);
                     let start = bytes.start.max(entry.range.start);
-                    self.put_in_order(&(start..bytes.end.min(entry.range.end)));
+                    let lost = start..bytes.end.min(entry.range.end);
+                    self.put_in_order(&lost);
+                    self.count_slots_lost(&lost);
                 }
             }
             losses.push(Loss {
@@ -356,6 +359,7 @@ impl Mender {
         losses
     }
 
+    /// Puts the sub-tables in order of which these bytes are lost.
     fn put_in_order(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
             let (store, local, _) = self.turn();
@@ -366,6 +370,13 @@ impl Mender {
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
             }
+        }
+    }
+
+    /// Counts the items whose slots stood in these bytes.
+    fn count_slots_lost(&mut self, bytes: &Range<usize>) {
+        for word in self.store.index.words_of(bytes) {
+            let (store, local, _) = self.turn();
             let gone = store.index.estimate_lost(word, bytes);
             local.counters().lost.add(gone);
             local.counters().unlinked.add(gone);

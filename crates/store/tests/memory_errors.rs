@@ -317,3 +317,92 @@ fn a_process_that_dies_before_it_has_seen_to_a_loss_leaves_no_wrong_value() {
     drop(store);
     let _ = std::fs::remove_file(&path);
 }
+
+/// The handler puts on record what it lost before it puts zeros there. The process is killed before anybody
+/// has asked: its file, as it is at that moment, is taken over.
+#[test]
+fn a_process_that_is_killed_at_a_loss_leaves_no_wrong_value() {
+    use std::os::unix::fs::FileExt;
+
+    let _stack = install_thread().expect("there is memory");
+    let mut events = events();
+    if !is_possible(&mut store_of(&life()).worker(0)) {
+        return;
+    }
+    let path = std::path::Path::new("/dev/shm").join(format!("coua-killed-{}", std::process::id()));
+    let len = |key: u64| if key.is_multiple_of(20) { 50_000 } else { 300 };
+    for target in [PoisonTarget::Value, PoisonTarget::Item, PoisonTarget::Index] {
+        let _ = std::fs::remove_file(&path);
+        let life = Life {
+            file: Some(path.clone()),
+            memory: 16 << 20,
+            ..life()
+        };
+        let store = store_of(&life);
+        let mut worker = store.worker(0);
+        let set = Put::set(0, Expiry::NEVER);
+        for key in 0..1000 {
+            let value = value(key, 0, len(key));
+            let stored = put(&mut worker, format!("key-{key}").as_bytes(), &set, &value);
+            assert!(matches!(stored, Stored::Stored { .. }));
+        }
+        let mender = store.watch(events.take().expect("the list"));
+        let before = store.losses_seen();
+        let burst = worker.burst(NOW);
+        let key = burst.key(b"key-777");
+        let item = burst.get(&key, Access::default()).expect("it was stored");
+        let lost = burst.poison(&key, target).expect("it is possible");
+        assert!(lost.is_some());
+        // Somebody touches it: the handler is done.
+        let read = item.value().collect::<Vec<_>>().concat();
+        let _ = burst.get(&key, Access::default());
+        assert_eq!(store.losses_seen(), before + 1);
+        assert!(target == PoisonTarget::Index || read != value(777, 0, len(777)));
+        let killed = std::fs::read(&path).expect("the file is there");
+        burst.close();
+        *events = mender.into_events();
+        // The next process has a list of its own.
+        let _ = events.as_mut().expect("the list").take();
+        drop((worker, store));
+        let file = std::fs::File::options().write(true).open(&path);
+        let file = file.expect("the file is there");
+        file.write_all_at(&killed, 0).expect("there is room");
+
+        let store = store_of(&life);
+        assert!(
+            matches!(store.start(), Start::Warm(warm) if warm.was_killed),
+            "{:?}",
+            store.start()
+        );
+        let mut worker = store.worker(0);
+        let mut missing = 0;
+        for key in 0..1000 {
+            match get(&mut worker, format!("key-{key}").as_bytes()) {
+                Some(found) => assert!(found == value(key, 0, len(key)), "a wrong value"),
+                None => missing += 1,
+            }
+        }
+        // What lay on the page, and no more: an item at each end of it, or the slots of 64 buckets.
+        let most = match target {
+            PoisonTarget::Index => 64 * 7,
+            _ => 4096 / 300 + 2,
+        };
+        assert!((1..=most).contains(&missing), "{target:?}: {missing}");
+        assert_eq!(store.stats().items, 1000 - missing as u64);
+        // It is seen to, once: all of memory is of use.
+        for key in 0..60_000 {
+            let value = value(key, 1, 300);
+            put(&mut worker, format!("key-{key}").as_bytes(), &set, &value);
+        }
+        assert!(store.stats().totals.evicted > 0);
+        drop((worker, store));
+        let store = store_of(&life);
+        let mut worker = store.worker(0);
+        for key in 0..60_000 {
+            if let Some(found) = get(&mut worker, format!("key-{key}").as_bytes()) {
+                assert!(found == value(key, 1, 300), "a wrong value");
+            }
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+}

@@ -209,8 +209,9 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
     }
 }
 
-/// `poison <key> [item|value|index|buffers] [untouched]`: loses a page on purpose. With `untouched` the
-/// machine tells of it before anybody reads there.
+/// `poison <key> [item|value|index|buffers|superblock|page_table|directory|copies] [untouched]`: loses a
+/// page on purpose. With `untouched` the machine tells of it before anybody reads there; the tables'
+/// are met at once.
 fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> &'static [u8] {
     let Some(key) = args.next() else {
         return ErrorLine::BadFormat.as_bytes();

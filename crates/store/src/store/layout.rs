@@ -1,13 +1,13 @@
 //! How the arena is laid out.
 //!
 //! ```text
-//!  byte 0            4096             ...                  ...            ...
-//!  ┌────────────┬──────────────┬────────────┬───────────────┬────────────────┬─────────────────────
-//!  │ superblock │ open records │ page table │   directory   │   dead bytes   │ pages: index, segments,
-//!  │ 4 KiB      │ 64 B a worker│ 64 B a page│ 8 B a word    │ 4 B a page and │ lent, free
-//!  │            │              │            │               │ worker         │
-//!  └────────────┴──────────────┴────────────┴───────────────┴────────────────┴─────────────────────
-//!  ◀───────────────────── tables: whole pages, each part from a multiple of 4 KiB on ─────────▶
+//!  byte 0           4096           ...
+//!  ┌────────────┬──────────────┬────────────┬───────────┬──────────────┬──────────────────┬────────────
+//!  │ superblock │ open records │ page table │ directory │  dead bytes  │  copies of       │ pages:
+//!  │ 4 KiB      │ 64 B a worker│ 64 B a page│ 8 B a word│ 4 B a page   │ superblock, page │ index,
+//!  │            │              │            │           │ and worker   │ table, directory │ segments, …
+//!  └────────────┴──────────────┴────────────┴───────────┴──────────────┴──────────────────┴────────────
+//!  ◀───────────── tables: whole pages, each part from a multiple of 4 KiB on ────────────▶
 //! ```
 //! All parts are found by their offsets, so that the next process can map the arena at another
 //! address. The heap holds only what follows from the arena, or what ends with the process: the
