@@ -93,5 +93,5 @@ pub use {
 #[cfg(not(loom))]
 pub use {
     mender::{Loss, Mended, Mender, PageKind},
-    operations::PoisonTarget,
+    operations::{PoisonMeans, PoisonTarget},
 };

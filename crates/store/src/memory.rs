@@ -15,7 +15,7 @@ mod tracked;
 
 pub(crate) use errors::events_seen;
 #[cfg(not(any(miri, loom)))]
-pub(crate) use errors::{address_of, poison};
+pub(crate) use errors::{address_of, hwpoison, poison};
 pub(crate) use file::{ArenaFile, FileError, boot_number};
 pub use mapping::HugePages;
 pub(crate) use mapping::{Borrowed, Mapping, Shared, Slice, shared};

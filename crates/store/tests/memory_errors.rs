@@ -16,6 +16,9 @@ use std::time::Duration;
 
 const NOW: UnixSeconds = UnixSeconds(1_000_000);
 
+/// How pages are lost.
+const BY: PoisonMeans = PoisonMeans::Userfault;
+
 /// There is one list of losses in a process, so one test at a time has it.
 fn events() -> std::sync::MutexGuard<'static, Option<Events>> {
     static EVENTS: Mutex<Option<Events>> = Mutex::new(None);
@@ -84,7 +87,7 @@ fn is_possible(worker: &mut Worker) -> bool {
     put(worker, b"possible?", &set, b"value");
     let burst = worker.burst(NOW);
     let key = burst.key(b"possible?");
-    burst.poison(&key, PoisonTarget::Item).is_ok()
+    burst.poison(&key, PoisonTarget::Item, BY).is_ok()
 }
 
 /// A value as a client would get it: a miss where the copy is doubtful.
@@ -225,7 +228,9 @@ fn live(life: &Life, events: &mut Option<Events>) -> HashMap<u64, Vec<u8>> {
                 let target = life.targets[random(&mut seed, life.targets.len() as u64) as usize];
                 let burst = worker.burst(NOW);
                 let key = burst.key(name);
-                let lost = burst.poison(&key, target).expect("it was possible before");
+                let lost = burst
+                    .poison(&key, target, BY)
+                    .expect("it was possible before");
                 poisoned += u64::from(lost.is_some());
             }
         }
@@ -375,7 +380,7 @@ fn a_process_that_dies_before_it_has_seen_to_a_loss_leaves_no_wrong_value() {
     let key = burst.key(name);
     assert!(
         burst
-            .poison(&key, PoisonTarget::Value)
+            .poison(&key, PoisonTarget::Value, BY)
             .expect("it is possible")
             .is_some()
     );
