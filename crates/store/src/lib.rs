@@ -74,7 +74,7 @@ pub use {
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
-    memory::{HugePages, Page},
+    memory::{HugePages, Page, Topology},
     observer::{ItemView, Observer, RemovalReason},
     operations::{Pinned, Upload},
     request::{
@@ -83,8 +83,8 @@ pub use {
     },
     scan::ScanPosition,
     store::{
-        ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, Start, Stats, Store,
-        StoreError, WORKERS_MAX, Warm,
+        ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, NodeStats, Start, Stats,
+        Store, StoreError, WORKERS_MAX, Warm,
     },
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},

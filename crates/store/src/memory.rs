@@ -7,11 +7,14 @@
 mod errors;
 mod file;
 mod mapping;
+mod nodes;
 mod page_table;
 mod pages;
+mod policy;
 mod superblock;
 #[cfg(loom)]
 mod tracked;
+mod unused;
 
 pub(crate) use errors::events_seen;
 #[cfg(not(any(miri, loom)))]
@@ -19,6 +22,8 @@ pub(crate) use errors::{address_of, hwpoison, poison};
 pub(crate) use file::{ArenaFile, FileError, boot_number};
 pub use mapping::HugePages;
 pub(crate) use mapping::{Borrowed, Mapping, Shared, Slice, shared};
+pub(crate) use nodes::Spread;
+pub use nodes::Topology;
 pub(crate) use page_table::{PageEntry, PageId, PageState, Queue, Released};
 pub use pages::Page;
 pub(crate) use pages::{Pages, Purpose};

@@ -83,16 +83,28 @@ pub(crate) fn start(memory: &[String], flags: &[&str]) -> Process {
     Process::start(coua(&[&["-m", "32"], &memory[..], flags].concat()))
 }
 
-/// The number of the physical page behind an address of the server's; `None` if there is none.
+/// The number of the physical page behind an address of the server's; `None` if there is none of its own.
+/// A page that was only read may be the one page of zeros of the kernel's, which all processes share: an
+/// error there would be an error of the kernel.
 pub(crate) fn physical_page(server: &Process, address: usize) -> Option<u64> {
     let path = format!("/proc/{}/pagemap", server.child.id());
-    let pagemap = File::open(path).expect("root may look");
+    // It may have died of the last error.
+    let pagemap = File::open(path).ok()?;
     let mut entry = [0; 8];
     let at = address / 4096 * 8;
     pagemap.read_exact_at(&mut entry, at as u64).ok()?;
     let entry = u64::from_ne_bytes(entry);
     let number = entry & ((1 << 55) - 1);
-    (entry >> 63 == 1 && number != 0).then_some(number)
+    (entry >> 63 == 1 && number != 0 && !is_page_of_zeros(number)).then_some(number)
+}
+
+fn is_page_of_zeros(page: u64) -> bool {
+    const ZERO_PAGE: u64 = 1 << 24;
+    let flags = File::open("/proc/kpageflags").expect("root may look");
+    let mut word = [0; 8];
+    let read = flags.read_exact_at(&mut word, page * 8);
+    // Memory that is a disk has no flags.
+    read.is_ok() && u64::from_ne_bytes(word) & ZERO_PAGE != 0
 }
 
 /// Has the kernel behave as if the memory's hardware had reported an error that nobody has touched.

@@ -71,7 +71,8 @@ fn serve_through_losses(flags: &[&str]) {
     // Only who was promised a value or has sent one is closed.
     assert!(closed <= number(&mut client, "stats memory_errors", "connections_closed"));
     // All other items are there.
-    read_back(&mut users);
+    let (all, missing) = read_back(&mut users);
+    assert!(missing < all / 2, "{missing} of {all}");
     wait_until_settled(&mut client);
     assert!(
         server.said().contains("memory error: 4096 bytes at"),
