@@ -14,7 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use coua_memory_errors::Events;
-use coua_store::{Start, Store, StoreError};
+use coua_store::{Start, Store, StoreError, Topology};
 use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
