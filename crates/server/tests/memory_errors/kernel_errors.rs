@@ -169,9 +169,6 @@ pub(crate) fn serves_through(error: Error, memory: Memory, rounds: u64) {
     println!(
         "  {error:?}, {memory:?}: {lost} errors made, {doubtful} doubtful, {told} told, {missing} items missing"
     );
-    if missing > 1500 {
-        println!("{text}");
-    }
     // Of a file on a disk what is there already is read again, and nothing is lost.
     assert!(told > 0 || memory == Memory::Disk, "{text}");
     let items = memory.page_len() as u64 / 10;

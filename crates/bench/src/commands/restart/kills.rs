@@ -30,6 +30,9 @@ const SETS: f64 = 0.5;
 /// not looked at.
 const STRETCH: Duration = Duration::from_millis(20);
 
+/// What a server logs that takes over from one that was killed.
+const KILLED_BEFORE: &str = "after a process that was killed";
+
 /// The outcome.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
@@ -116,6 +119,7 @@ pub(super) fn run(flags: &Flags, kills: u32) -> anyhow::Result<()> {
         outcome.wrong_before += answered.wrong;
         let (_, said) = server.end(Signal::KILL)?;
         ensure!(!said.contains("panicked"), "{said}");
+        outcome.mended_starts += u32::from(said.contains(KILLED_BEFORE));
         server = case.start(&file)?;
         let (first_answer, mut client) = server.first_answer(0)?;
         let longest = &mut outcome.first_answer_longest_s;
@@ -138,7 +142,7 @@ pub(super) fn run(flags: &Flags, kills: u32) -> anyhow::Result<()> {
     }
     drop(line);
     let (_, said) = server.end(Signal::TERM)?;
-    outcome.mended_starts = u32::from(said.contains("after a process that was killed"));
+    outcome.mended_starts += u32::from(said.contains(KILLED_BEFORE));
     report::show(&outcome, flags.json)?;
     let wrong = outcome.wrong + outcome.wrong_before;
     ensure!(wrong == 0, "{wrong} values are wrong");
