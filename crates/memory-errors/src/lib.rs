@@ -50,7 +50,7 @@
 //! | tmpfs, memfd | 4 KiB, in transparent huge pages too | yes | `MADV_REMOVE`, then `MADV_DONTNEED`: neither is enough, and nor is a new mapping |
 //! | hugetlbfs | the huge page | yes | `MADV_REMOVE`; private small pages if the pool is empty |
 //! | file on a disk, as on the disk | nothing: the kernel reads it again | no signal | |
-//! | file on a disk, written since | 4 KiB | yes | `MADV_REMOVE` (6.1 refuses once with EIO), then `MADV_DONTNEED`. Without the hole the file's old bytes come back |
+//! | file on a disk, written since | 4 KiB; with 7.3 the block that the kernel keeps it in, 128 KiB and more | yes | `MADV_REMOVE` (6.1 refuses once with EIO), then `MADV_DONTNEED`. Without the hole the file's old bytes come back |
 //! | DAX on ext4 | 4 KiB, and the kernel leaves it mapped | yes, and as AR to a thread that runs at that moment | `MADV_REMOVE` |
 //!
 //! Before Linux 5.14 the kernel does not say whether a page is lost, so threads that touch one at

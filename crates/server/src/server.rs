@@ -14,7 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use coua_memory_errors::Events;
-use coua_store::{Start, Store, StoreError};
+use coua_store::{Start, Store, StoreError, Topology};
 use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
@@ -315,6 +315,11 @@ fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
         file: settings.memory_file.clone(),
         memory_refused: Some(warn_of_refused_memory),
         seed,
+        topology: match seed {
+            None => Topology::of_machine(),
+            // A simulated server is the same on every machine.
+            Some(_) => Topology::default(),
+        },
         ..coua_store::Config::default()
     }
 }
@@ -369,6 +374,10 @@ fn announce(shared: &Shared) {
     );
     if let Some(address) = shared.listening.metrics {
         tracing::info!("metrics on http://{address}/metrics");
+    }
+    let nodes = shared.store.nodes().len();
+    if nodes > 1 {
+        tracing::info!("memory in {nodes} NUMA nodes: workers take that of their own core's first");
     }
     if let Some(path) = &shared.settings.memory_file {
         announce_file(path, shared);

@@ -75,7 +75,7 @@ pub use {
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
-    memory::{HugePages, Page},
+    memory::{HugePages, Page, Topology},
     observer::{ItemView, Observer, RemovalReason},
     operations::{Pinned, Upload},
     request::{
@@ -84,8 +84,8 @@ pub use {
     },
     scan::ScanPosition,
     store::{
-        ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, Start, Stats, Store,
-        StoreError, WORKERS_MAX, Warm,
+        ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, NodeStats, Start, Stats,
+        Store, StoreError, WORKERS_MAX, Warm,
     },
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},
@@ -94,5 +94,5 @@ pub use {
 #[cfg(not(loom))]
 pub use {
     mender::{Loss, Mended, Mender, PageKind},
-    operations::PoisonTarget,
+    operations::{PoisonMeans, PoisonTarget},
 };

@@ -13,7 +13,7 @@ mod takeover;
 
 pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use limit::LimitRefused;
-pub use stats::Stats;
+pub use stats::{NodeStats, Stats};
 pub use takeover::{ColdReason, Start, Warm};
 
 use crate::counters::Counters;
@@ -23,7 +23,7 @@ use crate::key::{Hasher, Key};
 #[cfg(not(any(miri, loom)))]
 use crate::memory::DoubledPart;
 use crate::memory::{
-    ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageId, PageState, Pages, Slice,
+    ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageId, PageState, Pages, Slice, Spread,
     Superblock, Unreadable, Use, boot_number,
 };
 use crate::observer::Observer;
@@ -157,6 +157,7 @@ impl Store {
             has: mapping.file().and_then(ArenaFile::room).unwrap_or(0),
             wants: layout.tables_len as u64,
         };
+        place(&config, layout, mapping);
         if mapping.may_be_refused() && mapping.supply(0, layout.tables_len).is_err() {
             return Err(no_space());
         }
@@ -235,6 +236,7 @@ impl Store {
             // Buckets that are lost are empty.
             mapping.survive_errors(&layout.survivable());
         }
+        place(config, &layout, &mapping);
         let (boot, number) = superblock[0].whereabouts();
         let here = whereabouts(&mapping);
         let in_use = superblock[0].in_use();
@@ -312,6 +314,7 @@ impl Store {
             layout.segment_len,
             layout.reserve,
             config.evict,
+            spread_of(config, layout),
         );
         let pages = Arc::new(pages);
         let log = Log::new(arena.tables.clone(), Arc::clone(&pages));
@@ -515,6 +518,18 @@ impl Drop for Store {
         self.prefault = None;
         self.leave();
     }
+}
+
+/// Which pages of an arena lie in which node of memory.
+fn spread_of(config: &Config, layout: &StoreLayout) -> Spread {
+    let unit = ((2 << 20) / layout.segment_len).max(1);
+    Spread::new(&config.topology, layout.first_page, layout.pages, unit)
+}
+
+/// Asks for memory where the arena's pages are to lie.
+fn place(config: &Config, layout: &StoreLayout, mapping: &Mapping) {
+    let tables = layout.first_page * layout.segment_len;
+    mapping.place(&spread_of(config, layout), tables, layout.segment_len);
 }
 
 /// The arena as slots of tags; under loom only a few, which all pages share.

@@ -64,7 +64,9 @@ fn poison(worker: &mut Worker, name: &str, target: PoisonTarget) {
     let burst = worker.burst(NOW);
     let key = burst.key(name.as_bytes());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    burst.poison(&key, target).expect("it was possible before");
+    burst
+        .poison(&key, target, PoisonMeans::Userfault)
+        .expect("it was possible before");
 }
 
 /// One worker's operations on keys of its own, checked against a map.

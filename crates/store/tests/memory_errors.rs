@@ -17,6 +17,9 @@ use std::sync::atomic::Ordering::SeqCst;
 mod losses;
 use losses::{NOW, beside_mender, events, get, is_possible, put, random, value};
 
+/// How pages are lost.
+const BY: PoisonMeans = PoisonMeans::Userfault;
+
 struct Life {
     memory: usize,
     file: Option<PathBuf>,
@@ -121,7 +124,9 @@ fn live(life: &Life, events: &mut Option<Events>) -> HashMap<u64, Vec<u8>> {
                 let target = life.targets[random(&mut seed, life.targets.len() as u64) as usize];
                 let burst = worker.burst(NOW);
                 let key = burst.key(name);
-                let lost = burst.poison(&key, target).expect("it was possible before");
+                let lost = burst
+                    .poison(&key, target, BY)
+                    .expect("it was possible before");
                 poisoned += u64::from(lost.is_some());
             }
         }
@@ -271,7 +276,7 @@ fn a_process_that_dies_before_it_has_seen_to_a_loss_leaves_no_wrong_value() {
     let key = burst.key(name);
     assert!(
         burst
-            .poison(&key, PoisonTarget::Value)
+            .poison(&key, PoisonTarget::Value, BY)
             .expect("it is possible")
             .is_some()
     );
@@ -351,7 +356,7 @@ fn a_process_that_is_killed_at_a_loss_leaves_no_wrong_value() {
         let burst = worker.burst(NOW);
         let key = burst.key(b"key-777");
         let item = burst.get(&key, Access::default()).expect("it was stored");
-        let lost = burst.poison(&key, target).expect("it is possible");
+        let lost = burst.poison(&key, target, BY).expect("it is possible");
         assert!(lost.is_some());
         // Somebody touches it: the handler is done.
         let read = item.value().collect::<Vec<_>>().concat();

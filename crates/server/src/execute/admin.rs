@@ -3,7 +3,7 @@
 use coua_memory_errors::poison::report_untouched;
 use coua_protocol::reply::Line;
 use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
-use coua_store::{Burst, PoisonTarget, UnixSeconds};
+use coua_store::{Burst, PoisonMeans, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
 use crate::dump::Dump;
@@ -118,7 +118,11 @@ impl Answers<'_> {
         let args = Tokens::new(args.of(request.input));
         let report = match command {
             AdminCommand::Poison if self.shared.settings.permits_poison => {
-                Report::Line(poison(args, burst))
+                let answer = poison(args, burst);
+                if !noreply {
+                    self.output.reply(|reply| reply.bytes(&answer));
+                }
+                return Outcome::Done;
             }
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
@@ -209,12 +213,13 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
     }
 }
 
-/// `poison <key> [item|value|index|buffers|superblock|page_table|directory|copies] [untouched]`: loses a
-/// page on purpose. With `untouched` the machine tells of it before anybody reads there; the tables'
-/// are met at once.
-fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> &'static [u8] {
+/// `poison <key> [item|value|index|buffers|superblock|page_table|directory|copies]
+/// [untouched|hwpoison|where]`: loses a page on purpose. With `untouched` the machine tells of it before
+/// anybody reads there; the tables' are met at once. `hwpoison` has the kernel take the page out of use
+/// for ever. `where` does nothing and answers the address, for whoever makes an error from outside.
+fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
     let Some(key) = args.next() else {
-        return ErrorLine::BadFormat.as_bytes();
+        return ErrorLine::BadFormat.as_bytes().to_vec();
     };
     let target = match args.next() {
         None | Some(b"item") => PoisonTarget::Item,
@@ -225,26 +230,30 @@ fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> &'static [u8] {
         Some(b"page_table") => PoisonTarget::PageTable,
         Some(b"directory") => PoisonTarget::Directory,
         Some(b"copies") => PoisonTarget::Copies,
-        Some(_) => return ErrorLine::BadFormat.as_bytes(),
+        Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
-    let is_reported = match args.next() {
-        None => false,
-        Some(b"untouched") => true,
-        Some(_) => return ErrorLine::BadFormat.as_bytes(),
+    let (means, is_reported) = match args.next() {
+        None => (PoisonMeans::Userfault, false),
+        Some(b"untouched") => (PoisonMeans::Userfault, true),
+        Some(b"hwpoison") => (PoisonMeans::Hwpoison, false),
+        Some(b"where") => (PoisonMeans::Nothing, false),
+        Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
-    match burst.poison(&burst.key(key), target) {
+    let line: &[u8] = match burst.poison(&burst.key(key), target, means) {
         Ok(None) => Line::NotFound.as_bytes(),
-        Ok(Some(address)) => {
-            if is_reported && report_untouched(address).is_err() {
-                return b"SERVER_ERROR the error cannot be reported\r\n";
-            }
-            Line::Ok.as_bytes()
+        Ok(Some(address)) if means == PoisonMeans::Nothing => {
+            return format!("{address:#x}\r\n").into_bytes();
         }
+        Ok(Some(address)) if is_reported && report_untouched(address).is_err() => {
+            b"SERVER_ERROR the error cannot be reported\r\n"
+        }
+        Ok(Some(_)) => Line::Ok.as_bytes(),
         Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
             b"SERVER_ERROR this kernel cannot poison memory\r\n"
         }
         Err(_) => b"SERVER_ERROR the page cannot be poisoned\r\n",
-    }
+    };
+    line.to_vec()
 }
 
 /// Whether memcached reads a word as the number of a slab class: it takes -2^31 to 2^31 - 1.

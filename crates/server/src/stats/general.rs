@@ -186,6 +186,14 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_held", store.memory_held);
     stats.add("coua_memory_per_worker", shared.memory_per_worker);
     stats.flag("coua_huge_pages", store.huge_pages != HugePages::None);
+    for node in shared.store.nodes() {
+        let mut add =
+            |what, value: u64| stats.add(&format!("coua_node{}_{what}", node.number), value);
+        add("memory", node.memory);
+        add("memory_free", node.memory_free);
+        add("pages_near", node.pages_near);
+        add("pages_far", node.pages_far);
+    }
     stats.add("coua_segment_bytes", store.segment_len);
     stats.add("coua_segments", store.segments);
     stats.add("coua_segments_small", store.segments_small);

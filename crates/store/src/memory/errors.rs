@@ -19,14 +19,14 @@ pub(crate) fn events_seen() -> u64 {
 }
 
 #[cfg(not(any(miri, loom)))]
-pub(crate) use watched::{address_of, poison};
+pub(crate) use watched::{address_of, hwpoison, poison};
 
 #[cfg(not(any(miri, loom)))]
 mod watched {
     use crate::memory::file::FileKind;
     use crate::memory::keeper::ArenaKeeper;
     use crate::memory::{DoubledPart, HugePages, Mapping};
-    use coua_memory_errors::poison::by_userfaultfd;
+    use coua_memory_errors::poison::{by_madvise, by_userfaultfd};
     use coua_memory_errors::{
         Backing, RegisterError, Registration, check, register, register_kept,
     };
@@ -116,5 +116,13 @@ mod watched {
         let start = offset & !(page_size - 1);
         // SAFETY: the caller poisons what is watched; the mapping is page-aligned.
         unsafe { by_userfaultfd(mapping.at(start), page_size) }
+    }
+
+    /// Has the kernel take the page that a byte lies in out of use, for tests.
+    pub(crate) fn hwpoison(mapping: &Mapping, offset: usize) -> io::Result<()> {
+        const SMALL: usize = 4096;
+        // Of a huge page it takes the whole, whichever part is named.
+        // SAFETY: as above.
+        unsafe { by_madvise(mapping.at(offset & !(SMALL - 1)), SMALL) }
     }
 }

@@ -27,20 +27,37 @@ pub enum PoisonTarget {
     Copies,
 }
 
+/// How it is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoisonMeans {
+    /// By `UFFDIO_POISON`: whoever touches the page next finds it lost. It needs no right.
+    Userfault,
+    /// By `MADV_HWPOISON`: the kernel does all that it does after a machine check, and never uses the
+    /// page again. It needs `CAP_SYS_ADMIN`.
+    Hwpoison,
+    /// Not at all: somebody else is to be told where the page lies.
+    Nothing,
+}
+
 impl Burst<'_> {
-    /// Loses a page of the system's, as if the machine had, by `UFFDIO_POISON`: whoever touches it
-    /// next finds it lost. Returns its address; `None` if there is no such page. For a store that is
-    /// watched ([`Store::watch`](crate::Store::watch)).
+    /// Loses a page of the system's, as if the machine had. Returns the address of the byte that the
+    /// page was chosen for; `None` if there is no such page. For a store that is watched
+    /// ([`Store::watch`](crate::Store::watch)).
     ///
     /// # Errors
     /// When the system cannot.
-    pub fn poison(&self, key: &Key<'_>, target: PoisonTarget) -> io::Result<Option<usize>> {
+    pub fn poison(
+        &self,
+        key: &Key<'_>,
+        target: PoisonTarget,
+        means: PoisonMeans,
+    ) -> io::Result<Option<usize>> {
         let log = &self.local.shared.log;
         if target == PoisonTarget::Buffers {
             let lent = |&page: &u32| log.entry(page).state() == PageState::Lent;
             let mut last = None;
             for page in (0..log.segment_count()).filter(lent) {
-                last = Some(self.lose(log.range_of(page).start)?);
+                last = Some(self.lose(log.range_of(page).start, means)?);
             }
             return Ok(last);
         }
@@ -50,7 +67,10 @@ impl Burst<'_> {
         let tables = self.tables(key, place.slot.location(), target);
         if !tables.is_empty() {
             for &offset in &tables {
-                self.lose(offset)?;
+                self.lose(offset, means)?;
+                if means == PoisonMeans::Nothing {
+                    continue;
+                }
                 // While a page of one copy is lost and nobody has met it, the other one's loss ends the
                 // process.
                 let word: Slice<AtomicU32> = Slice::new(log.mapping(), offset, 1);
@@ -75,7 +95,7 @@ impl Burst<'_> {
             }
             PoisonTarget::Index => log.mapping().offset_of(place.bucket()),
         };
-        self.lose(offset).map(Some)
+        self.lose(offset, means).map(Some)
     }
 
     /// Where the tables lie that a target names; none for other targets.
@@ -102,14 +122,18 @@ impl Burst<'_> {
     }
 
     #[cfg(not(miri))]
-    fn lose(&self, offset: usize) -> io::Result<usize> {
+    fn lose(&self, offset: usize, means: PoisonMeans) -> io::Result<usize> {
         let mapping = self.local.shared.log.mapping();
-        crate::memory::poison(mapping, offset)?;
+        match means {
+            PoisonMeans::Userfault => crate::memory::poison(mapping, offset)?,
+            PoisonMeans::Hwpoison => crate::memory::hwpoison(mapping, offset)?,
+            PoisonMeans::Nothing => {}
+        }
         Ok(crate::memory::address_of(mapping, offset))
     }
 
     #[cfg(miri)]
-    fn lose(&self, _: usize) -> io::Result<usize> {
+    fn lose(&self, _: usize, _: PoisonMeans) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -123,6 +123,20 @@ impl Queues {
         None
     }
 
+    /// The oldest of the first `most` segments of `queue` that `is_wanted`. The queue stays as it is.
+    pub(crate) fn oldest(
+        &self,
+        queue: Queue,
+        most: usize,
+        is_wanted: impl Fn(PageId) -> bool,
+    ) -> Option<PageId> {
+        let ends = self.ends(queue);
+        let younger = |&at: &PageId| Some(self.links[at as usize].younger);
+        std::iter::successors(younger(&ends), younger)
+            .take(most.min(self.lens[queue as usize]))
+            .find(|&segment| is_wanted(segment))
+    }
+
     /// Removes `segment`, wherever it is. False if it is in no queue.
     pub(crate) fn remove(&mut self, segment: PageId) -> bool {
         let Link {
@@ -152,6 +166,20 @@ mod tests {
     /// All segments of a queue, oldest first.
     fn drain(queues: &mut Queues, queue: Queue) -> Vec<PageId> {
         std::iter::from_fn(|| queues.pop(queue, |_| true)).collect()
+    }
+
+    #[test]
+    fn an_oldest_one_is_found_without_a_change() {
+        let mut queues = queues(8);
+        for segment in 0..6 {
+            queues.push(Queue::Small, segment);
+        }
+        let odd = |segment: PageId| segment % 2 == 1;
+        assert_eq!(queues.oldest(Queue::Small, 4, odd), Some(1));
+        assert_eq!(queues.oldest(Queue::Small, 1, odd), None);
+        assert_eq!(queues.oldest(Queue::Small, 99, |s| s > 5), None);
+        assert_eq!(queues.oldest(Queue::Main, 4, |_| true), None);
+        assert_eq!(drain(&mut queues, Queue::Small), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

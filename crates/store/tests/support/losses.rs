@@ -93,7 +93,9 @@ pub(crate) fn is_possible(worker: &mut Worker) -> bool {
     put(worker, b"possible?", &set, b"value");
     let burst = worker.burst(NOW);
     let key = burst.key(b"possible?");
-    burst.poison(&key, PoisonTarget::Item).is_ok()
+    burst
+        .poison(&key, PoisonTarget::Item, PoisonMeans::Userfault)
+        .is_ok()
 }
 
 /// A value as a client would get it: a miss where the copy is doubtful.
