@@ -41,4 +41,5 @@ pub mod shared;
 pub mod stats;
 pub mod users;
 pub mod version;
+pub mod watch;
 pub mod worker;

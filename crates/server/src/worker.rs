@@ -42,11 +42,13 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
+use crate::connections::ConnectionInfo;
 use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::session::{Listed, Session, SessionId, Sessions, StreamingSet};
 use crate::shared::Shared;
+use crate::watch::{LogStreams, lines};
 use batch::Batch;
 use datagrams::DatagramSockets;
 use drain::{DRAIN_SLEEP, Drain};
@@ -380,7 +382,7 @@ impl Worker {
         let is_idle = |session: &Session| {
             let last = session.connection.last_request().0;
             let idle_s = u64::from(now.unix.0.saturating_sub(last));
-            timeout > 0 && idle_s > timeout
+            timeout > 0 && idle_s > timeout && !session.watches()
                 || session.stream.is_handshaking() && idle_s > HANDSHAKE_S_MAX
         };
         let idle: Vec<SessionId> = self
@@ -408,6 +410,12 @@ impl Worker {
             let since_start_ms = self.shared.clock.now().since_start_ms;
             let cause = session.why_closed();
             cause.note(&session.connection, self.counters(), since_start_ms);
+            let ConnectionInfo {
+                descriptor, peer, ..
+            } = &*session.connection;
+            (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
+                lines::closed(line, peer, cause, *descriptor);
+            });
             session.release(&mut self.pool);
             self.waiting_for_memory -= usize::from(session.listed == Listed::ForMemory);
             self.shared.registry.remove(self.index, id.slot as usize);
@@ -468,7 +476,7 @@ fn note_event(sessions: &mut Sessions, ready: &mut VecDeque<SessionId>, event: R
     session.readable |= event.readable;
     session.ended |= event.end_of_stream;
     let has_something_to_do = if session.is_blocked() {
-        event.writable
+        event.writable || session.watches() && session.ended
     } else {
         event.readable
     };

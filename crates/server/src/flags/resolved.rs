@@ -76,6 +76,8 @@ pub struct Settings {
     pub loss_limit: LossLimit,
     /// Whether clients may lose pages on purpose.
     pub permits_poison: bool,
+    /// Bytes of lines that wait for each client that watches.
+    pub watcher_queue: usize,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
@@ -206,6 +208,7 @@ impl Settings {
             pressure,
             loss_limit: extended.loss_limit,
             permits_poison: extended.permits_poison,
+            watcher_queue: extended.watcher_queue,
             protocol_name,
             dialect,
             memory,
@@ -301,9 +304,6 @@ fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
         if is_given {
             lines.push(no_effect(flag, "there are no slab classes"));
         }
-    }
-    if raw.disable_watch {
-        lines.push(no_effect("-W", "there is no watch yet"));
     }
     if raw.large_pages {
         lines.push(no_effect("-L", "huge pages are used where there are any"));

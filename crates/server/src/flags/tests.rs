@@ -50,7 +50,6 @@ fn values_are_read_in_all_their_forms() {
     assert_eq!((given.cores, given.workers), (vec![2, 3, 4, 7], 4));
     assert_eq!((given.idle_timeout_s, given.refuses_at_once), (5, false));
     let expected = [
-        "-W has no effect: there is no watch yet",
         "-o modern has no effect: nothing is held back for it",
     ];
     assert_eq!(given.without_effect, expected);

@@ -103,11 +103,13 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("lru_crawler_starts", 0);
     stats.add("lru_maintainer_juggles", 0);
     stats.add("malloc_fails", 0);
+    let lines = shared.watchers.counts();
+    // Lines go to the watchers' queues at once, so none is lost on the way there.
     stats.add("log_worker_dropped", 0);
-    stats.add("log_worker_written", 0);
-    stats.add("log_watcher_skipped", 0);
-    stats.add("log_watcher_sent", 0);
-    stats.add("log_watchers", 0);
+    stats.add("log_worker_written", lines.written);
+    stats.add("log_watcher_skipped", lines.skipped);
+    stats.add("log_watcher_sent", lines.sent);
+    stats.add("log_watchers", shared.watchers.len());
     if let Some(settings) = &shared.settings.tls {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let events = &settings.tls.events;

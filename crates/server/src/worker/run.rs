@@ -24,6 +24,7 @@ use crate::outcome::Outcome;
 use crate::output::Flushed;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::watch::LogStreams;
 
 /// Bytes of replies after which a connection yields to others, and after which the batch ends:
 /// large values must not keep small requests waiting.
@@ -79,10 +80,12 @@ struct Run<'w, 'b> {
     has_fast_path: bool,
 }
 
-/// Whether the fast path may be used. It may not when each reply is logged or requests are counted
-/// by prefix: then all take the general path.
+/// Whether the fast path may be used. It may not when each reply is logged, requests are counted by
+/// prefix, or somebody watches them: then all take the general path.
 fn has_fast_path(shared: &Shared) -> bool {
-    shared.verbosity() < 2 && !shared.prefixes.is_enabled()
+    shared.verbosity() < 2
+        && !shared.prefixes.is_enabled()
+        && !shared.watchers.see(LogStreams::OF_REQUESTS)
 }
 
 impl Worker {
