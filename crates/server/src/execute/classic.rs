@@ -5,8 +5,8 @@ use coua_protocol::{
     Arithmetic, ErrorLine, Op, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
 use coua_store::{
-    Access, Ahead, ArithmeticResult, Delete, Deleted, Expiry, Key, Mode, NO_TAGS, Put, Refused, Stored,
-    Untouched,
+    Access, Ahead, ArithmeticResult, Delete, Deleted, Expiry, Key, Mode, NO_TAGS, Put, Refused,
+    Stored, Untouched,
 };
 
 use super::watched::WatchedStore;

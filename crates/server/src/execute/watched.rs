@@ -33,8 +33,10 @@ enum Also {
     Deletes(&'static str),
     /// It may replace the item by an empty one, and by this name delete what was there.
     Empties(Option<&'static str>),
-    /// It creates the item where there is none.
-    Creates,
+    /// It creates the item where there is none. memcached tells of it before `ma` gives it its expiry.
+    Creates {
+        has_expiry: bool,
+    },
 }
 
 impl Executor<'_, '_> {
@@ -93,7 +95,7 @@ impl Executor<'_, '_> {
             (Also::Empties(deletes), Ok(_)) => {
                 if self.look_up(&key) == Ok(0) {
                     tell_get(before);
-                    self.tell_created(&key, StoreMode::Set, descriptor);
+                    self.tell_created(&key, StoreMode::Set, true, descriptor);
                     if let Some(command) = deletes
                         && has_deleted
                     {
@@ -101,10 +103,10 @@ impl Executor<'_, '_> {
                     }
                 }
             }
-            (Also::Creates, Err(_)) => {
+            (Also::Creates { has_expiry }, Err(_)) => {
                 if self.look_up(&key).is_ok() {
                     tell_get(Err(Miss::Absent));
-                    self.tell_created(&key, StoreMode::Add, descriptor);
+                    self.tell_created(&key, StoreMode::Add, has_expiry, descriptor);
                 }
             }
             _ => {}
@@ -159,20 +161,34 @@ impl Executor<'_, '_> {
     }
 
     /// Tells of an item that a request of another kind has stored.
-    fn tell_created(&self, key: &Key<'_>, mode: StoreMode, descriptor: i32) {
-        let line = StoreLine {
+    fn tell_created(&self, key: &Key<'_>, mode: StoreMode, has_expiry: bool, descriptor: i32) {
+        let mut line = StoreLine {
             key: key.bytes,
             status: StoreStatus::Stored,
             mode,
             ttl: 0,
             value_len: 0,
         };
-        self.tell_stored(key, line, descriptor);
+        self.look_at(key, &mut line);
+        if !has_expiry {
+            line.ttl = 0;
+        }
+        self.watchers().tell(LogStreams::MUTATIONS, |text| {
+            lines::item_store(text, &line, descriptor);
+        });
     }
 
     /// Tells of an item that was stored, with what it has become: `append` keeps an expiry, and makes
     /// a value longer.
     fn tell_stored(&self, key: &Key<'_>, mut line: StoreLine<'_>, descriptor: i32) {
+        self.look_at(key, &mut line);
+        self.watchers().tell(LogStreams::MUTATIONS, |text| {
+            lines::item_store(text, &line, descriptor);
+        });
+    }
+
+    /// Puts into the line what the item has become.
+    fn look_at(&self, key: &Key<'_>, line: &mut StoreLine<'_>) {
         let unseen = Access {
             bump: false,
             cas: false,
@@ -181,9 +197,6 @@ impl Executor<'_, '_> {
             line.ttl = self.seconds_left(item.expiry());
             line.value_len = item.value_len();
         }
-        self.watchers().tell(LogStreams::MUTATIONS, |text| {
-            lines::item_store(text, &line, descriptor);
-        });
     }
 
     fn tell_deleted(&self, key: &[u8], command: &str, value_len: usize) {
@@ -217,11 +230,13 @@ fn watched(op: &Op) -> Option<(coua_protocol::Span, bool, Also)> {
         }
         Op::MetaDelete(meta) if meta.set.has(b'I') => Also::Nothing,
         Op::MetaDelete(_) => Also::Deletes("md"),
-        Op::MetaArithmetic(request) if request.meta.vivify().is_some() => Also::Creates,
+        Op::MetaArithmetic(request) if request.meta.vivify().is_some() => {
+            Also::Creates { has_expiry: false }
+        }
         Op::Binary(binary) => match binary.command {
             BinaryCommand::Arithmetic {
                 vivify: Some(_), ..
-            } => Also::Creates,
+            } => Also::Creates { has_expiry: true },
             _ => Also::Nothing,
         },
         _ => Also::Nothing,

@@ -49,9 +49,7 @@ fn values_are_read_in_all_their_forms() {
     assert_eq!(given.limits.item_size_max, 2 << 20);
     assert_eq!((given.cores, given.workers), (vec![2, 3, 4, 7], 4));
     assert_eq!((given.idle_timeout_s, given.refuses_at_once), (5, false));
-    let expected = [
-        "-o modern has no effect: nothing is held back for it",
-    ];
+    let expected = ["-o modern has no effect: nothing is held back for it"];
     assert_eq!(given.without_effect, expected);
     assert_eq!((given.verbosity, given.prefix_delimiter), (2, b'/'));
     assert!(given.permissions.shutdown && !given.permissions.watch);
