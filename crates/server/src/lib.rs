@@ -34,6 +34,7 @@ pub mod prefixes;
 pub mod pressure;
 pub mod process;
 pub mod reply_queue;
+pub mod sandbox;
 pub mod server;
 pub mod service_manager;
 pub mod session;

@@ -13,6 +13,7 @@ use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
 use coua::pressure;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
+use coua::sandbox;
 use coua::server::{Server, Sockets};
 use coua::service_manager;
 use coua::shared::Shared;
@@ -130,6 +131,13 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         action: "watch the memory pressure (-o memory_pressure)",
         source,
     })?;
+    if shared.settings.drops_privileges {
+        sandbox::enter().map_err(|source| ProcessError::System {
+            action: "filter system calls (-o drop_privileges)",
+            source,
+        })?;
+        tracing::info!("-o drop_privileges: system calls are filtered");
+    }
     if shared.settings.daemon {
         process::tell_ready(&shared.settings);
     } else {

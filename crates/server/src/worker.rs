@@ -27,6 +27,7 @@ mod receive;
 mod run;
 #[cfg(feature = "simulated")]
 mod simulated;
+mod slow;
 mod uploads;
 
 use std::collections::VecDeque;
@@ -287,7 +288,7 @@ impl Worker {
         self.receive_datagrams_of_stack();
         self.receive(now);
         self.receive_datagrams();
-        self.run_batch(now);
+        self.run_batch(now, began);
         if self.shared.is_stopping() {
             self.drain(now);
         }

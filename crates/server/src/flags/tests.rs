@@ -375,9 +375,17 @@ fn wrong_flags_get_one_line_that_names_them() {
             "-o slab_automove cannot be '3': it takes a number from 0 to 2",
         ),
         (
-            "-o drop_privileges",
-            "-o drop_privileges: coua sets up no filter of system calls; leave it out, and let \
-             the service manager do it (systemd's SystemCallFilter=)",
+            "-o drop_privileges --net packet:eth1 --address 192.0.2.7/24",
+            "-o drop_privileges does not go with --net, whose cards need other system calls; leave \
+             one of them out",
+        ),
+        (
+            "-o slow_us=0",
+            "-o slow_us cannot be '0': it takes a number from 1 to 60000000",
+        ),
+        (
+            "-o watcher_logbuf_size=0",
+            "-o watcher_logbuf_size cannot be '0': it takes a number from 1 to 1048576",
         ),
         (
             "-o modern,ext_path=/flash:1g",

@@ -18,8 +18,7 @@ const DESCRIPTORS_PER_WORKER: usize = 4;
 
 /// `stats`: memcached's keys in memcached's order, then coua's own.
 ///
-/// Keys of mechanisms that only memcached has (slab classes, the segmented LRU, its log watchers)
-/// are there too, with the values of a memcached in which they have never worked.
+/// Keys of mechanisms that only memcached has (slab classes, the segmented LRU) are there too, with the values of a memcached in which they have never worked.
 pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     let counts = shared.counts();
     let store = shared.store.stats();
@@ -160,6 +159,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_requests", counts.requests);
     stats.add("coua_turns", counts.turns);
     stats.add("coua_requests_deferred", counts.requests_deferred);
+    stats.add("coua_slow_requests", counts.slow_requests);
     stats.add("coua_connections_shed", counts.connections_shed);
     stats.add("coua_requests_denied", counts.requests_denied);
     let losses = &shared.losses;

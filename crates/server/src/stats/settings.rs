@@ -77,7 +77,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("read_buf_mem_limit", 0);
     stats.flag("track_sizes", false);
     stats.flag("inline_ascii_response", false);
-    stats.flag("drop_privileges", false);
+    stats.flag("drop_privileges", settings.drops_privileges);
     stats.add("ext_item_size", 512);
     stats.add("ext_item_age", u32::MAX);
     stats.add("ext_low_ttl", 0);

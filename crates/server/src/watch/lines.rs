@@ -154,6 +154,29 @@ pub fn closed(line: &mut Vec<u8>, peer: &PeerAddress, cause: CloseCause, descrip
     let _ = write!(line, " reason={reason} cfd={descriptor}");
 }
 
+/// What is told of a slow request, which memcached does not know.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowLine<'k> {
+    /// What was asked for.
+    pub command: &'static str,
+    /// Its key; empty if it has none.
+    pub key: &'k [u8],
+    /// Microseconds that it took, with what it waited.
+    pub elapsed_us: u64,
+    /// Microseconds that it took itself.
+    pub own_us: u64,
+}
+
+/// A request of connection `descriptor` was slow.
+pub fn slow(line: &mut Vec<u8>, request: &SlowLine<'_>, descriptor: i32) {
+    begin(line, "slow_request", request.key);
+    let _ = write!(
+        line,
+        " cmd={} elapsed={} own={} cfd={descriptor}",
+        request.command, request.elapsed_us, request.own_us
+    );
+}
+
 fn begin(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
     let _ = write!(line, "type={kind} key=");
     uri_encode(key, line);

@@ -1,6 +1,7 @@
 //! `watch`: the lines beside memcached's, and watchers that are too many, too slow, or gone.
 
 mod beside_memcached;
+mod slow_requests;
 mod slow_watchers;
 
 #[path = "../support/memcached.rs"]
