@@ -131,16 +131,12 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         action: "watch the memory pressure (-o memory_pressure)",
         source,
     })?;
-    if shared.settings.drops_privileges {
-        sandbox::enter().map_err(|source| ProcessError::System {
-            action: "filter system calls (-o drop_privileges)",
-            source,
-        })?;
-        tracing::info!("-o drop_privileges: system calls are filtered");
-    }
     if shared.settings.daemon {
+        // It opens a file to write to.
         process::tell_ready(&shared.settings);
+        drop_privileges(&shared)?;
     } else {
+        drop_privileges(&shared)?;
         service_manager::tell_ready();
         service_manager::feed_watchdog(&shared);
     }
@@ -171,6 +167,18 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         anyhow::bail!("stopped, since the machine's memory fails (-o mce_limit)");
     }
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// Has the kernel filter system calls, where that is asked for.
+fn drop_privileges(shared: &Shared) -> Result<(), ProcessError> {
+    if shared.settings.drops_privileges {
+        sandbox::enter().map_err(|source| ProcessError::System {
+            action: "filter system calls (-o drop_privileges)",
+            source,
+        })?;
+        tracing::info!("-o drop_privileges: system calls are filtered");
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use coua_protocol::{BinaryCommand, Op, StoreMode};
+use coua_protocol::{AdminCommand, BinaryCommand, Op, StoreMode};
 
 use super::batch::Entry;
 use super::run::Requests;
@@ -120,7 +120,16 @@ pub(super) fn name_of(op: &Op) -> &'static str {
         Op::Quit => "quit",
         Op::Stats { .. } => "stats",
         Op::Shutdown { .. } => "shutdown",
-        Op::Admin { .. } => "admin",
+        Op::Admin { command, .. } => match command {
+            AdminCommand::Slabs => "slabs",
+            AdminCommand::Lru => "lru",
+            AdminCommand::LruCrawler => "lru_crawler",
+            AdminCommand::CacheMemlimit => "cache_memlimit",
+            AdminCommand::RefreshCerts => "refresh_certs",
+            AdminCommand::Watch => "watch",
+            AdminCommand::Poison => "poison",
+            AdminCommand::Extstore => "extstore",
+        },
         Op::Login(_) => "login",
         Op::Error { .. } => "error",
         Op::Binary(binary) => match binary.command {

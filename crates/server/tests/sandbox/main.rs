@@ -84,7 +84,8 @@ fn all_commands_work() {
         ("flush_all 10000\r\n", "OK"),
         ("version\r\n", "VERSION 1.6.45"),
     ] {
-        assert_eq!(client.ask(request), answer, "{:.40}", request);
+        let answered = client.ask(request);
+        assert!(answered.starts_with(answer), "{request:.40}: {answered}");
     }
     client.send("get large\r\n");
     assert_eq!(client.line(), "VALUE large 0 700000");
