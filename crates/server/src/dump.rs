@@ -5,8 +5,6 @@
 
 mod listing;
 
-pub use listing::uri_encode;
-
 use std::io::Write;
 
 use coua_protocol::BinaryRequestId;

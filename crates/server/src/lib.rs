@@ -40,6 +40,7 @@ pub mod service_manager;
 pub mod session;
 pub mod shared;
 pub mod stats;
+pub mod uri;
 pub mod users;
 pub mod version;
 pub mod watch;

@@ -21,9 +21,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use coua_transport::Waker;
-
-use crate::session::SessionId;
+use coua_transport::{Token, Waker};
 
 /// How many clients may watch at a time, as in memcached.
 const WATCHERS_MAX: usize = 20;
@@ -131,8 +129,8 @@ struct Watcher {
     lines: VecDeque<u8>,
     /// Lines left out since the last one that was not.
     skipped: u64,
-    /// The worker that serves it, and its session there, from the end of its request on.
-    served_by: Option<(usize, SessionId)>,
+    /// The worker that serves it, and the token of its session there, from the end of its request on.
+    served_by: Option<(usize, Token)>,
     /// Its session has found no lines: its worker is to be woken for the next one.
     sleeps: bool,
 }
@@ -198,8 +196,10 @@ impl Watchers {
         }
     }
 
-    /// One more watcher of these streams, to whom `OK` is told first. `None` if there are too many, or no
-    /// memory for one more.
+    /// One more watcher of these streams, to whom `OK` is told first.
+    ///
+    /// # Errors
+    /// [`Unwatched`]: there are too many, or there is no memory for one more.
     pub fn watch(self: &Arc<Watchers>, streams: LogStreams) -> Result<Watch, Unwatched> {
         let mut inner = self.inner();
         if inner.watchers.len() >= WATCHERS_MAX {
@@ -228,8 +228,8 @@ impl Watchers {
         })
     }
 
-    /// The sessions of a worker for which there are lines.
-    pub fn sessions_of(&self, worker: usize) -> Vec<SessionId> {
+    /// The tokens of the sessions of a worker for which there are lines.
+    pub fn sessions_of(&self, worker: usize) -> Vec<Token> {
         if LogStreams(self.watched.load(Relaxed)) == LogStreams::NONE {
             return Vec::new();
         }
@@ -305,8 +305,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From now on, `session` of `worker` sends the lines.
-    pub fn serve(&self, worker: usize, session: SessionId) {
+    /// From now on, the session with this token of `worker` sends the lines.
+    pub fn serve(&self, worker: usize, session: Token) {
         self.with(|watcher| watcher.served_by = Some((worker, session)));
     }
 

@@ -414,8 +414,15 @@ impl Worker {
             let ConnectionInfo {
                 descriptor, peer, ..
             } = &*session.connection;
+            let mut told = cause;
+            if session.stream.is_handshaking() {
+                told = CloseCause::Protocol;
+                (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
+                    lines::handshake_failed(line, *descriptor);
+                });
+            }
             (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
-                lines::closed(line, peer, cause, *descriptor);
+                lines::closed(line, peer, told, *descriptor);
             });
             session.release(&mut self.pool);
             self.waiting_for_memory -= usize::from(session.listed == Listed::ForMemory);

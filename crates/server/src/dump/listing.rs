@@ -7,6 +7,7 @@ use coua_store::{Burst, Item, ScanPosition};
 
 use crate::clock::Now;
 use crate::shared::Shared;
+use crate::uri;
 
 /// Buckets of the index that one part of a list covers: about a hundred items.
 const PART_BUCKETS: u32 = 32;
@@ -126,7 +127,7 @@ impl Form {
 
 fn metadump(item: &Item<'_>, shared: &Shared, now: Now, text: &mut Vec<u8>) {
     text.extend_from_slice(b"key=");
-    uri_encode(item.key(), text);
+    uri::encode(item.key(), text);
     text.extend_from_slice(b" exp=");
     // Writing to memory does not fail.
     let _ = match item.expiry().second() {
@@ -173,19 +174,4 @@ fn cachedump(item: &Item<'_>, text: &mut Vec<u8>) {
         item.value_len(),
         item.expiry().second().map_or(0, |second| second.0),
     );
-}
-
-/// Appends bytes as memcached writes them into a URI.
-pub fn uri_encode(bytes: &[u8], text: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in bytes {
-        match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => text.push(byte),
-            _ => text.extend_from_slice(&[
-                b'%',
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]),
-        }
-    }
 }

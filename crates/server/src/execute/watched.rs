@@ -92,22 +92,18 @@ impl Executor<'_, '_> {
             (Also::Deletes(command), Ok(value_len)) if has_deleted => {
                 self.tell_deleted(bytes, command, value_len);
             }
-            (Also::Empties(deletes), Ok(_)) => {
-                if self.look_up(&key) == Ok(0) {
-                    tell_get(before);
-                    self.tell_created(&key, StoreMode::Set, true, descriptor);
-                    if let Some(command) = deletes
-                        && has_deleted
-                    {
-                        self.tell_deleted(bytes, command, 0);
-                    }
+            (Also::Empties(deletes), Ok(_)) if self.look_up(&key) == Ok(0) => {
+                tell_get(before);
+                self.tell_created(&key, StoreMode::Set, true, descriptor);
+                if let Some(command) = deletes
+                    && has_deleted
+                {
+                    self.tell_deleted(bytes, command, 0);
                 }
             }
-            (Also::Creates { has_expiry }, Err(_)) => {
-                if self.look_up(&key).is_ok() {
-                    tell_get(Err(Miss::Absent));
-                    self.tell_created(&key, StoreMode::Add, has_expiry, descriptor);
-                }
+            (Also::Creates { has_expiry }, Err(_)) if self.look_up(&key).is_ok() => {
+                tell_get(Err(Miss::Absent));
+                self.tell_created(&key, StoreMode::Add, has_expiry, descriptor);
             }
             _ => {}
         }

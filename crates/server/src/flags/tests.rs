@@ -431,3 +431,23 @@ fn wrong_flags_get_one_line_that_names_them() {
         assert!(line.contains(words) && line.lines().count() == 1, "{line}");
     }
 }
+
+/// `docs/memcached-surface.md` has what memcached has as well; what only coua has is not in its tables.
+#[test]
+fn the_page_about_memcacheds_options_says_what_becomes_of_them() {
+    let page = include_str!("../../../../docs/memcached-surface.md");
+    for option in extended::ALL {
+        let name = format!("`{}`", option.name);
+        let mut rows = page.lines().map(|line| line.split('|').map(str::trim));
+        let verdict = rows.find_map(|mut columns| {
+            columns.nth(1).filter(|names| names.contains(&name))?;
+            columns.next()
+        });
+        let is_right = match option.effect {
+            extended::Effect::Works => matches!(verdict, None | Some("same" | "differs")),
+            extended::Effect::None => verdict == Some("no effect"),
+            extended::Effect::Refused => verdict == Some("refused"),
+        };
+        assert!(is_right, "{name} is said to be {verdict:?}");
+    }
+}

@@ -2,9 +2,9 @@
 
 use super::Stats;
 use crate::clock::Now;
-use crate::dump::uri_encode;
 use crate::output::Output;
 use crate::shared::Shared;
+use crate::uri;
 
 /// Keys that are shown.
 const SHOWN: usize = 20;
@@ -15,7 +15,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     for (rank, hot) in hottest.into_iter().enumerate() {
         let rank = rank + 1;
         let mut key = Vec::new();
-        uri_encode(&hot.key, &mut key);
+        uri::encode(&hot.key, &mut key);
         stats.add(&format!("{rank}:key"), String::from_utf8_lossy(&key));
         for (name, value) in [
             ("rate", hot.rate),

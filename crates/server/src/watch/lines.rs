@@ -8,7 +8,7 @@ use coua_store::Miss;
 use coua_transport::PeerAddress;
 
 use crate::closing::CloseCause;
-use crate::dump::uri_encode;
+use crate::uri;
 
 /// The class that all items are in. memcached shows 0 where there is no item.
 const CLASS: u32 = 1;
@@ -177,9 +177,14 @@ pub fn slow(line: &mut Vec<u8>, request: &SlowLine<'_>, descriptor: i32) {
     );
 }
 
+/// The handshake of TLS of connection `descriptor` has not come to its end.
+pub fn handshake_failed(line: &mut Vec<u8>, descriptor: i32) {
+    let _ = write!(line, "type=conntlserr fd={descriptor} msg=handshake failed");
+}
+
 fn begin(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
     let _ = write!(line, "type={kind} key=");
-    uri_encode(key, line);
+    uri::encode(key, line);
 }
 
 fn client(line: &mut Vec<u8>, peer: &PeerAddress) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use coua_transport::tls::ClientCertificate;
 use coua_transport::{Accepted, Listener, Stream};
 
-use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
+use super::{
+    ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_id, session_token,
+};
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::ConnectionInfo;
@@ -41,8 +43,8 @@ impl Worker {
             for connection in self.shared.take_handed(self.index) {
                 self.welcome(Stream::from(connection.socket), connection.tls, now);
             }
-            for id in self.shared.watchers.sessions_of(self.index) {
-                self.list(id);
+            for token in self.shared.watchers.sessions_of(self.index) {
+                self.list(session_id(token));
             }
         }
         while let Some(number) = self.waiting_listeners.pop() {

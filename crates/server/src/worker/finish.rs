@@ -1,9 +1,9 @@
 //! What happens to a session after its part of a batch: it waits for input, continues in a later
 //! turn, or closes. Also keeps the input that is left for a later turn.
 
-use super::Worker;
 use super::batch::{Pause, Unfinished};
 use super::input::{SESSION_INPUT_LEN, SessionInput};
+use super::{Worker, session_token};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
 use crate::closing::CloseCause;
@@ -46,7 +46,7 @@ impl Worker {
         }
         // Of a dump, this turn has produced its share.
         if let Some(watch) = session.watch() {
-            watch.serve(self.index, id);
+            watch.serve(self.index, session_token(id));
         }
         // Who has gone already is found out by the way.
         let goes_on_dumping = session.goes_on_dumping() || session.watches() && session.ended;

@@ -35,7 +35,7 @@ const BATCH_REPLY_LEN: u64 = 4 << 20;
 
 /// What entries refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Requests<'b> {
+struct Requests<'b> {
     sets: &'b [PlainSet],
     operations: &'b [Operation],
     /// The input buffer.
@@ -44,7 +44,7 @@ pub(super) struct Requests<'b> {
 
 impl<'b> Requests<'b> {
     /// The key of an entry, if it has one.
-    pub(super) fn key<'k>(&self, entry: &Entry, room: &'k mut KeyRoom) -> Option<&'k [u8]>
+    fn key<'k>(&self, entry: &Entry, room: &'k mut KeyRoom) -> Option<&'k [u8]>
     where
         'b: 'k,
     {
@@ -60,7 +60,7 @@ impl<'b> Requests<'b> {
     }
 
     /// What an entry asks for, as memcached calls it.
-    pub(super) fn command(&self, entry: &Entry) -> &'static str {
+    fn command(&self, entry: &Entry) -> &'static str {
         match entry.what {
             What::Get { .. } => "get",
             What::Set(_) => "set",
@@ -312,7 +312,12 @@ impl Run<'_, '_> {
                 && let Some(started) = started
             {
                 let answers = &self.executor.answers;
-                slow.note(started, entry, self.requests, session, answers);
+                if let Some(took) = slow.took(&started, answers.shared) {
+                    let mut room = None;
+                    let key = self.requests.key(entry, &mut room);
+                    let command = self.requests.command(entry);
+                    took.tell(command, key.unwrap_or_default(), session, answers);
+                }
             }
         }
         if outcome == Outcome::Done {

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use coua_protocol::{AdminCommand, BinaryCommand, Op, StoreMode};
 
-use super::batch::Entry;
-use super::run::Requests;
 use crate::execute::Answers;
 use crate::log::Limit;
 use crate::session::Session;
@@ -35,6 +33,13 @@ pub(super) struct Started {
     waiting: Duration,
 }
 
+/// How long a slow request took.
+pub(super) struct Took {
+    /// With what it waited.
+    all: Duration,
+    itself: Duration,
+}
+
 impl SlowRequests {
     /// For a turn that has begun at `turn_began`; `None` without `-o slow_us`.
     pub(super) fn of_turn(shared: &Shared, turn_began: Duration) -> Option<SlowRequests> {
@@ -54,28 +59,33 @@ impl SlowRequests {
         }
     }
 
-    /// The request of `entry` has been executed.
-    pub(super) fn note(
-        &self,
-        started: Started,
-        entry: &Entry,
-        requests: Requests<'_>,
+    /// How long a request has taken that has been executed, if it was a slow one.
+    pub(super) fn took(&self, started: &Started, shared: &Shared) -> Option<Took> {
+        let ended = shared.clock.since_start();
+        let all = ended.saturating_sub(started.waiting);
+        (all >= self.limit).then(|| Took {
+            all,
+            itself: ended.saturating_sub(started.itself),
+        })
+    }
+}
+
+impl Took {
+    /// Counts a slow request of `session`, tells of it who watches, and perhaps logs it.
+    pub(super) fn tell(
+        self,
+        command: &'static str,
+        key: &[u8],
         session: &Session,
         answers: &Answers<'_>,
     ) {
-        let ended = answers.shared.clock.since_start();
-        let elapsed = ended.saturating_sub(started.waiting);
-        if elapsed < self.limit {
-            return;
-        }
         answers.counters.slow_requests.add(1);
-        let mut room = None;
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let line = SlowLine {
-            command: requests.command(entry),
-            key: requests.key(entry, &mut room).unwrap_or_default(),
-            elapsed_us: us(elapsed),
-            own_us: us(ended.saturating_sub(started.itself)),
+            command,
+            key,
+            elapsed_us: us(self.all),
+            own_us: us(self.itself),
         };
         let connection = &session.connection;
         (answers.shared.watchers).tell(LogStreams::SLOW, |text| {
@@ -83,10 +93,9 @@ impl SlowRequests {
         });
         if let Some(others) = SLOW.pass(answers.now.since_start_ms) {
             tracing::warn!(
-                "slow request (-o slow_us): {} {} from {} took {} us, {} of them itself \
+                "slow request (-o slow_us): {command} {} from {} took {} us, {} of them itself \
                  ({others} more since the last such line)",
-                line.command,
-                line.key.escape_ascii(),
+                key.escape_ascii(),
                 connection.peer,
                 line.elapsed_us,
                 line.own_us,

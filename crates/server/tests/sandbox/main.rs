@@ -1,6 +1,9 @@
 //! `-o drop_privileges`: all that clients and operators ask for still works, and what an attacker would
 //! do does not.
 
+#[path = "../support/certificates.rs"]
+#[allow(dead_code, reason = "these tests need a part of it")]
+mod certificates;
 #[path = "../support/process.rs"]
 #[allow(dead_code, reason = "these tests need a part of it")]
 mod process;
@@ -17,14 +20,21 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use certificates::{Authority, ask, encrypt};
 use process::{Client, Folder, Process, coua};
 use rustix::process::Signal;
 
 /// What tells the test below that it is to be a child that enters the sandbox.
 const CHILD: &str = "COUA_TEST_SANDBOX";
 
-/// Every thread of the process has filters and can gain no rights.
+/// Every thread of the process has filters and can gain no rights. A daemon enters them a moment after its
+/// command has ended.
 fn assert_is_filtered(process: u32) {
+    process::poll("the filters", || {
+        let status = fs::read_to_string(format!("/proc/{process}/status"));
+        let status = status.expect("it runs");
+        status.contains("\nSeccomp:\t2\n").then_some(())
+    });
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let mut count = 0;
     for task in tasks {
@@ -185,6 +195,30 @@ fn datagrams_unix_sockets_and_daemons_work() {
     let mut room = [0; 100];
     let len = client.recv(&mut room).expect("an answer");
     assert_eq!(&room[8..len], b"MN\r\n");
+}
+
+/// New certificates are read while the filters hold.
+#[test]
+fn tls_and_new_certificates_work() {
+    let authority = Authority::new();
+    for name in ["server", "next"] {
+        authority.certify(name);
+    }
+    let options = authority.options("server", ",drop_privileges");
+    let server = Process::start(coua(&["-Z", "-o", &options]));
+    let address = server.address();
+    server.hear("system calls are filtered");
+    let connect = || {
+        let stream = TcpStream::connect(address).expect("the kernel accepts");
+        encrypt(stream, &authority.client(None))
+    };
+    let mut client = connect();
+    ask(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
+    authority.replace("server", "next");
+    ask(&mut client, b"refresh_certs\r\n", b"OK\r\n");
+    server.hear("refresh_certs: certificates read from");
+    ask(&mut connect(), b"get a\r\n", b"VALUE a 0 1\r\nx\r\nEND\r\n");
+    assert_is_filtered(server.child.id());
 }
 
 /// Sends the server's metrics page a request.
