@@ -80,6 +80,11 @@ impl Dump {
         }
     }
 
+    /// `stats bigkeys`.
+    pub fn largest() -> Dump {
+        Dump::of(Position::Items(Listing::largest()), b"")
+    }
+
     fn of(position: Position, head: &'static [u8]) -> Dump {
         Dump {
             position,

@@ -63,6 +63,8 @@ pub struct Shared {
     pub prefixes: Prefixes,
     /// The keys that are asked for most.
     pub hot_keys: HotKeys,
+    /// The prefixes under which most keys are missed.
+    pub missed: HotKeys,
     /// Who watches what happens.
     pub watchers: Arc<Watchers>,
     /// What clients have asked of the crawler.
@@ -164,6 +166,7 @@ impl Shared {
             users: settings.users.clone().map(Mutex::new),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
+            missed: HotKeys::new(workers),
             watchers,
             crawler: Crawler::new(&settings),
             losses: LossCounts::default(),

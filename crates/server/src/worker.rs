@@ -56,7 +56,8 @@ use drain::{DRAIN_SLEEP, Drain};
 use input::Input;
 
 /// Bytes outside the store's memory that each worker takes: buffers and lists of fixed size.
-pub const MEMORY_PER_WORKER: usize = Input::MEMORY + OUTPUT_LEN + Batch::MEMORY + hot_keys::MEMORY;
+pub const MEMORY_PER_WORKER: usize =
+    Input::MEMORY + OUTPUT_LEN + Batch::MEMORY + 2 * hot_keys::MEMORY;
 
 /// From this number on, sessions do not all fit into a core's own cache.
 const SESSIONS_MIN: usize = 256;

@@ -157,7 +157,8 @@ impl Answers<'_> {
         if streams == LogStreams::NONE {
             streams = LogStreams::FETCHERS;
         }
-        if request.session.datagram.is_some() {
+        // A server that stops would wait for it.
+        if request.session.datagram.is_some() || self.shared.is_stopping() {
             return self.refuse_watch(WATCHER_FAILED);
         }
         match self.shared.watchers.watch(streams) {

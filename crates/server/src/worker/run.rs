@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use coua_protocol::PlainSet;
-use coua_store::{Access, Key};
+use coua_store::{Access, Intent, Key};
 
 use super::Worker;
 use super::batch::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
@@ -57,6 +57,18 @@ impl<'b> Requests<'b> {
                 stored_key(key, base64, &self.bytes[*base..], room)
             }
         })
+    }
+
+    /// Whether an entry looks an item up.
+    fn reads(&self, entry: &Entry) -> bool {
+        match entry.what {
+            What::Get { .. } => true,
+            What::Set(_) => false,
+            What::Other(number) => {
+                let Operation { op, .. } = &self.operations[usize::from(number)];
+                key_of(op).is_some_and(|(.., intent)| intent == Intent::Read)
+            }
+        }
     }
 
     /// What an entry asks for, as memcached calls it.
@@ -214,8 +226,8 @@ impl Worker {
 }
 
 impl Run<'_, '_> {
-    /// Counts the requests at the chosen places for `stats hotkeys`. After execution their items
-    /// are in the nearest caches.
+    /// Counts the requests at the chosen places for `stats hotkeys`, and those that missed for `stats
+    /// misses`. After execution their items are in the nearest caches.
     #[cold]
     fn count_hot_keys(&self, worker: usize, entries: &[Entry], chosen: Chosen<'_>) {
         let Answers { shared, now, .. } = &self.executor.answers;
@@ -232,12 +244,24 @@ impl Run<'_, '_> {
                 bump: false,
                 cas: false,
             };
-            let item = self.executor.burst.get(&Key { bytes: key, hash }, unseen);
+            let burst = &self.executor.burst;
+            let item = burst.get(&Key { bytes: key, hash }, unseen);
+            let is_missed = item.is_err() && self.requests.reads(&entries[place]);
             counts.count(&Sample {
                 hash,
                 key,
                 value_len: item.map_or(0, |item| item.value_len()),
             });
+            if is_missed
+                && let Some(mut missed) = shared.missed.of_worker(worker, now.since_start_ms)
+            {
+                let prefix = shared.prefixes.prefix_of(key).unwrap_or_default();
+                missed.count(&Sample {
+                    hash: burst.key(prefix).hash,
+                    key: prefix,
+                    value_len: 0,
+                });
+            }
         }
     }
 
