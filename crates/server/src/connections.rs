@@ -20,6 +20,8 @@ pub enum Activity {
     Swallowing = 3,
     /// It has been accepted, and nothing has been received.
     New = 4,
+    /// It is sent lines about what happens (`watch`).
+    Watching = 5,
 }
 
 /// What is known of one connection, shared between its worker and the threads that answer `stats
@@ -84,6 +86,7 @@ impl ConnectionInfo {
             2 => "conn_mwrite",
             3 => "conn_swallow",
             4 => "conn_new_cmd",
+            5 => "conn_watch",
             _ => "conn_read",
         }
     }

@@ -14,6 +14,7 @@ mod permit;
 mod tags;
 mod upload;
 mod values;
+mod watched;
 
 use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
@@ -32,6 +33,7 @@ use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
 use crate::session::{Session, StreamingSet};
 use crate::shared::Shared;
+use crate::watch::LogStreams;
 
 /// Executes operations within one burst.
 pub struct Executor<'w, 'b> {
@@ -167,6 +169,13 @@ impl Executor<'_, '_> {
         if let Some(outcome) = self.make_room(request.session) {
             return outcome;
         }
+        match self.answers.shared.watchers.see(LogStreams::OF_REQUESTS) {
+            true => self.execute_watched(request, op),
+            false => self.execute_op(request, op),
+        }
+    }
+
+    fn execute_op(&mut self, request: Request<'_>, op: &Op) -> Outcome {
         match op {
             Op::Get { key, cas, last } => self.get(request, *key, *cas, *last),
             Op::Store(store) => self.store(request, store),
@@ -252,6 +261,9 @@ impl Executor<'_, '_> {
         }
         if let Some(outcome) = self.make_room(request.session) {
             return outcome;
+        }
+        if self.answers.shared.watchers.see(LogStreams::OF_REQUESTS) {
+            return self.execute(request, &Op::Get { key, cas, last });
         }
         if self.answers.shared.verbosity() < 2 {
             return self.get(request, key, cas, last);

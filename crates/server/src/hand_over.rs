@@ -47,6 +47,9 @@ pub fn obstacle(settings: &Settings) -> Option<&'static str> {
     if settings.memory_file.is_none() {
         return Some("without -e the new program would begin empty: restart coua, or give it -e");
     }
+    if settings.drops_privileges {
+        return Some("-o drop_privileges forbids to execute a program: restart coua");
+    }
     let file = settings.auth_file.as_ref();
     if file.is_some_and(|path| File::open(path).is_err()) {
         return Some(

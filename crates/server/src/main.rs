@@ -13,6 +13,7 @@ use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
 use coua::pressure;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
+use coua::sandbox;
 use coua::server::{Server, Sockets};
 use coua::service_manager;
 use coua::shared::Shared;
@@ -131,8 +132,11 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         source,
     })?;
     if shared.settings.daemon {
+        // It opens a file to write to.
         process::tell_ready(&shared.settings);
+        drop_privileges(&shared)?;
     } else {
+        drop_privileges(&shared)?;
         service_manager::tell_ready();
         service_manager::feed_watchdog(&shared);
     }
@@ -163,6 +167,18 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         anyhow::bail!("stopped, since the machine's memory fails (-o mce_limit)");
     }
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// Has the kernel filter system calls, where that is asked for.
+fn drop_privileges(shared: &Shared) -> Result<(), ProcessError> {
+    if shared.settings.drops_privileges {
+        sandbox::enter().map_err(|source| ProcessError::System {
+            action: "filter system calls (-o drop_privileges)",
+            source,
+        })?;
+        tracing::info!("-o drop_privileges: system calls are filtered");
+    }
     Ok(())
 }
 

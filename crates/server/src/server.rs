@@ -22,6 +22,7 @@ use crate::flags::Settings;
 use crate::memory_errors;
 use crate::shared::Shared;
 use crate::version::BUILD;
+use crate::watch::{EvictionTeller, Watchers};
 use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers, WorkerSockets};
 pub use listening::Sockets;
 use listening::{remedy, write_port_file};
@@ -105,16 +106,17 @@ impl Server {
         events: Option<Events>,
     ) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let store = open_store(&mut settings, &clock, None)?;
-        reserve_for_workers(settings.workers)?;
         let wakers = (0..settings.workers)
             .map(|_| Waker::new())
-            .collect::<io::Result<_>>();
+            .collect::<io::Result<Arc<[Waker]>>>();
         let wakers = wakers.map_err(|source| StartError::System {
             action: "make wakers",
             source,
         })?;
-        let mut shared = Shared::new(settings, store, clock, wakers, MEMORY_PER_WORKER);
+        let watchers = Arc::new(Watchers::new(Arc::clone(&wakers), settings.watcher_queue));
+        let store = open_store(&mut settings, &clock, &watchers, None)?;
+        reserve_for_workers(settings.workers)?;
+        let mut shared = Shared::new(settings, store, clock, wakers, watchers, MEMORY_PER_WORKER);
         shared.listening = sockets.listening;
         let mut server = Server {
             shared: Arc::new(shared),
@@ -252,10 +254,11 @@ fn store_refusal(error: &StoreError) -> String {
 fn open_store(
     settings: &mut Settings,
     clock: &Clock,
+    watchers: &Arc<Watchers>,
     seed: Option<u64>,
 ) -> Result<Arc<Store>, StoreError> {
     let opened = loop {
-        match Store::new(store_config(settings, seed), clock.now().unix) {
+        match Store::new(store_config(settings, watchers, seed), clock.now().unix) {
             Err(StoreError::NoSpace { path, has, wants }) => {
                 settings.memory_file = None;
                 settings.unmet.push(format!(
@@ -303,7 +306,11 @@ fn open_store(
     Ok(store)
 }
 
-fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
+fn store_config(
+    settings: &Settings,
+    watchers: &Arc<Watchers>,
+    seed: Option<u64>,
+) -> coua_store::Config {
     coua_store::Config {
         memory: settings.store_memory_max(),
         memory_limit: (settings.memory_max > settings.memory).then(|| settings.store_memory()),
@@ -314,6 +321,7 @@ fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
         survives_memory_errors: true,
         file: settings.memory_file.clone(),
         memory_refused: Some(warn_of_refused_memory),
+        observer: Some(Box::new(EvictionTeller(Arc::clone(watchers)))),
         seed,
         topology: match seed {
             None => Topology::of_machine(),

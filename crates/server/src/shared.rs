@@ -35,6 +35,7 @@ use crate::log;
 use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
 use crate::users::{Users, UsersError};
+use crate::watch::Watchers;
 
 /// memcached's highest level of verbosity.
 const VERBOSITY_MAX: u32 = 64;
@@ -62,6 +63,10 @@ pub struct Shared {
     pub prefixes: Prefixes,
     /// The keys that are asked for most.
     pub hot_keys: HotKeys,
+    /// The prefixes under which most keys are missed.
+    pub missed: HotKeys,
+    /// Who watches what happens.
+    pub watchers: Arc<Watchers>,
     /// What clients have asked of the crawler.
     pub crawler: Crawler,
     /// What the machine has lost of its memory.
@@ -83,7 +88,7 @@ pub struct Shared {
     /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
     baseline: Mutex<Baseline>,
-    wakers: Box<[Waker]>,
+    wakers: Arc<[Waker]>,
     /// Connections handed to each worker that it has not taken yet.
     handed: Box<[Mutex<Vec<Handed>>]>,
     stopping: AtomicBool,
@@ -149,7 +154,8 @@ impl Shared {
         settings: Settings,
         store: Arc<Store>,
         clock: Clock,
-        wakers: Box<[Waker]>,
+        wakers: Arc<[Waker]>,
+        watchers: Arc<Watchers>,
         memory_per_worker: usize,
     ) -> Shared {
         let workers = settings.workers;
@@ -160,6 +166,8 @@ impl Shared {
             users: settings.users.clone().map(Mutex::new),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
+            missed: HotKeys::new(workers),
+            watchers,
             crawler: Crawler::new(&settings),
             losses: LossCounts::default(),
             listening: Listening::default(),
@@ -314,6 +322,7 @@ impl Shared {
         };
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
         *self.latencies_before() = self.latencies_from_start();
+        self.watchers.reset_counts();
     }
 
     /// The published counters of the workers' user-space stacks, with the worker's number.
@@ -382,7 +391,7 @@ impl Shared {
 
     /// Has every worker begin a turn.
     pub fn wake_all(&self) {
-        for waker in &self.wakers {
+        for waker in self.wakers.iter() {
             waker.wake();
         }
     }

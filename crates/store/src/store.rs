@@ -52,6 +52,8 @@ pub struct Store {
     pub(crate) hasher: Hasher,
     pub(crate) counters: Box<[CachePadded<Counters>]>,
     pub(crate) observer: Option<Box<dyn Observer>>,
+    /// The observer wants to hear of items that are stored.
+    pub(crate) tells_stored: bool,
     pub(crate) evict: bool,
     /// The longest item, header and key included, that is not split into pieces.
     pub(crate) whole_max: usize,
@@ -327,6 +329,7 @@ impl Store {
                 .map(|_| CachePadded::default())
                 .collect(),
             observer: None,
+            tells_stored: false,
             evict: config.evict,
             whole_max: layout.segment_len / 4,
             item_size_max: config.item_size_max,
@@ -374,6 +377,7 @@ impl Store {
     /// Locks the memory, or faults it in ahead of use.
     fn ready(mut self, config: Config) -> Result<Store, StoreError> {
         let limit = self.memory_limit_of(&config);
+        self.tells_stored = (config.observer.as_ref()).is_some_and(|own| own.hears_of_stored());
         self.observer = config.observer;
         if let Some(refusal) = config.memory_refused {
             self.log.pages().tell_refusals(refusal);

@@ -486,7 +486,9 @@ impl<'s> WorkerStore<'s> {
 
     #[inline]
     pub(crate) fn tell_stored(self, item: RawItem<'_>) {
-        if let Some(observer) = &self.shared.observer {
+        if self.shared.tells_stored
+            && let Some(observer) = &self.shared.observer
+        {
             observer.stored(seen(item));
         }
     }
@@ -514,9 +516,9 @@ impl<'s> WorkerStore<'s> {
         self.tell_gone(
             item,
             if fetched {
-                RemovalReason::Evicted
+                RemovalReason::Evicted { idle_s: idle }
             } else {
-                RemovalReason::EvictedUnread
+                RemovalReason::EvictedUnread { idle_s: idle }
             },
         );
     }

@@ -6,6 +6,7 @@ use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::{Burst, PoisonMeans, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
+use crate::connections::Activity;
 use crate::dump::Dump;
 use crate::outcome::Outcome;
 use crate::permissions::Permissions;
@@ -13,6 +14,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::stats::{self, Report};
 use crate::version::PROTOCOL_VERSION;
+use crate::watch::{LogStreams, Unwatched};
 
 impl Executor<'_, '_> {
     pub(super) fn flush_all(
@@ -127,6 +129,9 @@ impl Answers<'_> {
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
             }
+            AdminCommand::Watch if request.session.may.admin => {
+                return self.watch(request, args, burst);
+            }
             _ if !request.session.may.admin => {
                 return self.error(ErrorLine::NotPermitted, To::line_unless(noreply));
             }
@@ -140,20 +145,46 @@ impl Answers<'_> {
             false => self.report(request, report, burst),
         }
     }
+
+    /// `watch`: from now on the connection is sent lines, and nothing of it is executed any more.
+    fn watch(&mut self, request: Request<'_>, words: Tokens<'_>, burst: &Burst<'_>) -> Outcome {
+        if self.output.next_start() > 0 {
+            return self.refuse_watch(b"ERROR cannot pipeline other commands before watch\r\n");
+        }
+        let mut streams = LogStreams::NONE;
+        for word in words {
+            match LogStreams::named(word) {
+                Some(named) => streams = streams | named,
+                None => return self.error(ErrorLine::Unknown, To::Line),
+            }
+        }
+        if streams == LogStreams::NONE {
+            streams = LogStreams::FETCHERS;
+        }
+        // A server that stops would wait for it.
+        if request.session.datagram.is_some() || self.shared.is_stopping() {
+            return self.refuse_watch(WATCHER_FAILED);
+        }
+        match self.shared.watchers.watch(streams) {
+            Ok(watch) => {
+                let connection = &request.session.connection;
+                connection.set_activity(Activity::Watching);
+                self.begin_dump(Dump::watch(watch), request.session, burst)
+            }
+            Err(Unwatched::TooMany) => {
+                self.refuse_watch(b"WATCHER_TOO_MANY log watcher limit reached\r\n")
+            }
+            Err(Unwatched::NoMemory) => self.refuse_watch(WATCHER_FAILED),
+        }
+    }
+
+    fn refuse_watch(&mut self, line: &'static [u8]) -> Outcome {
+        self.output.reply(|reply| reply.bytes(line));
+        Outcome::Done
+    }
 }
 
-const WATCHES: [&[u8]; 10] = [
-    b"rawcmds",
-    b"evictions",
-    b"fetchers",
-    b"mutations",
-    b"sysevents",
-    b"connevents",
-    b"proxyreqs",
-    b"proxyevents",
-    b"proxyuser",
-    b"deletions",
-];
+const WATCHER_FAILED: &[u8] = b"WATCHER_FAILED failed to add log watcher\r\n";
 
 /// Answers `cache_memlimit` and changes the limit.
 fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
@@ -197,17 +228,10 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
         }
         AdminCommand::CacheMemlimit => limit_memory(shared, first),
         AdminCommand::RefreshCerts => refresh_certificates(shared),
-        AdminCommand::Watch => {
-            let known = |word: &[u8]| WATCHES.iter().any(|name| name.starts_with(word));
-            if count == 0 || (known(first) && args.all(known)) {
-                b"WATCHER_FAILED failed to add log watcher\r\n"
-            } else {
-                error
-            }
-        }
         AdminCommand::Slabs
         | AdminCommand::Lru
         | AdminCommand::LruCrawler
+        | AdminCommand::Watch
         | AdminCommand::Poison
         | AdminCommand::Extstore => error,
     }

@@ -3,6 +3,7 @@
 use super::sizes::number;
 use super::{FlagError, no_effect};
 use crate::losses::LossLimit;
+use crate::watch;
 
 /// What coua does about an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,6 @@ const INDEX: &str = "the index grows by itself";
 const QUEUES: &str = "items live in a log of segments, not in LRU lists";
 const CRAWLER: &str = "expired items are looked for as memory is cleaned";
 const SLABS: &str = "there are no slab classes";
-const LOGS: &str = "the log has no buffers of that kind";
 const FLASH: &str = "it belongs to ext_path, which coua does not have";
 const REPLIES: &str = "replies are written in one way";
 
@@ -151,6 +151,29 @@ pub(super) const ALL: &[Suboption] = &[
          waits for memory, there is pressure. 150 by default.",
     ),
     works(
+        "slow_us",
+        Takes::Number(1, 60_000_000),
+        "Count requests that take so many microseconds or longer, tell of them who watches slowreqs, and log the \
+         first of each second. Each request is timed, which costs some throughput.",
+    ),
+    works(
+        "drop_privileges",
+        Takes::Nothing,
+        "Have the kernel refuse system calls that the server does not need once it has started, and end the process \
+         that executes a program. Not with --net; SIGUSR2 is refused.",
+    ),
+    works(
+        "no_drop_privileges",
+        Takes::Nothing,
+        "Filter no system calls, as is the default.",
+    ),
+    works(
+        "watcher_logbuf_size",
+        Takes::Number(1, 1 << 20),
+        "Kilobytes of lines that wait for each client that watches; more are left out and counted. 256 by \
+         default.",
+    ),
+    works(
         "no_modern",
         Takes::Nothing,
         "The defaults of memcached 1.4, of which one has a meaning here: no_maxconns_fast.",
@@ -201,8 +224,11 @@ pub(super) const ALL: &[Suboption] = &[
     without("no_chunked_items", SLABS),
     without_value("read_buf_mem_limit", NUMBER, "-m bounds buffers too"),
     without("resp_obj_mem_limit", "memcached does not use it any more"),
-    without_value("watcher_logbuf_size", NUMBER, LOGS),
-    without_value("worker_logbuf_size", NUMBER, LOGS),
+    without_value(
+        "worker_logbuf_size",
+        NUMBER,
+        "lines go to those who watch without a buffer between",
+    ),
     without("track_sizes", "sizes of items are not counted"),
     without("inline_ascii_resp", REPLIES),
     without("no_inline_ascii_resp", REPLIES),
@@ -211,12 +237,6 @@ pub(super) const ALL: &[Suboption] = &[
         NUMBER,
         "it is an option of FreeBSD's sockets",
     ),
-    refused(
-        "drop_privileges",
-        "coua sets up no filter of system calls; leave it out, and let the service manager do it \
-         (systemd's SystemCallFilter=)",
-    ),
-    without("no_drop_privileges", "no filter of system calls is set up"),
     without_value("ext_page_size", NUMBER, FLASH),
     without_value("ext_page_count", NUMBER, FLASH),
     without_value("ext_wbuf_size", NUMBER, FLASH),
@@ -304,6 +324,10 @@ pub(super) struct Extended {
     pub(super) pressure_stall_ms: u32,
     pub(super) loss_limit: LossLimit,
     pub(super) permits_poison: bool,
+    pub(super) slow_us: Option<u64>,
+    pub(super) drops_privileges: bool,
+    /// Bytes of lines that wait for each who watches.
+    pub(super) watcher_queue: usize,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -324,6 +348,9 @@ impl Extended {
             pressure_stall_ms: 150,
             loss_limit: LossLimit::default(),
             permits_poison: false,
+            slow_us: None,
+            drops_privileges: false,
+            watcher_queue: watch::QUEUE_LEN,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -358,6 +385,13 @@ impl Extended {
             "memory_pressure_step" => self.pressure_step_percent = value.parse().unwrap_or(10),
             "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
             "poison_command" => self.permits_poison = true,
+            "slow_us" => self.slow_us = value.parse().ok(),
+            "drop_privileges" => self.drops_privileges = true,
+            "no_drop_privileges" => self.drops_privileges = false,
+            "watcher_logbuf_size" => {
+                let kilobytes = value.parse::<usize>().unwrap_or_default();
+                self.watcher_queue = kilobytes << 10;
+            }
             "mce_limit" => {
                 let (at_most, seconds) = rate(&value).unwrap_or_default();
                 let seconds = seconds.unwrap_or(LossLimit::default().seconds);
@@ -382,6 +416,8 @@ impl Suboption {
             _ if self.name.ends_with("_timeout") => Some("SECONDS"),
             _ if self.name == "idle_timeout" => Some("SECONDS"),
             Takes::Rate => Some("PAGES[/SECONDS]"),
+            _ if self.name == "slow_us" => Some("MICROSECONDS"),
+            _ if self.name == "watcher_logbuf_size" => Some("KILOBYTES"),
             _ => Some("VALUE"),
         }
     }

@@ -158,6 +158,10 @@ pub struct Raw {
     #[arg(short = 'X', long = "disable-dumping", help_heading = ACCESS)]
     pub disable_dumping: bool,
 
+    /// Refuse watch, by which clients see live which keys are asked for, stored and evicted.
+    #[arg(short = 'W', long = "disable-watch", help_heading = ACCESS)]
+    pub disable_watch: bool,
+
     /// Count requests by key prefix, which ends before this character, for "stats detail". Without
     /// the flag the character is : and "stats detail on" begins to count.
     #[arg(short = 'D', value_name = "CHAR", help_heading = ACCESS)]
@@ -224,10 +228,6 @@ pub struct Raw {
     #[arg(short = 'N', long = "napi-ids", alias = "napi_ids", value_name = "NUM",
           help_heading = WITHOUT_EFFECT)]
     pub napi_ids: Option<String>,
-
-    /// Refuse watch, which coua does not have yet: it answers with another error.
-    #[arg(short = 'W', long = "disable-watch", help_heading = WITHOUT_EFFECT)]
-    pub disable_watch: bool,
 
     /// Print this.
     #[arg(short = 'h', long = "help", action = ArgAction::HelpShort, help_heading = OTHER)]

@@ -76,6 +76,12 @@ pub struct Settings {
     pub loss_limit: LossLimit,
     /// Whether clients may lose pages on purpose.
     pub permits_poison: bool,
+    /// From how many microseconds on a request is a slow one; `None` where they are not timed.
+    pub slow_us: Option<u64>,
+    /// The system calls of the server are filtered.
+    pub drops_privileges: bool,
+    /// Bytes of lines that wait for each client that watches.
+    pub watcher_queue: usize,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
@@ -162,6 +168,12 @@ impl Settings {
                 "-p 0 leaves nothing to listen on: give -s or a port",
             ));
         }
+        if extended.drops_privileges && net.is_some() {
+            return Err(FlagError::new(
+                "-o drop_privileges does not go with --net, whose cards need other system calls; leave \
+                 one of them out",
+            ));
+        }
         let mut unmet = Vec::new();
         let memory = memory(raw, &mut unmet)?;
         let has_stacks = net.is_some();
@@ -206,6 +218,9 @@ impl Settings {
             pressure,
             loss_limit: extended.loss_limit,
             permits_poison: extended.permits_poison,
+            slow_us: extended.slow_us,
+            drops_privileges: extended.drops_privileges,
+            watcher_queue: extended.watcher_queue,
             protocol_name,
             dialect,
             memory,
@@ -301,9 +316,6 @@ fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
         if is_given {
             lines.push(no_effect(flag, "there are no slab classes"));
         }
-    }
-    if raw.disable_watch {
-        lines.push(no_effect("-W", "there is no watch yet"));
     }
     if raw.large_pages {
         lines.push(no_effect("-L", "huge pages are used where there are any"));

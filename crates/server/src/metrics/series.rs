@@ -115,6 +115,11 @@ fn commands(counts: &Totals, all: &mut Exposition) {
         "Requests that were put off to a later turn because memory was being cleaned.",
     )
     .add(&[], counts.requests_deferred);
+    all.counter(
+        "coua_slow_requests_total",
+        "Requests that took as long as -o slow_us says, or longer.",
+    )
+    .add(&[], counts.slow_requests);
     let mut logins = all.counter("coua_logins_total", "Attempts to log in.");
     let succeeded = counts.auth_cmds.saturating_sub(counts.auth_errors);
     logins.add(&[("result", &"success")], succeeded);

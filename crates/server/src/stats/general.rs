@@ -18,8 +18,7 @@ const DESCRIPTORS_PER_WORKER: usize = 4;
 
 /// `stats`: memcached's keys in memcached's order, then coua's own.
 ///
-/// Keys of mechanisms that only memcached has (slab classes, the segmented LRU, its log watchers)
-/// are there too, with the values of a memcached in which they have never worked.
+/// Keys of mechanisms that only memcached has (slab classes, the segmented LRU) are there too, with the values of a memcached in which they have never worked.
 pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     let counts = shared.counts();
     let store = shared.store.stats();
@@ -103,11 +102,13 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("lru_crawler_starts", 0);
     stats.add("lru_maintainer_juggles", 0);
     stats.add("malloc_fails", 0);
+    let lines = shared.watchers.counts();
+    // Lines go to the watchers' queues at once, so none is lost on the way there.
     stats.add("log_worker_dropped", 0);
-    stats.add("log_worker_written", 0);
-    stats.add("log_watcher_skipped", 0);
-    stats.add("log_watcher_sent", 0);
-    stats.add("log_watchers", 0);
+    stats.add("log_worker_written", lines.written);
+    stats.add("log_watcher_skipped", lines.skipped);
+    stats.add("log_watcher_sent", lines.sent);
+    stats.add("log_watchers", shared.watchers.len());
     if let Some(settings) = &shared.settings.tls {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let events = &settings.tls.events;
@@ -158,6 +159,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_requests", counts.requests);
     stats.add("coua_turns", counts.turns);
     stats.add("coua_requests_deferred", counts.requests_deferred);
+    stats.add("coua_slow_requests", counts.slow_requests);
     stats.add("coua_connections_shed", counts.connections_shed);
     stats.add("coua_requests_denied", counts.requests_denied);
     let losses = &shared.losses;

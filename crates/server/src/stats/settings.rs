@@ -72,12 +72,12 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.flag("temp_lru", false);
     stats.add("temporary_ttl", 61);
     stats.add("idle_timeout", settings.idle_timeout_s);
-    stats.add("watcher_logbuf_size", 262_144);
+    stats.add("watcher_logbuf_size", settings.watcher_queue);
     stats.add("worker_logbuf_size", 65_536);
     stats.add("read_buf_mem_limit", 0);
     stats.flag("track_sizes", false);
     stats.flag("inline_ascii_response", false);
-    stats.flag("drop_privileges", false);
+    stats.flag("drop_privileges", settings.drops_privileges);
     stats.add("ext_item_size", 512);
     stats.add("ext_item_age", u32::MAX);
     stats.add("ext_low_ttl", 0);

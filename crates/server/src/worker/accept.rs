@@ -6,13 +6,16 @@ use std::sync::Arc;
 use coua_transport::tls::ClientCertificate;
 use coua_transport::{Accepted, Listener, Stream};
 
-use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
+use super::{
+    ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_id, session_token,
+};
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::ConnectionInfo;
 use crate::log::Limit;
 use crate::session::Session;
 use crate::shared::Handed;
+use crate::watch::{LogStreams, lines};
 
 /// Connections accepted from one listener in one turn, at most.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -39,6 +42,9 @@ impl Worker {
         if std::mem::take(&mut self.is_woken) {
             for connection in self.shared.take_handed(self.index) {
                 self.welcome(Stream::from(connection.socket), connection.tls, now);
+            }
+            for token in self.shared.watchers.sessions_of(self.index) {
+                self.list(session_id(token));
             }
         }
         while let Some(number) = self.waiting_listeners.pop() {
@@ -123,6 +129,9 @@ impl Worker {
         let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
         let (number, peer) = (connection.descriptor, &connection.peer);
         tracing::trace!("<{number} new client connection: {peer}");
+        (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
+            lines::opened(line, peer, number);
+        });
         let settings = &self.shared.settings;
         let stream = match (tls, &settings.tls) {
             (Some(of_client), Some(settings)) => stream.encrypted(&settings.tls, of_client),

@@ -80,6 +80,10 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
+        if session.watches() && session.ended {
+            self.close(id);
+            return false;
+        }
         if session.stream.has_unsent() {
             match session.stream.flush() {
                 Sent::Bytes(_) => {}
@@ -123,7 +127,7 @@ impl Worker {
             match outcome {
                 Outcome::Done => {}
                 Outcome::Blocked => {
-                    if session.queue.is_none() {
+                    if session.goes_on_dumping() {
                         list_session(session, id, &mut self.ready);
                     }
                     return false;

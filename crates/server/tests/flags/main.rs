@@ -12,6 +12,7 @@ mod logs;
 mod memcached_help;
 mod pressure;
 mod serving;
+mod surface;
 
 #[path = "../support/memcached.rs"]
 mod memcached;
