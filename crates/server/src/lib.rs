@@ -11,6 +11,7 @@
 
 pub mod allocator;
 pub mod buffers;
+pub mod check;
 pub mod clock;
 pub mod closing;
 pub mod connections;
@@ -21,8 +22,10 @@ pub mod dump;
 pub mod execute;
 pub mod flags;
 pub mod hand_over;
+pub mod host;
 pub mod hot_keys;
 pub mod latency;
+pub mod live;
 pub mod log;
 pub mod losses;
 pub mod memory_errors;
@@ -33,6 +36,7 @@ pub mod permissions;
 pub mod prefixes;
 pub mod pressure;
 pub mod process;
+pub mod reload;
 pub mod reply_queue;
 pub mod server;
 pub mod service_manager;
