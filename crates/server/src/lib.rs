@@ -18,6 +18,7 @@ pub mod connections;
 pub mod counters;
 pub mod crawler;
 pub mod datagram;
+pub mod doctor;
 pub mod dump;
 pub mod execute;
 pub mod flags;

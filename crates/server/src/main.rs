@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use coua::allocator;
 use coua::check;
+use coua::doctor;
 use coua::flags::{self, FlagError, Invocation, Settings};
 use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
@@ -25,6 +26,15 @@ use signal_hook::iterator::Signals;
 const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    if let Some(words) = doctor::asked(std::env::args_os()) {
+        return match doctor::run(words) {
+            Ok((text, is_well)) => {
+                print(&text);
+                ExitCode::from(u8::from(!is_well))
+            }
+            Err(error) => refuse(&[error]),
+        };
+    }
     allocator::share();
     end_with_any_thread();
     // Before there are other threads, which then ask for the same.

@@ -24,6 +24,10 @@ struct Section {
 
 const EXAMPLES: &[(&str, &str)] = &[
     (
+        "coua doctor",
+        "look at the machine and say what to change; coua doctor -h has more",
+    ),
+    (
         "coua",
         "listen on port 11211 of all addresses; keep 64 MiB and evict the least used items",
     ),
