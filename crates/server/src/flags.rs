@@ -76,8 +76,16 @@ impl FlagError {
 
     /// An error in the file of `--config`; the line names the place.
     fn in_file(line: String) -> FlagError {
+        // A value of the file may have several lines.
+        let mut escaped = String::with_capacity(line.len());
+        for c in line.chars() {
+            match c.is_control() {
+                true => escaped.extend(c.escape_default()),
+                false => escaped.push(c),
+            }
+        }
         FlagError {
-            line,
+            line: escaped,
             in_file: true,
         }
     }

@@ -78,9 +78,9 @@ pub(super) fn xdp(host: &Host, interface: Option<&str>, findings: &mut Findings<
     let mut is_any = false;
     for name in all {
         let is_named = interface.is_some();
-        if !is_named
-            && (name == "lo" || !host.path(&format!("/sys/class/net/{name}/type")).exists())
-        {
+        // Devices of the kernel's own making that nobody has brought up are no candidates.
+        let has_card = host.path(&format!("/sys/class/net/{name}/device")).exists();
+        if !is_named && (name == "lo" || !has_card && !is_up(host, &name)) {
             continue;
         }
         is_any = true;
@@ -122,9 +122,10 @@ fn card(host: &Host, name: &str, is_named: bool, findings: &mut Findings<'_>) {
         }
         Err(error) => {
             let error = error.to_string();
+            let error = error.strip_prefix(&format!("{name} ")).unwrap_or(&error);
             let (what, remedy) = error
                 .split_once("; ")
-                .unwrap_or((&error, "take another interface"));
+                .unwrap_or((error, "take another interface"));
             let what = format!("{name} ({driver}): {what}");
             match is_named {
                 true => findings.problem(what, remedy),

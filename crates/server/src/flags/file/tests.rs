@@ -140,6 +140,14 @@ fn what_is_no_toml_is_told_by_line() {
         "{said}"
     );
     assert_eq!(said.lines().count(), 1);
+    let said = complaints("port = 'a'\nthreads = \"x\\n\\u001b[2J\"\n");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(
+        said.contains("threads cannot be 'x\\n\\u{1b}[2J'"),
+        "{said}"
+    );
+    let said = complaints(&format!("cores = '{}0'", "0-1023,".repeat(9)));
+    assert!(said.starts_with("file.toml:1: cores cannot be '"), "{said}");
 }
 
 /// What is built to use up stack or time is refused or read.
