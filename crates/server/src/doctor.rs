@@ -303,9 +303,9 @@ mod tests {
 
     #[test]
     fn transports_are_named() {
-        let asked = asked_for("xdp:eth0").expect("it is one");
+        let one = asked_for("xdp:eth0").expect("it is one");
         assert_eq!(
-            (asked.transport, asked.interface.as_deref()),
+            (one.transport, one.interface.as_deref()),
             ("xdp", Some("eth0"))
         );
         let error = asked_for("carrier-pigeon").expect_err("it is none");

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -18,8 +19,8 @@ use rustix::termios::{Winsize, tcsetwinsize};
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const ROWS: u16 = 40;
-const COLUMNS: u16 = 130;
+const ROWS: NonZero<u16> = NonZero::new(40).expect("above zero");
+const COLUMNS: NonZero<u16> = NonZero::new(130).expect("above zero");
 
 /// A server in this process.
 struct Cache {
@@ -81,8 +82,8 @@ impl Terminal {
             .expect("it is ours");
         let name = ptsname(&keys, Vec::new()).expect("it has a name");
         let size = Winsize {
-            ws_row: ROWS,
-            ws_col: COLUMNS,
+            ws_row: ROWS.get(),
+            ws_col: COLUMNS.get(),
             ws_xpixel: 0,
             ws_ypixel: 0,
         };

@@ -12,15 +12,30 @@ const BASE: u64 = 16 << 20;
 /// Bytes that a connection takes beside `-m`: what the server knows of it, and the kernel's socket.
 const PER_CONNECTION: u64 = 4 << 10;
 
+/// Bytes that a connection of TLS takes beside that.
+const PER_TLS: u64 = 8 << 10;
+
+/// Bytes that a connection takes in each worker's table of its own stack (`--net`), open or not.
+const PER_NET: u64 = 2 << 10;
+
 /// Bytes that a worker's stack and tables take.
 const PER_WORKER: u64 = 1 << 20;
+
+/// Bytes of replies to datagrams that a worker has under way at most.
+const PER_UDP_WORKER: u64 = 8 << 20;
 
 /// Bytes that the process takes with all its connections open, the kernel's buffers of data under way
 /// left out.
 pub fn memory_wanted(settings: &Settings) -> u64 {
-    let workers = settings.workers as u64 * (MEMORY_PER_WORKER as u64 + PER_WORKER);
-    let connections = settings.connections_max as u64 * PER_CONNECTION;
-    settings.memory as u64 + BASE + workers + connections
+    let workers = settings.workers as u64;
+    let when = |is_so: bool, bytes: u64| if is_so { bytes } else { 0 };
+    let has_udp = !settings.listen_udp.is_empty();
+    let each_worker = MEMORY_PER_WORKER as u64 + PER_WORKER + when(has_udp, PER_UDP_WORKER);
+    let each_connection = PER_CONNECTION
+        + when(settings.tls.is_some(), PER_TLS)
+        + when(settings.net.is_some(), workers * PER_NET);
+    let connections = settings.connections_max as u64 * each_connection;
+    settings.memory as u64 + BASE + workers * each_worker + connections
 }
 
 /// A line for each condition that costs something, with the remedy.
