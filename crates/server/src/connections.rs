@@ -107,7 +107,7 @@ type Places = Vec<Option<Arc<ConnectionInfo>>>;
 pub struct Registry {
     open: AtomicUsize,
     open_most: AtomicUsize,
-    open_max: usize,
+    open_max: AtomicUsize,
     by_worker: Box<[Mutex<Places>]>,
     /// How many connections each worker has, including those being handed over to it.
     shares: Mutex<Box<[usize]>>,
@@ -119,7 +119,7 @@ impl Registry {
         Registry {
             open: AtomicUsize::new(0),
             open_most: AtomicUsize::new(0),
-            open_max,
+            open_max: AtomicUsize::new(open_max),
             by_worker: (0..workers).map(|_| Mutex::default()).collect(),
             shares: Mutex::new(vec![0; workers].into_boxed_slice()),
         }
@@ -165,17 +165,26 @@ impl Registry {
         self.open_most.load(Relaxed)
     }
 
+    /// How many may be open at a time.
+    pub fn open_max(&self) -> usize {
+        self.open_max.load(Relaxed)
+    }
+
+    /// Changes how many may be open at a time. Those that are open stay.
+    pub fn set_open_max(&self, open_max: usize) {
+        self.open_max.store(open_max, Relaxed);
+    }
+
     /// Whether one more would be too many.
     pub fn is_full(&self) -> bool {
-        self.open() >= self.open_max
+        self.open() >= self.open_max()
     }
 
     /// Takes a place for one more connection, unless there are too many.
     pub fn admit(&self) -> bool {
+        let most = self.open_max();
         self.open
-            .fetch_update(Relaxed, Relaxed, |open| {
-                (open < self.open_max).then_some(open + 1)
-            })
+            .fetch_update(Relaxed, Relaxed, |open| (open < most).then_some(open + 1))
             .is_ok()
     }
 

@@ -109,17 +109,32 @@ impl Successor {
         })
     }
 
-    /// Whether the program is there and can be executed.
+    /// Whether the program is there and can be executed, and whether it takes the file of `--config` as
+    /// that is now.
     ///
     /// # Errors
     /// Why not.
-    pub fn check(&self) -> io::Result<()> {
-        let output = Command::new(&self.program).arg("-V").output()?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(io::Error::other(output.status.to_string()))
+    pub fn check(&self, settings: &Settings) -> io::Result<()> {
+        let mut command = match settings.sources.file() {
+            None => Command::new(&self.program),
+            Some(_) => process::with_same_arguments(&self.program),
+        };
+        command.arg(match settings.sources.file() {
+            None => "-V",
+            Some(_) => "--check",
+        });
+        if let Some(folder) = self.folder.as_ref().filter(|folder| folder.is_dir()) {
+            command.current_dir(folder);
         }
+        let output = command.output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(match said.lines().next() {
+            Some(line) => line.trim_start_matches("coua: ").to_owned(),
+            None => output.status.to_string(),
+        }))
     }
 
     /// Becomes the program, and leaves it the sockets. Returns only if that fails.

@@ -19,6 +19,7 @@ use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
 use crate::flags::Settings;
+use crate::host::{Host, conditions};
 use crate::memory_errors;
 use crate::shared::Shared;
 use crate::version::BUILD;
@@ -394,6 +395,9 @@ fn announce(shared: &Shared) {
         tracing::info!("{line}");
     }
     for line in &shared.settings.unmet {
+        tracing::warn!("{line}");
+    }
+    for line in conditions::warnings(&Host::this(), &shared.settings) {
         tracing::warn!("{line}");
     }
     if let Some(net) = &shared.settings.net {

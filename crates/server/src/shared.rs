@@ -31,6 +31,7 @@ use crate::flags::Settings;
 use crate::hand_over::Kept;
 use crate::hot_keys::HotKeys;
 use crate::latency::{Latencies, Latency};
+use crate::live::Live;
 use crate::log;
 use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
@@ -49,8 +50,10 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What all workers share.
 pub struct Shared {
-    /// What the command line said.
+    /// What flags and file said at the start.
     pub settings: Settings,
+    /// What they say now, as far as that can change.
+    pub live: Live,
     /// The store of items.
     pub store: Arc<Store>,
     /// The server's clock.
@@ -189,6 +192,7 @@ impl Shared {
             memory: AtomicUsize::new(settings.memory),
             memory_held_back: AtomicUsize::new(0),
             limiting: Mutex::default(),
+            live: Live::new(&settings),
             settings,
         }
     }
@@ -198,18 +202,18 @@ impl Shared {
         self.memory.load(Relaxed)
     }
 
-    /// Changes how many bytes may be kept. Less is kept as soon as enough has been evicted.
+    /// Changes how many bytes may be kept; `why` says what asked for it. Less is kept as soon as enough has been evicted.
     ///
     /// # Errors
     /// If the server cannot work with so little, or was not started for so much.
-    pub fn limit_memory(&self, bytes: usize) -> Result<(), LimitRefused> {
+    pub fn limit_memory(&self, bytes: usize, why: &str) -> Result<(), LimitRefused> {
         let _limiting = self.limiting.lock().unwrap_or_else(PoisonError::into_inner);
         let stacks = self.settings.stacks_memory();
         self.store.set_memory_limit(bytes.saturating_sub(stacks))?;
         self.memory.store(bytes, Relaxed);
         // What pressure holds back is held back again within a second.
         self.memory_held_back.store(0, Relaxed);
-        tracing::info!("cache_memlimit: {} MiB of memory from now on", bytes >> 20);
+        tracing::info!("{why}: {} MiB of memory from now on", bytes >> 20);
         Ok(())
     }
 
@@ -372,7 +376,7 @@ impl Shared {
     /// Ends the server: no worker accepts connections any more, and each one leaves its loop when
     /// all connections have finished what they had begun, or after `-o drain_timeout`.
     pub fn stop(&self) {
-        self.stop_within(self.settings.drain_timeout_s.saturating_mul(1000));
+        self.stop_within(self.live.drain_timeout_s().saturating_mul(1000));
     }
 
     /// Ends the server: every worker leaves its loop after its turn.
@@ -438,7 +442,7 @@ impl Shared {
     /// Until then everybody is served, new connections included: one slow client is no reason to keep
     /// the others waiting. Does nothing if the server is stopped meanwhile.
     pub fn stop_for_successor(&self) {
-        let timeout = Duration::from_secs(self.settings.drain_timeout_s);
+        let timeout = Duration::from_secs(self.live.drain_timeout_s());
         let last_part = timeout / LAST_PART;
         let began = Instant::now();
         let mut busy = self.registry.busy();
@@ -495,7 +499,7 @@ impl Shared {
 
     /// Whether new connections are accepted now.
     pub fn is_accepting(&self) -> bool {
-        self.settings.refuses_at_once || !self.registry.is_full()
+        self.live.refuses_at_once() || !self.registry.is_full()
     }
 
     /// The first TCP port, or 0.

@@ -375,7 +375,7 @@ impl Worker {
     /// Once a second, closes connections that have been idle for too long.
     fn close_idle(&mut self, now: Now) {
         let settings = &self.shared.settings;
-        let timeout = settings.idle_timeout_s;
+        let timeout = self.shared.live.idle_timeout_s();
         let second = now.since_start_ms / 1000;
         if timeout == 0 && settings.tls.is_none() || self.idle_checked == second {
             return;

@@ -193,6 +193,54 @@ fn health_and_everything_else() {
     assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"));
 }
 
+#[test]
+fn the_status_is_what_a_page_and_a_terminal_show() {
+    let watched = Watched::start();
+    watched.say("set a 0 0 1\r\nx\r\nget a b\r\n");
+    let (head, body) = watched.get("/status.json", "");
+    assert!(
+        head.contains("Content-Type: application/json\r\n"),
+        "{head}"
+    );
+    let status: coua::metrics::status::Status = serde_json::from_str(&body).expect("it is one");
+    assert_eq!(
+        (status.commands.get_hits, status.commands.get_misses),
+        (1, 1)
+    );
+    assert_eq!(
+        (status.workers.len(), status.items, status.commands.sets),
+        (2, 1, 1)
+    );
+    assert_eq!(status.memory_limit, 64 << 20);
+    assert_eq!(status.latency.le_ns.len(), status.latency.counts.len());
+    assert!(status.hot_keys.is_some() && !status.stopping);
+    let (head, page) = watched.get("/", "");
+    assert!(
+        head.contains("Content-Type: text/html; charset=utf-8\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("Content-Security-Policy: default-src 'none';"),
+        "{head}"
+    );
+    assert!(page.contains("status.json") && !page.contains("https://"));
+}
+
+/// Whoever reaches the listener may read it: it must not name keys that clients may not list.
+#[test]
+fn hot_keys_are_not_shown_where_keys_may_not_be_listed() {
+    let metrics = free_address();
+    let flags = ["-m", "64", "-X", "--metrics", &metrics.to_string()];
+    let server = Server::coua(&flags);
+    let watched = Watched { server, metrics };
+    watched.say(&"get secret-key\r\n".repeat(5000));
+    let (_, body) = watched.get("/status.json", "");
+    assert!(
+        body.contains("\"hot_keys\":null") && !body.contains("secret-key"),
+        "{body}"
+    );
+}
+
 /// Connections that say nothing, and one that never stops, leave scrapes and clients alone.
 #[test]
 fn who_never_asks_is_no_burden() {

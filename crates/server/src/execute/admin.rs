@@ -119,7 +119,7 @@ impl Answers<'_> {
     ) -> Outcome {
         let args = Tokens::new(args.of(request.input));
         let report = match command {
-            AdminCommand::Poison if self.shared.settings.permits_poison => {
+            AdminCommand::Poison if self.shared.live.permits_poison() => {
                 let answer = poison(args, burst);
                 if !noreply {
                     self.output.reply(|reply| reply.bytes(&answer));
@@ -192,13 +192,15 @@ fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
         None => ErrorLine::Unknown.as_bytes(),
         Some(0..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
         Some(1_000_000_001..) => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
-        Some(megabytes) => match shared.limit_memory((megabytes as usize) << 20) {
-            Ok(()) => Line::Ok.as_bytes(),
-            Err(why) => {
-                tracing::warn!("cache_memlimit {megabytes}: {why}");
-                b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+        Some(megabytes) => {
+            match shared.limit_memory((megabytes as usize) << 20, "cache_memlimit") {
+                Ok(()) => Line::Ok.as_bytes(),
+                Err(why) => {
+                    tracing::warn!("cache_memlimit {megabytes}: {why}");
+                    b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+                }
             }
-        },
+        }
     }
 }
 

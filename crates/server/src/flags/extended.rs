@@ -366,8 +366,7 @@ impl Extended {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let known = ALL.iter().find(|known| known.name == name);
-        let known = known.ok_or_else(|| unknown(name))?;
+        let known = find(name)?;
         let text = known.text;
         if known.effect == Effect::Refused {
             return Err(FlagError::new(format!("-o {name}: {text}")));
@@ -463,6 +462,17 @@ impl Suboption {
             Takes::Text(_) | Takes::Anything => Ok(value.to_owned()),
         }
     }
+}
+
+/// The option of that name.
+pub(super) fn find(name: &str) -> Result<&'static Suboption, FlagError> {
+    let known = ALL.iter().find(|known| known.name == name);
+    known.ok_or_else(|| unknown(name))
+}
+
+/// Whether the option's value is the path of a file.
+pub(super) fn names_a_file(name: &str) -> bool {
+    find(name).is_ok_and(|option| option.takes == Takes::Text("FILE"))
 }
 
 /// A number, and the one behind a `/`.

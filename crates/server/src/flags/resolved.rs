@@ -13,8 +13,10 @@ use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::pressure::{PressureSettings, pressure};
 use super::sizes::{bytes, cores, number};
+use super::sources::Sources;
 use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
+use crate::log::LogFormat;
 use crate::losses::LossLimit;
 use crate::permissions::Permissions;
 use crate::users::Users;
@@ -128,6 +130,10 @@ pub struct Settings {
     pub core_dumps: bool,
     /// How much to log: 0 little, 1 what goes wrong, 2 and more every request.
     pub verbosity: u8,
+    /// How the log is written.
+    pub log_format: LogFormat,
+    /// What was given, and where.
+    pub sources: Sources,
     /// A line for each flag that was given and has no effect.
     pub without_effect: Vec<String>,
     /// A line for each flag that asks for something that is not done as asked.
@@ -256,6 +262,8 @@ impl Settings {
             memory_file: raw.memory_file.clone(),
             core_dumps: raw.core_dumps,
             verbosity: raw.verbose,
+            log_format: log_format(raw)?,
+            sources: Sources::default(),
             without_effect,
             unmet,
             given,
@@ -504,6 +512,14 @@ fn prefix_delimiter(text: Option<&str>) -> Result<u8, FlagError> {
             text.unwrap_or_default(),
             "one character of one byte",
         )),
+    }
+}
+
+fn log_format(raw: &Raw) -> Result<LogFormat, FlagError> {
+    match raw.log_format.as_deref() {
+        None | Some("text") => Ok(LogFormat::Text),
+        Some("json") => Ok(LogFormat::Json),
+        Some(text) => Err(FlagError::value("--log-format", text, "text or json")),
     }
 }
 

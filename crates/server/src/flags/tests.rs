@@ -3,13 +3,14 @@ use std::collections::BTreeSet;
 use coua_transport::userspace::Algorithm;
 use coua_transport::userspace::memif::Role;
 
-use super::{Driver, FlagError, Invocation, Settings, extended, help, read};
+use super::{Driver, Invocation, Refused, Settings, extended, help, read};
 
-fn settings(words: &str) -> Result<Box<Settings>, FlagError> {
+fn settings(words: &str) -> Result<Box<Settings>, Refused> {
     let words = std::iter::once("coua").chain(words.split_whitespace());
     match read(words.map(Into::into))? {
         Invocation::Serve(settings) => Ok(settings),
         Invocation::Print(text) => panic!("a text: {text}"),
+        Invocation::Check(_) => panic!("a check"),
     }
 }
 
@@ -279,7 +280,7 @@ fn help_and_version_are_as_tools_look_for_them() {
         let words = std::iter::once("coua").chain(words.split_whitespace());
         read(words.map(Into::into)).map(|asked| match asked {
             Invocation::Print(text) => text,
-            Invocation::Serve(_) => panic!("a server"),
+            Invocation::Serve(_) | Invocation::Check(_) => panic!("a server"),
         })
     };
     let help = text("-h").expect("a text");

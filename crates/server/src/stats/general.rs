@@ -34,7 +34,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("libevent", "none");
     stats.add("pointer_size", usize::BITS);
     rusage(&mut stats);
-    stats.add("max_connections", shared.settings.connections_max);
+    stats.add("max_connections", shared.registry.open_max());
     stats.add("curr_connections", shared.registry.open());
     stats.add("total_connections", counts.total_connections);
     stats.add("rejected_connections", counts.rejected_connections);
@@ -75,7 +75,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("store_no_memory", counts.store_no_memory);
     stats.add("auth_cmds", counts.auth_cmds);
     stats.add("auth_errors", counts.auth_errors);
-    if shared.settings.idle_timeout_s > 0 {
+    if shared.live.idle_timeout_s() > 0 {
         stats.add("idle_kicks", counts.idle_kicks);
     }
     stats.add("bytes_read", counts.bytes_read);

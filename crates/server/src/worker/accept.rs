@@ -54,7 +54,7 @@ impl Worker {
             for _ in 0..ACCEPTS_PER_TURN {
                 // Without `refuses_at_once`, connections wait in the backlog, so a place is taken
                 // before accepting: a connection accepted without a place could only be refused.
-                let waits = !self.shared.settings.refuses_at_once;
+                let waits = !self.shared.live.refuses_at_once();
                 let has_place = waits && self.shared.registry.admit();
                 if waits && !has_place {
                     self.pause_accepting(now);
@@ -72,7 +72,7 @@ impl Worker {
                     }
                     Some(Accepted::Stream(stream)) => {
                         self.counters().rejected_connections.add(1);
-                        let (peer, most) = (stream.peer(), self.shared.settings.connections_max);
+                        let (peer, most) = (stream.peer(), self.shared.registry.open_max());
                         REJECTED.debug(
                             now.since_start_ms,
                             format_args!("connection from {peer} refused: {most} are open (-c)"),
@@ -143,7 +143,7 @@ impl Worker {
             stream,
             Arc::clone(&connection),
             self.shared.first_parser(),
-            settings.permissions,
+            self.shared.live.permissions(),
         );
         let id = self.sessions.insert(session);
         self.shared

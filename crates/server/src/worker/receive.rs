@@ -22,8 +22,8 @@ impl Worker {
     /// Begins the turn's batch with input left by earlier turns.
     pub(super) fn begin_batch(&mut self) {
         let waiting = self.input.active.len();
-        let settings = &self.shared.settings;
-        self.share = share(waiting + self.ready.len(), settings.requests_per_turn);
+        let most = self.shared.live.requests_per_turn();
+        self.share = share(waiting + self.ready.len(), most);
         for _ in 0..waiting {
             if self.batch.is_full() {
                 break;

@@ -43,6 +43,7 @@ pub(crate) const OF_TESTS: &[Package] = &[
         "libc6-dev-arm64-cross",
     ),
     (&["promtool", "--version"], "prometheus"),
+    (&["chromium", "--version"], "chromium"),
     (&["curl"], "curl"),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),

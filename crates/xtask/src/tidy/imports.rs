@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "coua",
         ],
     ),
+    ("coua-top", &["coua"]),
     (
         "coua-sim",
         &["coua-protocol", "coua-store", "coua-transport", "coua"],
