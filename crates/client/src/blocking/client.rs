@@ -111,7 +111,7 @@ impl Client {
         results.resize_with(batch.len(), || None);
         let mut shares: Vec<Vec<usize>> = vec![Vec::new(); self.servers.list.len()];
         let mut trials = vec![Admission::Live; shares.len()];
-        for index in 0..batch.len() {
+        for (index, result) in results.iter_mut().enumerate() {
             match self.servers.admit(batch.key(index)) {
                 Ok((server, admission)) => {
                     shares[server].push(index);
@@ -119,7 +119,7 @@ impl Client {
                         trials[server] = admission;
                     }
                 }
-                Err(error) => results[index] = Some(Err(error)),
+                Err(error) => *result = Some(Err(error)),
             }
         }
         let shares = shares.into_iter().zip(trials).enumerate();
