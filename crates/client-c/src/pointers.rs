@@ -195,7 +195,7 @@ pub(crate) unsafe fn give_back(values: *mut Value, count: usize) {
     }
     for at in 0..count {
         // SAFETY: as the caller promises.
-        let value = unsafe { &mut *values.add(at) };
+        let value = unsafe { &mut *values.wrapping_add(at) };
         let lease = std::mem::replace(&mut value.lease, ptr::null_mut());
         value.bytes = ptr::null();
         value.len = 0;
