@@ -183,11 +183,11 @@ impl Line {
             if has_received {
                 let mut is_answered = false;
                 while let Some(completion) = self.conversation.poll()? {
-                    is_answered = true;
+                    // Before the caller knows: it may ask for the next one at once, on another thread.
+                    if !mem::replace(&mut is_answered, true) {
+                        watch.answered();
+                    }
                     self.hand_over(completion);
-                }
-                if is_answered {
-                    watch.answered();
                 }
             }
             // Whoever puts a command into an empty queue wakes the task.
