@@ -148,7 +148,8 @@ impl Client {
         let deadline = inner.deadline();
         let mut queues: Vec<Option<mpsc::Sender<Command>>> = vec![None; inner.servers.len()];
         let mut asked = Vec::with_capacity(batch.len());
-        for request in batch.requests {
+        for index in 0..batch.len() {
+            let request = batch.request(index).into_owned();
             let admitted = inner.admit(request.key());
             asked.push(match admitted {
                 Ok((server, admission)) => {
@@ -157,7 +158,7 @@ impl Client {
                         queues[server].get_or_insert_with(|| inner.queue(server, admission));
                     let request = Arc::new(request);
                     let sent = inner.send_one(server, queue, &request, deadline).await;
-                    sent.map(|answer| (server, effect_of(&request), answer))
+                    sent.map(|answer| (server, request.effect(), answer))
                 }
                 Err(error) => Err(error),
             });
@@ -291,13 +292,6 @@ impl Client {
     }
 }
 
-fn effect_of(request: &Request<'_>) -> Effect {
-    match request.reads_only() {
-        true => Effect::Reads,
-        false => Effect::Unknown,
-    }
-}
-
 impl Inner {
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.operation_timeout
@@ -358,7 +352,7 @@ impl Inner {
         request: &Arc<Request<'static>>,
     ) -> Result<Answered, Error> {
         let deadline = self.deadline();
-        let effect = effect_of(request);
+        let effect = request.effect();
         let queue = self.queue(server, admission);
         let answer = self.send_one(server, &queue, request, deadline).await?;
         let reply = self.wait(server, effect, answer, deadline).await?;

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    Context, Outcome, Step, aarch64, capabilities, clients, deep, lab, monitoring, package, proxies,
+    Context, Outcome, Step, aarch64, capabilities, clients, deep, java_client, lab, monitoring,
+    package, proxies,
 };
 use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
@@ -23,6 +24,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("spymemcached", clients::spymemcached),
     quick("xmemcached", clients::xmemcached),
     quick("folsom", clients::folsom),
+    quick("java-client", java_client::java_client),
     quick("memjs", clients::memjs),
     quick("perl", clients::perl),
     quick("php", clients::php),

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-rdma", &["coua-cpu"]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-client", &["coua-protocol"]),
+    ("coua-client-c", &["coua-client"]),
     ("coua-store", &["coua-cpu", "coua-memory-errors"]),
     ("coua-dpdk-sys", &[]),
     ("coua-tcp", &["coua-cpu"]),
