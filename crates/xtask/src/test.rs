@@ -4,6 +4,7 @@ mod aarch64;
 mod capabilities;
 mod clients;
 mod deep;
+mod fleet;
 mod java_client;
 mod lab;
 mod monitoring;

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    Context, Outcome, Step, aarch64, capabilities, clients, deep, java_client, lab, monitoring,
-    package, proxies,
+    Context, Outcome, Step, aarch64, capabilities, clients, deep, fleet, java_client, lab,
+    monitoring, package, proxies,
 };
 use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
@@ -34,6 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("userspace-clients-dpdk", clients::userspace_clients_dpdk),
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
+    quick("fleet", fleet::fleet),
     quick("monitoring", monitoring::monitoring),
     quick("killed", deep::killed),
     quick("loom", deep::loom),
