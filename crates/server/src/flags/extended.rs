@@ -97,10 +97,13 @@ const QUEUES: &str = "items live in a log of segments, not in LRU lists";
 const CRAWLER: &str = "expired items are looked for as memory is cleaned";
 const SLABS: &str = "there are no slab classes";
 const LOGS: &str = "the log has no buffers of that kind";
-const FLASH: &str = "it belongs to ext_path, which coua does not have";
+const FLASH_SEGMENTS: &str =
+    "flash is written in segments of 1 to 32 MiB, by its length, and each thread gathers one in memory";
+const FLASH_THREADS: &str = "the threads that serve read and write flash themselves, many requests at once";
+const FLASH_MOVES: &str = "items go to flash when memory would evict them";
+const FLASH_ROUND: &str = "flash is filled round and round, and nothing on it is written twice";
 const REPLIES: &str = "replies are written in one way";
 
-const NO_FLASH: &str = "coua has no store on flash yet; leave it out, or give more memory (-m)";
 const NO_PROXY: &str = "coua is no proxy; leave it out, or put memcached's proxy in front";
 
 /// Seconds that connections have to finish when the server stops, where `-o drain_timeout` does not
@@ -217,22 +220,41 @@ pub(super) const ALL: &[Suboption] = &[
          (systemd's SystemCallFilter=)",
     ),
     without("no_drop_privileges", "no filter of system calls is set up"),
-    without_value("ext_page_size", NUMBER, FLASH),
-    without_value("ext_page_count", NUMBER, FLASH),
-    without_value("ext_wbuf_size", NUMBER, FLASH),
-    without_value("ext_threads", NUMBER, FLASH),
-    without_value("ext_io_depth", NUMBER, FLASH),
-    without_value("ext_item_size", NUMBER, FLASH),
-    without_value("ext_item_age", NUMBER, FLASH),
-    without_value("ext_low_ttl", NUMBER, FLASH),
-    without_value("ext_recache_rate", NUMBER, FLASH),
-    without_value("ext_compact_under", NUMBER, FLASH),
-    without_value("ext_drop_under", NUMBER, FLASH),
-    without_value("ext_max_sleep", NUMBER, FLASH),
-    without_value("ext_max_frag", Takes::Fraction(2), FLASH),
-    without("ext_drop_unread", FLASH),
-    without("no_ext_drop_unread", FLASH),
-    refused("ext_path", NO_FLASH),
+    works(
+        "ext_path",
+        Takes::Text("FILE:SIZE"),
+        "File for items that memory has no room for, such as /mnt/flash/coua:64g. Several: \
+         ext_path=FILE:SIZE,ext_path=FILE:SIZE. It may be a block device, of which so much is used; for \
+         whole devices see --flash.",
+    ),
+    works(
+        "ext_item_size",
+        NUMBER,
+        "With ext_path or --flash: items of fewer bytes, key and header among them, are evicted and do \
+         not go to flash. 128 by default.",
+    ),
+    without_value("ext_page_size", NUMBER, FLASH_SEGMENTS),
+    without_value("ext_page_count", NUMBER, FLASH_SEGMENTS),
+    without_value("ext_wbuf_size", NUMBER, FLASH_SEGMENTS),
+    without_value("ext_threads", NUMBER, FLASH_THREADS),
+    without_value("ext_io_depth", NUMBER, FLASH_THREADS),
+    without_value("ext_item_age", NUMBER, FLASH_MOVES),
+    without_value(
+        "ext_low_ttl",
+        NUMBER,
+        "a segment of flash is free as soon as everything in it has expired",
+    ),
+    without_value(
+        "ext_recache_rate",
+        NUMBER,
+        "an item that is read again soon comes back to memory",
+    ),
+    without_value("ext_compact_under", NUMBER, FLASH_ROUND),
+    without_value("ext_drop_under", NUMBER, FLASH_ROUND),
+    without_value("ext_max_sleep", NUMBER, FLASH_ROUND),
+    without_value("ext_max_frag", Takes::Fraction(2), FLASH_ROUND),
+    without("ext_drop_unread", FLASH_ROUND),
+    without("no_ext_drop_unread", FLASH_ROUND),
     refused("proxy_config", NO_PROXY),
     refused("proxy_arg", NO_PROXY),
     refused("proxy_uring", NO_PROXY),
@@ -304,6 +326,10 @@ pub(super) struct Extended {
     pub(super) pressure_stall_ms: u32,
     pub(super) loss_limit: LossLimit,
     pub(super) permits_poison: bool,
+    /// What `ext_path` says, each time that it is given.
+    pub(super) flash_paths: Vec<String>,
+    /// `ext_item_size`.
+    pub(super) flash_item_size: Option<usize>,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -324,6 +350,8 @@ impl Extended {
             pressure_stall_ms: 150,
             loss_limit: LossLimit::default(),
             permits_poison: false,
+            flash_paths: Vec::new(),
+            flash_item_size: None,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -358,6 +386,8 @@ impl Extended {
             "memory_pressure_step" => self.pressure_step_percent = value.parse().unwrap_or(10),
             "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
             "poison_command" => self.permits_poison = true,
+            "ext_path" => self.flash_paths.push(value),
+            "ext_item_size" => self.flash_item_size = value.parse().ok(),
             "mce_limit" => {
                 let (at_most, seconds) = rate(&value).unwrap_or_default();
                 let seconds = seconds.unwrap_or(LossLimit::default().seconds);
