@@ -389,7 +389,7 @@ impl Answers<'_> {
     #[inline]
     fn count_miss(&self, miss: Miss) {
         match miss {
-            Miss::Absent => {}
+            Miss::Absent | Miss::OnFlash(_) => {}
             Miss::Expired => self.counters.get_expired.add(1),
             Miss::Flushed => self.counters.get_flushed.add(1),
             Miss::Invalidated => self.counters.get_invalidated.add(1),

@@ -40,6 +40,7 @@
 mod clean;
 mod counters;
 mod epoch;
+mod flash;
 mod index;
 mod item;
 mod key;
@@ -69,8 +70,19 @@ pub mod kill_points {
     pub use crate::sync::stepped::watch;
 }
 
+#[cfg(not(loom))]
+pub use {
+    coua_flash::log::{Fetched, NoRecord},
+    flash::{
+        BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashOptions, FlashRead, FlashRefused,
+        FlashStats,
+    },
+    mender::{Loss, Mended, Mender, PageKind},
+    operations::PoisonTarget,
+};
 pub use {
     counters::Totals,
+    flash::FlashPlace,
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
@@ -89,9 +101,4 @@ pub use {
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},
     worker::{Burst, Intent, Worker},
-};
-#[cfg(not(loom))]
-pub use {
-    mender::{Loss, Mended, Mender, PageKind},
-    operations::PoisonTarget,
 };

@@ -3,6 +3,7 @@
 //! server's concern. Each operation that may need memory can return [`Refused::Wait`]: then nothing
 //! has happened, and the caller ends its burst and tries again in a later one.
 
+use crate::flash::FlashPlace;
 use crate::item::Item;
 use crate::tags::{NO_TAGS, Tags};
 use crate::time::Expiry;
@@ -36,6 +37,8 @@ pub enum Miss {
     Flushed,
     /// There is one, but a tag of its was invalidated.
     Invalidated,
+    /// There may be one on flash: nothing has been done. See [`Burst::fetch`](crate::Burst::fetch).
+    OnFlash(FlashPlace),
 }
 
 /// Which existing items a store operation replaces, extends or respects.
@@ -127,6 +130,8 @@ pub enum Stored {
     Exists,
     /// [`Mode::Cas`] on a key that does not exist.
     NotFound,
+    /// The existing item may be on flash: nothing has been done. See [`Burst::fetch`](crate::Burst::fetch).
+    OnFlash(FlashPlace),
     /// Nothing happened; see [`Refused`].
     Refused(Refused),
 }

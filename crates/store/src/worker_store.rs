@@ -452,7 +452,7 @@ impl<'s> WorkerStore<'s> {
         match why {
             Miss::Flushed => counters.flushed.add(1),
             Miss::Invalidated => counters.invalidated.add(1),
-            Miss::Expired | Miss::Absent => {
+            Miss::Expired | Miss::Absent | Miss::OnFlash(_) => {
                 counters.expired.add(1);
                 if item.access() & mark::FETCHED == 0 {
                     counters.expired_unfetched.add(1);
@@ -462,7 +462,7 @@ impl<'s> WorkerStore<'s> {
         let gone = match why {
             Miss::Flushed => RemovalReason::Flushed,
             Miss::Invalidated => RemovalReason::Invalidated,
-            Miss::Expired | Miss::Absent => RemovalReason::Expired,
+            Miss::Expired | Miss::Absent | Miss::OnFlash(_) => RemovalReason::Expired,
         };
         self.tell_gone(item, gone);
     }

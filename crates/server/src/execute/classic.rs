@@ -269,7 +269,7 @@ impl Answers<'_> {
             (Stored::Stored { .. }, _) => Line::Stored,
             (Stored::NotStored, _) => Line::NotStored,
             (Stored::Exists, _) => Line::Exists,
-            (Stored::NotFound, _) => Line::NotFound,
+            (Stored::NotFound | Stored::OnFlash(_), _) => Line::NotFound,
         };
         self.line(to, line)
     }
@@ -284,7 +284,7 @@ impl Answers<'_> {
             match stored {
                 Stored::Stored { .. } => self.counters.cas_hits.add(1),
                 Stored::Exists => self.counters.cas_badval.add(1),
-                Stored::NotFound => self.counters.cas_misses.add(1),
+                Stored::NotFound | Stored::OnFlash(_) => self.counters.cas_misses.add(1),
                 Stored::NotStored | Stored::Refused(_) => {}
             }
         }

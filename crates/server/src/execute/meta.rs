@@ -444,7 +444,7 @@ impl Answers<'_> {
             }
             Stored::NotStored | Stored::Refused(_) => MetaHead::NotStored,
             Stored::Exists => MetaHead::Exists,
-            Stored::NotFound => MetaHead::NotFound,
+            Stored::NotFound | Stored::OnFlash(_) => MetaHead::NotFound,
         };
         self.output
             .reply(|reply| reply.meta(head, answer.flags, &facts));
