@@ -73,6 +73,8 @@ counters! {
     cmd_meta,
     /// Lookups that found the key.
     get_hits,
+    /// Of these, lookups that were answered from flash.
+    get_flash_hits,
     /// Lookups that did not.
     get_misses,
     /// Lookups that found an expired item.

@@ -196,8 +196,8 @@ impl Shared {
     /// If the server cannot work with so little, or was not started for so much.
     pub fn limit_memory(&self, bytes: usize) -> Result<(), LimitRefused> {
         let _limiting = self.limiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let stacks = self.settings.stacks_memory();
-        self.store.set_memory_limit(bytes.saturating_sub(stacks))?;
+        let beside = self.settings.memory_beside_store();
+        self.store.set_memory_limit(bytes.saturating_sub(beside))?;
         self.memory.store(bytes, Relaxed);
         // What pressure holds back is held back again within a second.
         self.memory_held_back.store(0, Relaxed);
@@ -218,17 +218,17 @@ impl Shared {
         if bytes == before {
             return;
         }
-        let stacks = self.settings.stacks_memory();
+        let beside = self.settings.memory_beside_store();
         let limit = match self
             .store
-            .set_memory_limit(goal.saturating_sub(bytes + stacks))
+            .set_memory_limit(goal.saturating_sub(bytes + beside))
         {
             Ok(()) => goal.saturating_sub(bytes),
             // What the store needs at least may be between the steps.
             Err(LimitRefused::TooSmall { least })
-                if least + stacks < goal - before && self.store.set_memory_limit(least).is_ok() =>
+                if least + beside < goal - before && self.store.set_memory_limit(least).is_ok() =>
             {
-                least + stacks
+                least + beside
             }
             Err(_) => return,
         };

@@ -116,6 +116,8 @@ impl Executor<'_, '_> {
             hash,
             ahead,
             gives_up,
+            id,
+            flash_tries,
         } = request;
         // Bytes that are there already are so because the end of the value had to wait.
         if bytes.len > 0 && session.is_receiving() {
@@ -125,6 +127,8 @@ impl Executor<'_, '_> {
                 hash,
                 ahead,
                 gives_up,
+                id,
+                flash_tries,
             };
             let received = self.continue_upload(rest, bytes);
             if received != Outcome::Done {

@@ -288,6 +288,7 @@ fn store(shared: &Shared, all: &mut Exposition) {
         ("tables", store.memory_tables),
         ("connections", store.memory_lent),
         ("stacks", stacks),
+        ("flash", shared.settings.flash_memory as u64),
     ] {
         memory.add(&[("state", &state)], bytes);
     }

@@ -174,7 +174,8 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     }
     stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
     let stacks = shared.settings.stacks_memory() as u64;
-    stats.add("coua_memory", store.memory + stacks);
+    let flash = shared.settings.flash_memory as u64;
+    stats.add("coua_memory", store.memory + stacks + flash);
     stats.add("coua_memory_held_back", shared.memory_held_back());
     stats.add("coua_memory_free", store.memory_free);
     stats.add("coua_memory_index", store.memory_index);
@@ -182,6 +183,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_tags", store.memory_tags);
     stats.add("coua_memory_connections", store.memory_lent);
     stats.add("coua_memory_stacks", stacks);
+    stats.add("coua_memory_flash", flash);
     stats.add("coua_memory_uploads", store.memory_uploads);
     stats.add("coua_memory_held", store.memory_held);
     stats.add("coua_memory_per_worker", shared.memory_per_worker);

@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "coua",
         &[
             "coua-cpu",
+            "coua-flash",
             "coua-memory-errors",
             "coua-protocol",
             "coua-store",
