@@ -163,6 +163,14 @@ counters! {
     turns,
     /// Requests executed.
     requests,
+    /// Times that a request waited for a read of flash.
+    flash_waits,
+    /// Requests that gave up because too many others read flash.
+    flash_given_up,
+    /// Bytes that were read from flash.
+    flash_bytes_read,
+    /// Reads of flash that are under way, or whose records are held.
+    flash_reads_under_way,
     /// Blocks of connection buffers in use.
     buffer_blocks,
 }

@@ -19,8 +19,8 @@ mod values;
 use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{
-    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreMode, StoreReply, base64,
-    expiry,
+    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreMode,
+    StoreReply, base64, expiry,
 };
 use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
@@ -138,8 +138,7 @@ pub fn needs_record(op: &Op) -> bool {
         Op::StoreStream(_) | Op::StoreRefused(_) | Op::Delete { .. } => false,
         Op::MetaGet(meta) => !meta.names_tag(),
         Op::MetaDelete(meta) => {
-            !meta.names_tag()
-                && (meta.cas().is_some() || meta.set.has(b'I') || meta.set.has(b'x'))
+            !meta.names_tag() && (meta.cas().is_some() || meta.set.has(b'I') || meta.set.has(b'x'))
         }
         Op::Binary(request) => match request.command {
             BinaryCommand::Delete { cas, .. } => cas != 0,
@@ -178,7 +177,7 @@ impl Executor<'_, '_> {
         outcome
     }
 
-    fn execute_silently(&mut self, request: Request<'_>, op: &Op) -> Outcome {
+    fn execute_silently(&mut self, mut request: Request<'_>, op: &Op) -> Outcome {
         if request.session.skips_keys {
             let is_end = match op {
                 Op::Get { last, .. } | Op::GetAndTouch { last, .. } => *last,
@@ -208,7 +207,7 @@ impl Executor<'_, '_> {
             }
             Op::GetEnd => self.answers.get_end(),
             Op::StoreStream(store) => self.begin_upload(request, store),
-            Op::StoreBody { bytes } => self.continue_upload(request, *bytes),
+            Op::StoreBody { bytes } => self.continue_upload(&mut request, *bytes),
             Op::StoreEnd { bytes, terminated } => self.end_upload(request, *bytes, *terminated),
             Op::StoreRefused(refused) => self.refuse_store(request, refused),
             Op::Delete { key, noreply } => {

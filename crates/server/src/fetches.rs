@@ -177,7 +177,10 @@ impl Fetches {
 
     /// A read has ended. Returns its session if that has no other under way.
     pub fn end(&mut self, read: FlashRead, sessions: &mut Sessions) -> Option<SessionId> {
-        #[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the halves are taken apart"
+        )]
         let (at, generation) = (read.token as u32, (read.token >> 32) as u32);
         let fetch = self.places.get_mut(at as usize);
         let Some(fetch) = fetch.filter(|fetch| fetch.generation == generation) else {
@@ -225,6 +228,11 @@ impl Fetches {
             fetch.session = None;
             at = std::mem::replace(&mut fetch.next, NONE);
         }
+    }
+
+    /// Reads that are under way, or whose records are held.
+    pub fn held(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     /// Whether every place is free: nothing is under way and nothing held.

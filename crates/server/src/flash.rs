@@ -19,7 +19,7 @@ use coua_memory_errors as memory_errors;
 use coua_store::{FlashKeeper, FlashOptions, Store, UnixSeconds};
 
 use crate::flags::{FlashPath, Settings};
-use crate::shared::Shared;
+use crate::shared::{FlashDeviceInfo, Shared};
 use crate::worker::WorkerFlash;
 
 /// Segments that a worker has memory for: one that is filled while two are written.
@@ -203,7 +203,10 @@ impl Flash {
     /// # Errors
     /// [`FlashError::Device`]: one of them cannot be used.
     pub fn open_files(&mut self, settings: &Settings) -> Result<(), FlashError> {
-        let region = self.memory.first().map(|buffer| Arc::clone(buffer.region()));
+        let region = self
+            .memory
+            .first()
+            .map(|buffer| Arc::clone(buffer.region()));
         let regions: Vec<Arc<Region>> = region.into_iter().collect();
         for (place, device) in self.places.iter().zip(&mut self.devices) {
             if device.is_none() {
@@ -264,6 +267,20 @@ pub(crate) struct AttachedFlash {
 }
 
 impl AttachedFlash {
+    /// Tells statistics what there is.
+    pub(crate) fn tell(&self, shared: &mut Shared) {
+        let devices = self.devices.iter().map(|device| {
+            let identity = device.identity();
+            FlashDeviceInfo {
+                name: identity.name.clone(),
+                driver: identity.driver.clone(),
+                len: identity.len(),
+            }
+        });
+        shared.flash_devices = devices.collect();
+        shared.flash_volume = Some(Arc::downgrade(&self.volume));
+    }
+
     /// Starts what keeps segments free.
     pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<RunningFlash, FlashError> {
         announce(&self);

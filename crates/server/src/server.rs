@@ -123,6 +123,9 @@ impl Server {
         })?;
         let mut shared = Shared::new(settings, store, clock, wakers, MEMORY_PER_WORKER);
         shared.listening = sockets.listening;
+        if let Some(flash) = &flash {
+            flash.tell(&mut shared);
+        }
         let mut server = Server {
             shared: Arc::new(shared),
             threads: Vec::new(),

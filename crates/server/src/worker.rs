@@ -339,6 +339,10 @@ impl Worker {
         self.counters()
             .buffer_blocks
             .set(self.pool.blocks_taken() as u64);
+        if self.has_flash {
+            let held = self.fetches.held() as u64;
+            self.counters().flash_reads_under_way.set(held);
+        }
         Ok(())
     }
 

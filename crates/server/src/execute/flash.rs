@@ -149,6 +149,7 @@ impl Executor<'_, '_> {
         match self.begin_fetch(request.id, session, place) {
             FetchStart::UnderWay => {
                 session.fetches.waits += 1;
+                self.answers.counters.flash_waits.add(1);
                 Reading::Later(Outcome::WaitForFlash)
             }
             FetchStart::Gone => Reading::Again,
@@ -157,7 +158,10 @@ impl Executor<'_, '_> {
                 self.fetches.release(&mut session.fetches, false);
                 match session.fetches.is_waiting() {
                     true => Reading::Later(Outcome::WaitForFlash),
-                    false if request.gives_up => Reading::Never,
+                    false if request.gives_up => {
+                        self.answers.counters.flash_given_up.add(1);
+                        Reading::Never
+                    }
                     false => Reading::Later(Outcome::Wait),
                 }
             }
@@ -221,16 +225,18 @@ impl Answers<'_> {
         self.no_value(key, form)
     }
 
+    /// Counts an item that was answered from flash.
+    pub(super) fn count_record(&self, item: &Item<'_>) {
+        self.counters.get_flash_hits.add(1);
+        let bytes = item.key().len() + item.value_len();
+        self.counters.flash_bytes_read.add(bytes as u64);
+    }
+
     /// Answers and counts a key of a `get` with an item that was read from flash.
-    fn record_value(
-        &mut self,
-        session: &mut Session,
-        item: &Item<'_>,
-        form: ItemForm,
-    ) -> Outcome {
+    fn record_value(&mut self, session: &mut Session, item: &Item<'_>, form: ItemForm) -> Outcome {
         self.counters.cmd_get.add(1);
         self.counters.get_hits.add(1);
-        self.counters.get_flash_hits.add(1);
+        self.count_record(item);
         self.count_prefix(item.key(), PrefixEvent::Hit);
         self.value(None, session, item, item.key(), form)
     }

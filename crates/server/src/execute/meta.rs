@@ -431,7 +431,7 @@ impl Answers<'_> {
     /// Answers and counts an item that was read from flash, where nothing is asked beyond that.
     fn meta_record(&mut self, request: &mut Request<'_>, meta: &Meta, item: &Item<'_>) -> Outcome {
         self.count_meta_hit(meta);
-        self.counters.get_flash_hits.add(1);
+        self.count_record(item);
         let known = Known {
             created: false,
             won: false,

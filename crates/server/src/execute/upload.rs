@@ -4,10 +4,11 @@
 //! is received and dropped, so that the connection stays in step. The refusal is answered after
 //! that: a client that reads while it writes may take an earlier answer for the end of its request.
 
-use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply};
-use coua_store::{Delete, Refused, Stored};
+use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreMode, StoreReply};
+use coua_store::{Access, Delete, Miss, Refused, Stored};
 
 use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
+use super::flash::Back;
 use super::{Answers, Executor, Request, stored_key};
 use crate::connections::Activity;
 use crate::outcome::Outcome;
@@ -66,13 +67,9 @@ impl Executor<'_, '_> {
         Outcome::Done
     }
 
-    pub(super) fn continue_upload(&mut self, request: Request<'_>, bytes: Span) -> Outcome {
-        let Request {
-            session,
-            input,
-            gives_up,
-            ..
-        } = request;
+    pub(super) fn continue_upload(&mut self, request: &mut Request<'_>, bytes: Span) -> Outcome {
+        let (session, input) = (&mut *request.session, request.input);
+        let gives_up = request.gives_up;
         let Some(streaming) = session.upload.as_deref_mut() else {
             return Outcome::Done;
         };
@@ -106,35 +103,18 @@ impl Executor<'_, '_> {
 
     pub(super) fn end_upload(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         bytes: Span,
         terminated: bool,
     ) -> Outcome {
-        let Request {
-            session,
-            input,
-            hash,
-            ahead,
-            gives_up,
-            id,
-            flash_tries,
-        } = request;
         // Bytes that are there already are so because the end of the value had to wait.
-        if bytes.len > 0 && session.is_receiving() {
-            let rest = Request {
-                session: &mut *session,
-                input,
-                hash,
-                ahead,
-                gives_up,
-                id,
-                flash_tries,
-            };
-            let received = self.continue_upload(rest, bytes);
+        if bytes.len > 0 && request.session.is_receiving() {
+            let received = self.continue_upload(&mut request, bytes);
             if received != Outcome::Done {
                 return received;
             }
         }
+        let session = &mut *request.session;
         if let Some((error, reply)) = session.refused_value.take() {
             session.connection.set_activity(Activity::Reading);
             return self.answers.error(error, reply.into());
@@ -142,23 +122,41 @@ impl Executor<'_, '_> {
         let Some(streaming) = session.upload.as_deref_mut() else {
             return Outcome::Done;
         };
-        let Some(upload) = streaming.upload.take() else {
+        if streaming.upload.is_none() {
             return Outcome::Done;
-        };
+        }
         if !terminated {
-            drop(upload);
             self.answers.counters.cmd_set.add(1);
             let to = streaming.reply.into();
             self.end_streaming(session);
             return self.answers.error(ErrorLine::BadDataChunk, to);
         }
-        let stored = match self.burst.finish_upload(upload) {
-            Ok(stored) => stored,
-            Err(upload) if !gives_up => {
-                streaming.upload = Some(upload);
-                return Outcome::Wait;
+        // Before the value is given away.
+        match self.bring_back_for_upload(&mut request) {
+            Back::Again => {}
+            Back::Later(outcome) => return outcome,
+            Back::Refused => {
+                if let Some(streaming) = request.session.upload.as_deref_mut() {
+                    streaming.upload = None;
+                }
             }
-            Err(_) => Stored::Refused(Refused::OutOfMemory),
+        }
+        let session = &mut *request.session;
+        let Some(streaming) = session.upload.as_deref_mut() else {
+            return Outcome::Done;
+        };
+        let stored = match streaming.upload.take() {
+            None => Stored::Refused(Refused::OutOfMemory),
+            Some(upload) => match self.burst.finish_upload(upload) {
+                // It has gone to flash at this very moment.
+                Ok(Stored::OnFlash(_)) => Stored::Refused(Refused::OutOfMemory),
+                Ok(stored) => stored,
+                Err(upload) if !request.gives_up => {
+                    streaming.upload = Some(upload);
+                    return Outcome::Wait;
+                }
+                Err(_) => Stored::Refused(Refused::OutOfMemory),
+            },
         };
         let Some(streaming) = session.upload.take() else {
             return Outcome::Done;
@@ -180,6 +178,27 @@ impl Executor<'_, '_> {
         let outcome = self.answers.answer_store(stored, answer);
         self.spare_streaming_sets.push(streaming);
         outcome
+    }
+
+    /// Brings back what the value that has arrived depends on, if that is on flash.
+    fn bring_back_for_upload(&mut self, request: &mut Request<'_>) -> Back {
+        let streaming = request.session.upload.as_deref();
+        let Some(streaming) = streaming.filter(|it| it.mode != StoreMode::Set) else {
+            return Back::Again;
+        };
+        let (key, len) = (streaming.key, streaming.key_len);
+        let key = self.key(&key[..len], None);
+        let unseen = Access {
+            bump: false,
+            cas: false,
+        };
+        while let Err(Miss::OnFlash(place)) = self.burst.get(&key, unseen) {
+            match self.bring_back(request, &key, place) {
+                Back::Again => {}
+                back => return back,
+            }
+        }
+        Back::Again
     }
 
     fn end_streaming(&mut self, session: &mut Session) {

@@ -191,9 +191,10 @@ impl Executor<'_, '_> {
         } else {
             // Another worker may have deleted it since. That counts as if it had done so before.
             match self.burst.get(&key, form.access(false)) {
-                Ok(item) => self
-                    .answers
-                    .value(Some(&self.burst), request.session, &item, sent, form),
+                Ok(item) => {
+                    self.answers
+                        .value(Some(&self.burst), request.session, &item, sent, form)
+                }
                 Err(_) => self.answers.no_value(sent, form),
             }
         };

@@ -97,9 +97,9 @@ const QUEUES: &str = "items live in a log of segments, not in LRU lists";
 const CRAWLER: &str = "expired items are looked for as memory is cleaned";
 const SLABS: &str = "there are no slab classes";
 const LOGS: &str = "the log has no buffers of that kind";
-const FLASH_SEGMENTS: &str =
-    "flash is written in segments of 1 to 32 MiB, by its length, and each thread gathers one in memory";
-const FLASH_THREADS: &str = "the threads that serve read and write flash themselves, many requests at once";
+const FLASH_SEGMENTS: &str = "flash is written in segments of 1 to 32 MiB, by its length, and each thread gathers one in memory";
+const FLASH_THREADS: &str =
+    "the threads that serve read and write flash themselves, many requests at once";
 const FLASH_MOVES: &str = "items go to flash when memory would evict them";
 const FLASH_ROUND: &str = "flash is filled round and round, and nothing on it is written twice";
 const REPLIES: &str = "replies are written in one way";

@@ -48,16 +48,23 @@ pub enum FlashPath {
 impl fmt::Display for FlashPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FlashPath::File { path, .. } => write!(f, "-o ext_path: {}", path.display()),
-            FlashPath::Block(path) | FlashPath::Passthrough(path) => {
-                write!(f, "--flash: {}", path.display())
-            }
-            FlashPath::Pci { address, .. } => write!(f, "--flash: {address}"),
+            FlashPath::File { .. } => write!(f, "-o ext_path: {}", self.name()),
+            _ => write!(f, "--flash: {}", self.name()),
         }
     }
 }
 
 impl FlashPath {
+    /// The path or address, without the flag.
+    pub fn name(&self) -> String {
+        match self {
+            FlashPath::File { path, .. }
+            | FlashPath::Block(path)
+            | FlashPath::Passthrough(path) => path.display().to_string(),
+            FlashPath::Pci { address, namespace } => format!("{address}/{namespace}"),
+        }
+    }
+
     /// The path, where it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -137,7 +144,8 @@ impl FlashSettings {
 
 /// `FILE:SIZE`, as memcached takes it, or `FILE:SIZE:default`.
 fn file(text: &str) -> Result<FlashPath, FlagError> {
-    let takes = "FILE:SIZE, such as /mnt/flash/coua:64g, where SIZE has m, g, t or p behind the number";
+    let takes =
+        "FILE:SIZE, such as /mnt/flash/coua:64g, where SIZE has m, g, t or p behind the number";
     let wrong = || FlagError::value("-o ext_path", text, takes);
     let (head, last) = text.rsplit_once(':').ok_or_else(wrong)?;
     let (path, size) = match last {
@@ -225,7 +233,15 @@ mod tests {
         assert_eq!(file("/a:b:2G:default"), Ok(file_of("/a:b", 2 << 30)));
         assert_eq!(file("/a:1t"), Ok(file_of("/a", 1 << 40)));
         for wrong in [
-            "/a", "/a:", ":1g", "/a:64", "/a:0m", "/a:m", "/a:99999999p", "/a:1g:warm", "/a:-1m",
+            "/a",
+            "/a:",
+            ":1g",
+            "/a:64",
+            "/a:0m",
+            "/a:m",
+            "/a:99999999p",
+            "/a:1g:warm",
+            "/a:-1m",
         ] {
             assert!(file(wrong).is_err(), "{wrong}");
         }
@@ -250,8 +266,14 @@ mod tests {
         assert_eq!(device("0000:0A:00.0"), Ok(pci("0000:0a:00.0", 1)));
         assert_eq!(device("0000:01:00.1/3"), Ok(pci("0000:01:00.1", 3)));
         for wrong in [
-            "", "nvme0n1", "0000:01:00", "0000:01:00.0/0", "0000.01:00:0", "0000:01:00.0.0",
-            "/mnt/file", "000g:01:00.0",
+            "",
+            "nvme0n1",
+            "0000:01:00",
+            "0000:01:00.0/0",
+            "0000.01:00:0",
+            "0000:01:00.0.0",
+            "/mnt/file",
+            "000g:01:00.0",
         ] {
             assert!(device(wrong).is_err(), "{wrong}");
         }

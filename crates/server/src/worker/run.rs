@@ -324,8 +324,7 @@ impl Run<'_, '_> {
         // The entry may read or reset the counters, so they must be up to date.
         mem::take(&mut self.counted).add_to(self.executor.answers.counters);
         let gives_up = is_first && self.has_waited_long(session);
-        let outcome =
-            (self.executor).execute_entry(entry, self.requests, session, input, gives_up);
+        let outcome = (self.executor).execute_entry(entry, self.requests, session, input, gives_up);
         if !matches!(outcome, Outcome::Wait | Outcome::WaitForFlash) {
             self.executor.answers.counters.requests.add(1);
         }
@@ -385,10 +384,9 @@ impl Answers<'_> {
             // The request waits for memory or flash, or the connection is about to close. Either way
             // the replies are sent first.
             (Flushed::All, _)
-            | (
-                Flushed::Blocked,
-                Outcome::Wait | Outcome::WaitForFlash | Outcome::CloseWhenSent,
-            ) => outcome,
+            | (Flushed::Blocked, Outcome::Wait | Outcome::WaitForFlash | Outcome::CloseWhenSent) => {
+                outcome
+            }
             (flushed, _) => flushed.into(),
         }
     }
