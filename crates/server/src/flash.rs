@@ -18,6 +18,7 @@ use coua_flash::{BlockDevice, Buffer, Identity, OpenError, Region};
 use coua_memory_errors as memory_errors;
 use coua_store::{FlashKeeper, FlashOptions, Store, UnixSeconds};
 
+use crate::fetches::Fetches;
 use crate::flags::{FlashPath, Settings};
 use crate::shared::{FlashDeviceInfo, Shared};
 use crate::worker::WorkerFlash;
@@ -165,15 +166,16 @@ impl Flash {
         }
         let plan = Plan::new(len, settings.memory, workers);
         let takes = plan.memory() * workers;
+        let tables = Fetches::memory(plan.reads()) * workers;
         let least = coua_store::MEMORY_MIN;
-        if settings.memory.saturating_sub(settings.stacks_memory()) < takes + least {
+        if settings.memory.saturating_sub(settings.stacks_memory()) < takes + tables + least {
             return Err(FlashError::Memory {
-                takes: takes >> 20,
+                takes: (takes + tables) >> 20,
                 workers,
                 least: least >> 20,
             });
         }
-        settings.flash_memory = takes;
+        settings.flash_memory = takes + tables;
         let mut rest = Region::allocate(takes);
         let region = Arc::clone(rest.region());
         let mut memory = Vec::with_capacity(workers);
