@@ -20,7 +20,8 @@
 //! # Invariants
 //! - Room for an item is taken before it moves. If there is none, the item is evicted rather than
 //!   lost; with evictions off the job waits.
-//! - A victim retires once no slot points into it.
+//! - A victim retires once no slot points into it. With flash it waits until its evicted items are there
+//!   (`flash/leaving.rs`).
 
 mod crawl;
 mod dead;
@@ -31,6 +32,7 @@ mod pace;
 mod pick;
 mod survey;
 
+use crate::flash::WorkerFlash;
 use crate::memory::Queue;
 use crate::segment::OpenSegment;
 use crate::store::Store;
@@ -57,6 +59,10 @@ pub(crate) struct Cleaner {
     look_for_dead: u32,
     flush_round: FlushRound,
     crawling: crawl::Crawl,
+    /// Where items go that are evicted.
+    pub(crate) flash: Option<Box<WorkerFlash>>,
+    /// The latest filling on flash that an item of the present job was copied into.
+    pub(crate) copied: Option<u64>,
 }
 
 impl Cleaner {
@@ -81,6 +87,8 @@ impl Cleaner {
             look_for_dead: 0,
             flush_round: FlushRound::default(),
             crawling: crawl::Crawl::default(),
+            flash: None,
+            copied: None,
         }
     }
 
@@ -89,6 +97,7 @@ impl Cleaner {
     pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixTime) -> bool {
         let mut local = turn.begin();
         let mut worked = false;
+        let settles = self.settle(local, now);
         let stored = match local.shared.log.pages().excess() {
             0 => stored,
             // As if new items needed the room.
@@ -119,15 +128,17 @@ impl Cleaner {
         self.free_dead(local);
         let crawls = self.crawl(local, now);
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
-        crawls || has_dead || is_behind || shrinks(local, worked)
+        let hurries = self.hurry(local);
+        settles || hurries || crawls || has_dead || is_behind || shrinks(local, worked)
     }
 
     /// Gives half-cleaned segments back, for other workers.
-    pub(crate) fn abandon(&mut self, local: WorkerStore<'_>) {
+    pub(crate) fn abandon(&mut self, local: WorkerStore<'_>, now: UnixTime) {
         self.crawling.abandon(local);
         if let Some(job) = self.job.take() {
             self.put_back(local, job);
         }
+        self.abandon_flash(local, now);
     }
 }
 
@@ -136,7 +147,8 @@ impl Cleaner {
 #[inline]
 fn shrinks(local: WorkerStore<'_>, worked: bool) -> bool {
     let log = &local.shared.log;
-    log.pages().excess() > 0 && (log.pages().withhold() || worked || log.coming_count() > 0)
+    log.pages().excess() > 0
+        && (log.pages().withhold() || worked || log.coming_count() + log.leaving_count() > 0)
 }
 
 /// The free room for new items.
@@ -144,6 +156,6 @@ fn room(local: WorkerStore<'_>) -> Room {
     let log = &local.shared.log;
     Room {
         free: log.pages().free_count(),
-        coming: log.coming_count(),
+        coming: log.coming_count() + log.leaving_count(),
     }
 }

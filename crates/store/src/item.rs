@@ -162,12 +162,20 @@ impl<'b> Item<'b> {
         self.raw.key_is_binary()
     }
 
+    /// Whether its bytes are those of a record that was read from flash: see
+    /// [`FetchedGet::Hit`](crate::FetchedGet::Hit).
+    #[inline]
+    pub fn is_fetched(&self) -> bool {
+        self.location == Location::NOWHERE
+    }
+
     /// Whether the machine may have lost a part of what was read of the item. To be asked after the
     /// bytes were copied and before the copy is used; then the item is none. A load and a comparison,
     /// as long as the machine loses nothing.
     #[inline]
     pub fn is_doubtful(&self) -> bool {
         self.store.losses.are_unsettled()
+            && !self.is_fetched()
             && self.store.is_item_lost(self.guard, self.location, self.raw)
     }
 

@@ -27,6 +27,7 @@ pub use poison::PoisonTarget;
 pub use upload::Upload;
 
 use writer::Body;
+pub(crate) use writer::Writer;
 
 use crate::look_ahead::Ahead;
 use crate::request::{

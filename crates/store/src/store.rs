@@ -18,6 +18,7 @@ pub use takeover::{ColdReason, Start, Warm};
 
 use crate::counters::Counters;
 use crate::epoch::Epochs;
+use crate::flash::Tier;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
 use crate::memory::{
@@ -32,7 +33,7 @@ use crate::tags::{Generations, Tag};
 use crate::time::{UnixSeconds, UnixTime};
 use crossbeam_utils::CachePadded;
 use holds::OversizedPin;
-use layout::{Arena, MENDERS, StoreLayout};
+use layout::{Arena, KEEPERS, MENDERS, StoreLayout};
 use losses::Losses;
 use merging::Merging;
 use room::Reclaimable;
@@ -63,6 +64,7 @@ pub struct Store {
     /// Bytes that unfinished uploads hold.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) oversized: OversizedPin,
+    pub(crate) flash: Tier,
     /// How many seconds the item that was evicted last had been unused.
     pub(crate) evicted_idle_s: AtomicU32,
     /// The next segment that the crawler looks at, and the second in which it last began.
@@ -253,6 +255,7 @@ impl Store {
         let Taken {
             mut warm,
             contents,
+            on_flash,
             sealed,
         } = takeover::take_over(&arena.tables, &layout, &index).map_err(ColdReason::Damaged)?;
         warm.was_killed = in_use == Use::Running;
@@ -268,6 +271,7 @@ impl Store {
         let pages = (0..store.log.segment_count()).filter(is_of_index);
         store.tables.adopt(pages, &contents.tables);
         store.items_taken_over = contents.items;
+        store.flash.note_taken_over(on_flash);
         let limit = store.memory_limit_of(config);
         match store.set_memory_limit(limit) {
             Err(LimitRefused::TooSmall { least }) => Err(ColdReason::MemoryTooSmall {
@@ -298,9 +302,9 @@ impl Store {
         Store {
             tables: SubTables::new(log.pages(), log.segment_count()),
             index: index_of(layout, arena),
-            epochs: Epochs::new(config.workers + MENDERS),
+            epochs: Epochs::new(config.workers + MENDERS + KEEPERS),
             hasher: Hasher::new(seed),
-            counters: (0..config.workers + MENDERS)
+            counters: (0..config.workers + MENDERS + KEEPERS)
                 .map(|_| CachePadded::default())
                 .collect(),
             observer: None,
@@ -320,6 +324,7 @@ impl Store {
             losses: Losses::new(),
             upload_bytes: AtomicUsize::new(0),
             oversized: OversizedPin::default(),
+            flash: Tier::default(),
             evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),
             merging: Merging::default(),
@@ -407,7 +412,7 @@ impl Store {
 
     /// The number of workers that there may be.
     pub(crate) fn workers(&self) -> usize {
-        self.counters.len() - MENDERS
+        self.counters.len() - MENDERS - KEEPERS
     }
 
     /// A key with its hash in this store.

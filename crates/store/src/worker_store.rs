@@ -3,6 +3,7 @@
 
 use crate::counters::Counters;
 use crate::epoch::{Guard, Presence};
+use crate::flash::Beyond;
 use crate::index::slot::{Location, Slot};
 use crate::index::{Place, Unlinked};
 use crate::item::Item;
@@ -127,7 +128,7 @@ impl<'s> WorkerStore<'s> {
         self.item_of(slot).key_is(key)
     }
 
-    /// Finds the place of `key`, if its item is alive. A dead item is unlinked on the way.
+    /// Finds the place of `key` in memory, if its item is alive. A dead item is unlinked on the way.
     #[inline]
     pub(crate) fn find_live(
         self,
@@ -135,10 +136,17 @@ impl<'s> WorkerStore<'s> {
         now: UnixTime,
     ) -> Result<(Place<'s>, RawItem<'s>), Miss> {
         let store = self.shared;
-        let place = store
+        let mut found = store
             .index
-            .find(key.hash, |slot| self.is_key(slot, key.bytes))
-            .ok_or(Miss::Absent)?;
+            .find(key.hash, |slot| self.is_key(slot, key.bytes));
+        if found.is_none() && store.flash.is_attached() {
+            match self.look_beyond(key) {
+                Beyond::Nothing => {}
+                Beyond::InMemory(place) => found = Some(place),
+                Beyond::OnFlash(place) => return Err(Miss::OnFlash(place)),
+            }
+        }
+        let place = found.ok_or(Miss::Absent)?;
         let item = self.item_of(place.slot);
         match self.death(place.slot.location(), item, now) {
             None if self.is_unsettled() && self.is_lost(place.slot.location(), item) => {
@@ -402,6 +410,10 @@ impl<'s> WorkerStore<'s> {
     /// buckets was lost.
     #[cold]
     pub(crate) fn note_lost(self, slot: Slot) {
+        if !slot.is_in_memory() {
+            self.note_off_flash(1);
+            return;
+        }
         let log = &self.shared.log;
         let (location, item) = (slot.location(), self.item_of(slot));
         // Where its header is lost, what the slot knows of its length.

@@ -110,8 +110,7 @@ impl Cleaner {
             self.job = Some(job);
             return false;
         }
-        local.counters().segments_cleaned.add(1);
-        local.shared.log.retire(job.segment, &local.shared.epochs);
+        self.retire_or_leave(local, job.segment);
         true
     }
 

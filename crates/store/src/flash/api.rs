@@ -1,12 +1,11 @@
 //! What the callers of the store see of items on flash.
 
-use super::FlashPlace;
+use super::{FlashPlace, location_of};
 use crate::item::Item;
-use crate::key::Key;
-use crate::request::{Access, Miss};
+use crate::request::Miss;
 use crate::worker::{Burst, Worker};
 use coua_flash::Armed;
-use coua_flash::log::{Fetched, NoRecord};
+use coua_flash::log::{Fetched, NoRecord, ReadStart};
 use std::os::fd::BorrowedFd;
 
 /// What came of asking for a record.
@@ -33,8 +32,8 @@ pub struct FlashRead {
 /// What a plain read finds in a record.
 #[derive(Clone, Copy)]
 pub enum FetchedGet<'b> {
-    /// The item. Its bytes are those of the record that was read: it is readable as long as that is kept, and is
-    /// not to be [pinned](Burst::pin).
+    /// The item. Its bytes are those of the record that was read: it is readable as long as that is kept, and
+    /// cannot be [pinned](Burst::pin).
     Hit(Item<'b>),
     /// The record is another key's. The worker remembers that: the operation is to be executed again.
     OtherKey,
@@ -56,7 +55,7 @@ pub enum BroughtBack {
     /// There was no memory: nothing has changed. As with [`Refused::Wait`](crate::Refused::Wait), it is to be
     /// tried again in a later burst.
     NoMemory,
-    /// The item is dead, and was unlinked.
+    /// The item is dead, and was unlinked: executed again, the operation misses it.
     Dead(Miss),
 }
 
@@ -64,43 +63,29 @@ impl Burst<'_> {
     /// Begins to read the record of a place, which `token` will name. It is read once
     /// [`Worker::submit_flash`] was called.
     pub fn fetch(&mut self, place: FlashPlace, token: u64) -> FetchStart {
-        let _ = (place, token);
-        FetchStart::Gone
-    }
-}
-
-impl<'w> Burst<'w> {
-    /// A plain read of `key`, whose record was read from `place`. An item that is read often comes back to memory
-    /// on the way.
-    pub fn get_fetched<'f>(
-        &mut self,
-        key: &Key<'_>,
-        place: FlashPlace,
-        fetched: &'f Fetched,
-        access: Access,
-    ) -> FetchedGet<'f>
-    where
-        'w: 'f,
-    {
-        let _ = (key, place, fetched, access);
-        FetchedGet::Moved
-    }
-
-    /// Brings the item of `key`, whose record was read from `place`, back to memory, with its CAS, for an operation
-    /// that does more than read.
-    pub fn bring_back(
-        &mut self,
-        key: &Key<'_>,
-        place: FlashPlace,
-        fetched: &Fetched,
-    ) -> BroughtBack {
-        let _ = (key, place, fetched);
-        BroughtBack::Moved
+        let Some(flash) = &mut self.own.cleaner.flash else {
+            // A worker without a handle: what it cannot read is gone for it.
+            self.local.drop_on_flash(place.hash, place.slot);
+            return FetchStart::Gone;
+        };
+        match flash.volume.read(location_of(place.slot), token) {
+            ReadStart::UnderWay => {
+                self.local.counters().flash_reads.add(1);
+                FetchStart::UnderWay
+            }
+            ReadStart::Busy => FetchStart::Busy,
+            ReadStart::Gone => {
+                self.drop_flash(place);
+                FetchStart::Gone
+            }
+        }
     }
 
     /// Drops the slot of a place whose record could not be read.
     pub fn drop_flash(&mut self, place: FlashPlace) {
-        let _ = place;
+        if self.local.drop_on_flash(place.hash, place.slot).is_some() {
+            self.local.counters().flash_dropped.add(1);
+        }
     }
 }
 
@@ -108,27 +93,39 @@ impl Worker {
     /// Sees to what has happened on flash: appends the reads that have ended to `reads`. To be called once a turn,
     /// between bursts. `now_ns` is a monotonic clock's time in nanoseconds.
     pub fn poll_flash(&mut self, now_ns: u64, reads: &mut Vec<FlashRead>) {
-        let _ = (now_ns, reads);
+        let counters = &self.store.counters[self.id];
+        if let Some(flash) = &mut self.own.cleaner.flash {
+            flash.poll(counters, now_ns, reads);
+        }
     }
 
-    /// Tells the devices of everything that was begun: once a turn.
+    /// Tells the devices of everything that was begun: once a turn, after [`Worker::end`].
     pub fn submit_flash(&mut self, now_ns: u64) {
-        let _ = now_ns;
+        if let Some(flash) = &mut self.own.cleaner.flash {
+            flash.volume.submit(now_ns);
+        }
     }
 
     /// Before the worker sleeps: whether it may, as far as flash is concerned. Then it wakes when one of
     /// [`Worker::flash_descriptors`] is readable.
     pub fn arm_flash(&mut self) -> Armed {
-        Armed::Sleep
+        match &mut self.own.cleaner.flash {
+            Some(flash) if flash.has_settling() => Armed::Ready,
+            Some(flash) => flash.volume.arm(),
+            None => Armed::Sleep,
+        }
     }
 
     /// What to wait for.
     pub fn flash_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::empty()
+        let flash = self.own.cleaner.flash.iter();
+        flash.flat_map(|flash| flash.volume.descriptors())
     }
 
     /// Takes back what was read, once nothing of it is needed any more.
     pub fn give_back(&mut self, fetched: Fetched) {
-        drop(fetched);
+        if let Some(flash) = &mut self.own.cleaner.flash {
+            flash.volume.give_back(fetched);
+        }
     }
 }

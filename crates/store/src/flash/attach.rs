@@ -1,9 +1,18 @@
-//! How a store and its workers come by a volume.
+//! How a store and its workers come by a volume, and what of it was taken over.
 
+use super::fillings::Fillings;
+use super::leaving::WorkerFlash;
+use super::{Attached, location_of};
+use crate::epoch::Presence;
+use crate::index::Visited;
+use crate::index::slot::Slot;
+use crate::memory::PageState;
 use crate::store::Store;
 use crate::worker::Worker;
+use crate::worker_store::WorkerStore;
 use coua_flash::log::{Volume, WorkerVolume};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Which items go to flash.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +22,7 @@ pub struct FlashOptions {
 }
 
 impl Default for FlashOptions {
+    /// A record has 48 bytes beside its item.
     fn default() -> FlashOptions {
         FlashOptions { item_len_min: 64 }
     }
@@ -32,48 +42,10 @@ pub enum FlashRefused {
     NoMemory,
 }
 
-/// What is on flash and what was done there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlashStats {
-    /// Items whose slot names a record on flash.
-    pub items: u64,
-    /// Segments of the volume.
-    pub segments: u64,
-    /// Of those, segments that can be filled at once.
-    pub segments_free: u64,
-    /// Bytes of a segment.
-    pub segment_len: u64,
-    /// Items that were copied to flash, or tried to be.
-    pub appended: u64,
-    /// Bytes of their records.
-    pub bytes_appended: u64,
-    /// Items whose slot was changed to the record on flash.
-    pub written: u64,
-    /// Segments that were written.
-    pub segments_written: u64,
-    /// Segments that could not be written: their items were evicted.
-    pub segments_lost: u64,
-    /// Items evicted because devices were too slow, or the volume was full.
-    pub refused: u64,
-    /// Records asked for.
-    pub reads: u64,
-    /// Of those, items that a plain read has shown.
-    pub hits: u64,
-    /// Records of another key than was asked for.
-    pub false_matches: u64,
-    /// Items brought back to memory.
-    pub brought_back: u64,
-    /// Items dropped with the oldest segments, with expired ones, after a flush, or with a device.
-    pub dropped: u64,
-    /// Records that were not what they should have been.
-    pub damaged: u64,
-    /// Reads that failed.
-    pub failed: u64,
-}
-
 impl Store {
-    /// Attaches a volume, before the first worker is made. What the store has taken over of a volume is kept if
-    /// this is the same one, and as far as its segments are those that the store believes in.
+    /// Attaches a volume, before the first worker is made. What the store has taken over is kept if this is the
+    /// same volume, and as far as its segments have the fillings that the store believes in; all else that lies
+    /// on the volume is dropped.
     ///
     /// # Errors
     /// [`FlashRefused`] if it comes too late, or there is no memory for its table.
@@ -82,28 +54,149 @@ impl Store {
         volume: Arc<Volume>,
         options: FlashOptions,
     ) -> Result<(), FlashRefused> {
-        let _ = (volume, options);
-        Ok(())
+        if self.flash.is_attached() {
+            return Err(FlashRefused::Attached);
+        }
+        if self.flash.has_begun.load(Ordering::Acquire) {
+            return Err(FlashRefused::WorkersExist);
+        }
+        let log = &self.log;
+        let line = &log.superblock().flash;
+        let mut fillings = Fillings::left_in(log);
+        let is_same = line.volume.load(Ordering::Relaxed) == volume.id();
+        if !is_same {
+            self.drop_taken_over(|_| false);
+            fillings.clear();
+            // After the table: half of both is of neither.
+            line.volume.store(volume.id(), Ordering::Release);
+        }
+        if fillings.extend(log, volume.segments() as usize).is_none() {
+            self.drop_taken_over(|_| false);
+            fillings.free(log);
+            return Err(FlashRefused::NoMemory);
+        }
+        let present =
+            |sequence: u64, segment: u32| sequence != 0 && fillings.of_segment(segment) == sequence;
+        let sequences: Vec<u64> = volume.sequences().collect();
+        // What nobody believes in is lost space until it is dropped.
+        let is_strange = (0..)
+            .zip(&sequences)
+            .any(|(segment, &sequence)| sequence != 0 && !present(sequence, segment));
+        let kept = if is_strange {
+            self.drop_taken_over(|_| false);
+            volume.release(volume.drop_before(u64::MAX));
+            fillings.clear();
+            0
+        } else {
+            self.drop_taken_over(|slot| {
+                let location = location_of(slot);
+                let segment = volume.segment_of(location);
+                let filling = volume.filling_of(location);
+                segment
+                    .zip(filling)
+                    .is_some_and(|(segment, it)| present(it, segment))
+            })
+        };
+        for (segment, sequence) in (0..).zip(sequences) {
+            if sequence == 0 {
+                fillings.set(segment, 0);
+            }
+        }
+        log.attach(Arc::clone(&volume));
+        let attached = Attached {
+            item_len_min: options.item_len_min,
+            foreign: self.counters.iter().map(|_| Default::default()).collect(),
+            fillings,
+            wanted: Default::default(),
+            has_keeper: AtomicBool::new(false),
+            items_taken_over: kept,
+            volume,
+        };
+        self.flash
+            .attached
+            .set(attached)
+            .map_err(|_| FlashRefused::Attached)
     }
 
-    /// What the items that were taken over believe of a volume's segments, for
-    /// [`Start::Index`](coua_flash::log::Start::Index). Empty if there is nothing on flash.
+    /// What the slots that were taken over believe of a volume's segments, for
+    /// [`Start::Index`](coua_flash::log::Start::Index): the fillings of segments, 0 for none. Empty if there is
+    /// nothing on flash.
     pub fn flash_sequences(&self) -> Vec<u64> {
-        Vec::new()
+        if self.flash.taken_over.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        Fillings::left_in(&self.log).all()
     }
 
-    /// What is on flash; `None` without flash.
-    pub fn flash_stats(&self) -> Option<FlashStats> {
-        None
+    /// Drops those slots on flash that were taken over and are not `kept`. Returns how many stay.
+    fn drop_taken_over(&self, kept: impl Fn(Slot) -> bool) -> u64 {
+        if self.flash.taken_over.swap(0, Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut stay = 0;
+        self.sweep_flash(|slot| {
+            let stays = kept(slot);
+            stay += u64::from(stays);
+            !stays
+        });
+        self.flash.taken_over.store(stay, Ordering::Relaxed);
+        stay
+    }
+
+    /// Drops all slots on flash that are `unwanted`, which may be asked twice of the same. Returns how many. Not to
+    /// be called by two threads at once.
+    pub(super) fn sweep_flash(&self, mut unwanted: impl FnMut(Slot) -> bool) -> u64 {
+        // Behind the menders.
+        let id = self.counters.len() - 1;
+        let mut presence = Presence::new(id);
+        let (mut word, mut dropped) = (0, 0);
+        while word < self.index.words() {
+            let guard = presence.announce(&self.epochs);
+            let local = WorkerStore::new(self, id, guard);
+            word = self.index.sweep(word, None::<fn(Slot)>, |place| {
+                if !place.slot.is_on_flash() || !unwanted(place.slot) {
+                    return Visited::Done;
+                }
+                let Some(lock) = place.lock() else {
+                    return Visited::Again;
+                };
+                let _ = lock.replace(Slot::EMPTY).into_slot();
+                local.note_off_flash(1);
+                dropped += 1;
+                Visited::Done
+            });
+        }
+        presence.leave(&self.epochs);
+        dropped
+    }
+
+    /// A worker begins: without a volume, what was taken over of one is of no use any more.
+    pub(crate) fn begin_flash(&self) {
+        if self.flash.has_begun.swap(true, Ordering::AcqRel) || self.flash.is_attached() {
+            return;
+        }
+        self.drop_taken_over(|_| false);
+        let is_left = |page| self.log.entry(page).state() == PageState::Fillings;
+        if (0..self.log.segment_count()).any(is_left) {
+            Fillings::left_in(&self.log).free(&self.log);
+        }
+        self.log
+            .superblock()
+            .flash
+            .volume
+            .store(0, Ordering::Relaxed);
     }
 }
 
 impl Worker {
-    /// Gives the worker its handle to the store's volume.
+    /// Gives the worker its handle to the store's volume: from now on what it evicts goes there.
     ///
     /// # Panics
-    /// If it is not the store's volume.
+    /// If it is not a handle to the store's volume.
     pub fn attach_flash(&mut self, volume: WorkerVolume) {
-        drop(volume);
+        let flash = self.store.flash.get();
+        let is_ours = flash.is_some_and(|flash| Arc::ptr_eq(&flash.volume, volume.volume()));
+        assert!(is_ours, "a handle to another volume than the store's");
+        self.own.cleaner.flash = Some(Box::new(WorkerFlash::new(volume)));
     }
 }

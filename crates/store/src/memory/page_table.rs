@@ -5,7 +5,7 @@
 //!  │ take                                            grace over │
 //!  ├──▶ index                                                   │
 //!  ├──▶ lent ──drop──▶ free                                     │
-//!  ├──▶ tags                                                    │
+//!  ├──▶ tags, fillings                                          │
 //!  └──▶ open ──seal──▶ sealed ──pick──▶ cleaning ──retire──▶ retired
 //!
 //!  tables   the arena's first pages, always
@@ -41,6 +41,8 @@ pub(crate) enum PageState {
     Tables = 7,
     /// A part of the table of tags' generations.
     Tags = 8,
+    /// A part of the table of the fillings of segments on flash.
+    Fillings = 9,
 }
 
 impl PageState {
@@ -129,6 +131,7 @@ impl PageEntry {
             6 => PageState::Lent,
             7 => PageState::Tables,
             8 => PageState::Tags,
+            9 => PageState::Fillings,
             _ => PageState::Free,
         }
     }
@@ -158,6 +161,12 @@ impl PageEntry {
         self.sequence.store(prefix as u64, Ordering::Relaxed);
         self.order.store(depth.into(), Ordering::Relaxed);
         self.set_state(PageState::Tags);
+    }
+
+    /// Begins a new use as the `nth` part of the table of fillings.
+    pub(crate) fn begin_fillings(&self, nth: usize) {
+        self.sequence.store(nth as u64, Ordering::Relaxed);
+        self.set_state(PageState::Fillings);
     }
 
     /// What [`PageEntry::begin_tags`] has noted.

@@ -12,7 +12,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"coua\x00\xff\x0a\x1a");
 
 /// The version of everything that lies in the arena: this line, the page table, the index, the items.
 /// It rises with every change of any of them, and a file of another version is not taken over.
-pub(crate) const LAYOUT_VERSION: u32 = 2;
+pub(crate) const LAYOUT_VERSION: u32 = 3;
 
 /// The version of the hash of keys. It rises whenever a key hashes differently under the same seed.
 pub(crate) const HASH_VERSION: u32 = 1;
@@ -65,6 +65,7 @@ shared! {
         identity: IdentityLine,
         pub(crate) state: StateLine,
         pub(crate) sequences: SequenceLine,
+        pub(crate) flash: FlashLine,
     }
 }
 
@@ -121,6 +122,18 @@ shared! {
         pub(crate) next: AtomicU64,
         /// Segments opened so far.
         pub(crate) opened: AtomicU64,
+    }
+}
+
+shared! {
+    /// What slots on flash rely on.
+    #[repr(C, align(64))]
+    #[derive(Default)]
+    pub(crate) struct FlashLine {
+        /// The volume that they name places of; 0 for none.
+        pub(crate) volume: AtomicU64,
+        /// A flush has killed what lies in fillings with a lower sequence number.
+        pub(crate) killed_below: AtomicU64,
     }
 }
 
