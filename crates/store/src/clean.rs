@@ -44,6 +44,9 @@ use job::Job;
 use pace::{Limits, Pace, Room};
 use survey::Survey;
 
+/// The part of memory that may be emptied ahead of its use, with flash: one sixteenth, of all workers together.
+const AHEAD_SHARE: usize = 16;
+
 /// A worker's part of the cleaning.
 pub(crate) struct Cleaner {
     /// The segment being cleaned.
@@ -74,6 +77,7 @@ impl Cleaner {
             reserve: pages.reserve(),
             workers: store.workers(),
             item_size_max: store.item_size_max,
+            ahead: 0,
         };
         Cleaner {
             job: None,
@@ -130,6 +134,15 @@ impl Cleaner {
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
         let hurries = self.hurry(local);
         settles || hurries || crawls || has_dead || is_behind || shrinks(local, worked)
+    }
+
+    /// What is evicted goes to flash from now on, if it may.
+    pub(crate) fn attach(&mut self, store: &Store, flash: WorkerFlash, flash_segment_len: usize) {
+        let pages = store.log.pages();
+        let most = pages.limit() / AHEAD_SHARE / store.workers();
+        let ahead = flash_segment_len.div_ceil(store.log.segment_len());
+        self.pace.set_ahead(ahead.min(most).max(1));
+        self.flash = Some(Box::new(flash));
     }
 
     /// Gives half-cleaned segments back, for other workers.

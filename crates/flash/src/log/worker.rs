@@ -467,6 +467,11 @@ impl WorkerVolume {
         }
     }
 
+    /// The filling that takes what is appended, if there is one.
+    pub fn open_filling(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.filling.sequence)
+    }
+
     /// Whether segments are being written.
     pub fn is_writing(&self) -> bool {
         self.writing.iter().any(Option::is_some)

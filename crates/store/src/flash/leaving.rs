@@ -25,6 +25,9 @@ use super::{FlashRead, rules};
 /// Slots that are changed in a turn, at most: they take a fraction of a millisecond.
 const SLICE: usize = 1024;
 
+/// The part of memory that may wait until a filling is full: one sixteenth, of all workers together.
+const MEMORY_SHARE: usize = 16;
+
 /// Records whose buckets are prefetched before their slots are changed.
 const AHEAD: usize = 16;
 
@@ -40,6 +43,8 @@ pub(crate) struct WorkerFlash {
     leaving: Vec<Leaving>,
     spare: Vec<Vec<Copied>>,
     scratch: Vec<u8>,
+    /// Segments in memory that were counted as coming: what they wait for is being written.
+    coming: usize,
     /// The open filling is to be ended, since a flush has killed it: nothing more is copied there.
     ends_filling: bool,
 }
@@ -96,6 +101,7 @@ impl WorkerFlash {
             leaving: Vec::new(),
             spare: Vec::new(),
             scratch: Vec::new(),
+            coming: 0,
             ends_filling: false,
         }
     }
@@ -247,6 +253,15 @@ impl WorkerFlash {
         if self.ends_filling {
             self.end_filling();
         }
+    }
+
+    /// Segments in memory that wait for the open filling, which nobody writes yet.
+    fn waiting(&self) -> usize {
+        let Some(open) = self.volume.open_filling() else {
+            return 0;
+        };
+        let waiting = self.leaving.iter().filter(|it| it.until >= open);
+        waiting.count()
     }
 
     /// Whether slots wait to be changed.
@@ -422,7 +437,6 @@ impl Cleaner {
                 continue;
             }
             flash.leaving.swap_remove(at);
-            local.shared.log.note_left();
         }
     }
 
@@ -449,7 +463,6 @@ impl Cleaner {
         match (&mut self.flash, until) {
             (Some(flash), Some(until)) if waits(flash, until) => {
                 flash.leaving.push(Leaving { segment, until });
-                local.shared.log.note_leaving();
             }
             _ => {
                 local.counters().segments_cleaned.add(1);
@@ -467,20 +480,25 @@ impl Cleaner {
         }
     }
 
-    /// Has what waits in memory written at once where memory is short. True if that is awaited.
+    /// Has the open filling written before it is full, if too much of memory waits for it. True if memory is short
+    /// until something is written.
     pub(crate) fn hurry(&mut self, local: WorkerStore<'_>) -> bool {
         let Some(flash) = &mut self.flash else {
             return false;
         };
-        let pages = local.shared.log.pages();
-        let is_short = pages.free_count() <= pages.reserve() + local.shared.workers();
-        if flash.leaving.is_empty() || !is_short {
-            return flash.has_settling();
-        }
-        if !flash.volume.is_writing() && !flash.has_settling() {
+        let log = &local.shared.log;
+        let pages = log.pages();
+        let is_short = pages.free_count() <= pages.reserve();
+        let waiting = flash.waiting();
+        let is_idle = !flash.volume.is_writing() && !flash.has_settling();
+        let most = pages.limit() / MEMORY_SHARE / local.shared.workers();
+        if waiting > 0 && (waiting > most || is_short && is_idle) {
             flash.seal();
         }
-        true
+        let coming = flash.leaving.len() - flash.waiting();
+        log.change_coming(flash.coming, coming);
+        flash.coming = coming;
+        flash.has_settling() || is_short && !flash.leaving.is_empty()
     }
 
     /// The worker ends: what is not on flash stays in memory.
@@ -489,8 +507,8 @@ impl Cleaner {
         let Some(flash) = self.flash.take() else {
             return;
         };
+        local.shared.log.change_coming(flash.coming, 0);
         for leaving in &flash.leaving {
-            local.shared.log.note_left();
             self.return_segment(local, leaving.segment);
         }
     }
@@ -506,16 +524,15 @@ impl Cleaner {
 }
 
 impl crate::segment::Log {
-    /// A segment is kept until its items are on flash.
-    fn note_leaving(&self) {
-        self.leaving().fetch_add(1, Ordering::Relaxed);
+    /// The number of segments changes that become free when what is being written to flash is there.
+    fn change_coming(&self, from: usize, to: usize) {
+        if from != to {
+            self.leaving()
+                .fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        }
     }
 
-    fn note_left(&self) {
-        self.leaving().fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Segments that become free when their items are on flash.
+    /// Segments that become free when what is being written to flash is there.
     pub(crate) fn leaving_count(&self) -> usize {
         self.leaving().load(Ordering::Relaxed)
     }

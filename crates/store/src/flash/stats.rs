@@ -14,7 +14,7 @@ pub struct FlashStats {
     pub segments_free: u64,
     /// Bytes of a segment.
     pub segment_len: u64,
-    /// Segments in memory that are kept until their items are on flash.
+    /// Segments in memory that become free once what is being written is on flash.
     pub segments_leaving: u64,
     /// Items that were copied for flash.
     pub appended: u64,

@@ -281,12 +281,13 @@ mod tests {
 
     /// Others read what this process has written: nothing may lie where it does not say.
     #[test]
-    fn lines_lie_where_they_lay_in_version_2() {
-        assert_eq!(LAYOUT_VERSION, 2, "another version may lie otherwise");
+    fn lines_lie_where_they_lay_in_version_3() {
+        assert_eq!(LAYOUT_VERSION, 3, "another version may lie otherwise");
         assert_eq!(size_of::<Superblock>(), 4096);
         assert_eq!(std::mem::offset_of!(Superblock, identity), 0);
         assert_eq!(std::mem::offset_of!(Superblock, state), 64);
         assert_eq!(std::mem::offset_of!(Superblock, sequences), 128);
+        assert_eq!(std::mem::offset_of!(Superblock, flash), 192);
         assert_eq!(std::mem::offset_of!(IdentityLine, version), 8);
         assert_eq!(std::mem::offset_of!(IdentityLine, seed), 40);
         assert_eq!(std::mem::offset_of!(IdentityLine, check), 52);

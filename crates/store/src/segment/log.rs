@@ -43,7 +43,7 @@ pub(crate) struct Log {
     pub(super) dead: DeadBytes,
     /// Segments that are held.
     held: AtomicUsize,
-    /// Segments that are kept until their items are on flash.
+    /// Segments that are kept until their items are on flash, and these are being written.
     leaving: AtomicUsize,
     /// Where items go that are evicted.
     volume: OnceLock<Arc<Volume>>,
@@ -382,7 +382,7 @@ impl Log {
         sequence < self.superblock().flash.killed_below.load(Ordering::Acquire)
     }
 
-    /// Segments that become free when their items are on flash.
+    /// The counter of segments that become free when what is being written to flash is there.
     pub(crate) fn leaving(&self) -> &AtomicUsize {
         &self.leaving
     }
