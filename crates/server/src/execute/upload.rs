@@ -4,8 +4,8 @@
 //! is received and dropped, so that the connection stays in step. The refusal is answered after
 //! that: a client that reads while it writes may take an earlier answer for the end of its request.
 
-use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreMode, StoreReply};
-use coua_store::{Access, Delete, Miss, Refused, Stored};
+use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply};
+use coua_store::{Delete, Refused, Stored};
 
 use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
 use super::flash::Back;
@@ -131,33 +131,11 @@ impl Executor<'_, '_> {
             self.end_streaming(session);
             return self.answers.error(ErrorLine::BadDataChunk, to);
         }
-        // Before the value is given away.
-        match self.bring_back_for_upload(&mut request) {
-            Back::Again => {}
-            Back::Later(outcome) => return outcome,
-            Back::Refused => {
-                if let Some(streaming) = request.session.upload.as_deref_mut() {
-                    streaming.upload = None;
-                }
-            }
-        }
+        let stored = match self.finish_upload(&mut request) {
+            Ok(stored) => stored,
+            Err(outcome) => return outcome,
+        };
         let session = &mut *request.session;
-        let Some(streaming) = session.upload.as_deref_mut() else {
-            return Outcome::Done;
-        };
-        let stored = match streaming.upload.take() {
-            None => Stored::Refused(Refused::OutOfMemory),
-            Some(upload) => match self.burst.finish_upload(upload) {
-                // It has gone to flash at this very moment.
-                Ok(Stored::OnFlash(_)) => Stored::Refused(Refused::OutOfMemory),
-                Ok(stored) => stored,
-                Err(upload) if !request.gives_up => {
-                    streaming.upload = Some(upload);
-                    return Outcome::Wait;
-                }
-                Err(_) => Stored::Refused(Refused::OutOfMemory),
-            },
-        };
         let Some(streaming) = session.upload.take() else {
             return Outcome::Done;
         };
@@ -180,25 +158,37 @@ impl Executor<'_, '_> {
         outcome
     }
 
-    /// Brings back what the value that has arrived depends on, if that is on flash.
-    fn bring_back_for_upload(&mut self, request: &mut Request<'_>) -> Back {
-        let streaming = request.session.upload.as_deref();
-        let Some(streaming) = streaming.filter(|it| it.mode != StoreMode::Set) else {
-            return Back::Again;
-        };
-        let (key, len) = (streaming.key, streaming.key_len);
-        let key = self.key(&key[..len], None);
-        let unseen = Access {
-            bump: false,
-            cas: false,
-        };
-        while let Err(Miss::OnFlash(place)) = self.burst.get(&key, unseen) {
+    /// Stores the value that has arrived, whose old item may be on flash. `Err`: the request is to be executed again
+    /// later.
+    fn finish_upload(&mut self, request: &mut Request<'_>) -> Result<Stored, Outcome> {
+        loop {
+            let streaming = request.session.upload.as_deref_mut();
+            let Some((streaming, upload)) = streaming.and_then(|it| {
+                let upload = it.upload.take()?;
+                Some((it, upload))
+            }) else {
+                return Ok(Stored::Refused(Refused::OutOfMemory));
+            };
+            let upload = match self.burst.finish_upload(upload) {
+                Ok(stored) => return Ok(stored),
+                Err(upload) => upload,
+            };
+            let Some(place) = upload.on_flash() else {
+                if request.gives_up {
+                    return Ok(Stored::Refused(Refused::OutOfMemory));
+                }
+                streaming.upload = Some(upload);
+                return Err(Outcome::Wait);
+            };
+            let (key, len) = (streaming.key, streaming.key_len);
+            streaming.upload = Some(upload);
+            let key = self.key(&key[..len], None);
             match self.bring_back(request, &key, place) {
                 Back::Again => {}
-                back => return back,
+                Back::Later(outcome) => return Err(outcome),
+                Back::Refused => return Ok(Stored::Refused(Refused::OutOfMemory)),
             }
         }
-        Back::Again
     }
 
     fn end_streaming(&mut self, session: &mut Session) {

@@ -6,7 +6,7 @@ use crate::scene::{Client, Scene, value};
 #[test]
 fn values_of_every_length() {
     const LENS: [usize; 9] = [1, 100, 900, 4000, 15_000, 17_000, 66_000, 120_000, 300_000];
-    let scene = Scene::new(&[]);
+    let scene = Scene::new(&["-m", "128"]);
     let mut client = scene.client();
     for (nth, len) in LENS.into_iter().enumerate() {
         client.fill(&format!("l{nth}-"), 20, len);
@@ -38,7 +38,7 @@ fn clients_that_read_late() {
     const COUNT: usize = 200;
     let scene = Scene::new(&[]);
     let mut client = scene.client();
-    client.fill("k", COUNT, 50_000);
+    client.fill("k", COUNT, 15_000);
     client.push_out();
     let mut late: Vec<Client> = (0..4).map(|_| scene.client()).collect();
     for late in &mut late {
@@ -56,7 +56,7 @@ fn clients_that_read_late() {
         for number in 0..COUNT {
             for (key, bytes, _) in late.values() {
                 assert_eq!(key, format!("k{number}"));
-                assert!(bytes == value(number, 50_000), "{key}");
+                assert!(bytes == value(number, 15_000), "{key}");
                 found += 1;
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::scene::{Scene, value};
 
-const COUNT: usize = 20_000;
+const COUNT: usize = 10_000;
 const LEN: usize = 1000;
 
 /// Everything that was stored is asked for, in multi-gets and in pipelines, and every answer is its request's.

@@ -34,11 +34,7 @@ fn datagrams_wait_for_flash() {
         let reply = &room[8..len];
         if reply != b"END\r\n" {
             let head = format!("VALUE k{number} 0 1000\r\n");
-            let due = [
-                head.as_bytes(),
-                &value(number, 1000),
-                b"\r\nEND\r\n",
-            ];
+            let due = [head.as_bytes(), &value(number, 1000), b"\r\nEND\r\n"];
             assert!(reply == due.concat(), "k{number}");
             found += 1;
         }
