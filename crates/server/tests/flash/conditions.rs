@@ -187,7 +187,7 @@ fn win_tokens() {
         let key = format!("k{number}");
         assert_eq!(client.ask(format!("md {key} I T60\r\n")), "HD");
         assert_eq!(client.ask(format!("mg {key} s\r\n")), "HD s300 X W");
-        assert_eq!(client.ask(format!("mg {key} s\r\n")), "HD s300 X Z");
+        assert_eq!(client.ask(format!("mg {key} s\r\n")), "HD s300 Z X");
     });
     // Marked before it goes to flash.
     let mark = |client: &mut Client, number| {
@@ -196,7 +196,7 @@ fn win_tokens() {
     };
     over_flash(mark, |client, number| {
         assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 X W");
-        assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 X Z");
+        assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 Z X");
     });
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
 
 use crate::process::{Folder, PATIENCE, Process, coua, poll};
 
@@ -187,11 +189,16 @@ impl Client {
 
     /// Stores so much else that what was stored before goes to flash, and waits until writing has ended.
     pub(crate) fn push_out(&mut self) {
-        self.fill("other", 60_000, 1000);
+        self.fill("other", 45_000, 1000);
+        self.settle();
+    }
+
+    /// Waits until nothing more is written to flash.
+    pub(crate) fn settle(&mut self) {
         let mut before = 0;
         poll("items on flash", || {
             let written = self.stat("extstore_objects_written");
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
             let is_over = written > 0 && written == before;
             before = written;
             is_over.then_some(())
