@@ -3,6 +3,7 @@
 // What a simulated device does is too much for Miri.
 #![cfg(not(miri))]
 
+mod model;
 mod rig;
 
 use coua_flash::simulated::Faults;
