@@ -299,8 +299,8 @@ fn other_files_are_cold() {
         file.set_len(8 << 20).unwrap();
     });
     assert!(matches!(truncated, Start::Cold(ColdReason::Damaged(_))));
-    let version = after("version", |path| overwrite(path, 8, &3u32.to_ne_bytes()));
-    assert_eq!(version, cold(ColdReason::Version { found: 3, own: 2 }));
+    let version = after("version", |path| overwrite(path, 8, &4u32.to_ne_bytes()));
+    assert_eq!(version, cold(ColdReason::Version { found: 4, own: 3 }));
     let damaged = after("damaged", |path| overwrite(path, 40, &[9; 8]));
     assert!(matches!(damaged, Start::Cold(ColdReason::Damaged(_))));
     let copied = after("copied", |path| {

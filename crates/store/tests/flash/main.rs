@@ -4,6 +4,7 @@
 #![cfg(not(miri))]
 
 mod model;
+mod restart;
 mod rig;
 
 use coua_flash::simulated::Faults;

@@ -7,7 +7,7 @@ use coua_store::*;
 use std::collections::HashMap;
 
 /// More than memory has room for.
-const KEYS: u64 = 12_000;
+pub(crate) const KEYS: u64 = 12_000;
 
 /// Of these, some are used all the time.
 const HOT: u64 = 200;
@@ -362,6 +362,18 @@ impl World {
         }
     }
 
+    pub(crate) fn fill(&mut self) {
+        (0..KEYS).for_each(|id| self.put(id, Mode::Set));
+    }
+
+    /// The same expectations of another process.
+    pub(crate) fn over(self, next: impl FnOnce(Rig) -> Rig) -> World {
+        World {
+            rig: next(self.rig),
+            ..self
+        }
+    }
+
     pub(crate) fn check_all(&mut self) {
         for id in 0..KEYS {
             self.check(id);
@@ -372,14 +384,14 @@ impl World {
 fn world(seed: u64, mib: &[usize]) -> World {
     let rig = Rig::new(Devices::new(mib, seed));
     let mut world = World::new(rig, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    (0..KEYS).for_each(|id| world.put(id, Mode::Set));
+    world.fill();
     world
 }
 
 #[test]
 fn without_faults_nothing_is_wrong_and_little_is_lost() {
     for seed in 1..4 {
-        let mut world = world(seed, &[40, 30]);
+        let mut world = world(seed, &[120, 90]);
         (0..40_000).for_each(|_| world.step());
         world.check_all();
         let stats = world.rig.stats();
