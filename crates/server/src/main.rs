@@ -125,7 +125,7 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
     let events = events
         .inspect_err(|error| tracing::warn!("an error of memory ends the server: {error}"))
         .ok();
-    let server = Server::start(settings, sockets, flash, events)?;
+    let server = Server::start_with(settings, sockets, flash, events)?;
     if let Some(shortage) = shortage {
         tracing::warn!("{shortage}");
     }

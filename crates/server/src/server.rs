@@ -105,6 +105,18 @@ impl Server {
     /// # Errors
     /// [`StartError`]: the store has no memory, or the system refuses threads or descriptors.
     pub fn start(
+        settings: Settings,
+        sockets: Sockets,
+        events: Option<Events>,
+    ) -> Result<Server, StartError> {
+        Server::start_with(settings, sockets, None, events)
+    }
+
+    /// As [`Server::start`], with devices of flash for which the settings have memory.
+    ///
+    /// # Errors
+    /// As of [`Server::start`], and where flash cannot be used.
+    pub fn start_with(
         mut settings: Settings,
         sockets: Sockets,
         flash: Option<Flash>,
