@@ -6,6 +6,7 @@
 mod model;
 mod restart;
 mod rig;
+mod threads;
 
 use coua_flash::simulated::Faults;
 use coua_store::*;
