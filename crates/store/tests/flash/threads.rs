@@ -275,9 +275,6 @@ fn workers_share_a_volume_on_a_real_file() {
     });
     let stats = store.flash_stats().expect("flash");
     assert!(flash_hits > 300, "{flash_hits} {stats:?}");
-    assert!(
-        stats.brought_back > 100 && stats.dropped > 100,
-        "{stats:?}"
-    );
+    assert!(stats.brought_back > 100 && stats.dropped > 100, "{stats:?}");
     assert_eq!(stats.damaged + stats.failed + stats.segments_lost, 0);
 }
