@@ -28,7 +28,7 @@ mod keeper;
 mod leaving;
 mod lookup;
 mod read;
-mod rules;
+pub(crate) mod rules;
 mod stats;
 
 pub(crate) use leaving::WorkerFlash;

@@ -1,6 +1,7 @@
 //! Publishing: makes a written item the one that its key's lookups find.
 
 use super::writer::Writer;
+use crate::flash::rules;
 use crate::index::slot::Slot;
 use crate::index::{Inserted, MIGRATIONS_MAX, Place, Room, TABLE_BUCKETS, Unlinked};
 use crate::key::{Key, KeyHash};
@@ -289,7 +290,7 @@ impl Writer<'_> {
             }
             return true;
         }
-        if !store.index.can_split(hash) {
+        if !store.index.can_split(hash) || !self.has_room_for_index() {
             return false;
         }
         if self.migrations.len() == MIGRATIONS_MAX {
@@ -310,6 +311,14 @@ impl Writer<'_> {
             None => store.give_table_back(table),
         }
         true
+    }
+
+    /// Whether the index may take more memory. Without flash items bound it, which lie in the same memory.
+    fn has_room_for_index(&self) -> bool {
+        let store = self.local.shared;
+        let pages = store.log.pages();
+        !store.flash.is_attached()
+            || rules::index_may_grow(store.index_bytes(), pages.limit() * pages.page_len())
     }
 
     /// Called when a ghost was overwritten. If ghosts have too little room, and their memory is

@@ -6,6 +6,7 @@
 mod model;
 mod restart;
 mod rig;
+mod threads;
 
 use coua_flash::simulated::Faults;
 use coua_store::*;
@@ -372,4 +373,34 @@ fn damaged_records_are_misses() {
         "{stats:?}"
     );
     assert!(found > 30_000, "{found} {stats:?}");
+}
+
+/// Items on flash are so many that their slots would fill memory.
+#[test]
+fn the_index_leaves_half_of_memory_to_items() {
+    let mut rig = Rig::new(Devices::new(&[160], 12));
+    let small = [b'x'; 40];
+    for n in 0..900_000 {
+        let name = format!("a key of some length {n}");
+        let (now, put) = (rig.time(), Put::set(0, Expiry::NEVER));
+        let mut burst = rig.worker.burst(now);
+        let key = burst.key(name.as_bytes());
+        let stored = burst.store(&key, &put, &small);
+        burst.close();
+        if n % 20 == 0 || stored == Stored::Refused(Refused::Wait) {
+            rig.turn();
+        }
+    }
+    let (stats, flash) = (rig.store.stats(), rig.stats());
+    assert!(stats.memory_index <= 5 * MIB as u64, "{stats:?}");
+    assert!(stats.totals.evicted_index_full > 1000, "{stats:?}");
+    assert!(flash.items > 300_000, "{flash:?}");
+    let mut found = 0;
+    for n in (0..900_000).step_by(101) {
+        let name = format!("a key of some length {n}");
+        let got = rig.value(name.as_bytes());
+        assert!(got.is_none() || got.as_deref() == Some(&small));
+        found += usize::from(got.is_some());
+    }
+    assert!(found > 2000, "{found}");
 }
