@@ -147,6 +147,11 @@ impl<'b> Item<'b> {
         self.raw.has_tags() && self.store.tags.standing(self.raw.tags()) == Standing::Stale
     }
 
+    /// Whether it is marked stale, or somebody has its win token: then `mg` does more than read.
+    pub fn is_marked(&self) -> bool {
+        self.raw.access() & (mark::STALE | mark::WON) != 0
+    }
+
     /// The numbers of its tags, in the order in which they were given.
     pub fn tags(&self) -> impl Iterator<Item = u32> + 'b {
         self.raw.tags().map(TagWord::number)

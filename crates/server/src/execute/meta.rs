@@ -161,7 +161,7 @@ impl Executor<'_, '_> {
             };
             let fetched = self.fetches.record(at)?;
             match self.burst.get_fetched(key, place, fetched, get.access) {
-                FetchedGet::Hit(item) if item.is_stale_by_tag() => {}
+                FetchedGet::Hit(item) if item.is_marked() || item.is_stale_by_tag() => {}
                 FetchedGet::Hit(item) => {
                     let outcome = self.answers.meta_record(request, meta, &item);
                     self.fetches.note_used(at);

@@ -189,14 +189,41 @@ fn win_tokens() {
         assert_eq!(client.ask(format!("mg {key} s\r\n")), "HD s300 X W");
         assert_eq!(client.ask(format!("mg {key} s\r\n")), "HD s300 Z X");
     });
-    // Marked before it goes to flash.
-    let mark = |client: &mut Client, number| {
-        stored(client, number);
+}
+
+/// An item that was marked before it went to flash is, when it comes back.
+#[test]
+fn marks_stay() {
+    let scene = Scene::new(&[]);
+    let mut client = scene.client();
+    for number in 0..COUNT {
+        stored(&mut client, number);
         assert_eq!(client.ask(format!("md k{number} I T600\r\n")), "HD");
-    };
-    over_flash(mark, |client, number| {
+    }
+    client.push_out_accessed();
+    let before = client.stat("recache_from_extstore");
+    for number in 0..COUNT {
         assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 X W");
         assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 Z X");
+    }
+    assert!(client.stat("recache_from_extstore") - before > 10);
+}
+
+/// All items of a tag become stale, those on flash too.
+#[test]
+fn tags() {
+    let tagged = |client: &mut Client, number| {
+        let head = format!("ms k{number} 300 Gtag{}\r\n", number % 2);
+        let request = [head.as_bytes(), &value(number, 300), b"\r\n"].concat();
+        assert_eq!(client.ask(request), "HD");
+    };
+    over_flash(tagged, |client, number| {
+        if number < 2 {
+            let flag = ["", " I"][number];
+            assert_eq!(client.ask(format!("md tag{number} G{flag}\r\n")), "HD");
+        }
+        let due = ["EN", "HD s300 X W"][number % 2];
+        assert_eq!(client.ask(format!("mg k{number} s\r\n")), due);
     });
 }
 

@@ -193,6 +193,20 @@ impl Client {
         self.settle();
     }
 
+    /// As [`Client::push_out`], for items that memory has kept because they were accessed: others are, too.
+    pub(crate) fn push_out_accessed(&mut self) {
+        for first in (0..100_000).step_by(50) {
+            let prefix = format!("other{first}-");
+            self.fill(&prefix, 50, 1000);
+            let keys: String = (0..50).map(|number| format!(" {prefix}{number}")).collect();
+            for _ in 0..2 {
+                self.send(format!("get{keys}\r\n"));
+                assert!(self.values().len() > 40);
+            }
+        }
+        self.settle();
+    }
+
     /// Waits until nothing more is written to flash.
     pub(crate) fn settle(&mut self) {
         let mut before = 0;
