@@ -196,17 +196,19 @@ fn win_tokens() {
 fn marks_stay() {
     let scene = Scene::new(&[]);
     let mut client = scene.client();
-    for number in 0..COUNT {
+    client.fill_with_accessed();
+    for number in 0..10 * COUNT {
         stored(&mut client, number);
         assert_eq!(client.ask(format!("md k{number} I T600\r\n")), "HD");
     }
-    client.push_out_accessed();
+    client.push_out();
     let before = client.stat("recache_from_extstore");
-    for number in 0..COUNT {
+    for number in 0..10 * COUNT {
         assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 X W");
         assert_eq!(client.ask(format!("mg k{number} s\r\n")), "HD s300 Z X");
     }
-    assert!(client.stat("recache_from_extstore") - before > 10);
+    let brought_back = client.stat("recache_from_extstore") - before;
+    assert!(brought_back > 0);
 }
 
 /// All items of a tag become stale, those on flash too.
