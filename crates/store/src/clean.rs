@@ -27,6 +27,7 @@ mod crawl;
 mod dead;
 mod flush;
 mod job;
+mod leave;
 mod moves;
 mod pace;
 mod pick;

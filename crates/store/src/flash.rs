@@ -20,87 +20,14 @@
 //! # Not here
 //! Devices and the layout of records: `coua-flash`.
 
-mod api;
-mod attach;
-mod fillings;
-mod foreign;
+mod answers;
 mod keeper;
 mod leaving;
-mod lookup;
 mod read;
-pub(crate) mod rules;
-mod stats;
 
-pub(crate) use leaving::WorkerFlash;
-pub(crate) use lookup::Beyond;
+pub(crate) use leaving::{Leaving, Settling, WorkerFlash};
+pub(crate) use read::{Present, Useless, present};
 pub use {
-    api::{BroughtBack, FetchStart, FetchedGet, FlashRead},
-    attach::{FlashOptions, FlashRefused},
+    answers::{BroughtBack, FetchStart, FetchedGet, FlashRead},
     keeper::FlashKeeper,
-    stats::FlashStats,
 };
-
-use crate::index::slot::Slot;
-use crate::key::KeyHash;
-use coua_flash::log::{Location, Volume};
-use crossbeam_utils::CachePadded;
-use fillings::Fillings;
-use foreign::Foreign;
-use keeper::Wanted;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// Where an item may be on flash: the tag of its slot is the key's. It may be another key's all the same, or gone
-/// by the time that it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlashPlace {
-    pub(crate) slot: Slot,
-    pub(crate) hash: KeyHash,
-}
-
-/// The store's part of the tier below memory, if it has one.
-#[derive(Default)]
-pub(crate) struct Tier {
-    attached: OnceLock<Attached>,
-    /// Slots on flash that were taken over, and nobody has looked at yet.
-    taken_over: AtomicU64,
-    /// Whether a worker was made.
-    has_begun: AtomicBool,
-}
-
-/// What all workers share of it.
-pub(crate) struct Attached {
-    pub(crate) volume: Arc<Volume>,
-    /// Shorter items are evicted.
-    item_len_min: usize,
-    /// What each worker has seen to be other keys' records.
-    foreign: Box<[CachePadded<Foreign>]>,
-    fillings: Fillings,
-    /// Wakes the keeper.
-    wanted: Wanted,
-    /// Whether there is a keeper.
-    has_keeper: AtomicBool,
-    /// Items that were taken over.
-    items_taken_over: u64,
-}
-
-impl Tier {
-    #[inline]
-    pub(crate) fn get(&self) -> Option<&Attached> {
-        self.attached.get()
-    }
-
-    #[inline]
-    pub(crate) fn is_attached(&self) -> bool {
-        self.attached.get().is_some()
-    }
-
-    pub(crate) fn note_taken_over(&self, items: u64) {
-        self.taken_over.store(items, Ordering::Relaxed);
-    }
-}
-
-/// The place on flash that a slot names.
-fn location_of(slot: Slot) -> Location {
-    Location::from_bits(slot.flash_place())
-}

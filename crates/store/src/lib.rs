@@ -73,16 +73,13 @@ pub mod kill_points {
 #[cfg(not(loom))]
 pub use {
     coua_flash::log::{Fetched, NoRecord},
-    flash::{
-        BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashOptions, FlashRead, FlashRefused,
-        FlashStats,
-    },
+    flash::{BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashRead},
     mender::{Loss, Mended, Mender, PageKind},
     operations::PoisonTarget,
+    store::{FlashOptions, FlashRefused, FlashStats},
 };
 pub use {
     counters::Totals,
-    flash::FlashPlace,
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
@@ -90,8 +87,8 @@ pub use {
     observer::{ItemView, Observer, RemovalReason},
     operations::{Pinned, Upload},
     request::{
-        Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss,
-        Mode, Put, Refused, Stored, Untouched,
+        Access, Arithmetic, ArithmeticResult, Delete, Deleted, FlashPlace, MetaGet, MetaHit,
+        MetaMiss, Miss, Mode, Put, Refused, Stored, Untouched,
     },
     scan::ScanPosition,
     store::{

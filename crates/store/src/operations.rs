@@ -7,6 +7,7 @@
 
 mod arithmetic;
 mod delete;
+mod fetched;
 mod link;
 mod meta;
 mod pin;
@@ -27,7 +28,6 @@ pub use poison::PoisonTarget;
 pub use upload::Upload;
 
 use writer::Body;
-pub(crate) use writer::Writer;
 
 use crate::look_ahead::Ahead;
 use crate::request::{

@@ -3,8 +3,9 @@
 //! server's concern. Each operation that may need memory can return [`Refused::Wait`]: then nothing
 //! has happened, and the caller ends its burst and tries again in a later one.
 
-use crate::flash::FlashPlace;
+use crate::index::slot::Slot;
 use crate::item::Item;
+use crate::key::KeyHash;
 use crate::tags::{NO_TAGS, Tags};
 use crate::time::Expiry;
 
@@ -24,6 +25,14 @@ impl Default for Access {
             cas: false,
         }
     }
+}
+
+/// Where an item may be on flash: the tag of its slot is the key's. It may be another key's all the same, or gone
+/// by the time that it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashPlace {
+    pub(crate) slot: Slot,
+    pub(crate) hash: KeyHash,
 }
 
 /// Why a lookup found nothing.

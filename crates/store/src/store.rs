@@ -10,15 +10,16 @@ mod room;
 mod stats;
 mod tables;
 mod takeover;
+pub(crate) mod tier;
 
 pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use limit::LimitRefused;
 pub use stats::Stats;
 pub use takeover::{ColdReason, Start, Warm};
+pub use tier::{FlashOptions, FlashRefused, FlashStats};
 
 use crate::counters::Counters;
 use crate::epoch::Epochs;
-use crate::flash::Tier;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
 use crate::memory::{
@@ -41,6 +42,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tables::SubTables;
 use takeover::Taken;
+use tier::Tier;
 
 /// A cache of items in one range of memory. See the crate's documentation.
 pub struct Store {

@@ -1,5 +1,7 @@
 //! A worker's handle to the store, and the bursts in which it uses it.
 
+mod flash;
+
 use crate::clean::Cleaner;
 use crate::epoch::Presence;
 use crate::index::{Hint, MIGRATIONS_MAX, Migration, TABLE_BUCKETS};

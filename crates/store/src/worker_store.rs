@@ -1,9 +1,10 @@
 //! A worker's handle to the store between two quiescent states: operations on items, with the
 //! worker's own counters and open segments.
 
+mod second_look;
+
 use crate::counters::Counters;
 use crate::epoch::{Guard, Presence};
-use crate::flash::Beyond;
 use crate::index::slot::{Location, Slot};
 use crate::index::{Place, Unlinked};
 use crate::item::Item;
@@ -20,6 +21,7 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use crate::tags::{Generations, Standing, TagWords};
 use crate::time::{Expiry, UnixTime};
+use second_look::SecondLook;
 
 /// See the module. Items that it finds stay readable as long as it lives.
 #[derive(Clone, Copy)]
@@ -140,10 +142,10 @@ impl<'s> WorkerStore<'s> {
             .index
             .find(key.hash, |slot| self.is_key(slot, key.bytes));
         if found.is_none() && store.flash.is_attached() {
-            match self.look_beyond(key) {
-                Beyond::Nothing => {}
-                Beyond::InMemory(place) => found = Some(place),
-                Beyond::OnFlash(place) => return Err(Miss::OnFlash(place)),
+            match self.look_again_everywhere(key) {
+                SecondLook::Nothing => {}
+                SecondLook::InMemory(place) => found = Some(place),
+                SecondLook::OnFlash(place) => return Err(Miss::OnFlash(place)),
             }
         }
         let place = found.ok_or(Miss::Absent)?;

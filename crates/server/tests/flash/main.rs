@@ -13,6 +13,7 @@ mod conditions;
 mod failing;
 mod large;
 mod order;
+mod restarts;
 mod scene;
 mod udp;
 mod words;

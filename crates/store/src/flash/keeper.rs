@@ -1,12 +1,12 @@
 //! Keeps segments on flash free: drops the oldest, what has expired, what a flush has killed, and what lies on a
 //! device that is gone.
 
-use super::{location_of, rules};
 use crate::store::Store;
+use crate::store::tier::{location_of, rules};
 use crate::time::UnixSeconds;
 use coua_flash::log::Dropped;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// See the module. A thread of its own calls [`FlashKeeper::keep`] again and again.
@@ -18,35 +18,6 @@ pub struct FlashKeeper {
     killed_below: u64,
     /// The second in which it last looked for what has expired.
     looked_at: UnixSeconds,
-}
-
-/// Whether the keeper is wanted.
-#[derive(Default)]
-pub(super) struct Wanted {
-    is_wanted: Mutex<bool>,
-    comes: Condvar,
-}
-
-impl Wanted {
-    /// Wakes the keeper.
-    pub(super) fn wake(&self) {
-        *self
-            .is_wanted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
-        self.comes.notify_one();
-    }
-
-    fn wait(&self, most: Duration) {
-        let wanted = self
-            .is_wanted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .comes
-            .wait_timeout_while(wanted, most, |wanted| !*wanted);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
 }
 
 impl Store {
@@ -93,7 +64,7 @@ impl FlashKeeper {
             all.push(volume.drop_expired(now.0));
         }
         let wanted = rules::free_segments(volume.segments());
-        let free = volume.free_segments() + all.iter().map(|it| count(it)).sum::<u32>();
+        let free = volume.free_segments() + all.iter().map(count).sum::<u32>();
         if free < wanted {
             all.push(volume.drop_oldest(2 * wanted as usize - free as usize));
         }

@@ -1,99 +1,40 @@
-//! Records that were read: shown to whoever only reads, or brought back to memory.
+//! Records that were read: what they are worth by the time that they are there.
 
-use super::{BroughtBack, FetchedGet, FlashPlace, location_of, rules};
 use crate::index::Place;
-use crate::index::slot::{Location, Slot};
-use crate::item::Item;
+use crate::index::slot::Slot;
 use crate::key::Key;
-use crate::memory::{Purpose, Queue};
-use crate::operations::Writer;
-use crate::request::{Access, Miss};
+use crate::request::FlashPlace;
+use crate::request::Miss;
 use crate::segment::item::RawItem;
-use crate::segment::layout::mark;
-use crate::tags::TagWords;
-use crate::worker::Burst;
+use crate::store::tier::location_of;
+use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_flash::log::Fetched;
 
 /// A record that was read, and is still that of its slot.
 #[derive(Clone, Copy)]
-struct Present<'f> {
-    place: Place<'f>,
-    item: RawItem<'f>,
-    cas: u64,
+pub(crate) struct Present<'f> {
+    pub(crate) place: Place<'f>,
+    pub(crate) item: RawItem<'f>,
+    pub(crate) cas: u64,
     /// The filling that it is of.
-    sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 /// Why a record is of no use.
-enum Useless {
+pub(crate) enum Useless {
     OtherKey,
     Moved,
     Dead(Miss),
 }
 
-impl<'w> Burst<'w> {
-    /// A plain read of `key`, whose record was read from `place`. An item that is read for the second time comes
-    /// back to memory on the way.
-    pub fn get_fetched<'f>(
-        &mut self,
-        key: &Key<'_>,
-        place: FlashPlace,
-        fetched: &'f Fetched,
-        access: Access,
-    ) -> FetchedGet<'f>
-    where
-        'w: 'f,
-    {
-        let local: WorkerStore<'f> = self.local;
-        let present = match present(local, key, place, fetched, self.now) {
-            Ok(present) => present,
-            Err(Useless::OtherKey) => return FetchedGet::OtherKey,
-            Err(Useless::Moved) => return FetchedGet::Moved,
-            Err(Useless::Dead(why)) => return FetchedGet::Dead(why),
-        };
-        local.counters().flash_hits.add(1);
-        if access.bump {
-            let pages = local.shared.log.pages();
-            let frequency = present.place.slot.frequency();
-            present.place.warm();
-            if rules::comes_back(frequency, pages.free_count(), pages.reserve()) {
-                // Whatever comes of it, this read has its item.
-                self.writer().bring_back(key, &present);
-            }
-        }
-        FetchedGet::Hit(Item::new(
-            present.item,
-            (local.shared, local.guard()),
-            Location::NOWHERE,
-            if access.cas { present.cas } else { 0 },
-        ))
-    }
-
-    /// Brings the item of `key`, whose record was read from `place`, back to memory, with its CAS, for an operation
-    /// that does more than read.
-    pub fn bring_back(
-        &mut self,
-        key: &Key<'_>,
-        place: FlashPlace,
-        fetched: &Fetched,
-    ) -> BroughtBack {
-        match present(self.local, key, place, fetched, self.now) {
-            Ok(present) => self.writer().bring_back(key, &present),
-            Err(Useless::OtherKey) => BroughtBack::OtherKey,
-            Err(Useless::Moved) => BroughtBack::Moved,
-            Err(Useless::Dead(why)) => BroughtBack::Dead(why),
-        }
-    }
-}
-
 /// What was read for `key` from `place`, if it is the key's, alive, and still what the slot names.
-fn present<'f>(
+pub(crate) fn present<'f>(
     local: WorkerStore<'f>,
     key: &Key<'_>,
     place: FlashPlace,
     fetched: &'f Fetched,
-    now: crate::time::UnixTime,
+    now: UnixTime,
 ) -> Result<Present<'f>, Useless> {
     let store = local.shared;
     let flash = store.flash.get().ok_or(Useless::Moved)?;
@@ -105,7 +46,7 @@ fn present<'f>(
             local.drop_on_flash(place.hash, place.slot);
             return Err(Useless::Moved);
         }
-        flash.foreign[local.id].remember(key.hash, place.slot, sequence);
+        flash.note_foreign(local.id, key.hash, place.slot, sequence);
         return Err(Useless::OtherKey);
     };
     let found = local.find_on_flash(place.hash, place.slot);
@@ -140,65 +81,12 @@ fn present<'f>(
     })
 }
 
-impl Writer<'_> {
-    /// Writes an item that was read from flash into memory, and changes its slot.
-    fn bring_back(&mut self, key: &Key<'_>, present: &Present<'_>) -> BroughtBack {
-        let (local, store) = (self.local, self.local.shared);
-        let log = &store.log;
-        let Some(flash) = store.flash.get() else {
-            return BroughtBack::Moved;
-        };
-        let Present {
-            place,
-            item,
-            cas,
-            sequence,
-        } = *present;
-        let was_read = place.slot.frequency() > 0;
-        let queue = if was_read { Queue::Main } else { Queue::Small };
-        let tags = TagWords::of(item.tags());
-        let mut draft = item.draft();
-        draft.tags = &tags;
-        // Perhaps a client was shown it since it went to flash.
-        draft.cas = Some(cas);
-        let len = draft.layout().total;
-        let Some(mut space) = log.append(&mut self.open[queue as usize], len, Purpose::Items)
-        else {
-            self.refused(len);
-            return BroughtBack::NoMemory;
-        };
-        let location = space.location;
-        *self.appended += len;
-        local.counters().bytes_appended.add(len as u64);
-        item.copy_to(&mut space, &draft);
-        let copy = local.item(location);
-        item.copy_changing(copy);
-        if was_read {
-            copy.change_marks(mark::FETCHED, 0);
-        }
-        let entry = log.entry_of(location);
-        entry.note_expiry(item.expiry());
-        if item.has_tags() {
-            entry.set_has_tags();
-        }
-        let lock = place.lock();
-        let at = location_of(place.slot);
-        let is_present = lock.is_some()
-            && flash.volume.filling_of(at) == Some(sequence)
-            && !log.is_killed_on_flash(sequence);
-        let is_doubtful = local.is_unsettled() && local.is_lost(location, copy);
-        let Some(lock) = lock.filter(|_| is_present && !is_doubtful) else {
-            log.note_dead(local.id, location, len);
-            if is_doubtful {
-                self.leave_lost();
-            }
-            return BroughtBack::Moved;
-        };
-        let new = Slot::item(key.hash.tag(), location, len);
-        let frequency = lock.slot.frequency();
-        let _ = lock.replace(new.with_frequency(frequency)).into_slot();
-        local.counters().flash_unlinked.add(1);
-        local.counters().flash_brought_back.add(1);
-        BroughtBack::InMemory
+impl Present<'_> {
+    /// Whether the slot still names this record, and no flush has killed it. Under the lock of its bucket it stays so.
+    pub(crate) fn is_so_still(&self, local: WorkerStore<'_>) -> bool {
+        let (store, at) = (local.shared, location_of(self.place.slot));
+        let flash = store.flash.get();
+        flash.is_some_and(|flash| flash.volume.filling_of(at) == Some(self.sequence))
+            && !store.log.is_killed_on_flash(self.sequence)
     }
 }

@@ -1,12 +1,12 @@
 //! Publishing: makes a written item the one that its key's lookups find.
 
 use super::writer::Writer;
-use crate::flash::rules;
 use crate::index::slot::Slot;
 use crate::index::{Inserted, MIGRATIONS_MAX, Place, Room, TABLE_BUCKETS, Unlinked};
 use crate::key::{Key, KeyHash};
 use crate::request::Refused;
 use crate::segment::item::RawItem;
+use crate::store::tier::rules;
 
 /// Attempts to displace before the sub-table splits, and to split before another item has to be
 /// given up.

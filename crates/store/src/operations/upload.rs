@@ -5,9 +5,9 @@
 //! holds its segments, so that the cleaner leaves them alone. All unfinished uploads together hold
 //! at most an eighth of memory; if there is only one, it may hold as much as its item needs.
 
-use crate::flash::FlashPlace;
 use crate::key::KeyHash;
 use crate::memory::{Queue, events_seen};
+use crate::request::FlashPlace;
 use crate::request::{Put, Refused};
 use crate::segment::Hold;
 use crate::segment::layout::{Draft, mark};

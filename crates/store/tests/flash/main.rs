@@ -1,7 +1,7 @@
 //! The store with flash, on simulated devices.
 
 // What a simulated device does is too much for Miri.
-#![cfg(not(miri))]
+#![cfg(not(any(miri, loom)))]
 
 mod model;
 mod restart;
@@ -19,7 +19,7 @@ fn name(n: usize) -> Vec<u8> {
 /// A value that tells its key and version.
 fn value(n: usize, version: usize) -> Vec<u8> {
     let mut value = format!("{n}.{version}:").into_bytes();
-    value.resize(200 + n * 37 % 1500, b'a' + (n % 26) as u8);
+    value.resize(200 + n * 37 % 1500, b'a' + u8::try_from(n % 26).unwrap());
     value
 }
 

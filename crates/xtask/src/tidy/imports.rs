@@ -15,7 +15,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-flash", &["coua-cpu"]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-client", &["coua-protocol"]),
-    ("coua-store", &["coua-cpu", "coua-memory-errors"]),
+    (
+        "coua-store",
+        &[
+            "coua-cpu",
+            "coua-flash",
+            "coua-memory-errors",
+            "dev-coua-flash",
+        ],
+    ),
     ("coua-dpdk-sys", &[]),
     ("coua-tcp", &["coua-cpu"]),
     ("coua-transport", &["coua-cpu", "coua-dpdk-sys", "coua-tcp"]),

@@ -1,19 +1,19 @@
 //! Which items go to flash and which come back: rules of numbers alone, so that they can be simulated.
 
 /// Whether an item that is evicted goes to flash. Values in pieces do not: a record holds a whole item.
-pub(super) fn goes_to_flash(len: usize, len_min: usize, len_max: usize) -> bool {
+pub(crate) fn goes_to_flash(len: usize, len_min: usize, len_max: usize) -> bool {
     (len_min..=len_max).contains(&len)
 }
 
 /// Whether an item that is read from flash comes back to memory: when it is read for the second time, if there is
 /// room beside what the cleaner needs. `frequency` is how often it was read before.
-pub(super) fn comes_back(frequency: u64, free_segments: usize, reserve: usize) -> bool {
+pub(crate) fn comes_back(frequency: u64, free_segments: usize, reserve: usize) -> bool {
     frequency > 0 && free_segments > reserve
 }
 
 /// How many segments of a volume are to be free, and how many are dropped at a time: so few that most of it is in
 /// use, and so many that a sweep over the index is paid by a good part of it.
-pub(super) fn free_segments(all: u32) -> u32 {
+pub(crate) fn free_segments(all: u32) -> u32 {
     (all / 64).max(2).min(all / 2)
 }
 

@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// See the module.
-pub(super) struct Fillings {
+pub(crate) struct Fillings {
     /// The whole arena, seen as words.
     words: Slice<AtomicU64>,
     pages: Vec<PageId>,
@@ -81,7 +81,7 @@ impl Fillings {
     }
 
     /// Before slots name places of a filling, or 0 when none does any more.
-    pub(super) fn set(&self, segment: u32, sequence: u64) {
+    pub(crate) fn set(&self, segment: u32, sequence: u64) {
         if let Some(word) = self.word(segment) {
             word.store(sequence, Ordering::Release);
         }

@@ -1,16 +1,13 @@
 //! How a store and its workers come by a volume, and what of it was taken over.
 
 use super::fillings::Fillings;
-use super::leaving::WorkerFlash;
 use super::{Attached, location_of};
 use crate::epoch::Presence;
 use crate::index::Visited;
 use crate::index::slot::Slot;
 use crate::memory::PageState;
 use crate::store::Store;
-use crate::worker::Worker;
-use crate::worker_store::WorkerStore;
-use coua_flash::log::{Volume, WorkerVolume};
+use coua_flash::log::Volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -145,14 +142,13 @@ impl Store {
 
     /// Drops all slots on flash that are `unwanted`, which may be asked twice of the same. Returns how many. Not to
     /// be called by two threads at once.
-    pub(super) fn sweep_flash(&self, mut unwanted: impl FnMut(Slot) -> bool) -> u64 {
+    pub(crate) fn sweep_flash(&self, mut unwanted: impl FnMut(Slot) -> bool) -> u64 {
         // Behind the menders.
         let id = self.counters.len() - 1;
         let mut presence = Presence::new(id);
         let (mut word, mut dropped) = (0, 0);
         while word < self.index.words() {
-            let guard = presence.announce(&self.epochs);
-            let local = WorkerStore::new(self, id, guard);
+            presence.announce(&self.epochs);
             word = self.index.sweep(word, None::<fn(Slot)>, |place| {
                 if !place.slot.is_on_flash() || !unwanted(place.slot) {
                     return Visited::Done;
@@ -161,7 +157,8 @@ impl Store {
                     return Visited::Again;
                 };
                 let _ = lock.replace(Slot::EMPTY).into_slot();
-                local.note_off_flash(1);
+                self.counters[id].unlinked.add(1);
+                self.counters[id].flash_unlinked.add(1);
                 dropped += 1;
                 Visited::Done
             });
@@ -185,20 +182,5 @@ impl Store {
             .flash
             .volume
             .store(0, Ordering::Relaxed);
-    }
-}
-
-impl Worker {
-    /// Gives the worker its handle to the store's volume: from now on what it evicts goes there.
-    ///
-    /// # Panics
-    /// If it is not a handle to the store's volume.
-    pub fn attach_flash(&mut self, volume: WorkerVolume) {
-        let flash = self.store.flash.get();
-        let is_ours = flash.is_some_and(|flash| Arc::ptr_eq(&flash.volume, volume.volume()));
-        assert!(is_ours, "a handle to another volume than the store's");
-        let segment_len = volume.volume().segment_len();
-        let flash = WorkerFlash::new(volume);
-        self.own.cleaner.attach(&self.store, flash, segment_len);
     }
 }

@@ -1,63 +1,13 @@
-//! What the callers of the store see of items on flash.
+//! What a worker does with flash between bursts, and how a burst begins to read there.
 
-use super::{FlashPlace, location_of};
-use crate::item::Item;
-use crate::request::Miss;
-use crate::worker::{Burst, Worker};
+use super::{Burst, Worker};
+use crate::flash::{FetchStart, FlashRead, WorkerFlash};
+use crate::request::FlashPlace;
+use crate::store::tier::location_of;
 use coua_flash::Armed;
-use coua_flash::log::{Fetched, NoRecord, ReadStart};
+use coua_flash::log::{Fetched, ReadStart, WorkerVolume};
 use std::os::fd::BorrowedFd;
-
-/// What came of asking for a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FetchStart {
-    /// [`Worker::poll_flash`] will say what was read.
-    UnderWay,
-    /// There is no record any more. The operation is to be executed again; it finds something else.
-    Gone,
-    /// So many reads are under way that there is no room for another: again after the next poll.
-    Busy,
-}
-
-/// A read that has ended.
-#[derive(Debug)]
-pub struct FlashRead {
-    /// That of [`Burst::fetch`].
-    pub token: u64,
-    /// The record, of whichever key it is. Without one, the place is to be given to [`Burst::drop_flash`]
-    /// before the operation is executed again.
-    pub result: Result<Fetched, NoRecord>,
-}
-
-/// What a plain read finds in a record.
-#[derive(Clone, Copy)]
-pub enum FetchedGet<'b> {
-    /// The item. Its bytes are those of the record that was read: it is readable as long as that is kept, and
-    /// cannot be [pinned](Burst::pin).
-    Hit(Item<'b>),
-    /// The record is another key's. The worker remembers that: the operation is to be executed again.
-    OtherKey,
-    /// The item is no longer where it was read: the operation is to be executed again.
-    Moved,
-    /// The item is dead, and was unlinked.
-    Dead(Miss),
-}
-
-/// What became of an item that was to be brought back to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BroughtBack {
-    /// The operation, executed again, finds it in memory.
-    InMemory,
-    /// As [`FetchedGet::OtherKey`].
-    OtherKey,
-    /// As [`FetchedGet::Moved`].
-    Moved,
-    /// There was no memory: nothing has changed. As with [`Refused::Wait`](crate::Refused::Wait), it is to be
-    /// tried again in a later burst.
-    NoMemory,
-    /// The item is dead, and was unlinked: executed again, the operation misses it.
-    Dead(Miss),
-}
+use std::sync::Arc;
 
 impl Burst<'_> {
     /// Begins to read the record of a place, which `token` will name. It is read once
@@ -127,5 +77,20 @@ impl Worker {
         if let Some(flash) = &mut self.own.cleaner.flash {
             flash.volume.give_back(fetched);
         }
+    }
+}
+
+impl Worker {
+    /// Gives the worker its handle to the store's volume: from now on what it evicts goes there.
+    ///
+    /// # Panics
+    /// If it is not a handle to the store's volume.
+    pub fn attach_flash(&mut self, volume: WorkerVolume) {
+        let flash = self.store.flash.get();
+        let is_ours = flash.is_some_and(|flash| Arc::ptr_eq(&flash.volume, volume.volume()));
+        assert!(is_ours, "a handle to another volume than the store's");
+        let segment_len = volume.volume().segment_len();
+        let flash = WorkerFlash::new(volume);
+        self.own.cleaner.attach(&self.store, flash, segment_len);
     }
 }

@@ -1,34 +1,28 @@
 //! What an operation that finds nothing in memory finds on flash.
 
-use super::{Attached, FlashPlace, location_of};
+use super::WorkerStore;
 use crate::index::Place;
 use crate::index::slot::Slot;
 use crate::key::{Key, KeyHash};
-use crate::worker_store::WorkerStore;
+use crate::request::FlashPlace;
+use crate::store::tier::location_of;
 
 /// What a second look finds.
-pub(crate) enum Beyond<'s> {
+pub(crate) enum SecondLook<'s> {
     Nothing,
     /// It has come to memory meanwhile.
     InMemory(Place<'s>),
     OnFlash(FlashPlace),
 }
 
-impl Attached {
-    /// Whether a slot on flash may be that of a key with this hash, as far as a worker knows.
-    pub(crate) fn may_be(&self, worker: usize, hash: KeyHash, slot: Slot) -> bool {
-        !self.foreign[worker].has(hash, slot, &self.volume)
-    }
-}
-
 impl<'s> WorkerStore<'s> {
     /// Looks a key up everywhere, in one pass, after it was not found in memory.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look_beyond(self, key: &Key<'_>) -> Beyond<'s> {
+    pub(crate) fn look_again_everywhere(self, key: &Key<'_>) -> SecondLook<'s> {
         let store = self.shared;
         let Some(flash) = store.flash.get() else {
-            return Beyond::Nothing;
+            return SecondLook::Nothing;
         };
         let mut on_flash = None;
         let place = store.index.find_taken(key.hash, |slot| {
@@ -41,12 +35,12 @@ impl<'s> WorkerStore<'s> {
             false
         });
         match (place, on_flash) {
-            (Some(place), _) => Beyond::InMemory(place),
-            (None, Some(slot)) => Beyond::OnFlash(FlashPlace {
+            (Some(place), _) => SecondLook::InMemory(place),
+            (None, Some(slot)) => SecondLook::OnFlash(FlashPlace {
                 slot: slot.with_frequency(0),
                 hash: key.hash,
             }),
-            (None, None) => Beyond::Nothing,
+            (None, None) => SecondLook::Nothing,
         }
     }
 
