@@ -192,6 +192,13 @@ impl Buffer {
         Ok(())
     }
 
+    /// The address of one of its bytes.
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.len, "inside of a buffer");
+        // SAFETY: inside of the buffer or at its end.
+        unsafe { self.base.add(offset) }
+    }
+
     /// Where it begins, for drivers, which may let a device write there while they own the buffer.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base

@@ -73,6 +73,8 @@ counters! {
     cmd_meta,
     /// Lookups that found the key.
     get_hits,
+    /// Of these, lookups that were answered from flash.
+    get_flash_hits,
     /// Lookups that did not.
     get_misses,
     /// Lookups that found an expired item.
@@ -163,6 +165,14 @@ counters! {
     turns,
     /// Requests executed.
     requests,
+    /// Times that a request waited for a read of flash.
+    flash_waits,
+    /// Requests that gave up because too many others read flash.
+    flash_given_up,
+    /// Bytes that were read from flash.
+    flash_bytes_read,
+    /// Reads of flash that are under way, or whose records are held.
+    flash_reads_under_way,
     /// Blocks of connection buffers in use.
     buffer_blocks,
 }

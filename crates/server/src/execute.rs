@@ -8,6 +8,7 @@ mod admin;
 mod binary;
 mod classic;
 mod complaints;
+mod flash;
 mod login;
 mod meta;
 mod permit;
@@ -19,8 +20,8 @@ mod watched;
 use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{
-    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreReply, base64,
-    expiry,
+    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreMode,
+    StoreReply, base64, expiry,
 };
 use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
@@ -29,9 +30,10 @@ use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::connections::Activity;
 use crate::counters::Counters;
+use crate::fetches::Fetches;
 use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
-use crate::session::{Session, StreamingSet};
+use crate::session::{Session, SessionId, StreamingSet};
 use crate::shared::Shared;
 use crate::watch::LogStreams;
 
@@ -41,6 +43,8 @@ pub struct Executor<'w, 'b> {
     pub burst: Burst<'b>,
     /// What answers need.
     pub answers: Answers<'w>,
+    /// What is read from flash.
+    pub fetches: &'w mut Fetches,
     /// Boxes for values that arrive in pieces, for reuse.
     pub spare_streaming_sets: &'w mut Vec<Box<StreamingSet>>,
 }
@@ -63,6 +67,8 @@ pub struct Answers<'w> {
 pub struct Request<'r> {
     /// The connection.
     pub session: &'r mut Session,
+    /// Its id.
+    pub id: SessionId,
     /// The input that the operation's spans point into.
     pub input: &'r [u8],
     /// The hash of its key, if it has a key.
@@ -71,6 +77,8 @@ pub struct Request<'r> {
     pub ahead: Ahead,
     /// It has waited for memory as long as it may.
     pub gives_up: bool,
+    /// How often it has looked for its item again because that was on flash.
+    pub flash_tries: u8,
 }
 
 /// Where the answer goes to a command that both the text and the binary protocol have.
@@ -125,6 +133,23 @@ pub fn key_of(op: &Op) -> Option<(Span, bool, Intent)> {
     })
 }
 
+/// Whether an operation with a key needs its item where that is on flash. Plain sets and plain deletes do not.
+pub fn needs_record(op: &Op) -> bool {
+    match op {
+        Op::Store(store) => store.mode != StoreMode::Set,
+        Op::StoreStream(_) | Op::StoreRefused(_) | Op::Delete { .. } => false,
+        Op::MetaGet(meta) => !meta.names_tag(),
+        Op::MetaDelete(meta) => {
+            !meta.names_tag() && (meta.cas().is_some() || meta.set.has(b'I') || meta.set.has(b'x'))
+        }
+        Op::Binary(request) => match request.command {
+            BinaryCommand::Delete { cas, .. } => cas != 0,
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
 /// Room for a decoded key; filled only if a key came in base64.
 pub type KeyRoom = Option<[u8; KEY_LEN_MAX]>;
 
@@ -175,7 +200,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    fn execute_op(&mut self, request: Request<'_>, op: &Op) -> Outcome {
+    fn execute_op(&mut self, mut request: Request<'_>, op: &Op) -> Outcome {
         match op {
             Op::Get { key, cas, last } => self.get(request, *key, *cas, *last),
             Op::Store(store) => self.store(request, store),
@@ -191,7 +216,7 @@ impl Executor<'_, '_> {
             }
             Op::GetEnd => self.answers.get_end(),
             Op::StoreStream(store) => self.begin_upload(request, store),
-            Op::StoreBody { bytes } => self.continue_upload(request, *bytes),
+            Op::StoreBody { bytes } => self.continue_upload(&mut request, *bytes),
             Op::StoreEnd { bytes, terminated } => self.end_upload(request, *bytes, *terminated),
             Op::StoreRefused(refused) => self.refuse_store(request, refused),
             Op::Delete { key, noreply } => {
@@ -401,7 +426,7 @@ impl Answers<'_> {
     #[inline]
     fn count_miss(&self, miss: Miss) {
         match miss {
-            Miss::Absent => {}
+            Miss::Absent | Miss::OnFlash(_) => {}
             Miss::Expired => self.counters.get_expired.add(1),
             Miss::Flushed => self.counters.get_flushed.add(1),
             Miss::Invalidated => self.counters.get_invalidated.add(1),

@@ -4,6 +4,7 @@
 mod addresses;
 mod extended;
 mod file;
+mod flash;
 mod help;
 mod login;
 mod network;
@@ -21,6 +22,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 pub use addresses::Listen;
+pub use flash::{FlashPath, FlashSettings};
 pub use network::{Driver, Net, NetFlags};
 pub use pressure::PressureSettings;
 pub use raw::Raw;

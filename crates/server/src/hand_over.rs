@@ -31,7 +31,7 @@ use coua_transport::{DatagramSocket, Listener};
 use rustix::io::FdFlags;
 use rustix::thread::CapabilitySet;
 
-use crate::flags::{Driver, Settings};
+use crate::flags::{Driver, FlashPath, Settings};
 use crate::process;
 
 /// The environment variable with the process's own number and the descriptors that are left open,
@@ -57,6 +57,13 @@ pub fn obstacle(settings: &Settings) -> Option<&'static str> {
              -e, or let that user read it",
         );
     }
+    let places = settings.flash.iter().flat_map(|flash| &flash.places);
+    if places.into_iter().any(|place| !can_open(place)) {
+        return Some(
+            "the user (-u) may not open a device of flash again: restart coua, which keeps what is in -e \
+             and on flash, or let that user open it",
+        );
+    }
     match settings.net.as_ref().map(|net| &net.driver) {
         Some(Driver::Dpdk { .. }) => Some(
             "a process cannot open DPDK's ports twice: restart coua, which keeps what is in -e",
@@ -71,6 +78,14 @@ pub fn obstacle(settings: &Settings) -> Option<&'static str> {
              ambient set",
         ),
         _ => None,
+    }
+}
+
+/// Whether the next program in this process may open a device of flash.
+fn can_open(place: &FlashPath) -> bool {
+    match place.path() {
+        Some(path) => File::options().read(true).write(true).open(path).is_ok(),
+        None => rustix::process::geteuid().is_root(),
     }
 }
 

@@ -10,6 +10,7 @@ use coua::allocator;
 use coua::check;
 use coua::doctor;
 use coua::flags::{self, FlagError, Invocation, Settings};
+use coua::flash::Flash;
 use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
 use coua::pressure;
@@ -101,6 +102,11 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
             // The folder changes before the socket is removed.
             socket.path = std::path::absolute(&socket.path)?;
         }
+        for place in settings.flash.iter_mut().flat_map(|it| &mut it.places) {
+            if let Some(path) = place.path_mut() {
+                *path = std::path::absolute(&*path)?;
+            }
+        }
         if let Some(net) = &mut settings.net {
             for path in [net.driver.path_mut(), net.trace.as_mut()]
                 .into_iter()
@@ -120,7 +126,11 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
     let shortage = process::raise_limits(&settings)?;
     let mut sockets = Sockets::open(&settings)?;
     let mut pid_file = settings.pid_file.as_deref().map(PidFile::prepare);
+    let mut flash = Flash::open_devices(&mut settings)?;
     process::drop_root(user.as_ref(), &settings)?;
+    if let Some(flash) = &mut flash {
+        flash.open_files(&settings)?;
+    }
     sockets.open_unix(&settings)?;
     sockets.trace(&settings)?;
     let successor = Arc::new(Successor::find().map_err(|source| ProcessError::System {
@@ -134,7 +144,7 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
     let events = events
         .inspect_err(|error| tracing::warn!("an error of memory ends the server: {error}"))
         .ok();
-    let server = Server::start(settings, sockets, events)?;
+    let server = Server::start_with(settings, sockets, flash, events)?;
     if let Some(shortage) = shortage {
         tracing::warn!("{shortage}");
     }

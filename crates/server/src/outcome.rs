@@ -9,6 +9,8 @@ pub enum Outcome {
     Blocked,
     /// It has not been done for want of memory, and is to be tried again in a later turn.
     Wait,
+    /// It has not been done: it is to be executed again when what it needs of flash has been read.
+    WaitForFlash,
     /// It is done and was the last; the connection closes when the replies have been sent.
     CloseWhenSent,
     /// The connection is broken, or must be closed without an answer.

@@ -225,11 +225,11 @@ impl Output {
     }
 
     /// Sends everything, then `value` directly from the store. A long value that cannot be pinned
-    /// now is refused.
+    /// now is refused. Without a burst, `value` was read from flash and what is not sent of it is copied.
     pub fn flush_with_value(
         &mut self,
         value: &InPlace<'_>,
-        burst: &Burst<'_>,
+        burst: Option<&Burst<'_>>,
         session: &mut Session,
         pool: &mut Pool,
     ) -> Flushed {
@@ -248,9 +248,10 @@ impl Output {
             self.len = 0;
             return gathered(fits);
         }
-        let is_long = value.item.value_len() > COPIED_LEN_MAX;
-        let pinned = is_long.then(|| burst.pin(value.item)).flatten();
-        if is_long && pinned.is_none() {
+        let pin = || burst.and_then(|burst| burst.pin(value.item));
+        let must_pin = burst.is_some() && value.item.value_len() > COPIED_LEN_MAX;
+        let pinned = must_pin.then(pin).flatten();
+        if must_pin && pinned.is_none() {
             self.truncate(value.reply_start);
             self.reply(|reply| value.question.refuse(reply));
             return Flushed::Refused;
@@ -268,7 +269,7 @@ impl Output {
             }
             Drained::Lost => Flushed::Lost,
             Drained::Blocked => {
-                let pinned = pinned.or_else(|| burst.pin(value.item));
+                let pinned = pinned.or_else(pin);
                 self.queue_rest(sent, value, pinned, session, pool)
                     .map_or_else(Flushed::from, |()| Flushed::Blocked)
             }

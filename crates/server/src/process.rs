@@ -35,6 +35,9 @@ const DESCRIPTORS: u64 = 32;
 /// Descriptors of each worker beside those of connections: listeners, epoll set, waker.
 const DESCRIPTORS_PER_WORKER: u64 = 8;
 
+/// Descriptors of each worker for each device of flash: rings and what signals them.
+const DESCRIPTORS_PER_DEVICE: u64 = 4;
+
 /// Why the process cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
@@ -142,7 +145,9 @@ fn raise_core_limit() -> Result<(), ProcessError> {
 /// none.
 fn raise_descriptor_limit(settings: &Settings) -> Result<Option<String>, ProcessError> {
     let connections = settings.connections_max as u64;
-    let others = DESCRIPTORS + DESCRIPTORS_PER_WORKER * settings.workers as u64;
+    let devices = settings.flash.as_ref().map_or(0, |it| it.places.len()) as u64;
+    let per_worker = DESCRIPTORS_PER_WORKER + DESCRIPTORS_PER_DEVICE * devices;
+    let others = DESCRIPTORS + devices + per_worker * settings.workers as u64;
     let needed = connections + others;
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|current| current >= needed) {

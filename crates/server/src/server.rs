@@ -19,12 +19,13 @@ use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
 use crate::flags::Settings;
+use crate::flash::{AttachedFlash, Flash, FlashError, RunningFlash};
 use crate::host::{Host, conditions};
 use crate::memory_errors;
 use crate::shared::Shared;
 use crate::version::BUILD;
 use crate::watch::{EvictionTeller, Watchers};
-use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers, WorkerSockets};
+use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers, WorkerFlash, WorkerSockets};
 pub use listening::Sockets;
 use listening::{remedy, write_port_file};
 
@@ -34,6 +35,9 @@ pub enum StartError {
     /// The memory.
     #[error("{}", store_refusal(.0))]
     Store(#[from] StoreError),
+    /// The flash.
+    #[error("{0}")]
+    Flash(#[from] FlashError),
     /// The network.
     #[error("{0}: {hint}", hint = remedy(.0))]
     Listen(#[from] ListenError),
@@ -94,6 +98,7 @@ pub enum StartError {
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    flash: Option<RunningFlash>,
 }
 
 impl Server {
@@ -102,8 +107,21 @@ impl Server {
     /// # Errors
     /// [`StartError`]: the store has no memory, or the system refuses threads or descriptors.
     pub fn start(
+        settings: Settings,
+        sockets: Sockets,
+        events: Option<Events>,
+    ) -> Result<Server, StartError> {
+        Server::start_with(settings, sockets, None, events)
+    }
+
+    /// As [`Server::start`], with devices of flash for which the settings have memory.
+    ///
+    /// # Errors
+    /// As of [`Server::start`], and where flash cannot be used.
+    pub fn start_with(
         mut settings: Settings,
         sockets: Sockets,
+        flash: Option<Flash>,
         events: Option<Events>,
     ) -> Result<Server, StartError> {
         let clock = Clock::start();
@@ -116,18 +134,27 @@ impl Server {
         })?;
         let watchers = Arc::new(Watchers::new(Arc::clone(&wakers), settings.watcher_queue));
         let store = open_store(&mut settings, &clock, &watchers, None)?;
+        let mut flash = flash.map(|flash| flash.attach(&store)).transpose()?;
         reserve_for_workers(settings.workers)?;
         let mut shared = Shared::new(settings, store, clock, wakers, watchers, MEMORY_PER_WORKER);
         shared.listening = sockets.listening;
+        if let Some(flash) = &flash {
+            flash.tell(&mut shared);
+        }
         let mut server = Server {
             shared: Arc::new(shared),
             threads: Vec::new(),
+            flash: None,
         };
-        let worker_buffers: Vec<WorkerBuffers> = sockets
-            .by_worker
-            .iter()
-            .map(|_| WorkerBuffers::new())
-            .collect();
+        let worker_buffers: Vec<WorkerBuffers> = match &mut flash {
+            Some(AttachedFlash { by_worker, .. }) => mem::take(by_worker)
+                .into_iter()
+                .map(|flash: WorkerFlash| WorkerBuffers::new(Some(flash)))
+                .collect(),
+            None => (sockets.by_worker.iter())
+                .map(|_| WorkerBuffers::new(None))
+                .collect(),
+        };
         let mut starts = Vec::new();
         for (index, (sockets, buffers)) in sockets
             .by_worker
@@ -157,6 +184,17 @@ impl Server {
                         action: "start a thread",
                         source,
                     });
+                }
+            }
+        }
+        if let Some(flash) = flash {
+            match flash.start(&server.shared) {
+                Ok(running) => server.flash = Some(running),
+                Err(error) => {
+                    server.shared.stop();
+                    drop(starts);
+                    server.wait();
+                    return Err(error.into());
                 }
             }
         }
@@ -231,6 +269,9 @@ impl Server {
                 tracing::error!("a worker has panicked");
             }
         }
+        if let Some(flash) = self.flash {
+            flash.end();
+        }
         let path = self.shared.listening.unix_path.as_ref();
         if let Some(path) = path.filter(|_| !self.shared.is_handing_over()) {
             // It does not matter if the file is gone already.
@@ -286,13 +327,13 @@ fn open_store(
             workers,
             least,
         } => StoreError::MemoryTooSmall {
-            given: given + settings.stacks_memory(),
+            given: given + settings.memory_beside_store(),
             workers,
-            least: least + settings.stacks_memory(),
+            least: least + settings.memory_beside_store(),
         },
         other => other,
     })?;
-    let most = store.memory_most() + settings.stacks_memory();
+    let most = store.memory_most() + settings.memory_beside_store();
     if most < settings.memory_max {
         let wanted = mem::replace(&mut settings.memory_max, most);
         settings.memory = settings.memory.min(most);
@@ -370,7 +411,7 @@ fn announce(shared: &Shared) {
     tracing::info!(
         "coua {BUILD}: {} MiB of memory ({} pages) for items up to {} KiB, index {} KiB, \
          {} workers with {} KiB each beside it, listening on {}",
-        (store.memory + shared.settings.stacks_memory() as u64) >> 20,
+        (store.memory + shared.settings.memory_beside_store() as u64) >> 20,
         match store.huge_pages {
             coua_store::HugePages::Transparent | coua_store::HugePages::Reserved => "2 MiB",
             coua_store::HugePages::None => "4 KiB",
@@ -400,6 +441,12 @@ fn announce(shared: &Shared) {
     for line in conditions::warnings(&Host::this(), &shared.settings) {
         tracing::warn!("{line}");
     }
+    if shared.settings.flash_memory > 0 {
+        tracing::info!(
+            "flash takes {} MiB of memory for what is read from and written to it",
+            shared.settings.flash_memory >> 20
+        );
+    }
     if let Some(net) = &shared.settings.net {
         tracing::info!(
             "the stacks of --net take {} MiB of memory for what they hold of connections",
@@ -420,11 +467,11 @@ fn announce_file(path: &Path, shared: &Shared) {
         Start::Private => {}
         Start::Cold(why) => tracing::info!("{path}: the cache begins empty: {why}"),
         Start::Warm(warm) => {
-            let stacks = shared.settings.stacks_memory();
+            let beside = shared.settings.memory_beside_store();
             let lowered = match warm.memory > shared.store.memory_most() {
                 true => format!(
                     "; it was made for {} MiB, and what {} MiB do not hold is evicted",
-                    (warm.memory + stacks) >> 20,
+                    (warm.memory + beside) >> 20,
                     shared.settings.memory >> 20
                 ),
                 false => String::new(),

@@ -12,6 +12,7 @@ use crate::closing::CloseCause;
 use crate::connections::{Activity, ConnectionInfo};
 use crate::datagram::Datagram;
 use crate::dump::Dump;
+use crate::fetches::FetchList;
 use crate::permissions::{Permissions, User};
 use crate::reply_queue::ReplyQueue;
 use crate::watch::Watch;
@@ -39,6 +40,8 @@ pub struct Session {
     pub is_held: bool,
     /// The answer to the current `get` has ended early: its remaining keys are not looked up.
     pub skips_keys: bool,
+    /// `fetches` has something.
+    pub has_fetches: bool,
     /// The kernel may hold input.
     pub readable: bool,
     /// The peer has ended its stream.
@@ -70,6 +73,8 @@ pub struct Session {
     pub close_cause: Option<CloseCause>,
     /// What the server found it doing when it began to stop.
     pub drained: Drained,
+    /// Its reads of flash, and what they have brought.
+    pub fetches: FetchList,
     /// When its next request began to wait for memory (milliseconds since the server's start).
     waits_since_ms: u64,
     /// When it last stalled in the middle of something (milliseconds since the server's start).
@@ -87,8 +92,12 @@ pub enum Listed {
     Ready,
     /// Among the ready sessions, only because its next request waits for memory.
     ForMemory,
+    /// In none: the end of its reads of flash lists it.
+    ForFlash,
     /// Among the pieces of the input buffer, where its input lies, active or parked.
     Input,
+    /// As `Input`, active, and its next request waits for reads of flash.
+    InputForFlash,
 }
 
 /// What a server that stops waits for before it ends a connection.
@@ -170,6 +179,8 @@ impl Session {
             close_cause: None,
             drained: Drained::No,
             skips_keys: false,
+            has_fetches: false,
+            fetches: FetchList::new(),
             readable: true,
             ended: false,
             has_no_more_input: false,
@@ -191,7 +202,7 @@ impl Session {
     /// Whether its requests may take the fast path.
     #[inline]
     pub fn takes_fast_path(&self) -> bool {
-        !(self.skips_keys | self.is_restricted)
+        !(self.skips_keys | self.is_restricted | self.has_fetches)
     }
 
     /// Whether there is nothing to do for the connection until more input comes: it serves no

@@ -12,13 +12,14 @@ use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use coua_flash::log::Volume;
 use coua_memory_errors::wake_waiters;
 use coua_protocol::Parser;
-use coua_store::{LimitRefused, Store};
+use coua_store::{FlashStats, LimitRefused, Store};
 use coua_transport::Waker;
 use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackDriverCounters;
@@ -78,6 +79,10 @@ pub struct Shared {
     pub listening: Listening,
     /// Bytes outside `-m` that each worker takes, without the card and the stack's tables.
     pub memory_per_worker: usize,
+    /// The devices of flash.
+    pub(crate) flash_devices: Vec<FlashDeviceInfo>,
+    /// The volume on them, which goes before this does.
+    pub(crate) flash_volume: Option<Weak<Volume>>,
     /// Bytes of memory as `cache_memlimit` has set them last.
     memory: AtomicUsize,
     /// Bytes of it that are held back under memory pressure.
@@ -114,6 +119,16 @@ pub struct Handed {
     pub tls: Option<ClientCertificate>,
 }
 
+/// A device of flash.
+pub struct FlashDeviceInfo {
+    /// Its name.
+    pub name: String,
+    /// By which driver it is reached, and why not by a better one.
+    pub driver: String,
+    /// Its bytes.
+    pub len: u64,
+}
+
 /// Where a server listens.
 #[derive(Default)]
 pub struct Listening {
@@ -148,6 +163,7 @@ pub struct ListeningSocket {
 struct Baseline {
     workers: Totals,
     store: coua_store::Totals,
+    flash: FlashStats,
 }
 
 impl Shared {
@@ -175,6 +191,8 @@ impl Shared {
             losses: LossCounts::default(),
             listening: Listening::default(),
             memory_per_worker,
+            flash_devices: Vec::new(),
+            flash_volume: None,
             counters: (0..workers).map(|_| Counters::default()).collect(),
             latencies: (0..workers).map(|_| Latency::default()).collect(),
             latencies_before: Mutex::default(),
@@ -208,8 +226,8 @@ impl Shared {
     /// If the server cannot work with so little, or was not started for so much.
     pub fn limit_memory(&self, bytes: usize, why: &str) -> Result<(), LimitRefused> {
         let _limiting = self.limiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let stacks = self.settings.stacks_memory();
-        self.store.set_memory_limit(bytes.saturating_sub(stacks))?;
+        let beside = self.settings.memory_beside_store();
+        self.store.set_memory_limit(bytes.saturating_sub(beside))?;
         self.memory.store(bytes, Relaxed);
         // What pressure holds back is held back again within a second.
         self.memory_held_back.store(0, Relaxed);
@@ -230,17 +248,17 @@ impl Shared {
         if bytes == before {
             return;
         }
-        let stacks = self.settings.stacks_memory();
+        let beside = self.settings.memory_beside_store();
         let limit = match self
             .store
-            .set_memory_limit(goal.saturating_sub(bytes + stacks))
+            .set_memory_limit(goal.saturating_sub(bytes + beside))
         {
             Ok(()) => goal.saturating_sub(bytes),
             // What the store needs at least may be between the steps.
             Err(LimitRefused::TooSmall { least })
-                if least + stacks < goal - before && self.store.set_memory_limit(least).is_ok() =>
+                if least + beside < goal - before && self.store.set_memory_limit(least).is_ok() =>
             {
-                least + stacks
+                least + beside
             }
             Err(_) => return,
         };
@@ -318,11 +336,28 @@ impl Shared {
         self.baseline().store
     }
 
+    /// What was counted of flash at the last `stats reset`.
+    pub fn baseline_of_flash(&self) -> FlashStats {
+        self.baseline().flash
+    }
+
+    /// The devices of flash, in words.
+    pub fn flash_devices(&self) -> &[FlashDeviceInfo] {
+        &self.flash_devices
+    }
+
+    /// How many of them are gone.
+    pub fn flash_devices_gone(&self) -> usize {
+        let gone = self.flash_volume.as_ref().and_then(Weak::upgrade);
+        gone.map_or(0, |volume| volume.gone_devices().count())
+    }
+
     /// Resets the counts to 0.
     pub fn reset_counters(&self) {
         let baseline = Baseline {
             workers: self.totals(),
             store: self.store.stats().totals,
+            flash: self.store.flash_stats().unwrap_or_default(),
         };
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
         *self.latencies_before() = self.latencies_from_start();

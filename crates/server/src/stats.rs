@@ -2,6 +2,7 @@
 
 mod classes;
 mod crawler;
+mod flash;
 mod general;
 mod hot_keys;
 mod latency;

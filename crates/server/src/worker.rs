@@ -20,6 +20,7 @@ mod batch;
 mod datagrams;
 mod drain;
 mod finish;
+mod flash;
 mod held;
 mod input;
 mod look_ahead;
@@ -35,15 +36,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coua_flash::log::WorkerVolume;
+use coua_store::FlashRead;
 use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackSetup;
-use coua_transport::{DatagramSocket, Datagrams, Events, Listener, Poller, Readiness, Token};
+use coua_transport::{
+    DatagramSocket, Datagrams, Events, Listener, Poller, Readiness, Source, Token,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::ConnectionInfo;
+use crate::fetches::Fetches;
 use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
@@ -83,6 +89,9 @@ const LISTENER_MARK: u64 = 1 << 63;
 /// The waker's token.
 const WAKER_TOKEN: Token = Token(u64::MAX);
 
+/// The token of what is waited for of flash. The poller has the one in between for itself.
+const FLASH_TOKEN: Token = Token(u64::MAX - 2);
+
 /// The number of the user-space stack's listener.
 const USERSPACE_LISTENER: usize = u32::MAX as usize;
 
@@ -107,6 +116,13 @@ pub struct Worker {
     ready: VecDeque<SessionId>,
     /// How many of them are listed only because they wait for memory.
     waiting_for_memory: usize,
+    /// How many pieces of active input wait for reads of flash.
+    inputs_for_flash: usize,
+    /// What is read from flash.
+    fetches: Fetches,
+    /// Reads of flash that have ended in this turn.
+    flash_reads: Vec<FlashRead>,
+    has_flash: bool,
     input: Input,
     batch: Batch,
     /// The requests that are counted for `stats hotkeys`.
@@ -152,12 +168,24 @@ pub struct WorkerBuffers {
     input: Input,
     batch: Batch,
     output: Output,
+    flash: Option<WorkerFlash>,
+    fetches: Fetches,
+}
+
+/// A worker's part of the flash.
+pub struct WorkerFlash {
+    /// Its handle to the volume.
+    pub volume: WorkerVolume,
+    /// How many reads it may have under way, or hold the records of.
+    pub reads: usize,
 }
 
 impl WorkerBuffers {
     /// Allocates it.
-    pub fn new() -> WorkerBuffers {
+    pub fn new(flash: Option<WorkerFlash>) -> WorkerBuffers {
         WorkerBuffers {
+            fetches: Fetches::new(flash.as_ref().map_or(0, |flash| flash.reads)),
+            flash,
             input: Input::new(),
             batch: Batch::new(),
             output: Output::new(),
@@ -167,7 +195,7 @@ impl WorkerBuffers {
 
 impl Default for WorkerBuffers {
     fn default() -> WorkerBuffers {
-        WorkerBuffers::new()
+        WorkerBuffers::new(None)
     }
 }
 
@@ -211,13 +239,25 @@ impl Worker {
         let datagrams = datagrams.chain(poller.datagrams()).collect();
         let datagrams =
             DatagramSockets::new(datagrams, &shared, &poller, listeners.len(), &mut sessions)?;
+        let mut store = shared.store.worker(index);
+        let reads = buffers.flash.as_ref().map_or(0, |flash| flash.reads);
+        if let Some(flash) = buffers.flash {
+            store.attach_flash(flash.volume);
+            for descriptor in store.flash_descriptors() {
+                poller.add_source(Source::Kernel(descriptor), FLASH_TOKEN, false)?;
+            }
+        }
         // At most a quarter of memory is lent; each worker gets an equal part of it.
         let page_len = shared.store.stats().segment_len.max(1);
         let pages = shared.settings.store_memory() as u64 / 4 / page_len;
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX) / shared.settings.workers;
         Ok(Worker {
             index,
-            store: shared.store.worker(index),
+            store,
+            has_flash: reads > 0,
+            inputs_for_flash: 0,
+            fetches: buffers.fetches,
+            flash_reads: Vec::with_capacity(reads),
             poller,
             listeners,
             tls,
@@ -281,6 +321,7 @@ impl Worker {
         let now = self.shared.clock.at(began);
         let before = Executed::of(self.counters());
         self.counters().turns.add(1);
+        self.poll_flash(began);
         self.accept(now);
         self.close_idle(now);
         self.unpark(now);
@@ -290,6 +331,7 @@ impl Worker {
         self.receive(now);
         self.receive_datagrams();
         self.run_batch(now, began);
+        self.submit_flash(began);
         if self.shared.is_stopping() {
             self.drain(now);
         }
@@ -297,9 +339,14 @@ impl Worker {
         self.note_latency(began, before);
         self.tell_net_counters(now);
         self.has_chores = self.store.end(now.time);
+        self.submit_flash(began);
         self.counters()
             .buffer_blocks
             .set(self.pool.blocks_taken() as u64);
+        if self.has_flash {
+            let held = self.fetches.held() as u64;
+            self.counters().flash_reads_under_way.set(held);
+        }
         Ok(())
     }
 
@@ -331,7 +378,8 @@ impl Worker {
 
     /// How long the worker may sleep unless a socket becomes ready.
     fn timeout(&self) -> Duration {
-        if !self.input.is_idle() || self.has_chores || self.ready.len() > self.waiting_for_memory {
+        let has_input = self.input.active.len() > self.inputs_for_flash;
+        if has_input || self.has_chores || self.ready.len() > self.waiting_for_memory {
             Duration::ZERO
         } else if self.waiting_for_memory > 0 || self.input.parked().is_some() {
             SLEEP_FOR_MEMORY
@@ -345,7 +393,7 @@ impl Worker {
     }
 
     fn poll(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = self.timeout();
+        let timeout = self.arm_flash(self.timeout());
         let ready = self.poller.wait(events, timeout, || self.store.park())?;
         if self.sessions.places() >= SESSIONS_MIN {
             // The sessions are in none of the caches: prefetching lets memory fetch them all at
@@ -355,7 +403,9 @@ impl Worker {
             }
         }
         for event in ready {
-            if event.token == WAKER_TOKEN {
+            if event.token == FLASH_TOKEN {
+                // It is polled in each turn.
+            } else if event.token == WAKER_TOKEN {
                 self.shared.waker(self.index).drain();
                 self.is_woken = true;
             } else if event.token.0 & LISTENER_MARK != 0 {
@@ -426,6 +476,7 @@ impl Worker {
                 lines::closed(line, peer, told, *descriptor);
             });
             session.release(&mut self.pool);
+            self.fetches.abandon(&mut session.fetches);
             self.waiting_for_memory -= usize::from(session.listed == Listed::ForMemory);
             self.shared.registry.remove(self.index, id.slot as usize);
         }

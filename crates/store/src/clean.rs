@@ -20,18 +20,21 @@
 //! # Invariants
 //! - Room for an item is taken before it moves. If there is none, the item is evicted rather than
 //!   lost; with evictions off the job waits.
-//! - A victim retires once no slot points into it.
+//! - A victim retires once no slot points into it. With flash it waits until its evicted items are there
+//!   (`flash/leaving.rs`).
 
 mod crawl;
 mod dead;
 mod flush;
 mod job;
+mod leave;
 mod leftovers;
 mod moves;
 mod pace;
 mod pick;
 mod survey;
 
+use crate::flash::WorkerFlash;
 use crate::memory::Queue;
 use crate::segment::OpenSegment;
 use crate::store::Store;
@@ -42,6 +45,9 @@ use flush::FlushRound;
 use job::Job;
 use pace::{Limits, Pace, Room};
 use survey::Survey;
+
+/// The part of memory that may be emptied ahead of its use, with flash: one sixteenth, of all workers together.
+const AHEAD_SHARE: usize = 16;
 
 /// A worker's part of the cleaning.
 pub(crate) struct Cleaner {
@@ -58,6 +64,10 @@ pub(crate) struct Cleaner {
     look_for_dead: u32,
     flush_round: FlushRound,
     crawling: crawl::Crawl,
+    /// Where items go that are evicted.
+    pub(crate) flash: Option<Box<WorkerFlash>>,
+    /// The latest filling on flash that an item of the present job was copied into.
+    pub(crate) copied: Option<u64>,
 }
 
 impl Cleaner {
@@ -69,6 +79,7 @@ impl Cleaner {
             reserve: pages.reserve(),
             workers: store.workers(),
             item_size_max: store.item_size_max,
+            ahead: 0,
         };
         Cleaner {
             job: None,
@@ -82,6 +93,8 @@ impl Cleaner {
             look_for_dead: 0,
             flush_round: FlushRound::default(),
             crawling: crawl::Crawl::default(),
+            flash: None,
+            copied: None,
         }
     }
 
@@ -90,6 +103,7 @@ impl Cleaner {
     pub(crate) fn clean(&mut self, turn: &mut Turn<'_>, stored: usize, now: UnixTime) -> bool {
         let mut local = turn.begin();
         let mut worked = false;
+        let settles = self.settle(local, now);
         let stored = match local.shared.log.pages().excess() {
             0 => stored,
             // As if new items needed the room.
@@ -120,15 +134,26 @@ impl Cleaner {
         self.free_dead(local);
         let crawls = self.crawl(local, now);
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
-        crawls || has_dead || is_behind || shrinks(local, worked)
+        let hurries = self.hurry(local);
+        settles || hurries || crawls || has_dead || is_behind || shrinks(local, worked)
+    }
+
+    /// What is evicted goes to flash from now on, if it may.
+    pub(crate) fn attach(&mut self, store: &Store, flash: WorkerFlash, flash_segment_len: usize) {
+        let pages = store.log.pages();
+        let most = pages.limit() / AHEAD_SHARE / store.workers();
+        let ahead = flash_segment_len.div_ceil(store.log.segment_len());
+        self.pace.set_ahead(ahead.min(most).max(1));
+        self.flash = Some(Box::new(flash));
     }
 
     /// Gives half-cleaned segments back, for other workers.
-    pub(crate) fn abandon(&mut self, local: WorkerStore<'_>) {
+    pub(crate) fn abandon(&mut self, local: WorkerStore<'_>, now: UnixTime) {
         self.crawling.abandon(local);
         if let Some(job) = self.job.take() {
             self.put_back(local, job);
         }
+        self.abandon_flash(local, now);
     }
 }
 
@@ -137,7 +162,8 @@ impl Cleaner {
 #[inline]
 fn shrinks(local: WorkerStore<'_>, worked: bool) -> bool {
     let log = &local.shared.log;
-    log.pages().excess() > 0 && (log.pages().withhold() || worked || log.coming_count() > 0)
+    log.pages().excess() > 0
+        && (log.pages().withhold() || worked || log.coming_count() + log.leaving_count() > 0)
 }
 
 /// The free room for new items.
@@ -145,6 +171,6 @@ fn room(local: WorkerStore<'_>) -> Room {
     let log = &local.shared.log;
     Room {
         free: log.pages().free_count(),
-        coming: log.coming_count(),
+        coming: log.coming_count() + log.leaving_count(),
     }
 }

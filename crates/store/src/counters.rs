@@ -109,4 +109,32 @@ counters! {
     bytes_lost,
     /// Operations that found no free segment and had to wait.
     waits,
+    /// Items whose slot was changed to their record on flash.
+    flash_written,
+    /// Slots that no longer name a record on flash, for whatever reason.
+    flash_unlinked,
+    /// Items that were copied for flash.
+    flash_appended,
+    /// Bytes of their records.
+    flash_bytes_appended,
+    /// Items that were evicted since devices were too slow, or the volume full.
+    flash_refused,
+    /// Segments written to flash.
+    flash_segments_written,
+    /// Segments that could not be written to flash.
+    flash_segments_lost,
+    /// Records that were asked for.
+    flash_reads,
+    /// Of those, items that a plain read has shown.
+    flash_hits,
+    /// Of those, records of another key than was asked for.
+    flash_false_matches,
+    /// Items that came back from flash to memory.
+    flash_brought_back,
+    /// Items dropped since their segment on flash was, or their device.
+    flash_dropped,
+    /// Records on flash that were not what they should have been.
+    flash_damaged,
+    /// Reads from flash that failed.
+    flash_failed,
 }

@@ -164,7 +164,7 @@ impl Index {
         while found != 0 {
             let at = found.trailing_zeros() as usize;
             let slot = bucket.peek(at);
-            if slot.is_item() {
+            if slot.is_in_memory() {
                 return Some(Hint {
                     place: number << 3 | at,
                     slot,
@@ -202,7 +202,7 @@ impl Index {
         None
     }
 
-    /// The slot of `hash` in `bucket` whose item `is_it` accepts.
+    /// The slot of `hash` in `bucket` whose item in memory `is_it` accepts.
     #[inline]
     fn find_in<'i>(
         &self,
@@ -215,7 +215,7 @@ impl Index {
             let at = found.trailing_zeros() as usize;
             let slot = bucket.load(at);
             // The scan's result is a hint: the slot may have changed since.
-            if slot.is_item() && slot.tag() == tag && is_it(slot) {
+            if slot.is_in_memory() && slot.tag() == tag && is_it(slot) {
                 return Some(Place { bucket, at, slot });
             }
             found &= found - 1;
@@ -223,8 +223,8 @@ impl Index {
         None
     }
 
-    /// Looks a key up without a lock. `None` means that at some moment during the call the key was
-    /// in no slot.
+    /// Looks a key up in memory, without a lock. `None` means that at some moment during the call no
+    /// slot named an item of it in memory.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -290,6 +290,53 @@ impl Index {
             Ok(None)
         } else {
             Err(Moved)
+        }
+    }
+}
+
+/// Lookups that miss in memory, of stores with flash.
+impl Index {
+    /// As [`Index::find`], for slots of both kinds. `None` means that at some moment during the call the
+    /// key was in none that `is_it` accepts.
+    #[cold]
+    pub(crate) fn find_taken(
+        &self,
+        hash: KeyHash,
+        mut is_it: impl FnMut(Slot) -> bool,
+    ) -> Option<Place<'_>> {
+        let tag = hash.tag();
+        let (i, j) = (first(hash), alternate(first(hash), tag));
+        loop {
+            let entry = self.directory.entry(hash);
+            let other = match entry.is_in_two_tables() {
+                true => entry.other(),
+                false => entry.table(),
+            };
+            let buckets = [
+                (entry.table(), i),
+                (entry.table(), j),
+                (other, i),
+                (other, j),
+            ];
+            let buckets = buckets.map(|(table, number)| self.bucket(table, number));
+            let used = if entry.is_in_two_tables() { 4 } else { 2 };
+            let seen = buckets.map(Bucket::seen);
+            for (at, bucket) in buckets.into_iter().take(used).enumerate() {
+                // A bucket that is filled has all that its parent's had for it.
+                if at >= 2 && entry.is_filling() && !seen[at - 2].is_unfilled() {
+                    continue;
+                }
+                for at in 0..SLOTS {
+                    let slot = bucket.load(at);
+                    if slot.is_taken() && slot.tag() == tag && is_it(slot) {
+                        return Some(Place { bucket, at, slot });
+                    }
+                }
+            }
+            fence(Ordering::Acquire);
+            if buckets.map(Bucket::seen) == seen && self.directory.entry(hash) == entry {
+                return None;
+            }
         }
     }
 }

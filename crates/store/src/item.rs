@@ -147,6 +147,11 @@ impl<'b> Item<'b> {
         self.raw.has_tags() && self.store.tags.standing(self.raw.tags()) == Standing::Stale
     }
 
+    /// Whether it is marked stale, or somebody has its win token: then `mg` does more than read.
+    pub fn is_marked(&self) -> bool {
+        self.raw.access() & (mark::STALE | mark::WON) != 0
+    }
+
     /// The numbers of its tags, in the order in which they were given.
     pub fn tags(&self) -> impl Iterator<Item = u32> + 'b {
         self.raw.tags().map(TagWord::number)
@@ -162,12 +167,20 @@ impl<'b> Item<'b> {
         self.raw.key_is_binary()
     }
 
+    /// Whether its bytes are those of a record that was read from flash: see
+    /// [`FetchedGet::Hit`](crate::FetchedGet::Hit).
+    #[inline]
+    pub fn is_fetched(&self) -> bool {
+        self.location == Location::NOWHERE
+    }
+
     /// Whether the machine may have lost a part of what was read of the item. To be asked after the
     /// bytes were copied and before the copy is used; then the item is none. A load and a comparison,
     /// as long as the machine loses nothing.
     #[inline]
     pub fn is_doubtful(&self) -> bool {
         self.store.losses.are_unsettled()
+            && !self.is_fetched()
             && self.store.is_item_lost(self.guard, self.location, self.raw)
     }
 

@@ -40,6 +40,7 @@
 mod clean;
 mod counters;
 mod epoch;
+mod flash;
 mod index;
 mod item;
 mod key;
@@ -70,6 +71,14 @@ pub mod kill_points {
     pub use crate::sync::stepped::watch;
 }
 
+#[cfg(not(loom))]
+pub use {
+    coua_flash::log::{Fetched, NoRecord},
+    flash::{BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashRead},
+    mender::{Loss, Mended, Mender, PageKind},
+    operations::{PoisonMeans, PoisonTarget},
+    store::{FlashOptions, FlashRefused, FlashStats},
+};
 pub use {
     counters::Totals,
     item::{Chunks, Item},
@@ -79,8 +88,8 @@ pub use {
     observer::{ItemView, Observer, RemovalReason},
     operations::{Pinned, Upload},
     request::{
-        Access, Arithmetic, ArithmeticResult, Delete, Deleted, MetaGet, MetaHit, MetaMiss, Miss,
-        Mode, Put, Refused, Stored, Untouched,
+        Access, Arithmetic, ArithmeticResult, Delete, Deleted, FlashPlace, MetaGet, MetaHit,
+        MetaMiss, Miss, Mode, Put, Refused, Stored, Untouched,
     },
     scan::ScanPosition,
     store::{
@@ -90,9 +99,4 @@ pub use {
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},
     worker::{Burst, Intent, Worker},
-};
-#[cfg(not(loom))]
-pub use {
-    mender::{Loss, Mended, Mender, PageKind},
-    operations::{PoisonMeans, PoisonTarget},
 };

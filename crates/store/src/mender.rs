@@ -337,7 +337,7 @@ impl Mender {
                 let here = match table_entry.state() {
                     PageState::Index => PageKind::Index,
                     PageState::Lent => PageKind::Lent,
-                    PageState::Tables => PageKind::Tables,
+                    PageState::Tables | PageState::Fillings => PageKind::Tables,
                     PageState::Tags => PageKind::Tags,
                     _ if table_entry.is_damaged() => PageKind::Items,
                     _ => continue,
@@ -363,9 +363,10 @@ impl Mender {
     fn put_in_order(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
             let (store, local, _) = self.turn();
-            let is_same_key = |one, other| {
-                let (one, other) = (local.item_of(one), local.item_of(other));
-                one.key_is(other.key())
+            let is_same_key = |one: Slot, other: Slot| {
+                // What is on flash is not read for that.
+                let are_in_memory = one.is_in_memory() && other.is_in_memory();
+                !are_in_memory || local.item_of(one).key_is(local.item_of(other).key())
             };
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
@@ -449,6 +450,9 @@ fn visit(
     now: UnixSeconds,
     kept: &mut Vec<PageId>,
 ) -> Visited {
+    if !place.slot.is_in_memory() {
+        return Visited::Done;
+    }
     let log = &local.shared.log;
     let location = place.slot.location();
     let page = log.segment_of(location);

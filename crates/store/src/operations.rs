@@ -7,6 +7,7 @@
 
 mod arithmetic;
 mod delete;
+mod fetched;
 mod link;
 mod meta;
 mod pin;

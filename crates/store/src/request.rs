@@ -3,7 +3,9 @@
 //! server's concern. Each operation that may need memory can return [`Refused::Wait`]: then nothing
 //! has happened, and the caller ends its burst and tries again in a later one.
 
+use crate::index::slot::Slot;
 use crate::item::Item;
+use crate::key::KeyHash;
 use crate::tags::{NO_TAGS, Tags};
 use crate::time::Expiry;
 
@@ -25,6 +27,14 @@ impl Default for Access {
     }
 }
 
+/// Where an item may be on flash: the tag of its slot is the key's. It may be another key's all the same, or gone
+/// by the time that it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashPlace {
+    pub(crate) slot: Slot,
+    pub(crate) hash: KeyHash,
+}
+
 /// Why a lookup found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
@@ -36,6 +46,8 @@ pub enum Miss {
     Flushed,
     /// There is one, but a tag of its was invalidated.
     Invalidated,
+    /// There may be one on flash: nothing has been done. See [`Burst::fetch`](crate::Burst::fetch).
+    OnFlash(FlashPlace),
 }
 
 /// Which existing items a store operation replaces, extends or respects.
@@ -127,6 +139,8 @@ pub enum Stored {
     Exists,
     /// [`Mode::Cas`] on a key that does not exist.
     NotFound,
+    /// The existing item may be on flash: nothing has been done. See [`Burst::fetch`](crate::Burst::fetch).
+    OnFlash(FlashPlace),
     /// Nothing happened; see [`Refused`].
     Refused(Refused),
 }

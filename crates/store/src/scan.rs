@@ -49,7 +49,7 @@ impl Burst<'_> {
         for _ in 0..buckets.div_ceil(STRIDE).max(1) {
             let Some(at) = cell else { break };
             cell = self.local.shared.index.walk(at, |slot| {
-                self.fetch(slot);
+                self.prefetch_slot(slot);
                 fetched[count] = slot;
                 count += 1;
                 if count == FETCHED {
@@ -62,7 +62,7 @@ impl Burst<'_> {
         cell.map(ScanPosition)
     }
 
-    fn fetch(&self, slot: Slot) {
+    fn prefetch_slot(&self, slot: Slot) {
         let mapping = self.local.shared.log.mapping();
         let start = mapping.at(slot.location().offset()).as_ptr();
         prefetch_lines(start, slot.lines().min(FETCHED_LINES));

@@ -10,11 +10,13 @@ mod room;
 mod stats;
 mod tables;
 mod takeover;
+pub(crate) mod tier;
 
 pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use limit::LimitRefused;
 pub use stats::{NodeStats, Stats};
 pub use takeover::{ColdReason, Start, Warm};
+pub use tier::{FlashOptions, FlashRefused, FlashStats};
 
 use crate::counters::Counters;
 use crate::epoch::Epochs;
@@ -34,7 +36,7 @@ use crate::tags::{Generations, Tag};
 use crate::time::{UnixSeconds, UnixTime};
 use crossbeam_utils::CachePadded;
 use holds::OversizedPin;
-use layout::{Arena, MENDERS, StoreLayout};
+use layout::{Arena, KEEPERS, MENDERS, StoreLayout};
 use losses::Losses;
 use merging::Merging;
 use room::Reclaimable;
@@ -42,6 +44,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tables::SubTables;
 use takeover::Taken;
+use tier::Tier;
 
 /// A cache of items in one range of memory. See the crate's documentation.
 pub struct Store {
@@ -67,6 +70,7 @@ pub struct Store {
     /// Bytes that unfinished uploads hold.
     pub(crate) upload_bytes: AtomicUsize,
     pub(crate) oversized: OversizedPin,
+    pub(crate) flash: Tier,
     /// How many seconds the item that was evicted last had been unused.
     pub(crate) evicted_idle_s: AtomicU32,
     /// The next segment that the crawler looks at, and the second in which it last began.
@@ -267,6 +271,7 @@ impl Store {
         let Taken {
             mut warm,
             contents,
+            on_flash,
             sealed,
             lost,
         } = takeover::take_over(&arena.tables, &layout, &index).map_err(ColdReason::Damaged)?;
@@ -292,6 +297,7 @@ impl Store {
         }
         #[cfg(loom)]
         drop(lost);
+        store.flash.note_taken_over(on_flash);
         let limit = store.memory_limit_of(config);
         match store.set_memory_limit(limit) {
             Err(LimitRefused::TooSmall { least }) => Err(ColdReason::MemoryTooSmall {
@@ -323,9 +329,9 @@ impl Store {
         Store {
             tables: SubTables::new(log.pages(), log.segment_count()),
             index: index_of(layout, arena),
-            epochs: Epochs::new(config.workers + MENDERS),
+            epochs: Epochs::new(config.workers + MENDERS + KEEPERS),
             hasher: Hasher::new(seed),
-            counters: (0..config.workers + MENDERS)
+            counters: (0..config.workers + MENDERS + KEEPERS)
                 .map(|_| CachePadded::default())
                 .collect(),
             observer: None,
@@ -346,6 +352,7 @@ impl Store {
             losses: Losses::new(),
             upload_bytes: AtomicUsize::new(0),
             oversized: OversizedPin::default(),
+            flash: Tier::default(),
             evicted_idle_s: AtomicU32::new(0),
             crawl_next: AtomicU64::new(0),
             merging: Merging::default(),
@@ -442,7 +449,7 @@ impl Store {
 
     /// The number of workers that there may be.
     pub(crate) fn workers(&self) -> usize {
-        self.counters.len() - MENDERS
+        self.counters.len() - MENDERS - KEEPERS
     }
 
     /// A key with its hash in this store.

@@ -1,5 +1,7 @@
 //! A worker's handle to the store, and the bursts in which it uses it.
 
+mod flash;
+
 use crate::clean::Cleaner;
 use crate::epoch::Presence;
 use crate::index::{Hint, MIGRATIONS_MAX, Migration, TABLE_BUCKETS};
@@ -31,17 +33,17 @@ const MIGRATE_BUCKETS: u32 = 128;
 /// Before it may sleep for long it calls [`Worker::park`]; otherwise memory that other workers have
 /// freed cannot be reused while it sleeps.
 pub struct Worker {
-    store: Arc<Store>,
-    id: usize,
+    pub(crate) store: Arc<Store>,
+    pub(crate) id: usize,
     presence: Presence,
-    own: Own,
+    pub(crate) own: Own,
 }
 
 /// The state that belongs to one worker alone.
 pub(crate) struct Own {
     pub(crate) open: [OpenSegment; 2],
     pub(crate) migrations: Vec<Migration>,
-    cleaner: Cleaner,
+    pub(crate) cleaner: Cleaner,
     /// Memory errors that were seen when this worker last looked whether they hit a segment that it
     /// fills.
     losses_seen: u64,
@@ -73,6 +75,7 @@ impl Store {
             "worker {id} exists already"
         );
         drop(taken);
+        self.begin_flash();
         Worker::new(Arc::clone(self), id)
     }
 
@@ -175,6 +178,9 @@ impl Own {
         for open in self.open.iter_mut().chain(&mut self.cleaner.open) {
             store.log.seal_older(open, latest);
         }
+        if let Some(flash) = &mut self.cleaner.flash {
+            flash.end_filling();
+        }
         self.flush_seen = latest;
     }
 
@@ -214,7 +220,8 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let guard = self.presence.announce(&self.store.epochs);
         let local = WorkerStore::new(&self.store, self.id, guard);
-        self.own.cleaner.abandon(local);
+        let now = self.store.log.noted_time();
+        self.own.cleaner.abandon(local, now.into());
         for open in self.own.open.iter_mut().chain(&mut self.own.cleaner.open) {
             self.store.log.seal(open);
         }

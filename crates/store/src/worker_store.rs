@@ -1,6 +1,8 @@
 //! A worker's handle to the store between two quiescent states: operations on items, with the
 //! worker's own counters and open segments.
 
+mod second_look;
+
 use crate::counters::Counters;
 use crate::epoch::{Guard, Presence};
 use crate::index::slot::{Location, Slot};
@@ -19,6 +21,7 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use crate::tags::{Generations, Standing, TagWords};
 use crate::time::{Expiry, UnixTime};
+use second_look::SecondLook;
 
 /// See the module. Items that it finds stay readable as long as it lives.
 #[derive(Clone, Copy)]
@@ -127,7 +130,7 @@ impl<'s> WorkerStore<'s> {
         self.item_of(slot).key_is(key)
     }
 
-    /// Finds the place of `key`, if its item is alive. A dead item is unlinked on the way.
+    /// Finds the place of `key` in memory, if its item is alive. A dead item is unlinked on the way.
     #[inline]
     pub(crate) fn find_live(
         self,
@@ -135,10 +138,17 @@ impl<'s> WorkerStore<'s> {
         now: UnixTime,
     ) -> Result<(Place<'s>, RawItem<'s>), Miss> {
         let store = self.shared;
-        let place = store
+        let mut found = store
             .index
-            .find(key.hash, |slot| self.is_key(slot, key.bytes))
-            .ok_or(Miss::Absent)?;
+            .find(key.hash, |slot| self.is_key(slot, key.bytes));
+        if found.is_none() && store.flash.is_attached() {
+            match self.look_again_everywhere(key) {
+                SecondLook::Nothing => {}
+                SecondLook::InMemory(place) => found = Some(place),
+                SecondLook::OnFlash(place) => return Err(Miss::OnFlash(place)),
+            }
+        }
+        let place = found.ok_or(Miss::Absent)?;
         let item = self.item_of(place.slot);
         if !self.is_sound(place.slot.location(), item) {
             self.unlink_unsound(place);
@@ -412,6 +422,10 @@ impl<'s> WorkerStore<'s> {
     /// buckets was lost.
     #[cold]
     pub(crate) fn note_lost(self, slot: Slot) {
+        if !slot.is_in_memory() {
+            self.note_off_flash(1);
+            return;
+        }
         let log = &self.shared.log;
         let (location, item) = (slot.location(), self.item_of(slot));
         // Where its header is lost, what the slot knows of its length.
@@ -462,7 +476,7 @@ impl<'s> WorkerStore<'s> {
         match why {
             Miss::Flushed => counters.flushed.add(1),
             Miss::Invalidated => counters.invalidated.add(1),
-            Miss::Expired | Miss::Absent => {
+            Miss::Expired | Miss::Absent | Miss::OnFlash(_) => {
                 counters.expired.add(1);
                 if item.access() & mark::FETCHED == 0 {
                     counters.expired_unfetched.add(1);
@@ -472,7 +486,7 @@ impl<'s> WorkerStore<'s> {
         let gone = match why {
             Miss::Flushed => RemovalReason::Flushed,
             Miss::Invalidated => RemovalReason::Invalidated,
-            Miss::Expired | Miss::Absent => RemovalReason::Expired,
+            Miss::Expired | Miss::Absent | Miss::OnFlash(_) => RemovalReason::Expired,
         };
         self.tell_gone(item, gone);
     }

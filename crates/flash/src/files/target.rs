@@ -27,17 +27,27 @@ pub(super) const DISCARD: FallocateFlags =
 impl Target {
     /// Opens it, creates it where it is a file with a length, and finds out what it can do.
     pub(super) fn open(path: &Path, len: Option<u64>) -> Result<Target, OpenError> {
+        let is_block = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
+        // Of a block device, this refuses one that is mounted or held.
+        let exclusive = if is_block { libc::O_EXCL } else { 0 };
         let with = |flags: i32| {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).custom_flags(flags);
+            options
+                .read(true)
+                .write(true)
+                .custom_flags(flags | exclusive);
             // Only a regular file is made, and only where a length says how long.
-            options.create(len.is_some()).truncate(false).mode(0o600);
+            let creates = len.is_some() && !is_block;
+            options.create(creates).truncate(false).mode(0o600);
             options.open(path)
         };
         let (file, direct) = match with(libc::O_DIRECT) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 let file = with(0).map_err(OpenError::at("open"))?;
                 (file, Err(error.kind()))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(OpenError::InUse);
             }
             other => (other.map_err(OpenError::at("open"))?, Ok(())),
         };

@@ -91,6 +91,11 @@ pub(super) fn verified_len(bytes: &[u8], expected: &Expected) -> Option<usize> {
     (checksum == u32_at(header, 0)).then_some(len)
 }
 
+/// The hash of a verified record's key.
+pub(super) fn hash_of(record: &[u8]) -> u64 {
+    u64_at(record, 24)
+}
+
 /// The item of a verified record, if it is that of a key.
 pub(super) fn of_key<'b>(record: &'b [u8], hash: u64, key: &[u8]) -> Option<Record<'b>> {
     let header = record.get(..HEADER_LEN)?;

@@ -87,6 +87,11 @@ impl Dropped {
         resolved.is_some_and(|(segment, _)| self.segments.binary_search(&segment).is_ok())
     }
 
+    /// Their numbers.
+    pub fn segments(&self) -> &[u32] {
+        &self.segments
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.segments.len()
@@ -160,6 +165,66 @@ impl Volume {
         }
     }
 
+    /// Which volume it is: the number that it was made with.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// No filling that begins from now on has a lower sequence number, and every one that has begun has.
+    pub fn next_sequence(&self) -> u64 {
+        u64::from(self.start) << TURN_BITS | self.next_turn()
+    }
+
+    /// The segment in which a location lies, if the volume has it.
+    pub fn segment_of(&self, location: Location) -> Option<u32> {
+        self.layout.resolve(location).map(|(segment, _)| segment)
+    }
+
+    /// The filling that a read of a location would be of now; nothing where there is nothing to read.
+    pub fn filling_of(&self, location: Location) -> Option<u64> {
+        let state = self.state(self.segment_of(location)?);
+        // Read before and after: the segment may be dropped and filled anew meanwhile.
+        let sequence = state.sequence.load(Ordering::Acquire);
+        let is_sealed = state.word.load(Ordering::Acquire) >> STATE_SHIFT == SEALED;
+        (is_sealed && state.sequence.load(Ordering::Relaxed) == sequence).then_some(sequence)
+    }
+
+    /// No record of the segment in which a location lies has a higher order.
+    pub fn order_max_of(&self, location: Location) -> u64 {
+        let segment = self.segment_of(location);
+        segment.map_or(0, |segment| {
+            self.state(segment).order_max.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Holds a sealed segment, as a read does: until [`Volume::let_go`] it is not filled anew, though it may be
+    /// dropped. False where it does not have that filling any more.
+    pub fn hold_filling(&self, segment: u32, sequence: u64) -> bool {
+        let state = self.state(segment);
+        let before = state.word.fetch_add(1, Ordering::AcqRel);
+        let is_same =
+            before >> STATE_SHIFT == SEALED && state.sequence.load(Ordering::Relaxed) == sequence;
+        if !is_same {
+            self.let_go(segment);
+        }
+        is_same
+    }
+
+    /// Whether a segment that the caller holds was not dropped so far. Whoever drops it later sees what the caller
+    /// has done before.
+    pub fn is_sealed_still(&self, segment: u32) -> bool {
+        let word = self.state(segment).word.fetch_add(0, Ordering::AcqRel);
+        word >> STATE_SHIFT == SEALED
+    }
+
+    /// Segments that can be filled before the oldest that is not free has its turn: a quick, low estimate.
+    pub fn room(&self) -> u32 {
+        let ring = self.ring();
+        let filled = ring.next_turn.saturating_sub(ring.oldest_turn);
+        let filled = u32::try_from(filled).unwrap_or(u32::MAX);
+        self.layout.segments.saturating_sub(filled)
+    }
+
     /// How many segments it has.
     pub fn segments(&self) -> u32 {
         self.layout.segments
@@ -205,7 +270,7 @@ impl Volume {
         let mut ring = self.ring();
         let mut segments = Vec::with_capacity(count.min(self.segments.len()));
         while segments.len() < count && ring.oldest_turn < ring.next_turn {
-            let segment = self.segment_of(ring.oldest_turn);
+            let segment = self.segment_of_turn(ring.oldest_turn);
             let state = self.state(segment);
             let turn = state.sequence.load(Ordering::Relaxed) & ((1 << TURN_BITS) - 1);
             if turn == ring.oldest_turn {
@@ -222,6 +287,20 @@ impl Volume {
             ring.oldest_turn += 1;
         }
         segments.sort_unstable();
+        Dropped { segments }
+    }
+
+    /// Drops every segment of which the filling began before that of `sequence`, as after a flush.
+    pub fn drop_before(&self, sequence: u64) -> Dropped {
+        let _ring = self.ring();
+        let mut segments = Vec::new();
+        for (segment, state) in (0..).zip(&self.segments) {
+            let is_sealed = state.word.load(Ordering::Acquire) >> STATE_SHIFT == SEALED;
+            if is_sealed && state.sequence.load(Ordering::Relaxed) < sequence {
+                state.change(SEALED, DROPPED);
+                segments.push(segment);
+            }
+        }
         Dropped { segments }
     }
 
@@ -277,7 +356,7 @@ impl Volume {
             .retain(|&segment| !self.state(segment).free_if_not_held());
         for _ in 0..self.segments.len() {
             let turn = ring.next_turn;
-            let segment = self.segment_of(turn);
+            let segment = self.segment_of_turn(turn);
             let state = self.state(segment);
             if self.gone[self.layout.place(segment).device].load(Ordering::Relaxed) {
                 ring.next_turn += 1;
@@ -323,8 +402,8 @@ impl Volume {
         Some((Filling { segment, sequence }, offset))
     }
 
-    /// A read has ended.
-    pub(super) fn let_go(&self, segment: u32) {
+    /// Ends a hold.
+    pub fn let_go(&self, segment: u32) {
         self.state(segment).word.fetch_sub(1, Ordering::Release);
     }
 
@@ -347,7 +426,7 @@ impl Volume {
         self.ring().next_turn
     }
 
-    fn segment_of(&self, turn: u64) -> u32 {
+    fn segment_of_turn(&self, turn: u64) -> u32 {
         let segment = turn % u64::from(self.layout.segments);
         u32::try_from(segment).expect("below the number of segments")
     }

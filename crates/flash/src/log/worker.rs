@@ -1,5 +1,6 @@
 //! One worker's handle to a volume: its queues, its reads under way, its open segment.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::buffer::Buffer;
@@ -91,9 +92,31 @@ pub struct Fetched {
     buffer: Buffer,
     from: usize,
     len: usize,
+    sequence: u64,
 }
 
 impl Fetched {
+    /// The filling of its segment.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Where its item begins, and how many bytes it has. They do not change while this is kept.
+    pub fn item(&self) -> (NonNull<u8>, usize) {
+        let from = self.from + record::HEADER_LEN;
+        let end = self.from + self.len;
+        assert!(
+            from <= end && end <= self.buffer.len(),
+            "a record lies in its buffer"
+        );
+        (self.buffer.at(from), end - from)
+    }
+
+    /// The hash of its key.
+    pub fn hash(&self) -> u64 {
+        record::hash_of(&self.buffer[self.from..self.from + self.len])
+    }
+
     /// The item, if it is that of this key. A slot's tag is short: now and then it is another key's.
     pub fn of_key(&self, hash: u64, key: &[u8]) -> Option<Record<'_>> {
         record::of_key(&self.buffer[self.from..self.from + self.len], hash, key)
@@ -396,6 +419,7 @@ impl WorkerVolume {
                 buffer,
                 from: reading.from,
                 len,
+                sequence: reading.sequence,
             }),
             Err(why) => {
                 match why {
@@ -441,6 +465,16 @@ impl WorkerVolume {
                 Event::Lost(written, failure)
             }
         }
+    }
+
+    /// The filling that takes what is appended, if there is one.
+    pub fn open_filling(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.filling.sequence)
+    }
+
+    /// Whether segments are being written.
+    pub fn is_writing(&self) -> bool {
+        self.writing.iter().any(Option::is_some)
     }
 
     /// Takes the memory of a segment back.

@@ -7,7 +7,7 @@
 use crate::buffer::Buffer;
 use crate::device::{Command, Failure, Queue, Request, Transfer};
 
-use super::layout::{GRANULE, Layout, Location};
+use super::layout::{GRANULE, Location};
 use super::record::{self, Draft, Expected};
 use super::summary::{self, Entry, Trailer};
 use super::volume::{Filling, Volume};
@@ -288,7 +288,25 @@ pub struct WrittenSegment {
 impl WrittenSegment {
     /// The hash and the location of each record, in the order in which they were appended.
     pub fn records(&self, volume: &Volume) -> impl Iterator<Item = (u64, Location)> {
-        records(&self.buffer, self.entries, &volume.layout, self.segment)
+        self.records_from(volume, 0)
+            .map(|(hash, location, _)| (hash, location))
+    }
+
+    /// The hash, the location and the item of each record from the `first` on, in the order in which they were
+    /// appended. Tombstones count as records here, but are not shown.
+    pub fn records_from(
+        &self,
+        volume: &Volume,
+        first: usize,
+    ) -> impl Iterator<Item = (u64, Location, &[u8])> {
+        let entries = (first..self.entries).map(|nth| summary::entry(&self.buffer, nth));
+        let records = entries.filter(|entry| entry.len > 0);
+        records.map(move |entry| {
+            let (offset, len) = (entry.offset as usize, entry.len as usize);
+            let location = volume.layout.locate(self.segment, offset, len);
+            let item = &self.buffer[offset + record::HEADER_LEN..offset + len];
+            (entry.hash, location, item)
+        })
     }
 }
 
@@ -300,18 +318,4 @@ impl std::fmt::Debug for WrittenSegment {
             self.sequence, self.entries
         )
     }
-}
-
-fn records(
-    buffer: &[u8],
-    entries: usize,
-    layout: &Layout,
-    segment: u32,
-) -> impl Iterator<Item = (u64, Location)> {
-    let entries = (0..entries).map(|nth| summary::entry(buffer, nth));
-    let records = entries.filter(|entry| entry.len > 0);
-    records.map(move |entry| {
-        let location = layout.locate(segment, entry.offset as usize, entry.len as usize);
-        (entry.hash, location)
-    })
 }

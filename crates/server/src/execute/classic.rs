@@ -5,10 +5,11 @@ use coua_protocol::{
     Arithmetic, ErrorLine, Op, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
 use coua_store::{
-    Access, Ahead, ArithmeticResult, Delete, Deleted, Expiry, Key, Mode, NO_TAGS, Put, Refused,
-    Stored, Untouched,
+    Access, Ahead, ArithmeticResult, Delete, Deleted, Expiry, Key, Miss, Mode, NO_TAGS, Put,
+    Refused, Stored, Untouched,
 };
 
+use super::flash::Back;
 use super::watched::WatchedStore;
 use super::{Answers, Executor, Request, To, complaints, stored_key};
 use crate::connections::Activity;
@@ -16,15 +17,21 @@ use crate::outcome::Outcome;
 use crate::prefixes::PrefixEvent;
 
 impl Executor<'_, '_> {
-    pub(super) fn store(&mut self, request: Request<'_>, store: &Store) -> Outcome {
+    pub(super) fn store(&mut self, mut request: Request<'_>, store: &Store) -> Outcome {
         let mut room = None;
         let bytes = stored_key(store.key, store.key_base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
         let put = self.answers.put(store, request.input);
         let before = self.look(&key);
-        let stored =
-            self.burst
-                .store_ahead(&key, request.ahead, &put, store.value.of(request.input));
+        let value = store.value.of(request.input);
+        let mut stored = self.burst.store_ahead(&key, request.ahead, &put, value);
+        while let Stored::OnFlash(place) = stored {
+            stored = match self.bring_back(&mut request, &key, place) {
+                Back::Again => self.burst.store(&key, &put, value),
+                Back::Later(outcome) => return outcome,
+                Back::Refused => Stored::Refused(Refused::OutOfMemory),
+            };
+        }
         if stored == Stored::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }
@@ -134,7 +141,7 @@ impl Executor<'_, '_> {
 
     pub(super) fn delete(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         key: Span,
         compare: Option<u64>,
         to: To,
@@ -145,7 +152,10 @@ impl Executor<'_, '_> {
             compare,
             ..Delete::default()
         };
-        let deleted = self.burst.delete(&key, &delete);
+        let deleted = match self.delete_anywhere(&mut request, &key, &delete) {
+            Ok(deleted) => deleted,
+            Err(outcome) => return outcome,
+        };
         let line = match deleted {
             Deleted::Done => {
                 self.answers.counters.delete_hits.add(1);
@@ -162,6 +172,46 @@ impl Executor<'_, '_> {
         };
         self.answers.count_prefix(sent, PrefixEvent::Delete);
         self.answers.line(to, line)
+    }
+
+    /// Deletes as `delete` says, also an item on flash. `Err`: the request is to be executed again later.
+    pub(super) fn delete_anywhere(
+        &mut self,
+        request: &mut Request<'_>,
+        key: &Key<'_>,
+        delete: &Delete,
+    ) -> Result<Deleted, Outcome> {
+        loop {
+            let deleted = self.burst.delete(key, delete);
+            let Deleted::NotFound(Miss::OnFlash(place)) = deleted else {
+                return Ok(deleted);
+            };
+            match self.bring_back(request, key, place) {
+                Back::Again => {}
+                Back::Later(outcome) => return Err(outcome),
+                Back::Refused => return Ok(Deleted::Refused(Refused::OutOfMemory)),
+            }
+        }
+    }
+
+    /// Counts as `arithmetic` says, also an item on flash. `Err`: as of [`Self::delete_anywhere`].
+    pub(super) fn count_anywhere(
+        &mut self,
+        request: &mut Request<'_>,
+        key: &Key<'_>,
+        arithmetic: &coua_store::Arithmetic,
+    ) -> Result<ArithmeticResult, Outcome> {
+        loop {
+            let counted = self.burst.arithmetic(key, arithmetic);
+            let ArithmeticResult::NotFound(Miss::OnFlash(place)) = counted else {
+                return Ok(counted);
+            };
+            match self.bring_back(request, key, place) {
+                Back::Again => {}
+                Back::Later(outcome) => return Err(outcome),
+                Back::Refused => return Ok(ArithmeticResult::Refused(Refused::OutOfMemory)),
+            }
+        }
     }
 
     pub(super) fn classic_arithmetic(&mut self, request: Request<'_>, op: &Arithmetic) -> Outcome {
@@ -181,13 +231,16 @@ impl Executor<'_, '_> {
 
     pub(super) fn arithmetic(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         key: Span,
         arithmetic: &coua_store::Arithmetic,
         to: To,
     ) -> Outcome {
         let key = self.key(key.of(request.input), request.hash);
-        let counted = self.burst.arithmetic(&key, arithmetic);
+        let counted = match self.count_anywhere(&mut request, &key, arithmetic) {
+            Ok(counted) => counted,
+            Err(outcome) => return outcome,
+        };
         if counted == ArithmeticResult::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }
@@ -203,7 +256,7 @@ impl Executor<'_, '_> {
 
     pub(super) fn touch(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         key: Span,
         exptime: i32,
         noreply: bool,
@@ -211,8 +264,20 @@ impl Executor<'_, '_> {
         let to = To::line_unless(noreply);
         let key = self.key(key.of(request.input), request.hash);
         let expiry = self.answers.expiry(exptime);
-        let line = match self.burst.touch(&key, expiry, Access::default()) {
-            Ok(_) => {
+        let touched = loop {
+            let touched = self.burst.touch(&key, expiry, Access::default());
+            let touched = touched.map(|_| ());
+            let Err(Untouched::Miss(Miss::OnFlash(place))) = touched else {
+                break touched;
+            };
+            match self.bring_back(&mut request, &key, place) {
+                Back::Again => {}
+                Back::Later(outcome) => return outcome,
+                Back::Refused => break Err(Untouched::Refused(Refused::OutOfMemory)),
+            }
+        };
+        let line = match touched {
+            Ok(()) => {
                 self.answers.counters.touch_hits.add(1);
                 Line::Touched
             }
@@ -291,7 +356,7 @@ impl Answers<'_> {
             (Stored::Stored { .. }, _) => Line::Stored,
             (Stored::NotStored, _) => Line::NotStored,
             (Stored::Exists, _) => Line::Exists,
-            (Stored::NotFound, _) => Line::NotFound,
+            (Stored::NotFound | Stored::OnFlash(_), _) => Line::NotFound,
         };
         self.line(to, line)
     }
@@ -306,7 +371,7 @@ impl Answers<'_> {
             match stored {
                 Stored::Stored { .. } => self.counters.cas_hits.add(1),
                 Stored::Exists => self.counters.cas_badval.add(1),
-                Stored::NotFound => self.counters.cas_misses.add(1),
+                Stored::NotFound | Stored::OnFlash(_) => self.counters.cas_misses.add(1),
                 Stored::NotStored | Stored::Refused(_) => {}
             }
         }

@@ -4,42 +4,53 @@ use coua_protocol::expiry::TtlStart;
 use coua_protocol::reply::{Line, MetaDebug, MetaFacts, MetaHead, MetaKey};
 use coua_protocol::{ErrorLine, Flags, Meta, MetaArithmetic, Span, StoreReply};
 use coua_store::{
-    Access, Arithmetic, ArithmeticResult, Delete, Deleted, Expiry, Item, Key, MetaGet, MetaHit,
-    MetaMiss, Miss, Refused, Stored,
+    Access, Arithmetic, ArithmeticResult, Burst, Delete, Deleted, Expiry, FetchedGet, FlashPlace,
+    Item, Key, MetaGet, MetaHit, MetaMiss, Miss, Refused, Stored,
 };
 
 use super::classic::StoreAnswer;
+use super::flash::{Back, Reading};
 use super::tags::tag_numbers;
 use super::{Answers, Executor, Request, To, Ttl, stored_key};
 use crate::outcome::Outcome;
 use crate::output::{IN_PLACE_LEN_MIN, InPlace, Question};
+use crate::session::Session;
 
 impl Executor<'_, '_> {
-    pub(super) fn meta_get(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
+    pub(super) fn meta_get(&mut self, mut request: Request<'_>, meta: &Meta) -> Outcome {
         let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
         if meta.names_tag() {
             return self.answers.tag(meta, request.input, bytes);
         }
         let key = self.key(bytes, request.hash);
-        if meta.set.has(b'v') && self.must_wait_for_pin(&key, request.gives_up) {
-            return Outcome::Wait;
+        loop {
+            if meta.set.has(b'v') && self.must_wait_for_pin(&key, request.gives_up) {
+                return Outcome::Wait;
+            }
+            let mut get = self.answers.meta_get_request(meta, request.input);
+            let ends_it = get
+                .touch
+                .filter(|expiry| self.is_last_of_large(meta, &key, *expiry));
+            if ends_it.is_some() {
+                get.touch = None;
+            }
+            let place = match self.meta_lookup(&mut request, meta, &key, &get) {
+                Ok(outcome) => {
+                    if let Some(expiry) = ends_it
+                        && outcome != Outcome::Wait
+                    {
+                        // Whether it was still there does not matter: now it is gone.
+                        let _ = self.burst.touch(&key, expiry, get.access);
+                    }
+                    return outcome;
+                }
+                Err(place) => place,
+            };
+            if let Some(outcome) = self.meta_get_from_flash(&mut request, meta, &key, &get, place) {
+                return outcome;
+            }
         }
-        let mut get = self.answers.meta_get_request(meta, request.input);
-        let ends_it = get
-            .touch
-            .filter(|expiry| self.is_last_of_large(meta, &key, *expiry));
-        if ends_it.is_some() {
-            get.touch = None;
-        }
-        let outcome = self.meta_lookup(request, meta, &key, &get);
-        if let Some(expiry) = ends_it
-            && outcome != Outcome::Wait
-        {
-            // Whether it was still there does not matter: now it is gone.
-            let _ = self.burst.touch(&key, expiry, get.access);
-        }
-        outcome
     }
 
     /// Whether the request ends an item whose value it sends in place. Such an item is looked up
@@ -57,25 +68,44 @@ impl Executor<'_, '_> {
                 .is_ok_and(|item| item.value_len() >= IN_PLACE_LEN_MIN)
     }
 
+    /// Looks the item up and answers; `Err` if it is on flash: then nothing has been done.
     fn meta_lookup(
         &mut self,
-        request: Request<'_>,
+        request: &mut Request<'_>,
         meta: &Meta,
         key: &Key<'_>,
         get: &MetaGet,
-    ) -> Outcome {
-        let flags = meta.flags(request.input);
+    ) -> Result<Outcome, FlashPlace> {
         let known = match self.burst.meta_get(key, get) {
+            Err(MetaMiss::Miss(Miss::OnFlash(place))) => return Err(place),
             Ok(hit) => {
                 self.answers.count_meta_hit(meta);
                 let known = Known::of(&hit);
                 if !is_sent_in_place(meta, &hit.item) {
-                    return self
+                    let flags = meta.flags(request.input);
+                    return Ok(self
                         .answers
-                        .meta_hit(meta, flags, &known, key.bytes, &hit.item);
+                        .meta_hit(meta, flags, &known, key.bytes, &hit.item));
                 }
-                known
+                Ok(known)
             }
+            Err(miss) => Err(miss),
+        };
+        Ok(self.meta_answer(request, meta, key, get, known))
+    }
+
+    /// Answers what [`Self::meta_lookup`] has not: a miss, or a value that is sent in place.
+    fn meta_answer(
+        &mut self,
+        request: &mut Request<'_>,
+        meta: &Meta,
+        key: &Key<'_>,
+        get: &MetaGet,
+        known: Result<Known, MetaMiss>,
+    ) -> Outcome {
+        let flags = meta.flags(request.input);
+        let known = match known {
+            Ok(known) => known,
             Err(MetaMiss::Refused(Refused::Wait) | MetaMiss::Untouched(Refused::Wait))
                 if !request.gives_up =>
             {
@@ -97,17 +127,9 @@ impl Executor<'_, '_> {
                 self.answers.meta_miss(meta, flags, key.bytes, absent)
             }
             Ok(item) if is_sent_in_place(meta, &item) => {
-                let facts = self.answers.facts(meta, &known, &item);
-                let (output, value_len) = (&mut *self.answers.output, item.value_len());
-                let reply_start = output.next_start();
-                output.reply(|reply| reply.meta(MetaHead::Value(value_len), flags, &facts));
-                let value = InPlace {
-                    item: &item,
-                    question: Question::Meta,
-                    reply_start,
-                };
+                let burst = Some(&self.burst);
                 self.answers
-                    .send_in_place(&self.burst, request.session, &value)
+                    .meta_value_in_place(burst, request.session, meta, flags, &known, &item)
             }
             Ok(item) => self.answers.meta_hit(meta, flags, &known, key.bytes, &item),
             Err(miss) => self
@@ -116,7 +138,47 @@ impl Executor<'_, '_> {
         }
     }
 
-    pub(super) fn meta_delete(&mut self, request: Request<'_>, meta: &Meta) -> Outcome {
+    /// Answers an item that is on flash. `None`: the request is to look it up again.
+    #[cold]
+    fn meta_get_from_flash(
+        &mut self,
+        request: &mut Request<'_>,
+        meta: &Meta,
+        key: &Key<'_>,
+        get: &MetaGet,
+        place: FlashPlace,
+    ) -> Option<Outcome> {
+        let only_reads = get.touch.is_none() && get.recache.is_none();
+        if only_reads {
+            let at = match self.reading(request, place) {
+                Reading::Later(outcome) => return Some(outcome),
+                Reading::Never => {
+                    let (flags, absent) = (meta.flags(request.input), MetaMiss::Miss(Miss::Absent));
+                    return Some(self.answers.meta_miss(meta, flags, key.bytes, absent));
+                }
+                Reading::Again => return None,
+                Reading::Record(at) => at,
+            };
+            let fetched = self.fetches.record(at)?;
+            match self.burst.get_fetched(key, place, fetched, get.access) {
+                FetchedGet::Hit(item) if item.is_marked() || item.is_stale_by_tag() => {}
+                FetchedGet::Hit(item) => {
+                    let outcome = self.answers.meta_record(request, meta, &item);
+                    self.fetches.note_used(at);
+                    return Some(outcome);
+                }
+                // Whoever makes one where there is none finds none now.
+                FetchedGet::OtherKey | FetchedGet::Moved | FetchedGet::Dead(_) => return None,
+            }
+        }
+        match self.bring_back(request, key, place) {
+            Back::Again => None,
+            Back::Later(outcome) => Some(outcome),
+            Back::Refused => Some(self.answers.error(ErrorLine::OutOfMemoryStoring, To::Line)),
+        }
+    }
+
+    pub(super) fn meta_delete(&mut self, mut request: Request<'_>, meta: &Meta) -> Outcome {
         let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
         if meta.names_tag() {
@@ -137,7 +199,11 @@ impl Executor<'_, '_> {
             expiry: touch,
             cas: meta.explicit_cas(),
         };
-        let head = match self.burst.delete(&key, &delete) {
+        let deleted = match self.delete_anywhere(&mut request, &key, &delete) {
+            Ok(deleted) => deleted,
+            Err(outcome) => return outcome,
+        };
+        let head = match deleted {
             Deleted::Done => {
                 if !mark_stale {
                     self.answers.counters.delete_hits.add(1);
@@ -170,7 +236,11 @@ impl Executor<'_, '_> {
         Outcome::Done
     }
 
-    pub(super) fn meta_arithmetic(&mut self, request: Request<'_>, op: &MetaArithmetic) -> Outcome {
+    pub(super) fn meta_arithmetic(
+        &mut self,
+        mut request: Request<'_>,
+        op: &MetaArithmetic,
+    ) -> Outcome {
         let meta = &op.meta;
         let mut room = None;
         let bytes = stored_key(meta.key, meta.key_base64(), request.input, &mut room);
@@ -189,7 +259,10 @@ impl Executor<'_, '_> {
                 .touch()
                 .map(|exptime| self.answers.fine_expiry(exptime)),
         };
-        let counted = self.burst.arithmetic(&key, &arithmetic);
+        let counted = match self.count_anywhere(&mut request, &key, &arithmetic) {
+            Ok(counted) => counted,
+            Err(outcome) => return outcome,
+        };
         if counted == ArithmeticResult::Refused(Refused::Wait) && !request.gives_up {
             return Outcome::Wait;
         }
@@ -237,20 +310,30 @@ impl Executor<'_, '_> {
         Outcome::Done
     }
 
-    pub(super) fn meta_debug(&mut self, request: Request<'_>, key: Span, base64: bool) -> Outcome {
+    pub(super) fn meta_debug(
+        &mut self,
+        mut request: Request<'_>,
+        key: Span,
+        base64: bool,
+    ) -> Outcome {
         let mut room = None;
         let bytes = stored_key(key, base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
+        let access = Access {
+            bump: false,
+            cas: true,
+        };
+        while let Err(Miss::OnFlash(place)) = self.burst.get(&key, access) {
+            match self.bring_back(&mut request, &key, place) {
+                Back::Again => {}
+                Back::Later(outcome) => return outcome,
+                Back::Refused => break,
+            }
+        }
         self.answers.counters.cmd_meta.add(1);
         // Without memory it is shown as it was.
         let _ = self.burst.mark_if_stale(&key);
-        match self.burst.get(
-            &key,
-            Access {
-                bump: false,
-                cas: true,
-            },
-        ) {
+        match self.burst.get(&key, access) {
             Ok(item) => {
                 let facts = MetaDebug {
                     key: MetaKey {
@@ -343,6 +426,48 @@ impl Answers<'_> {
             self.output.reply(|reply| reply.bytes(b"\r\n"));
         }
         Outcome::Done
+    }
+
+    /// Answers and counts an item that was read from flash, where nothing is asked beyond that.
+    fn meta_record(&mut self, request: &mut Request<'_>, meta: &Meta, item: &Item<'_>) -> Outcome {
+        self.count_meta_hit(meta);
+        self.count_record(item);
+        let known = Known {
+            created: false,
+            won: false,
+            stale: false,
+            token_sent: false,
+            expiry_before: item.expiry(),
+            idle_seconds: item.idle_seconds(self.now.time),
+            fetched_before: item.fetched(),
+        };
+        let flags = meta.flags(request.input);
+        match is_sent_in_place(meta, item) {
+            true => self.meta_value_in_place(None, request.session, meta, flags, &known, item),
+            false => self.copied_hit(meta, flags, &known, item),
+        }
+    }
+
+    /// Answers a hit whose value is sent in place; without a burst one that was read from flash.
+    fn meta_value_in_place(
+        &mut self,
+        burst: Option<&Burst<'_>>,
+        session: &mut Session,
+        meta: &Meta,
+        flags: Flags<'_>,
+        known: &Known,
+        item: &Item<'_>,
+    ) -> Outcome {
+        let facts = self.facts(meta, known, item);
+        let (output, value_len) = (&mut *self.output, item.value_len());
+        let reply_start = output.next_start();
+        output.reply(|reply| reply.meta(MetaHead::Value(value_len), flags, &facts));
+        let value = InPlace {
+            item,
+            question: Question::Meta,
+            reply_start,
+        };
+        self.send_in_place(burst, session, &value)
     }
 
     fn facts<'i>(&self, meta: &Meta, known: &Known, item: &Item<'i>) -> MetaFacts<'i> {
@@ -444,7 +569,7 @@ impl Answers<'_> {
             }
             Stored::NotStored | Stored::Refused(_) => MetaHead::NotStored,
             Stored::Exists => MetaHead::Exists,
-            Stored::NotFound => MetaHead::NotFound,
+            Stored::NotFound | Stored::OnFlash(_) => MetaHead::NotFound,
         };
         self.output
             .reply(|reply| reply.meta(head, answer.flags, &facts));

@@ -8,6 +8,7 @@ use coua_protocol::{Echo, ErrorLine, Flags, KEY_LEN_MAX, Span, Store, StoreReply
 use coua_store::{Delete, Refused, Stored};
 
 use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
+use super::flash::Back;
 use super::watched::WatchedStore;
 use super::{Answers, Executor, Request, stored_key};
 use crate::connections::Activity;
@@ -79,13 +80,9 @@ impl Executor<'_, '_> {
         Outcome::Done
     }
 
-    pub(super) fn continue_upload(&mut self, request: Request<'_>, bytes: Span) -> Outcome {
-        let Request {
-            session,
-            input,
-            gives_up,
-            ..
-        } = request;
+    pub(super) fn continue_upload(&mut self, request: &mut Request<'_>, bytes: Span) -> Outcome {
+        let (session, input) = (&mut *request.session, request.input);
+        let gives_up = request.gives_up;
         let Some(streaming) = session.upload.as_deref_mut() else {
             return Outcome::Done;
         };
@@ -119,31 +116,18 @@ impl Executor<'_, '_> {
 
     pub(super) fn end_upload(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         bytes: Span,
         terminated: bool,
     ) -> Outcome {
-        let Request {
-            session,
-            input,
-            hash,
-            ahead,
-            gives_up,
-        } = request;
         // Bytes that are there already are so because the end of the value had to wait.
-        if bytes.len > 0 && session.is_receiving() {
-            let rest = Request {
-                session: &mut *session,
-                input,
-                hash,
-                ahead,
-                gives_up,
-            };
-            let received = self.continue_upload(rest, bytes);
+        if bytes.len > 0 && request.session.is_receiving() {
+            let received = self.continue_upload(&mut request, bytes);
             if received != Outcome::Done {
                 return received;
             }
         }
+        let session = &mut *request.session;
         if let Some((error, reply)) = session.refused_value.take() {
             session.connection.set_activity(Activity::Reading);
             return self.answers.error(error, reply.into());
@@ -151,11 +135,10 @@ impl Executor<'_, '_> {
         let Some(streaming) = session.upload.as_deref_mut() else {
             return Outcome::Done;
         };
-        let Some(upload) = streaming.upload.take() else {
+        if streaming.upload.is_none() {
             return Outcome::Done;
-        };
+        }
         if !terminated {
-            drop(upload);
             self.answers.counters.cmd_set.add(1);
             let to = streaming.reply.into();
             self.end_streaming(session);
@@ -165,14 +148,11 @@ impl Executor<'_, '_> {
             true => self.look(&self.burst.key(&streaming.key[..streaming.key_len])),
             false => None,
         };
-        let stored = match self.burst.finish_upload(upload) {
+        let stored = match self.finish_upload(&mut request) {
             Ok(stored) => stored,
-            Err(upload) if !gives_up => {
-                streaming.upload = Some(upload);
-                return Outcome::Wait;
-            }
-            Err(_) => Stored::Refused(Refused::OutOfMemory),
+            Err(outcome) => return outcome,
         };
+        let session = &mut *request.session;
         let Some(streaming) = session.upload.take() else {
             return Outcome::Done;
         };
@@ -203,6 +183,39 @@ impl Executor<'_, '_> {
         let outcome = self.answers.answer_store(stored, answer);
         self.spare_streaming_sets.push(streaming);
         outcome
+    }
+
+    /// Stores the value that has arrived, whose old item may be on flash. `Err`: the request is to be executed again
+    /// later.
+    fn finish_upload(&mut self, request: &mut Request<'_>) -> Result<Stored, Outcome> {
+        loop {
+            let streaming = request.session.upload.as_deref_mut();
+            let Some((streaming, upload)) = streaming.and_then(|it| {
+                let upload = it.upload.take()?;
+                Some((it, upload))
+            }) else {
+                return Ok(Stored::Refused(Refused::OutOfMemory));
+            };
+            let upload = match self.burst.finish_upload(upload) {
+                Ok(stored) => return Ok(stored),
+                Err(upload) => upload,
+            };
+            let Some(place) = upload.on_flash() else {
+                if request.gives_up {
+                    return Ok(Stored::Refused(Refused::OutOfMemory));
+                }
+                streaming.upload = Some(upload);
+                return Err(Outcome::Wait);
+            };
+            let (key, len) = (streaming.key, streaming.key_len);
+            streaming.upload = Some(upload);
+            let key = self.key(&key[..len], None);
+            match self.bring_back(request, &key, place) {
+                Back::Again => {}
+                Back::Later(outcome) => return Err(outcome),
+                Back::Refused => return Ok(Stored::Refused(Refused::OutOfMemory)),
+            }
+        }
     }
 
     fn end_streaming(&mut self, session: &mut Session) {

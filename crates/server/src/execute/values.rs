@@ -5,9 +5,10 @@
 
 use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Span};
-use coua_store::{Access, Ahead, Burst, Item, Key, Refused, Untouched};
+use coua_store::{Access, Ahead, Burst, Item, Key, Miss, Refused, Untouched};
 
 use super::binary::ItemForm;
+use super::flash::Back;
 use super::{Answers, Executor, Request, To};
 use crate::outcome::Outcome;
 use crate::output::{COPIED_LEN_MAX, Flushed, InPlace, Question};
@@ -52,7 +53,7 @@ impl Executor<'_, '_> {
                 }
                 Some(true)
             }
-            Ok(_) => None,
+            Ok(_) | Err(Miss::OnFlash(_)) => None,
             Err(miss) => {
                 self.answers.count_miss(miss);
                 self.answers.no_value(key.bytes, form);
@@ -65,13 +66,19 @@ impl Executor<'_, '_> {
     #[inline(always)]
     pub(super) fn get_in_form(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         key: Span,
         form: ItemForm,
     ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
         let mut found = self.burst.get_ahead(&key, request.ahead, form.access(true));
+        if let Err(Miss::OnFlash(place)) = found {
+            if let Some(outcome) = self.get_from_flash(&mut request, &key, form, place) {
+                return outcome;
+            }
+            found = self.burst.get(&key, form.access(true));
+        }
         if found.as_ref().is_ok_and(Item::is_doubtful) {
             // Then it is none, as this finds out.
             found = self.burst.get(&key, form.access(true));
@@ -99,7 +106,7 @@ impl Executor<'_, '_> {
                 self.answers.counters.get_hits.add(1);
                 self.answers.count_prefix(sent, PrefixEvent::Hit);
                 self.answers
-                    .value(&self.burst, request.session, &item, sent, form)
+                    .value(Some(&self.burst), request.session, &item, sent, form)
             }
             Err(miss) => {
                 self.answers.counters.get_misses.add(1);
@@ -130,25 +137,39 @@ impl Executor<'_, '_> {
 
     pub(super) fn get_and_touch(
         &mut self,
-        request: Request<'_>,
+        mut request: Request<'_>,
         key: Span,
         exptime: i32,
         form: ItemForm,
     ) -> Outcome {
         let sent = key.of(request.input);
         let key = self.key(sent, request.hash);
-        if self.must_wait_for_pin(&key, request.gives_up) {
-            return Outcome::Wait;
-        }
         let expiry = self.answers.expiry(exptime);
         let access = form.access(true);
-        if access.cas && self.burst.mark_if_stale(&key) == Err(Refused::Wait) && !request.gives_up {
-            return Outcome::Wait;
-        }
-        // An item that expires by this is still answered, so it is looked up before it is touched.
-        let found = match expiry.is_past(self.answers.now.time) {
-            true => self.burst.get(&key, access).map_err(Untouched::Miss),
-            false => self.burst.touch(&key, expiry, access),
+        let found = loop {
+            if self.must_wait_for_pin(&key, request.gives_up) {
+                return Outcome::Wait;
+            }
+            if access.cas
+                && self.burst.mark_if_stale(&key) == Err(Refused::Wait)
+                && !request.gives_up
+            {
+                return Outcome::Wait;
+            }
+            // An item that expires by this is still answered, so it is looked up before it is touched.
+            let found = match expiry.is_past(self.answers.now.time) {
+                true => self.burst.get(&key, access).map_err(Untouched::Miss),
+                false => self.burst.touch(&key, expiry, access),
+            };
+            // What was found is borrowed from the burst, so it is looked at only where it stays.
+            let Err(Untouched::Miss(Miss::OnFlash(place))) = found else {
+                break found;
+            };
+            match self.bring_back(&mut request, &key, place) {
+                Back::Again => {}
+                Back::Later(outcome) => return outcome,
+                Back::Refused => return self.answers.refuse_touch(request.session, form),
+            }
         };
         let item = match found {
             Ok(item) => item,
@@ -170,9 +191,10 @@ impl Executor<'_, '_> {
         } else {
             // Another worker may have deleted it since. That counts as if it had done so before.
             match self.burst.get(&key, form.access(false)) {
-                Ok(item) => self
-                    .answers
-                    .value(&self.burst, request.session, &item, sent, form),
+                Ok(item) => {
+                    self.answers
+                        .value(Some(&self.burst), request.session, &item, sent, form)
+                }
                 Err(_) => self.answers.no_value(sent, form),
             }
         };
@@ -185,11 +207,11 @@ impl Executor<'_, '_> {
 }
 
 impl Answers<'_> {
-    /// Answers an item of a `get`.
+    /// Answers an item of a `get`; without a burst one that was read from flash.
     #[inline(always)]
-    fn value(
+    pub(super) fn value(
         &mut self,
-        burst: &Burst<'_>,
+        burst: Option<&Burst<'_>>,
         session: &mut Session,
         item: &Item<'_>,
         key: &[u8],
@@ -203,7 +225,7 @@ impl Answers<'_> {
 
     fn value_in_place(
         &mut self,
-        burst: &Burst<'_>,
+        burst: Option<&Burst<'_>>,
         session: &mut Session,
         item: &Item<'_>,
         form: ItemForm,
@@ -287,7 +309,7 @@ impl Answers<'_> {
 
     /// Answers that there is no item.
     #[inline]
-    fn no_value(&mut self, key: &[u8], form: ItemForm) -> Outcome {
+    pub(super) fn no_value(&mut self, key: &[u8], form: ItemForm) -> Outcome {
         match form {
             ItemForm::Classic { last, .. } => self.end_if(last),
             ItemForm::Binary(binary) => self.binary_miss(key, binary),
@@ -297,7 +319,7 @@ impl Answers<'_> {
     /// Sends the replies so far, and a large value after them.
     pub(super) fn send_in_place(
         &mut self,
-        burst: &Burst<'_>,
+        burst: Option<&Burst<'_>>,
         session: &mut Session,
         value: &InPlace<'_>,
     ) -> Outcome {

@@ -58,7 +58,12 @@ impl Executor<'_, '_> {
             bump: false,
             cas: false,
         };
-        self.burst.get(key, unseen).map(|item| item.value_len())
+        match self.burst.get(key, unseen) {
+            Ok(item) => Ok(item.value_len()),
+            // How long it is nobody knows without a read.
+            Err(Miss::OnFlash(_)) => Ok(0),
+            Err(miss) => Err(miss),
+        }
     }
 
     /// Executes an operation, and tells of it those who watch. Store commands tell themselves.
@@ -74,7 +79,7 @@ impl Executor<'_, '_> {
         let before = self.look_up(&key);
         let deleted_before = self.answers.counters.delete_hits.value();
         let outcome = self.execute_op(request, op);
-        if outcome == Outcome::Wait {
+        if matches!(outcome, Outcome::Wait | Outcome::WaitForFlash) {
             return outcome;
         }
         if let Err(miss) = before {
@@ -128,7 +133,8 @@ impl Executor<'_, '_> {
         };
         let status = match stored {
             Stored::Stored { .. } => StoreStatus::Stored,
-            Stored::NotStored => StoreStatus::NotStored,
+            // One that needs what is on flash waits, and is told of later.
+            Stored::NotStored | Stored::OnFlash(_) => StoreStatus::NotStored,
             Stored::Exists => StoreStatus::Exists,
             Stored::NotFound => StoreStatus::NotFound,
             Stored::Refused(Refused::TooLarge) => StoreStatus::TooLarge,

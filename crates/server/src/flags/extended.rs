@@ -97,10 +97,13 @@ const INDEX: &str = "the index grows by itself";
 const QUEUES: &str = "items live in a log of segments, not in LRU lists";
 const CRAWLER: &str = "expired items are looked for as memory is cleaned";
 const SLABS: &str = "there are no slab classes";
-const FLASH: &str = "it belongs to ext_path, which coua does not have";
+const FLASH_SEGMENTS: &str = "flash is written in segments of 1 to 32 MiB, by its length, and each thread gathers one in memory";
+const FLASH_THREADS: &str =
+    "the threads that serve read and write flash themselves, many requests at once";
+const FLASH_MOVES: &str = "items go to flash when memory would evict them";
+const FLASH_ROUND: &str = "flash is filled round and round, and nothing on it is written twice";
 const REPLIES: &str = "replies are written in one way";
 
-const NO_FLASH: &str = "coua has no store on flash yet; leave it out, or give more memory (-m)";
 const NO_PROXY: &str = "coua is no proxy; leave it out, or put memcached's proxy in front";
 
 /// Seconds that connections have to finish when the server stops, where `-o drain_timeout` does not
@@ -237,22 +240,41 @@ pub(super) const ALL: &[Suboption] = &[
         NUMBER,
         "it is an option of FreeBSD's sockets",
     ),
-    without_value("ext_page_size", NUMBER, FLASH),
-    without_value("ext_page_count", NUMBER, FLASH),
-    without_value("ext_wbuf_size", NUMBER, FLASH),
-    without_value("ext_threads", NUMBER, FLASH),
-    without_value("ext_io_depth", NUMBER, FLASH),
-    without_value("ext_item_size", NUMBER, FLASH),
-    without_value("ext_item_age", NUMBER, FLASH),
-    without_value("ext_low_ttl", NUMBER, FLASH),
-    without_value("ext_recache_rate", NUMBER, FLASH),
-    without_value("ext_compact_under", NUMBER, FLASH),
-    without_value("ext_drop_under", NUMBER, FLASH),
-    without_value("ext_max_sleep", NUMBER, FLASH),
-    without_value("ext_max_frag", Takes::Fraction(2), FLASH),
-    without("ext_drop_unread", FLASH),
-    without("no_ext_drop_unread", FLASH),
-    refused("ext_path", NO_FLASH),
+    works(
+        "ext_path",
+        Takes::Text("FILE:SIZE"),
+        "File for items that memory has no room for, such as /mnt/flash/coua:64g. Several: \
+         ext_path=FILE:SIZE,ext_path=FILE:SIZE. It may be a block device, of which so much is used; for \
+         whole devices see --flash.",
+    ),
+    works(
+        "ext_item_size",
+        NUMBER,
+        "With ext_path or --flash: items of fewer bytes, key and header among them, are evicted and do \
+         not go to flash. 128 by default.",
+    ),
+    without_value("ext_page_size", NUMBER, FLASH_SEGMENTS),
+    without_value("ext_page_count", NUMBER, FLASH_SEGMENTS),
+    without_value("ext_wbuf_size", NUMBER, FLASH_SEGMENTS),
+    without_value("ext_threads", NUMBER, FLASH_THREADS),
+    without_value("ext_io_depth", NUMBER, FLASH_THREADS),
+    without_value("ext_item_age", NUMBER, FLASH_MOVES),
+    without_value(
+        "ext_low_ttl",
+        NUMBER,
+        "a segment of flash is free as soon as everything in it has expired",
+    ),
+    without_value(
+        "ext_recache_rate",
+        NUMBER,
+        "an item that is read again soon comes back to memory",
+    ),
+    without_value("ext_compact_under", NUMBER, FLASH_ROUND),
+    without_value("ext_drop_under", NUMBER, FLASH_ROUND),
+    without_value("ext_max_sleep", NUMBER, FLASH_ROUND),
+    without_value("ext_max_frag", Takes::Fraction(2), FLASH_ROUND),
+    without("ext_drop_unread", FLASH_ROUND),
+    without("no_ext_drop_unread", FLASH_ROUND),
     refused("proxy_config", NO_PROXY),
     refused("proxy_arg", NO_PROXY),
     refused("proxy_uring", NO_PROXY),
@@ -328,6 +350,10 @@ pub(super) struct Extended {
     pub(super) drops_privileges: bool,
     /// Bytes of lines that wait for each who watches.
     pub(super) watcher_queue: usize,
+    /// What `ext_path` says, each time that it is given.
+    pub(super) flash_paths: Vec<String>,
+    /// `ext_item_size`.
+    pub(super) flash_item_size: Option<usize>,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -351,6 +377,8 @@ impl Extended {
             slow_us: None,
             drops_privileges: false,
             watcher_queue: watch::QUEUE_LEN,
+            flash_paths: Vec::new(),
+            flash_item_size: None,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -391,6 +419,8 @@ impl Extended {
                 let kilobytes = value.parse::<usize>().unwrap_or_default();
                 self.watcher_queue = kilobytes << 10;
             }
+            "ext_path" => self.flash_paths.push(value),
+            "ext_item_size" => self.flash_item_size = value.parse().ok(),
             "mce_limit" => {
                 let (at_most, seconds) = rate(&value).unwrap_or_default();
                 let seconds = seconds.unwrap_or(LossLimit::default().seconds);

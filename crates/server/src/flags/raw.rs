@@ -130,6 +130,14 @@ pub struct Raw {
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", help_heading = MEMORY)]
     pub memory_file: Option<PathBuf>,
 
+    /// Device for items that memory has no room for: a block device (/dev/nvme0n1), a namespace's
+    /// character device (/dev/ng0n1: NVMe commands past the block layer) or a PCI address
+    /// (0000:01:00.0, with /2 behind it for namespace 2: a driver of coua's own, which takes the device
+    /// from the kernel). Several, with commas or repeated. What is on it is lost. For files see -o
+    /// ext_path.
+    #[arg(long = "flash", value_name = "DEVICE", action = ArgAction::Append, help_heading = MEMORY)]
+    pub flash: Vec<String>,
+
     /// Items have no CAS.
     #[arg(short = 'C', long = "disable-cas", help_heading = MEMORY)]
     pub disable_cas: bool,

@@ -9,6 +9,7 @@ use coua_protocol::{Dialect, Limits};
 
 use super::addresses::{self, Addresses, Listen};
 use super::extended::Extended;
+use super::flash::FlashSettings;
 use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::pressure::{PressureSettings, pressure};
@@ -94,6 +95,11 @@ pub struct Settings {
     pub memory_max: usize,
     /// Of these, what each worker's stack in user space takes; 0 without one.
     pub stack_memory: usize,
+    /// Flash for items that memory has no room for.
+    pub flash: Option<FlashSettings>,
+    /// Bytes of memory for what is read from and written to flash, of all workers; known when its
+    /// devices are.
+    pub flash_memory: usize,
     /// Items are evicted when memory is full.
     pub evict: bool,
     /// All memory is taken at the start and locked.
@@ -201,8 +207,9 @@ impl Settings {
             );
             without_effect.push(line);
         }
-        without_effect.extend(extended.without_effect);
+        without_effect.extend(extended.without_effect.iter().cloned());
         without_effect.extend(ssl_without_effect);
+        let flash = FlashSettings::resolve(raw, &extended, &mut without_effect)?;
         let mut given = extended.given;
         given.extend(given_for_slabs(raw)?);
         let (protocol_name, dialect) = protocol(protocol_asked(raw)?)?;
@@ -232,6 +239,8 @@ impl Settings {
             memory,
             memory_max: memory_max(raw, memory)?,
             stack_memory,
+            flash,
+            flash_memory: 0,
             evict: !raw.disable_evictions,
             lock_memory: raw.lock_memory,
             workers,
@@ -288,14 +297,19 @@ impl Settings {
         self.workers * self.stack_memory
     }
 
+    /// Bytes of memory that the store does not have: the workers' stacks, and buffers for flash.
+    pub fn memory_beside_store(&self) -> usize {
+        self.stacks_memory() + self.flash_memory
+    }
+
     /// Bytes of memory for everything else: the store has it, and lends it.
     pub fn store_memory(&self) -> usize {
-        self.memory - self.stacks_memory()
+        self.memory - self.memory_beside_store()
     }
 
     /// Bytes that the store is made for.
     pub fn store_memory_max(&self) -> usize {
-        self.memory_max - self.stacks_memory()
+        self.memory_max - self.memory_beside_store()
     }
 
     /// The cores that threads are pinned to, as `--cores` takes them.

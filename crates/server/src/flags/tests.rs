@@ -389,8 +389,26 @@ fn wrong_flags_get_one_line_that_names_them() {
             "-o watcher_logbuf_size cannot be '0': it takes a number from 1 to 1048576",
         ),
         (
-            "-o modern,ext_path=/flash:1g",
-            "-o ext_path: coua has no store on flash yet; leave it out, or give more memory (-m)",
+            "-o modern,ext_path=/flash",
+            "-o ext_path cannot be '/flash': it takes FILE:SIZE, such as /mnt/flash/coua:64g, where SIZE \
+             has m, g, t or p behind the number",
+        ),
+        (
+            "-o ext_path=/flash:1m",
+            "-o ext_path: the files have less than 16m together; give more",
+        ),
+        (
+            "-o ext_path=/flash:1g,ext_path=/flash:2g",
+            "-o ext_path: /flash is given twice",
+        ),
+        (
+            "--flash /flash",
+            "--flash: /flash is not below /dev; for a file give -o ext_path=/flash:SIZE",
+        ),
+        (
+            "-M -o ext_path=/flash:1g",
+            "-M: what memory evicts goes to flash, and with -M nothing is evicted; leave -M, or \
+             ext_path and --flash, out",
         ),
         ("-f 1", "-f cannot be '1': it takes a number above 1"),
         (

@@ -33,6 +33,7 @@ pub(super) fn write(shared: &Shared, format: Format) -> String {
     workers(shared, &mut all);
     latencies(shared, &mut all);
     store(shared, &mut all);
+    flash(shared, &counts, &mut all);
     memory_errors(shared, &mut all);
     stacks(shared, &mut all);
     all.finish()
@@ -285,6 +286,7 @@ fn store(shared: &Shared, all: &mut Exposition) {
         ("tables", store.memory_tables),
         ("connections", store.memory_lent),
         ("stacks", stacks),
+        ("flash", shared.settings.flash_memory as u64),
     ] {
         memory.add(&[("state", &state)], bytes);
     }
@@ -327,6 +329,71 @@ fn store(shared: &Shared, all: &mut Exposition) {
     ] {
         all.counter(name, help).add(&[], value);
     }
+}
+
+/// What is on flash.
+fn flash(shared: &Shared, counts: &Totals, all: &mut Exposition) {
+    let Some(stats) = shared.store.flash_stats() else {
+        return;
+    };
+    all.gauge("coua_flash_items", "Items on flash.")
+        .add(&[], stats.items);
+    let mut segments = all.gauge("coua_flash_segments", "Segments of flash by state.");
+    let used = stats.segments.saturating_sub(stats.segments_free);
+    segments.add(&[("state", &"used")], used);
+    segments.add(&[("state", &"free")], stats.segments_free);
+    all.gauge(
+        "coua_flash_segment_bytes",
+        "The length of a segment, in bytes.",
+    )
+    .add(&[], stats.segment_len);
+    let mut devices = all.gauge("coua_flash_device_bytes", "Devices of flash, in bytes.");
+    for device in shared.flash_devices() {
+        let labels: [(&str, &dyn std::fmt::Display); 2] =
+            [("device", &device.name), ("driver", &device.driver)];
+        devices.add(&labels, device.len);
+    }
+    all.gauge(
+        "coua_flash_devices_gone",
+        "Devices of flash that have failed or were removed.",
+    )
+    .add(&[], shared.flash_devices_gone());
+    let mut items = all.counter(
+        "coua_flash_items_total",
+        "Items by what became of them on flash.",
+    );
+    for (event, count) in [
+        ("written", stats.written),
+        ("refused", stats.refused),
+        ("hit", counts.get_flash_hits),
+        ("brought_back", stats.brought_back),
+        ("dropped", stats.dropped),
+    ] {
+        items.add(&[("event", &event)], count);
+    }
+    let mut reads = all.counter("coua_flash_reads_total", "Reads of flash by result.");
+    let bad = stats.damaged + stats.failed + stats.false_matches;
+    reads.add(&[("result", &"good")], stats.reads.saturating_sub(bad));
+    reads.add(&[("result", &"other_key")], stats.false_matches);
+    reads.add(&[("result", &"damaged")], stats.damaged);
+    reads.add(&[("result", &"failed")], stats.failed);
+    all.gauge(
+        "coua_flash_reads_under_way",
+        "Reads of flash that are under way.",
+    )
+    .add(&[], shared.gauges().flash_reads_under_way);
+    let mut bytes = all.counter(
+        "coua_flash_bytes_total",
+        "Bytes of items read from and written to flash.",
+    );
+    bytes.add(&[("direction", &"read")], counts.flash_bytes_read);
+    bytes.add(&[("direction", &"written")], stats.bytes_appended);
+    let mut written = all.counter(
+        "coua_flash_segments_total",
+        "Segments by what became of writing them.",
+    );
+    written.add(&[("result", &"written")], stats.segments_written);
+    written.add(&[("result", &"lost")], stats.segments_lost);
 }
 
 /// What the machine has lost of the server's memory.

@@ -7,6 +7,7 @@ use coua_transport::dropped_by_kernel;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Stats;
+use super::flash::FlashReport;
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::output::Output;
@@ -60,6 +61,10 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("get_misses", counts.get_misses);
     stats.add("get_expired", counts.get_expired);
     stats.add("get_flushed", counts.get_flushed);
+    let flash = FlashReport::of(shared, counts);
+    if let Some(flash) = &flash {
+        flash.of_lookups(&mut stats);
+    }
     stats.add("delete_misses", counts.delete_misses);
     stats.add("delete_hits", counts.delete_hits);
     stats.add("incr_misses", counts.incr_misses);
@@ -109,6 +114,9 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("log_watcher_skipped", lines.skipped);
     stats.add("log_watcher_sent", lines.sent);
     stats.add("log_watchers", shared.watchers.len());
+    if let Some(flash) = &flash {
+        flash.of_pages(&mut stats);
+    }
     if let Some(settings) = &shared.settings.tls {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         let events = &settings.tls.events;
@@ -176,7 +184,8 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     }
     stats.add("coua_udp_replies_dropped", counts.udp_replies_dropped);
     let stacks = shared.settings.stacks_memory() as u64;
-    stats.add("coua_memory", store.memory + stacks);
+    let of_flash = shared.settings.flash_memory as u64;
+    stats.add("coua_memory", store.memory + stacks + of_flash);
     stats.add("coua_memory_held_back", shared.memory_held_back());
     stats.add("coua_memory_free", store.memory_free);
     stats.add("coua_memory_index", store.memory_index);
@@ -184,6 +193,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_tags", store.memory_tags);
     stats.add("coua_memory_connections", store.memory_lent);
     stats.add("coua_memory_stacks", stacks);
+    stats.add("coua_memory_flash", of_flash);
     stats.add("coua_memory_uploads", store.memory_uploads);
     stats.add("coua_memory_held", store.memory_held);
     stats.add("coua_memory_per_worker", shared.memory_per_worker);
@@ -216,6 +226,9 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
         "coua_index_displacements",
         since(stored.displacements, before.displacements),
     );
+    if let Some(flash) = &flash {
+        flash.own(shared, &mut stats);
+    }
     stats.add("coua_get_invalidated", counts.get_invalidated);
     stats.add(
         "coua_tags_invalidated",

@@ -79,18 +79,21 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.flag("track_sizes", false);
     stats.flag("inline_ascii_response", false);
     stats.flag("drop_privileges", settings.drops_privileges);
-    stats.add("ext_item_size", 512);
-    stats.add("ext_item_age", u32::MAX);
-    stats.add("ext_low_ttl", 0);
-    stats.add("ext_recache_rate", 2000);
-    stats.add("ext_wbuf_size", 4_194_304);
-    stats.add("ext_compact_under", 0);
-    stats.add("ext_drop_under", 0);
-    stats.add("ext_max_sleep", 1_000_000);
-    stats.add("ext_max_frag", "0.80");
+    let item_len_min = settings.flash.as_ref().map(|flash| flash.item_len_min);
+    stats.add("ext_item_size", item_len_min.unwrap_or(512));
+    stats.add("ext_item_age", given("ext_item_age", "4294967295"));
+    stats.add("ext_low_ttl", given("ext_low_ttl", "0"));
+    stats.add("ext_recache_rate", given("ext_recache_rate", "2000"));
+    let buffer_mib: u64 = given("ext_wbuf_size", "4").parse().unwrap_or_default();
+    stats.add("ext_wbuf_size", buffer_mib << 20);
+    stats.add("ext_compact_under", given("ext_compact_under", "0"));
+    stats.add("ext_drop_under", given("ext_drop_under", "0"));
+    stats.add("ext_max_sleep", given("ext_max_sleep", "1000000"));
+    stats.add("ext_max_frag", given("ext_max_frag", "0.80"));
     let ratio = given("slab_automove_freeratio", "0.010");
     stats.add("slab_automove_freeratio", ratio);
-    stats.flag("ext_drop_unread", false);
+    let drops_unread = settings.is_given("ext_drop_unread");
+    stats.flag("ext_drop_unread", drops_unread);
     tls(settings.tls.as_ref(), &mut stats);
     stats.flag("proxy_enabled", false);
     stats.flag("proxy_uring_enabled", false);
@@ -105,6 +108,9 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     match settings.pressure {
         Some(pressure) => stats.add("coua_memory_pressure", pressure.floor >> 20),
         None => stats.add("coua_memory_pressure", "(null)"),
+    }
+    for place in settings.flash.iter().flat_map(|flash| &flash.places) {
+        stats.add("coua_flash", place.name());
     }
     stats.add("coua_cores", settings.cores_text());
     stats.end();

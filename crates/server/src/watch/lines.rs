@@ -52,6 +52,7 @@ pub struct StoreLine<'k> {
 pub fn item_get(line: &mut Vec<u8>, key: &[u8], found: Found, descriptor: i32) {
     let (status, class, size) = match found {
         Ok(value_len) => ("found", CLASS, value_len),
+        Err(Miss::OnFlash(_)) => ("found", CLASS, 0),
         Err(Miss::Absent) => ("not_found", 0, 0),
         // What tags do is nearest to a flush.
         Err(Miss::Flushed | Miss::Invalidated) => ("flushed", 0, 0),

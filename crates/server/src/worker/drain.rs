@@ -81,6 +81,7 @@ impl Worker {
             && self.shared.accepts_no_more()
             && self.shared.registry.open() == 0
             && self.input.is_idle()
+            && !self.flash_is_busy()
             && !self.poller.sends_for_closed()
     }
 
@@ -130,6 +131,7 @@ impl Worker {
                     session.connection.descriptor
                 );
                 session.release(&mut self.pool);
+                self.fetches.abandon(&mut session.fetches);
                 self.waiting_for_memory -= usize::from(session.listed == Listed::ForMemory);
                 self.shared.registry.remove(self.index, id.slot as usize);
                 session.stream.end_output();
@@ -157,7 +159,7 @@ fn is_finished(session: &Session) -> bool {
         && session.refused_value.is_none();
     let has_executed = session.has_executed_since_mark();
     match session.drained {
-        _ if session.waits_since_ms().is_some() => false,
+        _ if session.waits_since_ms().is_some() || session.listed == Listed::ForFlash => false,
         _ if is_between_requests => has_executed || session.listed == Listed::Nowhere,
         // What is left over behind executed requests is the beginning of a later one.
         Drained::No => has_executed,

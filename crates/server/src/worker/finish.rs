@@ -40,7 +40,11 @@ impl Worker {
             if outcome == Outcome::Wait {
                 session.wait_for_memory(now.since_start_ms);
             }
-            session.listed = Listed::Input;
+            session.listed = match outcome {
+                Outcome::WaitForFlash => Listed::InputForFlash,
+                _ => Listed::Input,
+            };
+            self.inputs_for_flash += usize::from(outcome == Outcome::WaitForFlash);
             self.input.active.push_back(rest);
             return;
         }
@@ -64,6 +68,7 @@ impl Worker {
                 self.counters().requests_deferred.add(1);
                 self.keep_for_memory(rest, now);
             }
+            Outcome::WaitForFlash if !session.is_blocked() => self.keep_for_flash(rest, now),
             Outcome::Done if yields => {
                 session.listed = Listed::Input;
                 self.input.active.push_back(rest);
@@ -84,7 +89,7 @@ impl Worker {
             Outcome::Close => self.close(id),
             Outcome::CloseForLoss => self.close_for(id, CloseCause::Loss),
             Outcome::CloseForMemory => self.close_for_memory(id),
-            Outcome::Blocked | Outcome::Wait => {
+            Outcome::Blocked | Outcome::Wait | Outcome::WaitForFlash => {
                 if let Some(session) = self.sessions.get(id) {
                     session.connection.set_activity(session.blocked_activity());
                     session.stalled_since_ms = now.since_start_ms;
@@ -129,6 +134,19 @@ impl Worker {
         } else if let Some(session) = self.sessions.get(input.id) {
             session.listed = Listed::Input;
             self.input.active.push_back(input);
+        }
+    }
+
+    /// Keeps input whose first request waits for reads of flash.
+    fn keep_for_flash(&mut self, input: SessionInput, now: Now) {
+        self.keep(input, now);
+        let Some(session) = self.sessions.get(input.id) else {
+            return;
+        };
+        match session.listed {
+            // Where the input is parked, the session is listed when there is a block for it.
+            Listed::Nowhere if session.fetches.is_waiting() => session.listed = Listed::ForFlash,
+            _ => self.list(input.id),
         }
     }
 

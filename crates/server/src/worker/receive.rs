@@ -32,7 +32,8 @@ impl Worker {
                 break;
             };
             if let Some(session) = self.sessions.get(input.id) {
-                session.listed = Listed::Nowhere;
+                let before = std::mem::take(&mut session.listed);
+                self.inputs_for_flash -= usize::from(before == Listed::InputForFlash);
                 let bytes = self.input.bytes();
                 (self.batch).plan(session, input, bytes, self.share, &self.shared);
             }

@@ -16,11 +16,12 @@ use coua_store::{Access, Intent, Key};
 use super::Worker;
 use super::batch::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
 use super::finish::WAIT_MS_MAX;
+use super::input::SessionInput;
 use super::look_ahead::LookAhead;
 use super::slow::{SlowRequests, name_of};
 use crate::clock::Now;
 use crate::counters::Counters;
-use crate::execute::{Answers, Executor, KeyRoom, Request, key_of, stored_key};
+use crate::execute::{Answers, Executor, KeyRoom, Request, key_of, needs_record, stored_key};
 use crate::hot_keys::{Chosen, Sample};
 use crate::outcome::Outcome;
 use crate::output::Flushed;
@@ -161,6 +162,7 @@ impl Worker {
                     shared: &self.shared,
                     now,
                 },
+                fetches: &mut self.fetches,
                 spare_streaming_sets: &mut self.spare_streaming_sets,
             },
             requests: Requests {
@@ -189,14 +191,19 @@ impl Worker {
                 false => Executed::nothing(all.start),
             };
             let is_whole = executed.to == all.end;
+            if !executed.is_fast && session.has_fetches {
+                run.executor.end_fetches(session, is_whole);
+            }
             let mut outcome = executed.outcome;
             if session.datagram.is_some() {
                 let yields = !is_whole || part.pause == Pause::Yields;
-                let goes_on = outcome == Outcome::Wait || outcome == Outcome::Done && yields;
+                let waits = matches!(outcome, Outcome::Wait | Outcome::WaitForFlash);
+                let goes_on = waits || outcome == Outcome::Done && yields;
                 if goes_on {
                     outcome = run.send(session, &executed);
                 }
                 if !goes_on || outcome != executed.outcome {
+                    run.executor.abandon_fetches(session);
                     let answers = &mut run.executor.answers;
                     self.datagrams.finish(id, session, outcome, answers);
                     continue;
@@ -294,31 +301,71 @@ impl Run<'_, '_> {
             }
             executed.is_fast = false;
             let is_first = executed.to == all.start;
-            executed.outcome = self.execute_other(entry, session, part.input.end, is_first);
-            if executed.outcome != Outcome::Wait {
-                executed.to += 1;
-            }
-            if executed.outcome != Outcome::Done {
-                break;
+            executed.outcome = self.execute_other(entry, session, part.input, is_first);
+            match executed.outcome {
+                Outcome::Done => executed.to += 1,
+                Outcome::Wait => break,
+                Outcome::WaitForFlash => {
+                    self.fetch_ahead(&entries[executed.to + 1..all.end], session, part.input);
+                    break;
+                }
+                _ => {
+                    executed.to += 1;
+                    break;
+                }
             }
             tries_fast = self.has_fast_path && session.takes_fast_path();
         }
         if executed.to > all.start {
+            if session.has_fetches {
+                session.fetches.waits = 0;
+            }
             session.note_request(self.executor.answers.now.unix);
             session.wait_no_more();
         }
         executed
     }
 
+    /// A session waits for flash: begins to read what its later requests need too.
+    #[cold]
+    fn fetch_ahead(&mut self, later: &[Entry], session: &mut Session, input: SessionInput) {
+        if session.is_restricted {
+            // Perhaps it may not read them.
+            return;
+        }
+        let Requests {
+            operations, bytes, ..
+        } = self.requests;
+        for entry in later {
+            let mut room = None;
+            let bytes = match entry.what {
+                What::Get { key, .. } => key.of(bytes),
+                What::Set(_) => continue,
+                What::Other(number) => {
+                    let Operation { base, op } = &operations[usize::from(number)];
+                    let Some((key, base64, _)) = key_of(op).filter(|_| needs_record(op)) else {
+                        continue;
+                    };
+                    stored_key(key, base64, &bytes[*base..], &mut room)
+                }
+            };
+            let hash = entry.hash;
+            let key = Key { bytes, hash };
+            if !self.executor.fetch_ahead(input.id, session, &key) {
+                return;
+            }
+        }
+    }
+
     /// Executes and counts an entry that the fast path does not take; `is_first` says whether it is
-    /// the first of its session. `input_end` is where the session's input ends. A separate
-    /// function, so that the loop around the fast path keeps its registers.
+    /// the first of its session, whose input is `input`. A separate function, so that the loop around the fast path
+    /// keeps its registers.
     #[inline(never)]
     fn execute_other(
         &mut self,
         entry: &Entry,
         session: &mut Session,
-        input_end: usize,
+        input: SessionInput,
         is_first: bool,
     ) -> Outcome {
         // The entry may read or reset the counters, so they must be up to date.
@@ -328,9 +375,8 @@ impl Run<'_, '_> {
             Some(slow) => Some(slow.start(session, self.executor.answers.shared)),
             None => None,
         };
-        let outcome =
-            (self.executor).execute_entry(entry, self.requests, session, input_end, gives_up);
-        if outcome != Outcome::Wait {
+        let outcome = (self.executor).execute_entry(entry, self.requests, session, input, gives_up);
+        if !matches!(outcome, Outcome::Wait | Outcome::WaitForFlash) {
             self.executor.answers.counters.requests.add(1);
             if let Some(slow) = &self.slow
                 && let Some(started) = started
@@ -390,16 +436,17 @@ impl Answers<'_> {
     fn send_behind(&mut self, session: &mut Session, outcome: Outcome) -> Outcome {
         let keeps = matches!(
             outcome,
-            Outcome::Done | Outcome::Wait | Outcome::CloseWhenSent
+            Outcome::Done | Outcome::Wait | Outcome::WaitForFlash | Outcome::CloseWhenSent
         );
         if !keeps || session.is_blocked() {
             self.output.truncate(0);
             return outcome;
         }
         match (self.output.flush(session, self.pool), outcome) {
-            // The request waits for memory, or the connection is about to close. Either way the
-            // replies are sent first.
-            (Flushed::All, _) | (Flushed::Blocked, Outcome::Wait | Outcome::CloseWhenSent) => {
+            // The request waits for memory or flash, or the connection is about to close. Either way
+            // the replies are sent first.
+            (Flushed::All, _)
+            | (Flushed::Blocked, Outcome::Wait | Outcome::WaitForFlash | Outcome::CloseWhenSent) => {
                 outcome
             }
             (flushed, _) => flushed.into(),
@@ -414,7 +461,7 @@ impl Executor<'_, '_> {
         entry: &Entry,
         requests: Requests<'_>,
         session: &mut Session,
-        input_end: usize,
+        input: SessionInput,
         gives_up: bool,
     ) -> Outcome {
         let base = match entry.what {
@@ -423,10 +470,12 @@ impl Executor<'_, '_> {
         };
         let mut request = Request {
             session,
-            input: &requests.bytes[base..input_end],
+            id: input.id,
+            input: &requests.bytes[base..input.end],
             hash: entry.key_hash(),
             ahead: entry.ahead,
             gives_up,
+            flash_tries: 0,
         };
         if request.session.is_restricted
             && let Some(denied) = self.deny(&mut request, entry.what, requests)

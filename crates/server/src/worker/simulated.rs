@@ -20,7 +20,7 @@ impl Worker {
         shared: Arc<Shared>,
         sockets: WorkerSockets,
     ) -> io::Result<Worker> {
-        Worker::with_poller(poller, index, shared, sockets, WorkerBuffers::new())
+        Worker::with_poller(poller, index, shared, sockets, WorkerBuffers::new(None))
     }
 
     /// Puts the worker to sleep, and returns for how long at most: zero if it stays awake. The next

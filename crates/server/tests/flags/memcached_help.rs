@@ -55,7 +55,7 @@ const VALUES: &[(&str, &str)] = &[
     ("-o", "modern"),
     ("-N", "1"),
     ("hash_algorithm", "xxh3"),
-    ("ext_path", "FOLDER/flash:1G"),
+    ("ext_path", "FOLDER/flash:64m"),
     ("proxy_config", "routelib"),
     ("ssl_chain_cert", "FOLDER/certificate"),
     ("ssl_key", "FOLDER/key"),

@@ -118,14 +118,17 @@ impl Cleaner {
             return false;
         }
         let leftovers = std::mem::take(&mut job.leftovers);
-        job.leftovers = self.drop_leftovers(local, job.segment, leftovers);
+        job.leftovers = match self.copied {
+            None => self.drop_leftovers(local, job.segment, leftovers),
+            // They are looked for when its items are on flash.
+            Some(_) => Leftovers::None,
+        };
         if job.leftovers != Leftovers::None {
             let goes_on = job.leftovers.is_going_on();
             self.job = Some(job);
             return goes_on;
         }
-        local.counters().segments_cleaned.add(1);
-        local.shared.log.retire(job.segment, &local.shared.epochs);
+        self.retire_or_leave(local, job.segment);
         true
     }
 

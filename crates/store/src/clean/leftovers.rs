@@ -74,6 +74,9 @@ fn drop_if_there(
     has_pieces: bool,
     place: Place<'_>,
 ) -> Visited {
+    if !place.slot.is_in_memory() {
+        return Visited::Done;
+    }
     let log = &local.shared.log;
     let location = place.slot.location();
     let has_a_piece_there = |head: RawItem<'_>| {

@@ -57,7 +57,7 @@ impl Cleaner {
             }
             let done = match self.fate(local, kind, victim.location, place.slot) {
                 Fate::Evict { leave_ghost } => self
-                    .evict(local, place, owner, leave_ghost, now)
+                    .copy_or_evict(local, victim, place, (item, owner), leave_ghost, now)
                     .then_some(Done::Gone),
                 Fate::Move { queue, frequency } => {
                     let moved = if item.is_piece() {
@@ -66,9 +66,18 @@ impl Cleaner {
                         self.move_item(local, place, item, queue, frequency)
                     };
                     match moved {
-                        Done::NoRoom if local.shared.evict => self
-                            .evict(local, place, owner, kind == Kind::Small, now)
-                            .then_some(Done::Gone),
+                        Done::NoRoom if local.shared.evict => {
+                            let parts = (item, owner);
+                            self.copy_or_evict(
+                                local,
+                                victim,
+                                place,
+                                parts,
+                                kind == Kind::Small,
+                                now,
+                            )
+                            .then_some(Done::Gone)
+                        }
                         Done::NoRoom => return None,
                         Done::Raced => None,
                         done => Some(done),
@@ -122,8 +131,54 @@ impl Cleaner {
         }
     }
 
+    /// Copies an item for flash, or evicts it, `owner` being itself or its head. False if it is no longer where it
+    /// was found.
+    fn copy_or_evict(
+        &mut self,
+        local: WorkerStore<'_>,
+        victim: CleanedItem,
+        place: Place<'_>,
+        (item, owner): (RawItem<'_>, RawItem<'_>),
+        leave_ghost: bool,
+        now: UnixTime,
+    ) -> bool {
+        if let Some(flash) = &mut self.flash
+            && !item.is_piece()
+            && !item.is_head()
+            && let Some(filling) =
+                flash.copy(local, victim.hash, victim.location, item, leave_ghost)
+        {
+            // Until it is written there, nothing changes.
+            self.copied = Some(filling);
+            return true;
+        }
+        self.evict(local, place, owner, leave_ghost, now)
+    }
+
+    /// Moves an item to the end of its queue, or evicts it if there is no room. False if it is no longer where
+    /// it was found.
+    pub(crate) fn keep_or_evict(
+        &mut self,
+        local: WorkerStore<'_>,
+        place: Place<'_>,
+        item: RawItem<'_>,
+        leave_ghost: bool,
+        now: UnixTime,
+    ) -> bool {
+        let queue = local.shared.log.entry_of(place.slot.location()).queue();
+        match self.move_item(local, place, item, queue, place.slot.frequency()) {
+            Done::NoRoom => self.evict(local, place, item, leave_ghost, now),
+            Done::Raced => false,
+            Done::Moved(bytes) => {
+                local.counters().bytes_moved.add(bytes as u64);
+                true
+            }
+            Done::Gone => true,
+        }
+    }
+
     /// Evicts a live item. False if it is no longer where it was found.
-    fn evict(
+    pub(crate) fn evict(
         &self,
         local: WorkerStore<'_>,
         place: Place<'_>,

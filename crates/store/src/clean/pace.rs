@@ -62,6 +62,8 @@ pub(super) struct Limits {
     pub(super) workers: usize,
     /// Bytes of the largest item.
     pub(super) item_size_max: usize,
+    /// Segments that are emptied ahead, since it takes a while until what is evicted is on flash.
+    pub(super) ahead: usize,
 }
 
 impl Limits {
@@ -117,6 +119,11 @@ impl Pace {
         }
     }
 
+    /// Sets how many segments are emptied ahead of their use.
+    pub(super) fn set_ahead(&mut self, segments: usize) {
+        self.limits.ahead = segments;
+    }
+
     /// Sets how many segments there may be: the limit of memory may have changed.
     pub(super) fn set_segments(&mut self, segments: usize) {
         self.limits.segments = segments;
@@ -157,7 +164,7 @@ impl Pace {
     /// Segments that should be free or in their grace period: a few for each worker, and room for
     /// what every worker may store in a turn, or for the largest item.
     fn wanted(&self) -> usize {
-        self.limits.reserve + self.limits.workers + 2 + self.bursts
+        self.limits.reserve + self.limits.workers + 2 + self.bursts + self.limits.ahead
     }
 
     /// Segments that are free, or will be when they are needed. Segments in their grace period may

@@ -167,6 +167,7 @@ impl Cleaner {
     /// Gives back a segment that is not emptied, for any worker to take: it becomes the oldest of
     /// its queue.
     pub(super) fn put_back(&mut self, local: WorkerStore<'_>, job: Job) {
+        self.cancel_copies(local, job.segment());
         let log = &local.shared.log;
         let entry = log.entry(job.segment());
         // A crawl may have abandoned it meanwhile.

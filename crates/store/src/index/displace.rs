@@ -99,7 +99,7 @@ impl Index {
             self.fill_both(hash, entry, from, to.bucket);
             let at = usize::from(to.slot);
             let slot = source.peek(at);
-            let moves = slot.is_item()
+            let moves = slot.is_taken()
                 && !self.awaits_child(entry, slot)
                 && from != to.bucket
                 && alternate(from, slot.tag()) == to.bucket;

@@ -107,7 +107,7 @@ pub(crate) struct Locked<'i> {
 }
 
 impl<'i> Locked<'i> {
-    /// The key's slot, which `is_it` recognizes.
+    /// The slot of the key's item in memory, which `is_it` recognizes.
     pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<(Spot, Slot)> {
         let all = self
             .buckets
@@ -160,13 +160,52 @@ impl<'i> Locked<'i> {
         }
     }
 
-    /// The least read item of both buckets, to be given up for another.
+    /// Whether a slot on flash has the key's tag and `may_be` the key's.
+    pub(crate) fn has_on_flash(&self, may_be: impl Fn(Slot) -> bool) -> bool {
+        let all = self
+            .buckets
+            .into_iter()
+            .chain(self.donors.into_iter().flatten());
+        all.flat_map(|bucket| (0..SLOTS).map(|at| bucket.peek(at)))
+            .any(|slot| slot.is_on_flash() && slot.tag() == self.tag && may_be(slot))
+    }
+
+    /// Drops all slots on flash that have the key's tag and `may_be` the key's, and stores `slot` in
+    /// the place of the first. Returns how many have gone; if none, `slot` is stored nowhere.
+    pub(crate) fn replace_on_flash(&self, slot: Slot, may_be: impl Fn(Slot) -> bool) -> u64 {
+        let mut gone = 0;
+        let all = self
+            .buckets
+            .into_iter()
+            .chain(self.donors.into_iter().flatten());
+        for bucket in all {
+            for at in 0..SLOTS {
+                let old = bucket.peek(at);
+                if !old.is_on_flash() || old.tag() != self.tag || !may_be(old) {
+                    continue;
+                }
+                if gone == 0 {
+                    bucket.put(at, slot);
+                    // The key's own slot may be one of those that are cleared next: for lookups it has
+                    // moved here.
+                    bucket.count_move();
+                } else {
+                    bucket.put(at, Slot::EMPTY);
+                }
+                gone += 1;
+            }
+        }
+        gone
+    }
+
+    /// The least read item of both buckets, to be given up for another: one on flash before one in
+    /// memory.
     pub(crate) fn least_used(&self) -> Option<(Spot, Slot)> {
         (0..2)
             .flat_map(|side| (0..SLOTS).map(move |at| Spot { side, at }))
             .map(|spot| (spot, self.buckets[spot.side].peek(spot.at)))
-            .filter(|(_, slot)| slot.is_item())
-            .min_by_key(|(_, slot)| slot.frequency())
+            .filter(|(_, slot)| slot.is_taken())
+            .min_by_key(|(_, slot)| (slot.is_in_memory(), slot.frequency()))
     }
 }
 

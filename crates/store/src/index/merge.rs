@@ -168,7 +168,7 @@ impl Index {
 
     fn items_in(&self, table: TableId, number: BucketNumber) -> usize {
         let bucket = self.bucket(table, number);
-        (0..SLOTS).filter(|&at| bucket.peek(at).is_item()).count()
+        (0..SLOTS).filter(|&at| bucket.peek(at).is_taken()).count()
     }
 
     /// Changes the words of a merge that do not yet say so.
@@ -261,7 +261,7 @@ impl Index {
         receiver.lock();
         for at in 0..SLOTS {
             let slot = donor.peek(at);
-            let free = match slot.is_item() {
+            let free = match slot.is_taken() {
                 true => receiver.vacant_slot(),
                 // A ghost takes no other ghost's place.
                 false => receiver.empty_slot(),
@@ -275,7 +275,7 @@ impl Index {
                     receiver.count_move();
                     donor.put(at, Slot::EMPTY);
                 }
-                None => has_left |= slot.is_item(),
+                None => has_left |= slot.is_taken(),
             }
         }
         receiver.unlock();
@@ -303,7 +303,7 @@ impl Index {
                 .into_iter()
                 .find_map(|receiver| Some((receiver, receiver.vacant_slot()?)));
             let is_done = match room {
-                _ if !slot.is_item() => true,
+                _ if !slot.is_taken() => true,
                 Some((receiver, free)) => {
                     receiver.put(free, slot);
                     receiver.count_move();

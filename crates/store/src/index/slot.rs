@@ -9,8 +9,8 @@
 //! kind 0  nothing: all zero is an empty slot; with a tag it is a ghost, and the
 //!         low 40 bits are the sequence number of the segments when it died
 //!      1  an item in memory
-//!      2  an item on flash (reserved)
-//!      3  an item on its way to flash (reserved)
+//!      2  an item on flash: size and location together are the record's place there
+//!      3  nothing that is ever stored
 //! size    how many cache lines the item spans, up to 15
 //! ```
 
@@ -22,6 +22,8 @@ const FREQUENCY_ONE: u64 = 1 << FREQUENCY_SHIFT;
 const FREQUENCY_MASK: u64 = 3 << FREQUENCY_SHIFT;
 const KIND_MASK: u64 = 3 << 44;
 const KIND_MEMORY: u64 = 1 << 44;
+const KIND_FLASH: u64 = 2 << 44;
+const FLASH_MASK: u64 = KIND_MEMORY - 1;
 const SIZE_SHIFT: u32 = 40;
 const LOCATION_MASK: u64 = (1 << SIZE_SHIFT) - 1;
 
@@ -39,6 +41,9 @@ impl Location {
         debug_assert!(offset.is_multiple_of(GRANULE));
         Location((offset / GRANULE) as u64)
     }
+
+    /// Nowhere in the arena.
+    pub(crate) const NOWHERE: Location = Location(LOCATION_MASK);
 
     pub(crate) fn from_raw(raw: u64) -> Location {
         Location(raw & LOCATION_MASK)
@@ -83,9 +88,39 @@ impl Slot {
         Tag((self.0 >> TAG_SHIFT) as u16)
     }
 
+    /// A slot for an item on flash; `place` is what `coua-flash` calls a location.
+    pub(crate) fn flash(tag: Tag, place: u64) -> Slot {
+        debug_assert!(place <= FLASH_MASK);
+        Slot((u64::from(tag.0) << TAG_SHIFT) | KIND_FLASH | (place & FLASH_MASK))
+    }
+
+    /// Whether it names an item in memory: only then it has a location there.
     #[inline]
-    pub(crate) fn is_item(self) -> bool {
-        self.0 & KIND_MASK != 0
+    pub(crate) fn is_in_memory(self) -> bool {
+        // One bit, so that it is one instruction: kind 3 is never stored.
+        self.0 & KIND_MEMORY != 0
+    }
+
+    /// Whether it is of a kind that is never stored: what another process has left may be.
+    pub(crate) fn is_damaged(self) -> bool {
+        self.0 & KIND_MASK == KIND_MASK
+    }
+
+    /// Whether it names an item on flash.
+    #[inline]
+    pub(crate) fn is_on_flash(self) -> bool {
+        self.0 & KIND_MASK == KIND_FLASH
+    }
+
+    /// Whether it names an item, wherever that is.
+    #[inline]
+    pub(crate) fn is_taken(self) -> bool {
+        !self.is_vacant()
+    }
+
+    /// Where the record of an item on flash is.
+    pub(crate) fn flash_place(self) -> u64 {
+        self.0 & FLASH_MASK
     }
 
     /// Empty or a ghost: room for an item.
@@ -167,10 +202,23 @@ mod tests {
     }
 
     #[test]
+    fn a_place_on_flash_takes_all_bits_below_the_kind() {
+        for place in [0, 1, (1 << 44) - 1] {
+            let slot = Slot::flash(Tag(0xffff), place).with_frequency(2);
+            assert!(slot.is_on_flash() && !slot.is_in_memory() && slot.is_taken());
+            assert_eq!((slot.flash_place(), slot.frequency()), (place, 2));
+            assert_eq!(slot.tag(), Tag(0xffff));
+        }
+        let location = Location::of_offset(64);
+        let slot = Slot::item(Tag(1), location, 10);
+        assert!(slot.is_in_memory() && !slot.is_on_flash() && slot.is_taken());
+    }
+
+    #[test]
     fn a_ghost_is_vacant_but_not_empty() {
         for stamp in [0, 1, 1 << 41] {
             let ghost = Slot::ghost(Tag(0), stamp);
-            assert!(ghost.is_vacant() && ghost.is_ghost() && !ghost.is_item());
+            assert!(ghost.is_vacant() && ghost.is_ghost() && !ghost.is_taken());
         }
         assert!(Slot::EMPTY.is_vacant() && !Slot::EMPTY.is_ghost());
     }

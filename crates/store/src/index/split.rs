@@ -116,7 +116,7 @@ impl Index {
         let table = self.directory.entry(hash).table();
         let live: usize = (0..SAMPLE)
             .map(|i| self.bucket(table, (hash.low() + i) & (TABLE_BUCKETS - 1)))
-            .map(|bucket| (0..SLOTS).filter(|&at| bucket.peek(at).is_item()).count())
+            .map(|bucket| (0..SLOTS).filter(|&at| bucket.peek(at).is_taken()).count())
             .sum();
         live * 100 / (SAMPLE as usize * SLOTS)
     }

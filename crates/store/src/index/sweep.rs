@@ -48,7 +48,8 @@ fn tables_of(entry: Entry) -> [Option<TableId>; 2] {
 impl Index {
     /// Shows all items of the sub-table that serves word `at` of the directory, and of the one that is
     /// being merged into it. Returns where the next one begins. A slot that stands there during the whole call is shown; it may be shown more
-    /// than once. `fetch`, if there is one, is called with a slot some slots before it is shown.
+    /// than once. `fetch`, if there is one, is called with a slot of an item in memory some slots before
+    /// it is shown.
     pub(crate) fn sweep(
         &self,
         at: usize,
@@ -67,11 +68,11 @@ impl Index {
                 if let Some(fetch) = &fetch {
                     let ahead = self.bucket(table, (number + AHEAD) % TABLE_BUCKETS);
                     let coming = (0..SLOTS).map(|at| ahead.peek(at));
-                    coming.filter(|slot| slot.is_item()).for_each(fetch);
+                    coming.filter(|slot| slot.is_in_memory()).for_each(fetch);
                 }
                 for at in 0..SLOTS {
                     let slot = bucket.load(at);
-                    if slot.is_item() {
+                    if slot.is_taken() {
                         again |= visit(Place { bucket, at, slot }) == Visited::Again;
                     }
                 }
@@ -154,7 +155,7 @@ impl Index {
             }
             left += 1;
             let bucket = self.bucket(table, number);
-            items += (0..SLOTS).filter(|&at| bucket.peek(at).is_item()).count() as u64;
+            items += (0..SLOTS).filter(|&at| bucket.peek(at).is_taken()).count() as u64;
         }
         items * lost / u64::max(left, 1)
     }
@@ -194,7 +195,7 @@ impl Index {
         let bucket = self.bucket(table, number);
         for at in 0..SLOTS {
             let slot = bucket.load(at);
-            if !slot.is_item() {
+            if !slot.is_taken() {
                 continue;
             }
             let other = alternate(number, slot.tag());
@@ -232,7 +233,7 @@ impl Index {
             .flat_map(|n| (0..SLOTS).map(move |at| (n, at)));
         places.filter(|&place| place != own).find(|&(number, at)| {
             let other = self.bucket(table, number).peek(at);
-            other.is_item() && other.tag() == slot.tag() && is_same_key(slot, other)
+            other.is_taken() && other.tag() == slot.tag() && is_same_key(slot, other)
         })
     }
 }

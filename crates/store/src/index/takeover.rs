@@ -6,6 +6,7 @@
 //! | killed | what is there | what is done about it |
 //! |---|---|---|
 //! | anywhere under a bucket's lock | the lock bit | cleared |
+//! | while an item is stored over slots on flash | slots on flash with its tag | they go |
 //! | in a displacement, before the source is cleared | the slot in both of its buckets | one of them goes |
 //! | while the directory names a child | some words that do not name it | they do |
 //! | while a bucket is filled from its parent's | an unfilled bucket with some of its slots | it is filled again: the same slots in the same places |
@@ -176,7 +177,7 @@ impl Index {
             let numbers = [number, alternate(number, slot.tag())];
             let mut receivers = numbers.map(|n| self.bucket(entry.table(), n)).into_iter();
             let stands_in = |bucket: &Bucket| (0..SLOTS).any(|i| bucket.peek(i).same_item(slot));
-            if slot.is_item() && receivers.any(stands_in) {
+            if slot.is_taken() && receivers.any(stands_in) {
                 donor.put(at, Slot::EMPTY);
                 moved += 1;
             }
@@ -220,7 +221,7 @@ impl Index {
             let bucket = self.bucket(entry.table(), number);
             for at in 0..SLOTS {
                 let slot = bucket.peek(at);
-                let is_item = slot.is_item();
+                let is_item = slot.is_taken();
                 let stays = slot.is_empty()
                     || self.directory.serves(start, entry.depth(), slot.tag())
                         && (!is_item || is_sound(slot));
@@ -246,7 +247,17 @@ impl Index {
             let slot = bucket.peek(at);
             let other = alternate(number, slot.tag());
             let stands_in = |bucket: &Bucket| (0..SLOTS).any(|i| bucket.peek(i).same_item(slot));
-            if slot.is_item() && other != number && stands_in(self.bucket(table, other)) {
+            // Who was storing an item may have had slots on flash left to drop that could be its key's.
+            let is_outdated = slot.is_on_flash()
+                && [number, other].into_iter().any(|number| {
+                    let bucket = self.bucket(table, number);
+                    let has_tag =
+                        |i| bucket.peek(i).is_in_memory() && bucket.peek(i).tag() == slot.tag();
+                    (0..SLOTS).any(has_tag)
+                });
+            let is_moved =
+                slot.is_taken() && other != number && stands_in(self.bucket(table, other));
+            if is_outdated || is_moved {
                 bucket.put(at, Slot::EMPTY);
                 mended += 1;
             }

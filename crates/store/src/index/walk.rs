@@ -175,7 +175,7 @@ impl Index {
 fn items(bucket: &Bucket) -> impl Iterator<Item = Slot> {
     (0..SLOTS)
         .map(|at| bucket.load(at))
-        .filter(|slot| slot.is_item())
+        .filter(|slot| slot.is_in_memory())
 }
 
 #[cfg(all(test, loom))]

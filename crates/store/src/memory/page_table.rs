@@ -5,7 +5,7 @@
 //!  │ take                                            grace over │
 //!  ├──▶ index                                                   │
 //!  ├──▶ lent ──drop──▶ free                                     │
-//!  ├──▶ tags                                                    │
+//!  ├──▶ tags, fillings                                          │
 //!  └──▶ open ──seal──▶ sealed ──pick──▶ cleaning ──retire──▶ retired
 //!
 //!  tables   the arena's first pages, always
@@ -42,6 +42,8 @@ pub(crate) enum PageState {
     Tables = 7,
     /// A part of the table of tags' generations.
     Tags = 8,
+    /// A part of the table of the fillings of segments on flash.
+    Fillings = 9,
 }
 
 impl PageState {
@@ -132,6 +134,7 @@ impl PageEntry {
             6 => PageState::Lent,
             7 => PageState::Tables,
             8 => PageState::Tags,
+            9 => PageState::Fillings,
             _ => PageState::Free,
         }
     }
@@ -310,6 +313,12 @@ impl Twin<'_, PageEntry> {
         self.store(|entry| &entry.sequence, prefix as u64, Ordering::Relaxed);
         self.set_order(depth.into());
         self.set_state(PageState::Tags);
+    }
+
+    /// Begins a new use as the `nth` part of the table of fillings.
+    pub(crate) fn begin_fillings(self, nth: usize) {
+        self.store(|entry| &entry.sequence, nth as u64, Ordering::Relaxed);
+        self.set_state(PageState::Fillings);
     }
 
     pub(crate) fn set_order(self, order: u64) {

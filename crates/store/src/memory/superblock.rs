@@ -67,6 +67,7 @@ shared! {
         identity: IdentityLine,
         pub(crate) state: StateLine,
         pub(crate) sequences: SequenceLine,
+        pub(crate) flash: FlashLine,
         losses: LossRecord,
     }
 }
@@ -124,6 +125,18 @@ shared! {
         pub(crate) next: AtomicU64,
         /// Segments opened so far.
         pub(crate) opened: AtomicU64,
+    }
+}
+
+shared! {
+    /// What slots on flash rely on.
+    #[repr(C, align(64))]
+    #[derive(Default)]
+    pub(crate) struct FlashLine {
+        /// The volume that they name places of; 0 for none.
+        pub(crate) volume: AtomicU64,
+        /// A flush has killed what lies in fillings with a lower sequence number.
+        pub(crate) killed_below: AtomicU64,
     }
 }
 
@@ -209,6 +222,18 @@ impl Twin<'_, Superblock> {
     pub(crate) fn set_whereabouts(self, (boot, file): (u64, u64)) {
         self.store(|block| &block.state.boot, boot, Ordering::Relaxed);
         self.store(|block| &block.state.file, file, Ordering::Relaxed);
+    }
+
+    /// Notes the volume that slots name places of.
+    pub(crate) fn set_volume(self, id: u64) {
+        self.store(|block| &block.flash.volume, id, Ordering::Release);
+    }
+
+    /// Kills what lies in fillings on flash with a lower sequence number.
+    pub(crate) fn raise_killed_on_flash(self, below: u64) {
+        let killed = &self.own().flash.killed_below;
+        killed.fetch_max(below, Ordering::AcqRel);
+        self.follow(|block| &block.flash.killed_below);
     }
 
     /// Sets the time that segments record.
@@ -420,6 +445,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Superblock, identity), 0);
         assert_eq!(std::mem::offset_of!(Superblock, state), 64);
         assert_eq!(std::mem::offset_of!(Superblock, sequences), 128);
+        assert_eq!(std::mem::offset_of!(Superblock, flash), 192);
         assert_eq!(std::mem::offset_of!(IdentityLine, version), 8);
         assert_eq!(std::mem::offset_of!(IdentityLine, seed), 40);
         assert_eq!(std::mem::offset_of!(IdentityLine, check), 52);

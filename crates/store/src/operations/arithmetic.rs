@@ -5,7 +5,7 @@ use super::writer::{Body, Writer};
 use crate::index::Place;
 use crate::index::slot::Location;
 use crate::key::Key;
-use crate::request::{Arithmetic, ArithmeticResult, Refused};
+use crate::request::{Arithmetic, ArithmeticResult, Miss, Refused};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::tags::TagWords;
@@ -20,6 +20,7 @@ impl<'p> Writer<'p> {
         loop {
             let done = match self.local.find_live(key, self.now) {
                 Ok((place, item)) => self.count(key, request, place, item),
+                Err(miss @ Miss::OnFlash(_)) => return ArithmeticResult::NotFound(miss),
                 Err(miss) => match request.vivify {
                     Some((initial, expiry)) => self.vivify_number(key, request, initial, expiry),
                     None => return ArithmeticResult::NotFound(miss),

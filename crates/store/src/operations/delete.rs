@@ -6,7 +6,7 @@ use crate::index::slot::Slot;
 use crate::key::Key;
 use crate::memory::Purpose;
 use crate::observer::RemovalReason;
-use crate::request::{Delete, Deleted, Refused};
+use crate::request::{Delete, Deleted, Miss, Refused};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::tags::TagWords;
@@ -15,12 +15,18 @@ use crate::time::Expiry;
 impl Writer<'_> {
     /// Deletes the item of `key`, or does the variant that `delete` asks for.
     pub(crate) fn delete(&mut self, key: &Key<'_>, delete: &Delete) -> Deleted {
+        let is_removed = delete.clear_value.is_none() && !delete.mark_stale;
         loop {
             let (place, item) = match self.local.find_live(key, self.now) {
                 Ok(found) => found,
+                Err(Miss::OnFlash(_)) if is_removed && delete.compare.is_none() => {
+                    match self.drop_all_on_flash(key) {
+                        true => return Deleted::Done,
+                        false => continue,
+                    }
+                }
                 Err(miss) => return Deleted::NotFound(miss),
             };
-            let is_removed = delete.clear_value.is_none() && !delete.mark_stale;
             if (delete.compare.is_some() || !is_removed) && self.local.is_stale_by_tag(item) {
                 match self.mark_stale_by_tag(place, item) {
                     Ok(_) => continue,
@@ -44,6 +50,24 @@ impl Writer<'_> {
                 Err(refused) => return Deleted::Refused(refused),
             }
         }
+    }
+
+    /// Drops all slots on flash that may be the key's, which is not in memory. False if it is, or there are none.
+    #[cold]
+    fn drop_all_on_flash(&self, key: &Key<'_>) -> bool {
+        let (local, store) = (self.local, self.local.shared);
+        let Some(flash) = store.flash.get() else {
+            return false;
+        };
+        let locked = store.index.lock(key.hash);
+        if locked.find(|slot| local.is_key(slot, key.bytes)).is_some() {
+            return false;
+        }
+        let may_be = |slot| flash.may_be(local.id, key.hash, slot);
+        let gone = locked.replace_on_flash(Slot::EMPTY, may_be);
+        drop(locked);
+        local.note_off_flash(gone);
+        gone > 0
     }
 
     /// False if the item is no longer where it was found.

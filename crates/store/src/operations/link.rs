@@ -6,6 +6,7 @@ use crate::index::{Inserted, MIGRATIONS_MAX, Place, Room, TABLE_BUCKETS, Unlinke
 use crate::key::{Key, KeyHash};
 use crate::request::Refused;
 use crate::segment::item::RawItem;
+use crate::store::tier::rules;
 
 /// Attempts to displace before the sub-table splits, and to split before another item has to be
 /// given up.
@@ -32,6 +33,15 @@ pub(crate) enum LinkOutcome {
     /// The key's item has changed since the operation looked. Nothing is published.
     Raced,
     Refused(Refused),
+}
+
+/// What becomes of items on flash that may be those of the key that is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnFlash {
+    /// They go: the new item replaces whatever there is.
+    IsDropped,
+    /// The operation depends on them, so it starts over.
+    IsLookedAt,
 }
 
 impl Writer<'_> {
@@ -121,15 +131,16 @@ impl Writer<'_> {
 
     /// Publishes `new`, an item of a key that has none. If it cannot be published it is dead.
     pub(crate) fn link(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
-        let link = self.try_link(key, new);
+        let link = self.try_link(key, new, OnFlash::IsLookedAt);
         if link != LinkOutcome::Done {
             self.local.abandon(new.location());
         }
         link
     }
 
-    /// As [`Writer::link`], but if this fails `new` can still be published.
-    pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
+    /// As [`Writer::link`], but if this fails `new` can still be published. `on_flash` says what becomes of items on
+    /// flash that may be the key's.
+    pub(crate) fn try_link(&mut self, key: &Key<'_>, new: Slot, on_flash: OnFlash) -> LinkOutcome {
         let (local, store) = (self.local, self.local.shared);
         let mut tries = 0;
         loop {
@@ -153,6 +164,21 @@ impl Writer<'_> {
                 local.discard(gone);
                 return self.linked(new);
             }
+            if let Some(flash) = store.flash.get() {
+                let may_be = |slot| flash.may_be(local.id, key.hash, slot);
+                let gone = match on_flash {
+                    OnFlash::IsDropped => locked.replace_on_flash(new, may_be),
+                    OnFlash::IsLookedAt if locked.has_on_flash(may_be) => {
+                        return LinkOutcome::Raced;
+                    }
+                    OnFlash::IsLookedAt => 0,
+                };
+                if gone > 0 {
+                    drop(locked);
+                    local.note_off_flash(gone);
+                    return self.linked(new);
+                }
+            }
             let inserted = locked.insert(new);
             drop(locked);
             match inserted {
@@ -173,7 +199,7 @@ impl Writer<'_> {
                 if store.index.finish_draining(key.hash) {
                     return LinkOutcome::Refused(Refused::Wait);
                 }
-                return self.link_over_another(key, new);
+                return self.link_over_another(key, new, on_flash);
             }
         }
     }
@@ -210,7 +236,7 @@ impl Writer<'_> {
     /// Publishes `new` in place of the least used item of its two buckets. Keys can be chosen to
     /// collide in all their hash bits; only such keys pay for it.
     #[cold]
-    fn link_over_another(&mut self, key: &Key<'_>, new: Slot) -> LinkOutcome {
+    fn link_over_another(&mut self, key: &Key<'_>, new: Slot, on_flash: OnFlash) -> LinkOutcome {
         let (local, store) = (self.local, self.local.shared);
         if !store.evict {
             return LinkOutcome::Refused(Refused::OutOfMemory);
@@ -224,10 +250,25 @@ impl Writer<'_> {
         if locked.find(|slot| local.is_key(slot, key.bytes)).is_some() {
             return LinkOutcome::Raced;
         }
+        if let Some(flash) = store.flash.get() {
+            let may_be = |slot| flash.may_be(local.id, key.hash, slot);
+            if locked.has_on_flash(may_be) {
+                // It has come there since the last attempt.
+                drop(locked);
+                return self.try_link(key, new, on_flash);
+            }
+        }
         let Some((spot, victim)) = locked.least_used() else {
             return LinkOutcome::Raced;
         };
         let gone = locked.replace(spot, new);
+        if victim.is_on_flash() {
+            local.counters().evicted_index_full.add(1);
+            let _ = gone.into_slot();
+            local.note_off_flash(1);
+            local.counters().flash_dropped.add(1);
+            return self.linked(new);
+        }
         let item = local.item_of(victim);
         if local.is_sound(victim.location(), item) {
             local.counters().evicted_index_full.add(1);
@@ -259,7 +300,7 @@ impl Writer<'_> {
             }
             return true;
         }
-        if !store.index.can_split(hash) {
+        if !store.index.can_split(hash) || !self.has_room_for_index() {
             return false;
         }
         if self.migrations.len() == MIGRATIONS_MAX {
@@ -280,6 +321,14 @@ impl Writer<'_> {
             None => store.give_table_back(table),
         }
         true
+    }
+
+    /// Whether the index may take more memory. Without flash items bound it, which lie in the same memory.
+    fn has_room_for_index(&self) -> bool {
+        let store = self.local.shared;
+        let pages = store.log.pages();
+        !store.flash.is_attached()
+            || rules::index_may_grow(store.index_bytes(), pages.limit() * pages.page_len())
     }
 
     /// Called when a ghost was overwritten. If ghosts have too little room, and their memory is

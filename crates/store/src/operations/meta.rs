@@ -8,7 +8,7 @@ use super::writer::Writer;
 use crate::index::Place;
 use crate::item::Item;
 use crate::key::Key;
-use crate::request::{MetaGet, MetaHit, MetaMiss};
+use crate::request::{MetaGet, MetaHit, MetaMiss, Miss};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::time::Expiry;
@@ -23,6 +23,7 @@ impl<'p> Writer<'p> {
         loop {
             let hit = match self.local.find_live(key, self.now) {
                 Ok((place, item)) => self.hit(get, place, item),
+                Err(miss @ Miss::OnFlash(_)) => return Err(MetaMiss::Miss(miss)),
                 Err(miss) => match get.vivify {
                     None => return Err(MetaMiss::Miss(miss)),
                     Some(expiry) => self.vivify(key, get, expiry),

@@ -50,13 +50,14 @@ impl Burst<'_> {
     /// takes more.
     ///
     /// # Panics
-    /// If the item belongs to another store.
+    /// If the item belongs to another store, or was [fetched](Item::is_fetched).
     pub fn pin(&self, item: &Item<'_>) -> Option<Pinned> {
         let store = self.store;
         assert!(
             std::ptr::eq(item.store, &raw const **store),
             "an item of another store"
         );
+        assert!(!item.is_fetched(), "an item that lies in no segment");
         let extent = store.extent(item);
         let may_pin = match extent.is_oversized {
             true => store.oversized.enter(&extent),
@@ -79,6 +80,9 @@ impl Burst<'_> {
     /// Whether [`Burst::pin`] could pin a value now.
     pub fn can_pin(&self, item: &Item<'_>) -> bool {
         let store = self.local.shared;
+        if item.is_fetched() {
+            return false;
+        }
         let extent = store.extent(item);
         match extent.is_oversized {
             true => extent.may_join(*store.oversized.readers()),

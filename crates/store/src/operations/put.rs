@@ -1,13 +1,13 @@
 //! set, add, replace, cas, append, prepend.
 
-use super::link::LinkOutcome;
+use super::link::{LinkOutcome, OnFlash};
 use super::writer::{Body, KEY_MAX, Writer};
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::key::Key;
 use crate::look_ahead::Ahead;
 use crate::memory::Purpose;
-use crate::request::{Mode, Put, Refused, Stored};
+use crate::request::{Miss, Mode, Put, Refused, Stored};
 use crate::segment::item::RawItem;
 use crate::segment::layout::{Draft, mark};
 use crate::tags::TagWords;
@@ -36,6 +36,9 @@ struct PutPlan {
     key_is_binary: bool,
     marks: u32,
     over_newer: bool,
+    /// No item on flash that is replaced has a higher CAS.
+    cas_on_flash: u64,
+    on_flash: OnFlash,
 }
 
 impl PutPlan {
@@ -138,8 +141,22 @@ impl<'p> Writer<'p> {
                     return Stored::Refused(refused);
                 }
             };
-            let seen = self.local.recall(key, ahead, self.now);
-            let old = seen.or_else(|| self.local.find_live(key, self.now).ok());
+            let mut cas_on_flash = 0;
+            let old = match self.local.recall(key, ahead, self.now) {
+                Some(seen) => Some(seen),
+                None => match self.local.find_live(key, self.now) {
+                    Ok(found) => Some(found),
+                    Err(Miss::OnFlash(_)) if put.mode == Mode::Set => {
+                        cas_on_flash = self.local.cas_max_on_flash(key.hash);
+                        None
+                    }
+                    Err(Miss::OnFlash(place)) => {
+                        self.abandon_if_any(written);
+                        return Stored::OnFlash(place);
+                    }
+                    Err(_) => None,
+                },
+            };
             // If that is lost, the next attempt looks it up again.
             ahead = Ahead::NONE;
             if let Some((place, item)) = old
@@ -155,7 +172,14 @@ impl<'p> Writer<'p> {
                 }
             }
             let plan = match self.plan(put, tags, old) {
-                Ok(plan) => plan,
+                Ok(plan) => PutPlan {
+                    cas_on_flash,
+                    on_flash: match put.mode {
+                        Mode::Set => OnFlash::IsDropped,
+                        _ => OnFlash::IsLookedAt,
+                    },
+                    ..plan
+                },
                 // What it was decided by is no item any more.
                 Err(_) if self.is_lost(old) => continue,
                 Err(outcome) => {
@@ -250,6 +274,8 @@ impl<'p> Writer<'p> {
             key_is_binary: put.key_is_binary,
             marks: known,
             over_newer: false,
+            cas_on_flash: 0,
+            on_flash: OnFlash::IsLookedAt,
         };
         let Some((place, item)) = old else {
             return match put.mode {
@@ -311,7 +337,7 @@ impl<'p> Writer<'p> {
     ) -> Result<Slot, Refused> {
         let location = old.map(|(place, _)| place.slot.location());
         let queue = self.queue_for(key.hash, location);
-        let cas_above = self.cas_above(old);
+        let cas_above = self.cas_above(plan, old);
         match (plan.join, old) {
             (Join::Behind, Some((_, item))) => {
                 self.write(key.hash, queue, draft, &[Body::Item(item), body], cas_above)
@@ -345,7 +371,7 @@ impl<'p> Writer<'p> {
         let has_its_tags = item.tags().eq(draft.tags.iter().copied());
         let is_of_use =
             is_whole && plan.is_fresh() && has_its_tags && !log.is_flushed(written.location());
-        let cas_above = self.cas_above(old);
+        let cas_above = self.cas_above(plan, old);
         let cas = self.local.cas_at(written.location(), item);
         if is_of_use && (draft.cas.is_some() || cas > cas_above) {
             return Ok(Some(written));
@@ -368,8 +394,8 @@ impl<'p> Writer<'p> {
     }
 
     /// The CAS that the new item's CAS must exceed.
-    fn cas_above(&self, old: Option<(Place<'p>, RawItem<'p>)>) -> u64 {
-        old.map_or(0, |(place, item)| {
+    fn cas_above(&self, plan: &PutPlan, old: Option<(Place<'p>, RawItem<'p>)>) -> u64 {
+        old.map_or(plan.cas_on_flash, |(place, item)| {
             self.local.cas_at(place.slot.location(), item)
         })
     }
@@ -384,7 +410,7 @@ impl<'p> Writer<'p> {
         old: Option<(Place<'p>, RawItem<'p>)>,
     ) -> LinkOutcome {
         let Some((place, item)) = old else {
-            return self.try_link(key, new);
+            return self.try_link(key, new, plan.on_flash);
         };
         let done = self.try_replace(place, new, |new_item| {
             if !plan.is_fresh() {

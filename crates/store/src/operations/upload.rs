@@ -7,6 +7,7 @@
 
 use crate::key::KeyHash;
 use crate::memory::{Queue, events_seen};
+use crate::request::FlashPlace;
 use crate::request::{Put, Refused};
 use crate::segment::Hold;
 use crate::segment::layout::{Draft, mark};
@@ -31,6 +32,8 @@ pub struct Upload {
     pub(super) held: usize,
     /// Whether what was written belongs to an item now.
     pub(super) adopted: std::cell::Cell<bool>,
+    /// Where the old item may be that it waits for.
+    pub(super) on_flash: std::cell::Cell<Option<FlashPlace>>,
     /// Losses before this number were settled when it began.
     pub(super) mark: u64,
 }
@@ -44,6 +47,12 @@ pub(super) struct Part {
 }
 
 impl Upload {
+    /// Where the old item may be on flash that the upload depends on, after it could not be finished: it is to be
+    /// [brought back](crate::Burst::bring_back) first.
+    pub fn on_flash(&self) -> Option<FlashPlace> {
+        self.on_flash.get()
+    }
+
     pub(super) fn assert_is_to(&self, store: &Arc<Store>) {
         assert!(
             Arc::ptr_eq(store, &self.store),

@@ -40,6 +40,7 @@ impl Burst<'_> {
             held: 0,
             mark: store.losses.mark(),
             adopted: std::cell::Cell::new(false),
+            on_flash: std::cell::Cell::new(None),
             store,
         };
         let mut writer = self.writer();
@@ -95,11 +96,11 @@ impl Burst<'_> {
         Ok(upload.unfilled())
     }
 
-    /// Publishes a complete upload. If there is no memory now, the upload is returned, to be
-    /// finished later.
+    /// Publishes a complete upload. If there is no memory now, or the old item that it depends on is on
+    /// flash, the upload is returned, to be finished later.
     ///
     /// # Errors
-    /// The upload, if there is no memory now.
+    /// The upload, if there is no memory now, or if [`Upload::on_flash`] says where the old item may be.
     ///
     /// # Panics
     /// If the upload is not complete, or belongs to another store.
@@ -118,10 +119,14 @@ impl Burst<'_> {
         let stored = self
             .writer()
             .put(&key, Ahead::NONE, &upload.put, Body::Upload(&upload), None);
-        if stored == Stored::Refused(Refused::Wait) {
-            Err(upload)
-        } else {
-            Ok(stored)
+        upload.on_flash.set(None);
+        match stored {
+            Stored::Refused(Refused::Wait) => Err(upload),
+            Stored::OnFlash(place) => {
+                upload.on_flash.set(Some(place));
+                Err(upload)
+            }
+            _ => Ok(stored),
         }
     }
 }

@@ -55,7 +55,11 @@ impl FlushState {
     }
 
     fn happen(&self, log: &Log) -> u64 {
+        // Before, so that nothing on flash comes back if the process is killed in between; and after it,
+        // for what came to flash meanwhile.
+        log.kill_on_flash();
         let below = log.flush();
+        log.kill_on_flash();
         self.latest.fetch_max(below, Ordering::Release);
         // Another flush may have been requested meanwhile.
         let due = self.due.load(Ordering::Relaxed);

@@ -10,16 +10,19 @@
 #![allow(unsafe_code, reason = "reads items in segment memory")]
 
 use super::layout::{
-    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, FINE, HEAD, KEY_IS_BINARY, LONG,
-    Layout, PIECE_HEADER_LEN, TAGS, field_at, is_piece, key_at, mark, piece_len,
+    ACCESS_AT, CAS, CLIENT_FLAGS, Draft, EXPIRY, EXPIRY_AT, FINE, HEAD, HEADER_LEN, KEY_IS_BINARY,
+    LONG, Layout, PIECE_HEADER_LEN, TAGS, field_at, is_piece, is_whole_item, key_at, mark,
+    piece_len,
 };
 use super::space::Space;
-use crate::index::slot::Location;
+use crate::index::slot::{GRANULE, Location};
 use crate::key::is_same;
 use crate::memory::{Borrowed, Mapping};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tags::TagWord;
 use crate::time::{Expiry, UnixSeconds, UnixTime};
+use coua_flash::log::Fetched;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// An item or piece in segment memory.
@@ -42,6 +45,49 @@ impl<'m> RawItem<'m> {
             at: memory.at(location.offset()),
             memory: memory.borrowed(),
         }
+    }
+
+    /// The item that a record on flash holds, in the buffer that it was read into. `None` if those bytes
+    /// are not one whole item; a piece or a head never is one there.
+    pub(crate) fn fetched(memory: &'m Mapping, record: &'m Fetched) -> Option<RawItem<'m>> {
+        let (at, len) = record.item();
+        // SAFETY: the record lends the bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(at.as_ptr(), len) };
+        // Eight bytes are the granule of all items, here and in memory.
+        let is_aligned = at.as_ptr().addr().is_multiple_of(GRANULE);
+        (is_aligned && is_whole_item(bytes)).then(|| RawItem {
+            at,
+            memory: memory.borrowed(),
+        })
+    }
+
+    /// Where the key lies in the item.
+    pub(crate) fn key_range(self) -> Range<usize> {
+        let at = key_at(self.fields());
+        at..at + self.key_len()
+    }
+
+    /// Copies the item, which is neither head nor piece, to `into`, which is as long as it is. What changes is
+    /// copied as it is at one moment for each field.
+    pub(crate) fn copy_whole(self, into: &mut [u8]) {
+        let fields = self.fields();
+        into[..ACCESS_AT].copy_from_slice(&self.read::<ACCESS_AT>(0));
+        into[ACCESS_AT..HEADER_LEN].copy_from_slice(&self.access().to_ne_bytes());
+        let mut at = HEADER_LEN;
+        if let Some(expiry) = self.expiry_field() {
+            let (fine, coarse) = (expiry.fine().to_ne_bytes(), expiry.coarse().to_ne_bytes());
+            let field = if fields & FINE == 0 {
+                &coarse[..]
+            } else {
+                &fine
+            };
+            into[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        }
+        let len = into.len() - at;
+        // SAFETY: the rest of the item, which does not change.
+        let rest = unsafe { std::slice::from_raw_parts(self.byte(at).as_ptr(), len) };
+        into[at..].copy_from_slice(rest);
     }
 
     /// The address of byte `offset`, inside the item.

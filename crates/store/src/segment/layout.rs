@@ -77,6 +77,8 @@ pub(crate) mod mark {
     pub(crate) const WON: u32 = 1 << 29;
     pub(crate) const FETCHED: u32 = 1 << 30;
     pub(crate) const CAS_KNOWN: u32 = 1 << 31;
+    /// Those that a client can tell.
+    pub(crate) const CLIENTS: u32 = STALE | WON | CAS_KNOWN;
     /// The access time.
     pub(crate) const TIME: u32 = STALE - 1;
 }
@@ -265,6 +267,38 @@ fn total_len_of(
         return Some(len);
     }
     Some(len + tags(len)? * size_of::<TagWord>())
+}
+
+/// Whether these bytes are one whole item, neither head nor piece.
+pub(crate) fn is_whole_item(bytes: &[u8]) -> bool {
+    if bytes.len() < HEADER_LEN || bytes[1] & HEAD != 0 {
+        return false;
+    }
+    let mut header = [0; LEN_AT_MOST];
+    let there = LEN_AT_MOST.min(bytes.len());
+    header[..there].copy_from_slice(&bytes[..there]);
+    let tags = |at: usize| {
+        let low = bytes.get(at..)?.first_chunk()?;
+        Some(TagWord::count(u32::from_ne_bytes(*low)))
+    };
+    total_len_of(&header, tags) == Some(bytes.len())
+}
+
+/// The marks of an item that mean something to a client, and its expiry: what may have changed since it was
+/// copied. `bytes` begin with a whole item.
+pub(crate) fn changing(bytes: &[u8]) -> (u32, Expiry) {
+    let word = |at: usize| bytes[at..].first_chunk().copied().unwrap_or_default();
+    let marks = u32::from_ne_bytes(word(ACCESS_AT)) & mark::CLIENTS;
+    let fields = bytes[1];
+    let expiry = if fields & EXPIRY == 0 {
+        Expiry::NEVER
+    } else if fields & FINE == 0 {
+        Expiry::of_coarse(u32::from_ne_bytes(word(EXPIRY_AT)))
+    } else {
+        let fine = bytes[EXPIRY_AT..].first_chunk().copied();
+        Expiry::of_fine(u64::from_ne_bytes(fine.unwrap_or_default()))
+    };
+    (marks, expiry)
 }
 
 /// Where the items end in a segment of which `handed_out` bytes were handed out. Each place was

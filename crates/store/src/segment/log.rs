@@ -12,9 +12,10 @@ use crate::memory::{
 };
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::time::UnixSeconds;
+use coua_flash::log::Volume;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// What the log keeps in the arena in addition to the segments.
 #[derive(Clone)]
@@ -44,6 +45,10 @@ pub(crate) struct Log {
     pub(super) dead: DeadBytes,
     /// Segments that are held.
     held: AtomicUsize,
+    /// Segments that are kept until their items are on flash, and these are being written.
+    leaving: AtomicUsize,
+    /// Where items go that are evicted.
+    volume: OnceLock<Arc<Volume>>,
 }
 
 /// A place in a segment that is neither cleaned nor reused until the hold is given back with
@@ -88,6 +93,8 @@ impl Log {
             retired_count: AtomicUsize::new(0),
             dead: DeadBytes::new(dead_bytes, entries.len()),
             held: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
+            volume: OnceLock::new(),
             pages,
             entries,
         }
@@ -227,6 +234,11 @@ impl Log {
         if self.superblock().state.now.load(Ordering::Relaxed) != now.0 {
             self.superblock().set_now(now.0);
         }
+    }
+
+    /// What was noted last.
+    pub(crate) fn noted_time(&self) -> UnixSeconds {
+        UnixSeconds(self.superblock().state.now.load(Ordering::Relaxed))
     }
 
     /// Whether anything has ever been evicted.
@@ -384,6 +396,29 @@ impl Log {
         // The cleaner may have reset the mark of an earlier attempt.
         self.raise_flushed_below(last + 1);
         last + 1
+    }
+
+    /// The volume on flash. It is set once.
+    pub(crate) fn attach(&self, volume: Arc<Volume>) {
+        let _ = self.volume.set(volume);
+    }
+
+    /// Kills everything that lies on flash, and in segments that have begun to be filled.
+    pub(crate) fn kill_on_flash(&self) {
+        if let Some(volume) = self.volume.get() {
+            let below = volume.next_sequence();
+            self.superblock().raise_killed_on_flash(below);
+        }
+    }
+
+    /// Whether a flush has killed what lies in a filling of a segment on flash.
+    pub(crate) fn is_killed_on_flash(&self, sequence: u64) -> bool {
+        sequence < self.superblock().flash.killed_below.load(Ordering::Acquire)
+    }
+
+    /// The counter of segments that become free when what is being written to flash is there.
+    pub(crate) fn leaving(&self) -> &AtomicUsize {
+        &self.leaving
     }
 
     /// The superblock first: what this process has shown as dead must not come back after a

@@ -44,6 +44,10 @@ const PART_ALIGN: usize = 4096;
 /// part is lost ([`Mender`](super::Mender)). loom has none.
 pub(crate) const MENDERS: usize = if cfg!(loom) { 0 } else { 1 };
 
+/// Threads beside the workers that look at the index and append nothing: one drops what goes from flash
+/// ([`FlashKeeper`](crate::FlashKeeper)).
+pub(crate) const KEEPERS: usize = if cfg!(loom) { 0 } else { 1 };
+
 /// The least number of workers that an arena in a file has rows for, so that the next process may
 /// have more workers.
 const ROWS_IN_FILE_MIN: usize = 16;

@@ -21,6 +21,7 @@ use crate::index::{Contents, DamagedDirectory, Index, TABLE_BYTES};
 use crate::memory::{PageId, PageState, Queue};
 use crate::segment::LogTables;
 use crate::segment::layout::end_of_items;
+use crate::sync::{AtomicU64, Ordering};
 use crate::tags::Tag;
 use std::ops::Range;
 use std::time::Duration;
@@ -101,6 +102,8 @@ pub(super) struct Taken {
     pub(super) warm: Warm,
     /// Sub-tables in use, items, and repairs of the index.
     pub(super) contents: Contents,
+    /// Of the items, those on flash.
+    pub(super) on_flash: u64,
     /// Sealed segments in the order of their queues.
     pub(super) sealed: Vec<(Queue, PageId)>,
     /// Ranges of the arena that are on record as lost.
@@ -148,11 +151,17 @@ pub(super) fn take_over(
         let page = table.0 as usize / tables_a_page;
         page < layout.pages && tables.page_table.at(page).state() == PageState::Index
     };
+    let on_flash = AtomicU64::new(0);
     let contents = index
         .take_over(is_table, |slot| {
+            if slot.is_on_flash() {
+                // Whether it is there turns out when a volume is attached.
+                on_flash.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
             let offset = slot.location().offset();
             let (page, within) = (offset / layout.segment_len, offset % layout.segment_len);
-            page < layout.pages && {
+            !slot.is_damaged() && page < layout.pages && {
                 let entry = tables.page_table.at(page);
                 entry.state() == PageState::Sealed && within < entry.used()
             }
@@ -175,6 +184,7 @@ pub(super) fn take_over(
     Ok(Taken {
         warm,
         contents,
+        on_flash: on_flash.into_inner(),
         sealed,
         lost,
     })
@@ -271,7 +281,7 @@ fn take_page_over(
                 return Err("a page of tags is none");
             }
         }
-        PageState::Index | PageState::Tables => {}
+        PageState::Index | PageState::Tables | PageState::Fillings => {}
     }
     Ok(())
 }

@@ -17,7 +17,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-protocol", &["coua-cpu"]),
     ("coua-client", &["coua-protocol"]),
     ("coua-client-c", &["coua-client"]),
-    ("coua-store", &["coua-cpu", "coua-memory-errors"]),
+    (
+        "coua-store",
+        &[
+            "coua-cpu",
+            "coua-flash",
+            "coua-memory-errors",
+            "dev-coua-flash",
+        ],
+    ),
     ("coua-dpdk-sys", &[]),
     ("coua-tcp", &["coua-cpu"]),
     ("coua-transport", &["coua-cpu", "coua-dpdk-sys", "coua-tcp"]),
@@ -25,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "coua",
         &[
             "coua-cpu",
+            "coua-flash",
             "coua-memory-errors",
             "coua-protocol",
             "coua-store",

@@ -54,6 +54,7 @@ impl Model {
             reserve: 2 * workers + 2,
             workers,
             item_size_max: 1 << 20,
+            ahead: 0,
         };
         Model {
             limits,

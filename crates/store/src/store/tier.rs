@@ -1,0 +1,81 @@
+//! The tier below memory, as far as all workers share it: the volume, what is known of its segments, and who keeps some
+//! of them free. `flash.rs` says how it is used.
+
+mod attach;
+mod fillings;
+mod foreign;
+pub(crate) mod rules;
+mod stats;
+mod wanted;
+
+pub use attach::{FlashOptions, FlashRefused};
+pub use stats::FlashStats;
+
+use crate::index::slot::Slot;
+use crate::key::KeyHash;
+use coua_flash::log::{Location, Volume};
+use crossbeam_utils::CachePadded;
+use fillings::Fillings;
+use foreign::Foreign;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use wanted::Wanted;
+
+/// The store's part of the tier below memory, if it has one.
+#[derive(Default)]
+pub(crate) struct Tier {
+    attached: OnceLock<Attached>,
+    /// Slots on flash that were taken over, and nobody has looked at yet.
+    taken_over: AtomicU64,
+    /// Whether a worker was made.
+    has_begun: AtomicBool,
+}
+
+/// What all workers share of it.
+pub(crate) struct Attached {
+    pub(crate) volume: Arc<Volume>,
+    /// Shorter items are evicted.
+    pub(crate) item_len_min: usize,
+    /// What each worker has seen to be other keys' records.
+    foreign: Box<[CachePadded<Foreign>]>,
+    pub(crate) fillings: Fillings,
+    /// Wakes the keeper.
+    pub(crate) wanted: Wanted,
+    /// Whether there is a keeper.
+    pub(crate) has_keeper: AtomicBool,
+    /// Items that were taken over.
+    items_taken_over: u64,
+}
+
+impl Tier {
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&Attached> {
+        self.attached.get()
+    }
+
+    #[inline]
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attached.get().is_some()
+    }
+
+    pub(crate) fn note_taken_over(&self, items: u64) {
+        self.taken_over.store(items, Ordering::Relaxed);
+    }
+}
+
+/// The place on flash that a slot names.
+pub(crate) fn location_of(slot: Slot) -> Location {
+    Location::from_bits(slot.flash_place())
+}
+
+impl Attached {
+    /// Whether a slot on flash may be that of a key with this hash, as far as a worker knows.
+    pub(crate) fn may_be(&self, worker: usize, hash: KeyHash, slot: Slot) -> bool {
+        !self.foreign[worker].has(hash, slot, &self.volume)
+    }
+
+    /// A worker has seen that the record of a slot, of this filling, is another key's.
+    pub(crate) fn note_foreign(&self, worker: usize, hash: KeyHash, slot: Slot, sequence: u64) {
+        self.foreign[worker].remember(hash, slot, sequence);
+    }
+}

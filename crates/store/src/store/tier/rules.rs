@@ -1,0 +1,41 @@
+//! Which items go to flash and which come back: rules of numbers alone, so that they can be simulated.
+
+/// Whether an item that is evicted goes to flash. Values in pieces do not: a record holds a whole item.
+pub(crate) fn goes_to_flash(len: usize, len_min: usize, len_max: usize) -> bool {
+    (len_min..=len_max).contains(&len)
+}
+
+/// Whether an item that is read from flash comes back to memory: when it is read for the second time, if there is
+/// room beside what the cleaner needs. `frequency` is how often it was read before.
+pub(crate) fn comes_back(frequency: u64, free_segments: usize, reserve: usize) -> bool {
+    frequency > 0 && free_segments > reserve
+}
+
+/// How many segments of a volume are to be free, and how many are dropped at a time: so few that most of it is in
+/// use, and so many that a sweep over the index is paid by a good part of it.
+pub(crate) fn free_segments(all: u32) -> u32 {
+    (all / 64).max(2).min(all / 2)
+}
+
+/// Whether the index of a store with flash may have another sub-table: it takes at most half of memory. Beyond that
+/// the least read item on flash whose slot stands in the way is dropped.
+pub(crate) fn index_may_grow(index_len: usize, memory: usize) -> bool {
+    index_len <= memory / 2
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_volume_is_kept_free() {
+        assert_eq!([4, 64, 6400].map(free_segments), [2, 2, 100]);
+        assert_eq!(free_segments(2), 1);
+    }
+
+    #[test]
+    fn the_second_read_brings_back() {
+        assert!(!comes_back(0, 100, 4));
+        assert!(comes_back(1, 100, 4) && !comes_back(3, 4, 4));
+    }
+}
