@@ -100,6 +100,7 @@ uint32_t coua_abi_version(void);
  *   dialect=NAME              ask, or meta, or classic
  *   binary_keys=yes|no        no     keys with blanks and control characters
  *   value_len_max=N           67108864
+ *   user=NAME password=TEXT          log in; %20 stands for a blank, %25 for a percent sign
  *   ejection_failures=N       2      failures in a row after which a server is left alone
  *   ejection_wait_min_ms=N    1000   for how long at first
  *   ejection_wait_max_ms=N    30000  and at most

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 /// Settings of a client: servers in a list that commas separate, and words that blanks separate.
 pub(crate) fn config(servers: &str, options: &str) -> Result<Config, Failure> {
     let mut config = Config::new(servers)?;
+    let (mut user, mut password) = (None, None);
     let mut wait = (Duration::from_secs(1), Duration::from_secs(30));
     for word in options.split_ascii_whitespace() {
         let (name, value) = word
@@ -18,6 +19,14 @@ pub(crate) fn config(servers: &str, options: &str) -> Result<Config, Failure> {
         config = match name {
             "operation_timeout_ms" => config.operation_timeout(milliseconds(name, value)?),
             "connect_timeout_ms" => config.connect_timeout(milliseconds(name, value)?),
+            "user" => {
+                user = Some(unescaped(name, value)?);
+                config
+            }
+            "password" => {
+                password = Some(unescaped(name, value)?);
+                config
+            }
             "connections" => config.connections_per_server(number(name, value)?),
             "value_len_max" => config.value_len_max(number(name, value)?),
             "ejection_failures" => config.ejection_failures(number(name, value)?),
@@ -54,7 +63,38 @@ pub(crate) fn config(servers: &str, options: &str) -> Result<Config, Failure> {
             _ => return Err(Failure::invalid(format!("there is no option `{name}`"))),
         };
     }
-    Ok(config.ejection_wait(wait.0, wait.1))
+    let config = config.ejection_wait(wait.0, wait.1);
+    match (user, password) {
+        (None, None) => Ok(config),
+        (Some(user), Some(password)) => Ok(config.login(&user, &password)),
+        _ => Err(Failure::invalid("of `user` and `password` one is missing")),
+    }
+}
+
+/// Text in which `%20` and the like stand for bytes. It is not repeated in errors: it may be secret.
+fn unescaped(name: &str, value: &str) -> Result<String, Failure> {
+    let wrong = || {
+        Failure::invalid(format!(
+            "option `{name}` has a `%` without two hexadecimal digits behind it, or is not UTF-8"
+        ))
+    };
+    let mut bytes = Vec::new();
+    let mut rest = value.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2).ok_or_else(wrong)?;
+        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+        if digits.starts_with('+') {
+            return Err(wrong());
+        }
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
 }
 
 fn takes(name: &str, value: &str, what: &str) -> Failure {
@@ -93,6 +133,10 @@ mod tests {
             ("failover=no", "takes redistribute or fail_fast, not `no`"),
             ("dialect=binary", "takes ask, meta or classic"),
             ("binary_keys=1", "takes yes or no"),
+            ("user=a", "of `user` and `password` one is missing"),
+            ("user=a password=%2", "two hexadecimal digits"),
+            ("user=a password=%+2", "two hexadecimal digits"),
+            ("user=a password=%ff", "not UTF-8"),
         ];
         for (options, expected) in table {
             let failure = config("a:1", options).expect_err(options);
@@ -104,5 +148,9 @@ mod tests {
                    distribution=modula failover=fail_fast dialect=classic binary_keys=yes";
         assert!(config("a:1,b:2", all).is_ok());
         assert!(config("a:1,", "").is_err());
+        assert_eq!(
+            unescaped("password", "a%20b%25%C3%BC").ok().as_deref(),
+            Some("a b%\u{fc}")
+        );
     }
 }

@@ -106,6 +106,23 @@ fn through_ctypes() {
     }
 }
 
+/// The words of the options reach the server that wants a login.
+#[test]
+fn a_login_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/operations.c", folder.path());
+    let users = folder.path().join("users");
+    fs::write(&users, "bob:pa:ss word\n").expect("it is written");
+    for kind in BOTH {
+        let users = users.display().to_string();
+        let server = Server::start_with(kind, Over::Tcp, &["-Y", &users]);
+        let words = [&server.address, "login", "user=bob password=pa:ss%20word"];
+        assert_eq!(run(Command::new(&program).args(words)), "all well\n");
+        let words = [&server.address, "no-login", "user=bob password=wrong"];
+        assert_eq!(run(Command::new(&program).args(words)), "all well\n");
+    }
+}
+
 /// The header declares what the library has, no more and no less, with the same numbers.
 #[test]
 fn the_header_is_the_librarys() {

@@ -214,8 +214,27 @@ static void without_answers(coua_client *cache) {
     CHECK(error.status == COUA_OUTCOME_UNKNOWN && error.cause == COUA_CAUSE_TIMEOUT);
 }
 
+/* With a login that is right, or one that is not. */
+static int logs_in(const char *server, int is_right, const char *options) {
+    coua_client *cache;
+    CHECK(coua_open(server, options, &cache, &error) == COUA_OK);
+    if (is_right) {
+        CHECK(set(cache, "k", "v") == COUA_OK);
+        holds(cache, "k", "v");
+    } else {
+        CHECK(set(cache, "k", "v") == COUA_NOT_SENT && error.cause == COUA_CAUSE_TURNED_AWAY);
+        CHECK(strstr(error.message, "authentication") != NULL && strstr(error.message, "wrong") == NULL);
+    }
+    coua_close(cache);
+    puts("all well");
+    return 0;
+}
+
 int main(int argc, char **argv) {
     coua_client *cache;
+    if (argc == 4) {
+        return logs_in(argv[1], strcmp(argv[2], "login") == 0, argv[3]);
+    }
     int is_mute = argc == 3 && strcmp(argv[2], "mute") == 0;
     CHECK(coua_abi_version() == COUA_ABI_VERSION);
     CHECK(argc >= 2 && coua_open(argv[1], is_mute ? "operation_timeout_ms=300" : NULL, &cache, &error) == COUA_OK);

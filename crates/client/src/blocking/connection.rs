@@ -8,7 +8,7 @@ use crate::address::Address;
 use crate::blocking::transport::{Connect, Transport};
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::handshake::{dialect_of, first_dialect};
+use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
 use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation};
 
@@ -72,15 +72,28 @@ impl Connection {
         address: &Address,
         config: &Config,
     ) -> Result<Connection, Cause> {
-        let mut deadline = Deadline::after(config.connect_timeout);
+        let mut deadline = Deadline::after(time_limit(config));
         let transport = connect.connect(address, config.connect_timeout);
         let mut connection = Connection {
             transport: transport.map_err(|error| Cause::connect(&error))?,
-            conversation: Conversation::new(first_dialect(config.dialect), config.limits),
+            conversation: begin(config),
             used: Instant::now(),
         };
+        deadline.is_fresh = false;
+        if config.login.is_some() {
+            let mut answer = None;
+            let sink = &mut |completion: Completion| answer = Some(completion.reply);
+            let driven = connection.drive(&mut deadline, &mut |_| {}, sink);
+            // Behind an answer that refuses the login there is nothing more.
+            match answer {
+                Some(answer) => logged_in(Some(answer))?,
+                None => driven?,
+            }
+        }
+        connection
+            .conversation
+            .set_dialect(first_dialect(config.dialect));
         if config.dialect == DialectChoice::Ask {
-            deadline.is_fresh = false;
             connection.ask(&mut deadline)?;
         }
         Ok(connection)

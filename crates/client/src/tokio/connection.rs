@@ -15,7 +15,7 @@ use ::tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::address::Address;
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::handshake::{dialect_of, first_dialect};
+use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
 use crate::tokio::transport::{Connect, Transport};
 use crate::wire::{Completion, Conversation, Effect, Reply, Request, RequestError, Ticket};
 
@@ -71,7 +71,7 @@ pub(super) async fn serve(
     mut commands: mpsc::Receiver<Command>,
     watch: impl Watch,
 ) {
-    let limit = config.connect_timeout;
+    let limit = time_limit(&config);
     let opened = timeout(limit, open(&*connect, &address, &config)).await;
     let cause = match opened.unwrap_or(Err(Cause::Timeout(limit))) {
         Err(cause) => {
@@ -103,13 +103,18 @@ async fn open(connect: &dyn Connect, address: &Address, config: &Config) -> Resu
     let connected = connect.connect(address).await;
     let mut line = Line {
         transport: connected.map_err(|error| Cause::connect(&error))?,
-        conversation: Conversation::new(first_dialect(config.dialect), config.limits),
+        conversation: begin(config),
         is_flushed: true,
         waiting: VecDeque::new(),
         patience: config.operation_timeout,
         silent_since: Instant::now(),
         timer: Box::pin(sleep_until(Instant::now())),
     };
+    if config.login.is_some() {
+        let answer = std::future::poll_fn(|cx| line.poll_first(cx)).await?;
+        logged_in(Some(answer))?;
+    }
+    line.conversation.set_dialect(first_dialect(config.dialect));
     if config.dialect == DialectChoice::Ask {
         // A conversation that is new has room for one.
         let _ = line.conversation.push(&Request::noop());
