@@ -58,8 +58,8 @@ pub fn check(settings: &Settings) -> Result<String, Vec<FlagError>> {
     let socket = settings.unix_socket.as_ref().map(|socket| &socket.path);
     for (flag, path) in [
         ("-e", settings.memory_file.as_ref()),
-        ("-P", settings.pid_file.as_ref()),
-        ("-s", socket),
+        // Where a server listens already, the next one takes the socket over.
+        ("-s", socket.filter(|path| !path.exists())),
         ("--pcap", net.and_then(|net| net.trace.as_ref())),
     ] {
         if let Some(Err(why)) = path.map(|path| can_be_made(path)) {
@@ -170,6 +170,10 @@ fn summary(settings: &Settings) -> String {
     }
     for note in settings.without_effect.iter().chain(&settings.unmet) {
         line("note", note.clone());
+    }
+    if let Some(Err(why)) = settings.pid_file.as_deref().map(can_be_made) {
+        // A server starts all the same.
+        line("warning", format!("-P: {why}"));
     }
     for warning in conditions::warnings(&Host::this(), settings) {
         line("warning", warning);

@@ -4,6 +4,7 @@
 //! are named in one line. A file that is wrong changes nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::flags::{self, Settings, Sources};
@@ -44,6 +45,8 @@ pub struct Reloader {
     /// `None` where the system does not tell.
     folder: Option<PathBuf>,
     last: Mutex<Sources>,
+    /// A thread is going to read the files, and has not begun.
+    is_due: AtomicBool,
 }
 
 impl Reloader {
@@ -52,17 +55,24 @@ impl Reloader {
         Reloader {
             folder: std::env::current_dir().ok(),
             last: Mutex::new(settings.sources.clone()),
+            is_due: AtomicBool::new(false),
         }
     }
 }
 
 /// Reads the files again, on a thread of its own: names of hosts may take a while to be found.
 pub fn start(shared: &Arc<Shared>, reloader: &Arc<Reloader>) {
+    if reloader.is_due.swap(true, Relaxed) {
+        // What it is going to read is as new as what this signal is about.
+        return;
+    }
+    let due = reloader;
     let (shared, reloader) = (Arc::clone(shared), Arc::clone(reloader));
     let thread = std::thread::Builder::new().name("coua-reload".to_owned());
     let begun = thread.spawn(move || {
         // One after the other, and the last one holds.
         let mut last = reloader.last.lock().unwrap_or_else(PoisonError::into_inner);
+        reloader.is_due.store(false, Relaxed);
         read_users_and_certificates(&shared);
         if let Some(file) = shared.settings.sources.file() {
             let folder = reloader.folder.as_deref().unwrap_or(Path::new("/"));
@@ -70,6 +80,7 @@ pub fn start(shared: &Arc<Shared>, reloader: &Arc<Reloader>) {
         }
     });
     if let Err(error) = begun {
+        due.is_due.store(false, Relaxed);
         tracing::error!("SIGHUP: cannot start a thread: {error}");
     }
 }
@@ -147,14 +158,12 @@ fn read_settings(shared: &Shared, file: &Path, folder: &Path, last: &mut Sources
 fn follow(shared: &Shared, name: &str, settings: &Settings) -> Result<(), String> {
     match name {
         "verbose" => shared.set_verbosity(settings.verbosity.into()),
-        "memory-limit" => shared
-            .limit_memory(settings.memory, "SIGHUP")
-            .map_err(|_| {
-                format!(
-                    "up to {} MiB, --memory-max, without",
-                    shared.settings.memory_max >> 20
-                )
-            })?,
+        "memory-limit" => shared.limit_memory(settings.memory).map_err(|_| {
+            format!(
+                "up to {} MiB, --memory-max, without",
+                shared.settings.memory_max >> 20
+            )
+        })?,
         "conn-limit" => {
             let before = shared.settings.connections_max;
             if shared.settings.net.is_some() && settings.connections_max > before {

@@ -220,18 +220,17 @@ impl Shared {
         self.memory.load(Relaxed)
     }
 
-    /// Changes how many bytes may be kept; `why` says what asked for it. Less is kept as soon as enough has been evicted.
+    /// Changes how many bytes may be kept. Less is kept as soon as enough has been evicted.
     ///
     /// # Errors
     /// If the server cannot work with so little, or was not started for so much.
-    pub fn limit_memory(&self, bytes: usize, why: &str) -> Result<(), LimitRefused> {
+    pub fn limit_memory(&self, bytes: usize) -> Result<(), LimitRefused> {
         let _limiting = self.limiting.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = self.settings.memory_beside_store();
         self.store.set_memory_limit(bytes.saturating_sub(beside))?;
         self.memory.store(bytes, Relaxed);
         // What pressure holds back is held back again within a second.
         self.memory_held_back.store(0, Relaxed);
-        tracing::info!("{why}: {} MiB of memory from now on", bytes >> 20);
         Ok(())
     }
 

@@ -192,15 +192,16 @@ fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
         None => ErrorLine::Unknown.as_bytes(),
         Some(0..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
         Some(1_000_000_001..) => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
-        Some(megabytes) => {
-            match shared.limit_memory((megabytes as usize) << 20, "cache_memlimit") {
-                Ok(()) => Line::Ok.as_bytes(),
-                Err(why) => {
-                    tracing::warn!("cache_memlimit {megabytes}: {why}");
-                    b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
-                }
+        Some(megabytes) => match shared.limit_memory((megabytes as usize) << 20) {
+            Ok(()) => {
+                tracing::info!("cache_memlimit: {megabytes} MiB of memory from now on");
+                Line::Ok.as_bytes()
             }
-        }
+            Err(why) => {
+                tracing::warn!("cache_memlimit {megabytes}: {why}");
+                b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+            }
+        },
     }
 }
 

@@ -69,8 +69,8 @@ pub struct Raw {
     #[arg(short = 's', long = "unix-socket", value_name = "FILE", help_heading = NETWORK)]
     pub unix_socket: Option<PathBuf>,
 
-    /// Address for Prometheus and health checks over HTTP: /metrics, /healthz and /readyz, as in
-    /// 127.0.0.1:9150. Everybody who reaches it may read it.
+    /// Address for Prometheus, health checks and people over HTTP: /metrics, /healthz, /readyz, and a page
+    /// with graphs at /; as in 127.0.0.1:9150. Everybody who reaches it may read it.
     #[arg(long, value_name = "ADDR", help_heading = NETWORK)]
     pub metrics: Option<String>,
 

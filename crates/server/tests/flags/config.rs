@@ -129,20 +129,11 @@ fn memory_changes_up_to_its_most() {
     let scene = Scene::new("");
     // The flags of the helper name -m, which would win.
     let mut command = Command::new(coua_program());
-    command.args([
-        "-l",
-        "127.0.0.1",
-        "-p",
-        "-1",
-        "-t",
-        "1",
-        "--memory-max",
-        "64",
-    ]);
+    command.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1"]);
     if is_root() {
         command.args(["-u", "root"]);
     }
-    scene.write("memory-limit = 32\n");
+    scene.write("memory-limit = 32\nmemory-max = 64\n");
     command.args(["--config", &scene.file()]);
     let process = Process::start(command);
     let mut client = Client::connect(process.address());
@@ -151,7 +142,7 @@ fn memory_changes_up_to_its_most() {
         bytes.parse::<u64>().expect("a number") >> 20
     };
     assert_eq!(megabytes(&mut client), 32);
-    scene.write("memory-limit = 48\n");
+    scene.write("memory-limit = 48\nmemory-max = 64\n");
     process.signal(Signal::HUP);
     process.hear("SIGHUP: memory-limit: 48, before 32");
     assert_eq!(megabytes(&mut client), 48);
@@ -331,7 +322,7 @@ fn a_log_as_json_has_an_object_a_line() {
         let line: serde_json::Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let message = line["message"].as_str().expect("a message");
-        shows_key |= message.contains("get \"}");
+        shows_key |= message.contains("get \\\"}");
         levels.push(line["level"].as_str().expect("a level").to_owned());
         assert!(
             line["timestamp"]
