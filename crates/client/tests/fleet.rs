@@ -24,6 +24,8 @@ fn client(servers: &[&Server]) -> Client {
     let list: Vec<&str> = servers.iter().map(|it| it.address.as_str()).collect();
     let config = Config::new(&list.join(","))
         .expect("addresses")
+        // So long that only a server that is gone is taken for one.
+        .operation_timeout(Duration::from_secs(30))
         .ejection_wait(Duration::from_millis(200), Duration::from_millis(400));
     Client::new(config)
 }

@@ -5,6 +5,7 @@
 //! `packaging/debian`, and Debian's own debhelper makes the packages.
 
 mod licences;
+pub(crate) mod sbom;
 
 use std::env;
 use std::fs;
@@ -69,6 +70,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Vec<PathBuf>> {
     }
     fs::copy(root().join("packaging/coua.toml"), folder.join("coua.toml"))?;
     fs::write(folder.join("third-party-licences"), licences::text()?)?;
+    fs::write(folder.join("coua.cdx.json"), sbom::text()?)?;
     fs::copy(root().join("CHANGELOG.md"), folder.join("CHANGELOG.md"))?;
     run_command(
         program("cp")

@@ -3,6 +3,7 @@
 mod aarch64;
 mod capabilities;
 mod clients;
+mod containers;
 mod deep;
 mod fleet;
 mod java_client;

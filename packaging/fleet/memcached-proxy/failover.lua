@@ -7,7 +7,7 @@
 -- the first one fails, with the value of back then.
 
 settings{
-    -- A server that refuses connections is left alone for so many seconds.
+    -- Seconds. A server that refuses connections is left alone for as long as the first one says.
     backend_retry_waittime = 2,
     backend_connect_timeout = 1,
     backend_read_timeout = 1,

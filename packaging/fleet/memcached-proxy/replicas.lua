@@ -6,6 +6,7 @@
 -- It takes twice the memory. A read asks the second server where the first one fails or misses.
 
 settings{
+    -- Seconds. A server that refuses connections is left alone for as long as the first one says.
     backend_retry_waittime = 2,
     backend_connect_timeout = 1,
     backend_read_timeout = 1,

@@ -6,6 +6,13 @@
 -- its share of all keys and no other key moves. A server that replaces another takes its place in the list. Only the
 -- last one can leave without moving more keys than its own. After a change: kill -HUP.
 
+settings{
+    -- Seconds. A server that refuses connections is left alone for as long as the first one says.
+    backend_retry_waittime = 2,
+    backend_connect_timeout = 1,
+    backend_read_timeout = 1,
+}
+
 pools{
     all = {
         backends = {

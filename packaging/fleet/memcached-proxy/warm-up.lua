@@ -6,6 +6,13 @@
 -- beginning, so that kill -HUP is enough for each step. While this is in use, copy-items brings over what has moved.
 -- The old pool may as well be one of memcached's: then a whole cache moves.
 
+settings{
+    -- Seconds. A server that refuses connections is left alone for as long as the first one says.
+    backend_retry_waittime = 2,
+    backend_connect_timeout = 1,
+    backend_read_timeout = 1,
+}
+
 pools{
     old = { backends = { "10.0.0.1:11211", "10.0.0.2:11211", "10.0.0.3:11211" } },
     new = { backends = { "10.0.0.1:11211", "10.0.0.2:11211", "10.0.0.3:11211", "10.0.0.4:11211" } },

@@ -42,9 +42,15 @@ def spread(share, servers, points):
     return 6 * math.sqrt(variance)
 
 
+# How long proxies and clients wait for an answer: here so long that only a server that is gone is taken for one.
+LIMITS = [("_timeout = 1,", "_timeout = 30,"), ("timeout: 400", "timeout: 30000")]
+
+
 def recipe(name, nodes):
     """A recipe with the addresses of these servers in the place of its own. Returns its path."""
     text = (RECIPES / name).read_text()
+    for ours, longer in LIMITS:
+        text = text.replace(ours, longer)
     for number, node in enumerate(nodes, 1):
         text = text.replace(f"10.0.0.{number}:11211", node.address)
     check("10.0.0." not in text, f"{name} names more servers than there are")
@@ -160,9 +166,9 @@ class KetamaClient:
             behaviors = {
                 "ketama_weighted": True,
                 "tcp_nodelay": True,
-                "connect_timeout": 1000,
-                "receive_timeout": 1_000_000,
-                "send_timeout": 1_000_000,
+                "connect_timeout": 30_000,
+                "receive_timeout": 30_000_000,
+                "send_timeout": 30_000_000,
                 "retry_timeout": 1,
                 "dead_timeout": 2,
                 "remove_failed": 2,

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    Context, Outcome, Step, aarch64, capabilities, clients, deep, fleet, java_client, lab,
-    monitoring, package, proxies,
+    Context, Outcome, Step, aarch64, capabilities, clients, containers, deep, fleet, java_client,
+    lab, monitoring, package, proxies,
 };
 use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
@@ -35,6 +35,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
     quick("fleet", fleet::fleet),
+    quick("kubernetes", containers::kubernetes),
     quick("monitoring", monitoring::monitoring),
     quick("killed", deep::killed),
     quick("loom", deep::loom),
@@ -46,6 +47,7 @@ pub(crate) const STEPS: &[Step] = &[
     long("miri", deep::miri),
     long("thread-sanitizer", deep::thread_sanitizer),
     long("lab", lab::lab),
+    long("image", containers::image),
     long("package", package::package),
     long("dependencies", dependencies),
 ];

@@ -44,8 +44,8 @@ pub(crate) fn check(files: &[SourceFile], findings: &mut Findings) -> Result<()>
 }
 
 fn is_of_the_server(path: &str) -> bool {
-    let within = |name: &&str| path.starts_with(&format!("crates/{name}/src/"));
-    CRATES.iter().any(|name| within(&name))
+    let within = |name: &str| path.starts_with(&format!("crates/{name}/src/"));
+    CRATES.iter().any(|name| within(name))
         && path.ends_with(".rs")
         && !path.ends_with("tests.rs")
         && !path.contains("/tests/")
