@@ -115,10 +115,24 @@ impl ReplyQueue {
             if value.pinned.is_doubtful() {
                 return Drained::Lost;
             }
-            let len = value.pinned.value_len() + value.tail.len();
+            // The last bytes leave when it is known that nothing before them was lost.
+            let body_len = value.pinned.value_len().saturating_sub(1);
             let start = value.sent;
-            let pieces = value.pinned.chunks().chain(std::iter::once(value.tail));
-            let drained = send_pieces(stream, pieces, len, &mut value.sent);
+            let body = up_to(value.pinned.chunks(), body_len);
+            let mut drained = send_pieces(stream, body, body_len, &mut value.sent);
+            if drained == Drained::All && !value.pinned.is_doubtful() {
+                let last = value.pinned.chunks().last();
+                let last = last.and_then(<[u8]>::last_chunk::<1>);
+                let last = last.map_or([0], |last| *last);
+                if value.pinned.is_doubtful() {
+                    return Drained::Lost;
+                }
+                let last = &last[..value.pinned.value_len() - body_len];
+                let mut sent = value.sent - body_len;
+                let len = last.len() + value.tail.len();
+                drained = send_pieces(stream, [last, value.tail].into_iter(), len, &mut sent);
+                value.sent = body_len + sent;
+            }
             *bytes_sent += (value.sent - start) as u64;
             if drained == Drained::Broken {
                 value.pinned.chunks().for_each(|chunk| {
@@ -143,6 +157,18 @@ impl ReplyQueue {
         }
         self.value = None;
     }
+}
+
+/// The first `len` bytes of `pieces`.
+pub fn up_to<'p>(
+    pieces: impl Iterator<Item = &'p [u8]> + Clone,
+    len: usize,
+) -> impl Iterator<Item = &'p [u8]> + Clone {
+    pieces.scan(len, |left, piece| {
+        let piece = &piece[..piece.len().min(*left)];
+        *left -= piece.len();
+        Some(piece)
+    })
 }
 
 /// Sends `pieces`, `len` bytes in all, of which `sent` have gone out already.
