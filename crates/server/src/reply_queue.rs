@@ -88,15 +88,9 @@ impl ReplyQueue {
     /// Sends what the kernel takes; `bytes_sent` counts it.
     pub fn drain(&mut self, pool: &mut Pool, stream: &Stream, bytes_sent: &mut u64) -> Drained {
         while let Some(piece) = self.blocks.front_mut() {
-            let sent = stream.send(&pool.bytes(&piece.block)[piece.start..piece.end]);
-            // Asked behind the send, which is not taken back: then the connection ends before the
-            // reply does.
-            if sent == Sent::Broken {
-                let _ = check(pool.bytes(&piece.block));
-            }
-            if pool.is_lost(&piece.block) {
+            let Some(sent) = send_block(pool, piece, stream) else {
                 return Drained::Lost;
-            }
+            };
             match sent {
                 Sent::Bytes(count) => {
                     *bytes_sent += count as u64;
@@ -157,6 +151,16 @@ impl ReplyQueue {
         }
         self.value = None;
     }
+}
+
+/// Sends a copy of a block, which nothing takes back: so it is asked before whether the machine has lost
+/// the block. `None` if so.
+#[inline(never)]
+fn send_block(pool: &mut Pool, piece: &Piece, stream: &Stream) -> Option<Sent> {
+    let mut room = [0; BLOCK_SIZE_MAX];
+    let copy = &mut room[..piece.end - piece.start];
+    copy.copy_from_slice(&pool.bytes(&piece.block)[piece.start..piece.end]);
+    (!pool.is_lost(&piece.block)).then(|| stream.send(copy))
 }
 
 /// The first `len` bytes of `pieces`.
