@@ -207,9 +207,9 @@ fn a_lower_limit_withholds_of_both() {
     store
         .set_memory_limit(MEMORY / 2)
         .expect("it can be lowered");
-    let in_use = |store: &Store| store.stats().memory as usize;
+    let in_use = |store: &Store| store.stats().memory;
     for round in 0..100_000 {
-        if in_use(&store) <= MEMORY / 2 {
+        if in_use(&store) <= MEMORY as u64 / 2 {
             break;
         }
         assert!(round < 99_999, "{} bytes are in use", in_use(&store));
@@ -228,7 +228,7 @@ fn a_lower_limit_withholds_of_both() {
     store.set_memory_limit(MEMORY).expect("it can be raised");
     fill(&mut workers, NEAR[0], 50_000..62_000);
     fill(&mut workers, NEAR[1], 62_000..74_000);
-    assert!(in_use(&store) > MEMORY / 4 * 3);
+    assert!(in_use(&store) > MEMORY as u64 / 4 * 3);
     let there = hits(&mut workers[0], 50_000..74_000);
     assert!(there > 20_000, "{there}");
 }

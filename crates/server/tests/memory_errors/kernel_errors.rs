@@ -1,6 +1,8 @@
 //! Pages that the kernel takes out of use for ever, of each kind of memory and of each kind of page,
 //! while clients check what they read.
 
+#![expect(clippy::print_stdout, reason = "tests tell what they saw")]
+
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;

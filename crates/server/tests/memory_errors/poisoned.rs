@@ -3,10 +3,12 @@
 //! Where the kernel cannot poison memory, the tests are left out and say so.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::process::{Client, Process, coua, poll};
-use crate::user::{KEYS, USERS, at_work, connect, number, read_back, wait_until_settled};
+use crate::user::{KEYS, Stop, USERS, at_work, connect, number, read_back, wait_until_settled};
 
 /// Whether pages can be lost here.
 fn is_possible(client: &mut Client) -> bool {
@@ -134,6 +136,64 @@ fn what_a_connection_has_sent_may_be_lost_and_others_are_served() {
         );
         (pages == 1).then_some(())
     });
+}
+
+/// A value that leaves from its segment may lose its end while the kernel copies it: then the reply has no
+/// end either.
+#[test]
+fn a_large_value_is_whole_or_cut_off() {
+    const LEN: usize = 200_000;
+    let flags = ["-t", "2", "-o", "poison_command,mce_limit=10000"];
+    let server = Process::start(coua(&flags));
+    let address = server.address();
+    // Connections are dealt evenly: the reader has a worker of its own.
+    let mut poisoner = Client::connect(address);
+    if !is_possible(&mut poisoner) {
+        return;
+    }
+    let value = "0123456789".repeat(LEN / 10);
+    let ends = AtomicBool::new(false);
+    let (whole, cut_off) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_again_and_again(address, value.as_bytes(), &ends));
+        let stop = Stop(&ends);
+        for round in 0..2000_u64 {
+            poisoner.ask(&format!("set big 0 0 {LEN}\r\n{value}\r\n"));
+            // At any moment of the reader's.
+            std::thread::sleep(Duration::from_micros(round * 7 % 300));
+            if poisoner.ask("poison big value untouched\r\n").is_empty() {
+                poisoner = Client::connect(address);
+            }
+        }
+        drop(stop);
+        reader.join().expect("no value is wrong")
+    });
+    assert!(whole > 0, "{whole} whole, {cut_off} cut off");
+}
+
+/// Reads a value until it is told to end; how often it came as a whole, and how often it was cut off.
+fn read_again_and_again(address: SocketAddr, value: &[u8], ends: &AtomicBool) -> (u32, u32) {
+    let (mut whole, mut cut_off) = (0, 0);
+    let mut stream = connect(address);
+    let head = format!("VALUE big 0 {}\r\n", value.len());
+    let mut answer = vec![0; head.len() + value.len() + b"\r\nEND\r\n".len()];
+    while !ends.load(SeqCst) {
+        let asked = stream.write_all(b"get big\r\n");
+        let missing = &mut answer[..b"END\r\n".len()];
+        let came = asked.and_then(|()| stream.read_exact(missing));
+        if came.is_ok() && missing == b"END\r\n" {
+            continue;
+        }
+        let rest = came.and_then(|()| stream.read_exact(&mut answer[b"END\r\n".len()..]));
+        if rest.is_err() {
+            cut_off += 1;
+            stream = connect(address);
+            continue;
+        }
+        let wrong = (answer[head.len()..].iter().zip(value)).position(|(is, was)| is != was);
+        assert_eq!(wrong, None, "a wrong value");
+        whole += 1;
+    }
+    (whole, cut_off)
 }
 
 #[test]
