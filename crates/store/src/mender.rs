@@ -328,7 +328,7 @@ impl Mender {
 
     /// Puts the index in order, and says what each lost range was.
     fn mend_index(&mut self, entries: &[Entry]) -> Vec<Loss> {
-        let mut losses = Vec::new();
+        let (mut losses, mut has_lost_slots) = (Vec::new(), false);
         for entry in entries {
             let mut kind = PageKind::Free;
             let pages: Vec<PageId> = self.store.log.pages_of(&entry.range).collect();
@@ -344,6 +344,7 @@ impl Mender {
                 };
                 kind = here;
                 if here == PageKind::Index {
+                    has_lost_slots = true;
                     let bytes = self.store.log.range_of(page);
                     let start = bytes.start.max(entry.range.start);
                     let lost = start..bytes.end.min(entry.range.end);
@@ -355,6 +356,9 @@ impl Mender {
                 lost: entry.lost,
                 kind,
             });
+        }
+        if has_lost_slots {
+            self.drop_stranded();
         }
         losses
     }
@@ -371,6 +375,17 @@ impl Mender {
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
             }
+        }
+    }
+
+    /// Drops what stands where no lookup looks, since a part of the index is lost.
+    fn drop_stranded(&mut self) {
+        let mut word = 0;
+        while word < self.store.index.words() {
+            let (store, local, _) = self.turn();
+            let (dropped, next) = store.index.drop_stranded(word);
+            dropped.into_iter().for_each(|slot| local.note_lost(slot));
+            word = next;
         }
     }
 
