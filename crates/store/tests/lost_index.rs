@@ -100,7 +100,7 @@ impl User<'_> {
         let burst = self.worker.burst(NOW);
         let key = burst.key(name.as_bytes());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let lost = burst.poison(&key, PoisonTarget::Index);
+        let lost = burst.poison(&key, PoisonTarget::Index, PoisonMeans::Userfault);
         self.poisoned += u64::from(lost.expect("it was possible before").is_some());
     }
 

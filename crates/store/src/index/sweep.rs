@@ -195,7 +195,7 @@ impl Index {
             let entry = self.settle_at(at);
             let start = at & !(self.directory.span(entry.depth()) - 1);
             let is_stranded = |slot: Slot| {
-                slot.is_item() && !self.directory.serves(start, entry.depth(), slot.tag())
+                slot.is_taken() && !self.directory.serves(start, entry.depth(), slot.tag())
             };
             let tables = tables_of(entry).into_iter().flatten();
             for (table, number) in
