@@ -422,8 +422,35 @@ def failover(nodes):
         load.more(2000)
         # What the second server still has from the first time: a minute old at most.
         well(load.stop(), front, "killed again", misses=of_victim, stale=of_victim)
+        client = front.client()
+        client.get(min(of_victim))
+        shortens(client, min(of_victim))
     finally:
         front.stop()
+
+
+def shortens(client, key):
+    """On the second server everything lives for a minute, at most."""
+    for store in (b"set %s 0 0 1", b"set %s 0 500 1", b"add %s 0 500 1", b"cas %s 0 500 1 %s", b"ms %s 1", b"ms %s 1 T500"):
+        if store.startswith(b"cas"):
+            client.socket.sendall(b"mg %s c\r\n" % key)
+            store = store % (key, client.line().split(b"c")[-1])
+        else:
+            store = store % key
+        if store.startswith(b"add"):
+            client.socket.sendall(b"delete %s\r\nmd %s\r\n" % (key, key))
+            # Deletes fail while the first server is down: it may come back with the item.
+            for _ in range(2):
+                try:
+                    client.line()
+                except Failure:
+                    continue
+                raise AssertionError("a delete that has not reached the first server succeeds")
+            continue
+        client.socket.sendall(b"%s\r\nx\r\nmg %s t\r\n" % (store, key))
+        check(client.line() in (b"HD", b"STORED"), f"{store!r} stores")
+        left = int(client.line().split(b"t")[-1])
+        check(0 < left <= 60, f"after {store!r} the item has {left} s left on the second server")
 
 
 def replicas(nodes):
