@@ -19,6 +19,7 @@ pub mod crawler;
 pub mod datagram;
 pub mod dump;
 pub mod execute;
+pub mod fetch_list;
 pub mod fetches;
 pub mod flags;
 pub mod flash;
