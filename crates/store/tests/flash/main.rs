@@ -3,6 +3,8 @@
 // What a simulated device does is too much for Miri.
 #![cfg(not(any(miri, loom)))]
 
+#[cfg(feature = "kill-points")]
+mod killed;
 mod model;
 mod restart;
 mod rig;
