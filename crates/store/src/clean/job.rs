@@ -30,6 +30,8 @@ pub(super) struct Job {
     segment: PageId,
     offset: usize,
     end: usize,
+    /// Whether what goes is evicted, though there is flash.
+    evicts: bool,
 }
 
 impl Job {
@@ -39,6 +41,15 @@ impl Job {
             segment,
             offset: 0,
             end,
+            evicts: false,
+        }
+    }
+
+    /// For a segment whose items wait for flash for too long.
+    pub(super) fn without_flash(kind: Kind, segment: PageId, end: usize) -> Job {
+        Job {
+            evicts: true,
+            ..Job::new(kind, segment, end)
         }
     }
 
@@ -67,6 +78,7 @@ impl Cleaner {
             return false;
         };
         let mut stuck = false;
+        self.evicts = job.evicts;
         while job.offset < job.end && !stuck && self.goes_on(&job) {
             let count = self.pace.items_at_once(AHEAD);
             let (batch, count) = self.next_batch(local, &job, count);
