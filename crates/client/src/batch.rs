@@ -1,12 +1,15 @@
 //! Many operations in one go.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::expiry::Expiry;
 use crate::outcome::{Outcome, StoreOutcome, Value};
 use crate::wire::reply::{ItemReply, Reply};
-use crate::wire::request::{Request, StoreMode};
+use crate::wire::request::{Request, Store, StoreMode, Verb};
 use crate::wire::{Meta, ProtocolError};
 use crate::{Cause, Effect};
 
@@ -17,7 +20,18 @@ use crate::{Cause, Effect};
 /// what is known of it.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub(crate) requests: Vec<Request<'static>>,
+    /// Keys and values of all requests, one behind the other.
+    bytes: Vec<u8>,
+    requests: Vec<Stored>,
+}
+
+/// A request whose key and value are in the bytes of its batch.
+#[derive(Debug)]
+struct Stored {
+    key: Range<usize>,
+    value: Range<usize>,
+    /// Without its value.
+    verb: Verb<'static>,
 }
 
 /// Names the result of one operation of a [`Batch`].
@@ -116,11 +130,49 @@ impl Batch {
     }
 
     fn push<T: Outcome>(&mut self, request: Request<'_>) -> BatchTicket<T> {
-        self.requests.push(request.into_owned());
+        let mut take = |bytes: &[u8]| {
+            let begin = self.bytes.len();
+            self.bytes.extend_from_slice(bytes);
+            begin..self.bytes.len()
+        };
+        let key = take(&request.key);
+        let (value, verb) = match request.verb {
+            Verb::Store(store) => {
+                let value = take(&store.value);
+                (
+                    value,
+                    Verb::Store(Store {
+                        value: Cow::default(),
+                        ..store
+                    }),
+                )
+            }
+            verb => (0..0, verb.into_owned()),
+        };
+        self.requests.push(Stored { key, value, verb });
         BatchTicket {
             index: self.requests.len() - 1,
             result: PhantomData,
         }
+    }
+
+    /// The key of a request, by its index.
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        &self.bytes[self.requests[index].key.clone()]
+    }
+
+    /// A request, by its index.
+    pub(crate) fn request(&self, index: usize) -> Request<'_> {
+        let stored = &self.requests[index];
+        let verb = match &stored.verb {
+            Verb::Store(store) => Verb::Store(Store {
+                value: Cow::Borrowed(&self.bytes[stored.value.clone()]),
+                ..*store
+            }),
+            verb => verb.clone(),
+        };
+        let key = Cow::Borrowed(&self.bytes[stored.key.clone()]);
+        Request { key, verb }
     }
 }
 
@@ -134,20 +186,30 @@ pub struct Results {
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) reply: Reply,
-    pub(crate) server: std::sync::Arc<str>,
+    pub(crate) server: Arc<str>,
     pub(crate) effect: Effect,
 }
 
 impl Answered {
     /// The result of the operation that was asked for.
     pub(crate) fn outcome<T: Outcome>(self) -> Result<T, Error> {
-        if let Reply::Refused(refusal) = self.reply {
-            let server = self.server;
-            return Err(Error::Refused { server, refusal });
-        }
-        let misplaced = Cause::Protocol(ProtocolError::Misplaced);
-        T::from_reply(self.reply).ok_or_else(|| Error::of(&self.server, self.effect, misplaced))
+        outcome(self.reply, &self.server, self.effect)
     }
+}
+
+/// The result of an operation that `server` has answered.
+#[inline]
+pub(crate) fn outcome<T: Outcome>(
+    reply: Reply,
+    server: &Arc<str>,
+    effect: Effect,
+) -> Result<T, Error> {
+    if let Reply::Refused(refusal) = reply {
+        let server = Arc::clone(server);
+        return Err(Error::Refused { server, refusal });
+    }
+    let misplaced = Cause::Protocol(ProtocolError::Misplaced);
+    T::from_reply(reply).ok_or_else(|| Error::of(server, effect, misplaced))
 }
 
 impl Results {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::error::Error;
+use crate::handshake::{Login, time_limit};
 use crate::health::Ejection;
 use crate::route::{Distribution, Place};
 use crate::wire::Limits;
@@ -34,6 +35,7 @@ pub struct Config {
     pub(crate) ejection_wait_min: Duration,
     pub(crate) ejection_wait_max: Duration,
     pub(crate) limits: Limits,
+    pub(crate) login: Option<Login>,
 }
 
 /// What happens to keys whose server is ejected.
@@ -82,6 +84,7 @@ impl Config {
             ejection_wait_min: Duration::from_secs(1),
             ejection_wait_max: Duration::from_secs(30),
             limits: Limits::default(),
+            login: None,
         })
     }
 
@@ -170,6 +173,14 @@ impl Config {
         self
     }
 
+    /// Logs in on each new connection, as servers with `-Y` want it. The user's name has no blanks. In the clear, whoever
+    /// sees the network sees the password. A login that fails is [`crate::Cause::TurnedAway`].
+    #[must_use]
+    pub fn login(mut self, user: &str, password: &str) -> Config {
+        self.login = Some(Login::new(user, password));
+        self
+    }
+
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |(address, weight): &(Address, u32)| {
             let (host, port) = address.on_ring();
@@ -184,7 +195,7 @@ impl Config {
             failures: self.ejection_failures,
             wait_min: self.ejection_wait_min,
             wait_max: self.ejection_wait_max,
-            trial: self.connect_timeout + self.operation_timeout,
+            trial: time_limit(self) + self.operation_timeout,
         }
     }
 }

@@ -39,7 +39,13 @@ pub(crate) fn form(key: &[u8], binary: bool) -> Result<KeyForm, KeyError> {
     if key.is_empty() {
         return Err(KeyError::Empty);
     }
-    let foreign = key.iter().position(|&byte| byte <= b' ' || byte == 0x7f);
+    let is_foreign = |byte: u8| byte <= b' ' || byte == 0x7f;
+    // Without an early end, so that many bytes are looked at in one instruction.
+    let has_foreign = key.iter().fold(false, |any, &byte| any | is_foreign(byte));
+    let foreign = match has_foreign {
+        true => key.iter().position(|&byte| is_foreign(byte)),
+        false => None,
+    };
     let (len, form) = match foreign {
         None => (key.len(), KeyForm::Plain),
         Some(_) if binary => (base64::encoded_len(key.len()), KeyForm::Base64),

@@ -43,5 +43,5 @@ pub use encode::Dialect;
 pub use error::{Effect, ProtocolError, RequestError};
 pub use limits::Limits;
 pub use meta::{Meta, MetaVerb};
-pub use reply::{ItemReply, Refusal, Reply, ReplyFlags, Status};
+pub use reply::{ItemReply, Refusal, Reply, ReplyDetails, ReplyFlags, Status};
 pub use request::{Request, StoreMode};

@@ -94,7 +94,7 @@ async fn operations(cache: &Client, dialect: DialectChoice) -> Result<(), Error>
                 (item.status, item.value.as_deref()),
                 (Status::Done, Some(&b"text"[..]))
             );
-            assert!(item.flags.ttl_seconds.is_some());
+            assert!(item.flags.details().ttl_seconds.is_some());
         }
     }
     let too_large = cache

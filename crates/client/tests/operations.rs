@@ -290,24 +290,25 @@ fn meta_commands() {
                 (Status::Done, Some(&b"value"[..]))
             );
             let flags = item.flags;
+            let details = flags.details();
             assert_eq!(
-                (flags.client_flags, flags.cas, flags.size),
+                (flags.client_flags, flags.cas, details.size),
                 (7, Some(cas), Some(5))
             );
             assert!(
-                flags
+                details
                     .ttl_seconds
                     .is_some_and(|ttl| (3000..=3600).contains(&ttl))
             );
             assert_eq!(
-                (flags.hit_before, flags.last_access_seconds.is_some()),
+                (details.hit_before, details.last_access_seconds.is_some()),
                 (Some(false), true)
             );
             assert_eq!(
-                (flags.key.as_deref(), flags.opaque.as_deref()),
+                (details.key.as_deref(), details.opaque.as_deref()),
                 (Some(&b"k"[..]), Some(&b"o1"[..]))
             );
-            assert!(!flags.stale && !flags.won && !flags.already_won && flags.other.is_empty());
+            assert!(!flags.stale && !flags.won && !flags.already_won && details.other.is_empty());
 
             // Stale while one client recomputes.
             let stale = Meta::delete().invalidate().set_expiry(Expiry::after(HOUR));
@@ -396,7 +397,7 @@ fn binary_keys() {
         let values = cache.get_many(&[&key[..], b"other\n"]).expect("an answer");
         assert!(values[0].is_some() && values[1].is_none());
         let item = cache.meta(key, Meta::get().key()).expect("an answer");
-        assert_eq!(item.flags.key.as_deref(), Some(&key[..]));
+        assert_eq!(item.flags.details().key.as_deref(), Some(&key[..]));
         assert!(cache.delete(key).expect("an answer"));
 
         // Classic text cannot have them, and the others of a multi-get go on.

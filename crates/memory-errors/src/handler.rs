@@ -7,6 +7,7 @@
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use crate::keeper::{KeeperPointer, Remedy};
 use crate::replace::{self, Fresh, Probe};
 use crate::state::{Backing, Lost, Severity};
 use crate::{SEEN, STATE, sys};
@@ -163,10 +164,28 @@ fn judge(info: &FaultInfo) -> Verdict {
         }
         (Probe::Unknown | Probe::Inaccessible, _) => {}
     }
-    SEEN.count();
-    // SAFETY: the range lies in a registered region, which is one mapping of this backing, whose
-    // owner has agreed. The lock keeps it registered.
-    let Ok(fresh) = (unsafe { replace::replace(&range, region.backing) }) else {
+    let keeper = region.keeper.as_ref().map(KeeperPointer::get);
+    let remedy = keeper.map_or(Remedy::Zeros, |keeper| keeper.remedy(&range));
+    let replaced = match (remedy, keeper) {
+        (Remedy::None, _) => return Verdict::End,
+        (Remedy::Restored(file), Some(keeper)) => {
+            SEEN.count();
+            let fill = |address, page: &mut _| keeper.restore(address, page);
+            // SAFETY: as below; the keeper says what belongs there, and which file it is.
+            unsafe { replace::restore(&range, file, fill) }
+        }
+        (_, keeper) => {
+            // On record before anybody can take the zeros for what was there.
+            if let Some(keeper) = keeper {
+                keeper.note_loss(&range);
+            }
+            SEEN.count();
+            // SAFETY: the range lies in a registered region, which is one mapping of this backing, whose
+            // owner has agreed. The lock keeps it registered.
+            unsafe { replace::replace(&range, region.backing) }
+        }
+    };
+    let Ok(fresh) = replaced else {
         return Verdict::End;
     };
     state.lose(Lost {
@@ -175,6 +194,7 @@ fn judge(info: &FaultInfo) -> Verdict {
         severity,
         monotonic_ns: sys::monotonic_ns(),
         is_detached: fresh == Fresh::Detached,
+        is_restored: fresh == Fresh::Restored,
     });
     sys::wake_all(SEEN.word());
     Verdict::GoOn

@@ -50,13 +50,21 @@
 //! | tmpfs, memfd | 4 KiB, in transparent huge pages too | yes | `MADV_REMOVE`, then `MADV_DONTNEED`: neither is enough, and nor is a new mapping |
 //! | hugetlbfs | the huge page | yes | `MADV_REMOVE`; private small pages if the pool is empty |
 //! | file on a disk, as on the disk | nothing: the kernel reads it again | no signal | |
-//! | file on a disk, written since | 4 KiB | yes | `MADV_REMOVE` (6.1 refuses once with EIO), then `MADV_DONTNEED`. Without the hole the file's old bytes come back |
+//! | file on a disk, written since | 4 KiB; with 7.3 the block that the kernel keeps it in, 128 KiB and more | yes | `MADV_REMOVE` (6.1 refuses once with EIO), then `MADV_DONTNEED`. Without the hole the file's old bytes come back |
 //! | DAX on ext4 | 4 KiB, and the kernel leaves it mapped | yes, and as AR to a thread that runs at that moment | `MADV_REMOVE` |
 //!
 //! Before Linux 5.14 the kernel does not say whether a page is lost, so threads that touch one at
 //! the same time lose it more than once; before 5.18 new memory is mapped instead of `MADV_DONTNEED`.
 //! `MADV_HWPOISON` by the thread that has asked for early reports signals AO with 6.1 and AR from
 //! 6.12 on.
+//!
+//! # What zeros would harm
+//!
+//! The owner of a region may be its [`Keeper`]: it says of each lost range whether it turns to zeros, is
+//! written anew from what the keeper has elsewhere, or ends the process. A page that is restored is
+//! seen whole or not at all: private memory is prepared elsewhere and moved over the lost page by
+//! `mremap`; into a file it is written while the page tables still have the lost page. What turns to zeros
+//! the keeper can put on record first, for a process that takes the memory over.
 //!
 //! # What is not repaired
 //!
@@ -106,6 +114,8 @@ mod handler;
 #[cfg(not(loom))]
 mod install;
 #[cfg(not(loom))]
+mod keeper;
+#[cfg(not(loom))]
 mod limit;
 #[cfg(not(loom))]
 mod lock;
@@ -127,8 +137,9 @@ pub use {
     events::{Events, events_seen, wait_for_events, wake_waiters},
     handler::InstallError,
     install::{install, install_thread},
+    keeper::{FreshPage, Keeper, PAGE_BYTES, Remedy},
     limit::Limit,
-    registration::{Registration, register},
+    registration::{Registration, register, register_kept},
     state::{Backing, EVENTS_MAX, Lost, REGIONS_MAX, RegisterError, Severity, Taken},
 };
 

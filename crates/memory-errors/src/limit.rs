@@ -54,6 +54,7 @@ mod tests {
             severity: Severity::ActionOptional,
             monotonic_ns: seconds * 1_000_000_000,
             is_detached: false,
+            is_restored: false,
         }
     }
 

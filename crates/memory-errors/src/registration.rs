@@ -5,14 +5,25 @@
 )]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::STATE;
+use crate::keeper::{Keeper, KeeperPointer};
 use crate::state::{Backing, Region, RegisterError};
 
 /// Memory whose errors the handler repairs, until it is dropped.
-#[derive(Debug)]
 #[must_use = "the region is forgotten when it is dropped"]
-pub struct Registration(usize);
+pub struct Registration {
+    place: usize,
+    /// Whom the table points to.
+    _keeper: Option<Arc<dyn Keeper>>,
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Registration").field(&self.place).finish()
+    }
+}
 
 /// Has the handler replace pages of this memory when they are lost.
 ///
@@ -37,18 +48,57 @@ pub unsafe fn register(
     page_size: usize,
     backing: Backing,
 ) -> Result<Registration, RegisterError> {
+    // SAFETY: as the caller says.
+    unsafe { register_with(start, length, page_size, backing, None) }
+}
+
+/// As [`register`], for memory whose `keeper` decides what becomes of each range that is lost.
+///
+/// # Errors
+/// As of [`register`].
+///
+/// # Safety
+/// As of [`register`], but only for what the keeper lets turn to zeros. What it restores, it restores to
+/// what may be read there at that moment; a file that it names is the one that is mapped.
+pub unsafe fn register_kept(
+    start: NonNull<u8>,
+    length: usize,
+    page_size: usize,
+    backing: Backing,
+    keeper: Arc<dyn Keeper>,
+) -> Result<Registration, RegisterError> {
+    // SAFETY: as the caller says.
+    unsafe { register_with(start, length, page_size, backing, Some(keeper)) }
+}
+
+/// # Safety
+/// As of [`register_kept`].
+unsafe fn register_with(
+    start: NonNull<u8>,
+    length: usize,
+    page_size: usize,
+    backing: Backing,
+    keeper: Option<Arc<dyn Keeper>>,
+) -> Result<Registration, RegisterError> {
     let region = Region {
         start: start.as_ptr().expose_provenance(),
         length,
         page_size,
         backing,
+        keeper: keeper
+            .as_ref()
+            .map(|keeper| KeeperPointer(Arc::as_ptr(keeper))),
     };
-    STATE.lock().register(region).map(Registration)
+    let place = STATE.lock().register(region)?;
+    Ok(Registration {
+        place,
+        _keeper: keeper,
+    })
 }
 
 impl Drop for Registration {
     /// A handler that repairs the region on another thread ends first.
     fn drop(&mut self) {
-        STATE.lock().forget(self.0);
+        STATE.lock().forget(self.place);
     }
 }

@@ -4,7 +4,9 @@
 #![allow(unsafe_code, reason = "madvise and mmap take addresses")]
 
 use std::ops::Range;
+use std::os::fd::RawFd;
 
+use crate::keeper::{FreshPage, PAGE_BYTES};
 use crate::state::Backing;
 use crate::sys;
 
@@ -36,6 +38,8 @@ pub(crate) enum Fresh {
     SameBacking,
     /// By private memory, in the place of a file's.
     Detached,
+    /// By what had been there.
+    Restored,
 }
 
 /// Asks the kernel without touching the range, which would be one more fault.
@@ -83,6 +87,93 @@ pub(crate) unsafe fn replace(
         })
     } else {
         Err(Irreplaceable)
+    }
+}
+
+/// Puts pages that `fill` writes in the place of the range. Nobody sees one that is not whole.
+///
+/// # Errors
+/// When nothing can be had, or the file refuses.
+///
+/// # Safety
+/// The range lies in one mapping of private memory, or of the file, from that place on.
+pub(crate) unsafe fn restore(
+    range: &Range<usize>,
+    file: Option<(RawFd, u64)>,
+    fill: impl Fn(usize, &mut FreshPage),
+) -> Result<Fresh, Irreplaceable> {
+    if file.is_some() && !punch(range) {
+        return Err(Irreplaceable);
+    }
+    let mut page = FreshPage([0; PAGE_BYTES]);
+    for address in range.clone().step_by(PAGE_BYTES) {
+        fill(address, &mut page);
+        match file {
+            // The page tables' entry is still marked, so nobody reads the hole.
+            Some((file, offset)) => {
+                write_at(file, &page.0, offset + (address - range.start) as u64)?
+            }
+            None => move_over(address, &page.0)?,
+        }
+    }
+    if let Some((file, offset)) = file
+        && advise(range, libc::MADV_DONTNEED_LOCKED).is_err()
+    {
+        // Before Linux 5.18.
+        map_shared(range, file, offset)?;
+    }
+    match probe(range) {
+        Probe::Readable | Probe::Unknown => Ok(Fresh::Restored),
+        Probe::Poisoned | Probe::Inaccessible => Err(Irreplaceable),
+    }
+}
+
+/// Writes a page to a file.
+fn write_at(file: RawFd, page: &[u8; PAGE_BYTES], offset: u64) -> Result<(), Irreplaceable> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| Irreplaceable)?;
+    // SAFETY: the kernel reads the page.
+    let written = unsafe { libc::pwrite(file, page.as_ptr().cast(), page.len(), offset) };
+    if usize::try_from(written) == Ok(page.len()) {
+        Ok(())
+    } else {
+        Err(Irreplaceable)
+    }
+}
+
+/// Puts a private page with these bytes over the one at `address`, in one step for all other threads.
+fn move_over(address: usize, page: &[u8; PAGE_BYTES]) -> Result<(), Irreplaceable> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a mapping at an address of the kernel's choice disturbs nothing.
+    let fresh = unsafe { libc::mmap(std::ptr::null_mut(), page.len(), access, flags, -1, 0) };
+    if fresh == libc::MAP_FAILED {
+        return Err(Irreplaceable);
+    }
+    // SAFETY: the mapping is new, and as long as the page.
+    unsafe { fresh.cast::<[u8; PAGE_BYTES]>().write(*page) };
+    let place: *mut libc::c_void = std::ptr::with_exposed_provenance_mut(address);
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the page at the address belongs to a registered region, whose keeper wants it replaced.
+    let moved = unsafe { libc::mremap(fresh, page.len(), page.len(), how, place) };
+    if moved == libc::MAP_FAILED {
+        Err(Irreplaceable)
+    } else {
+        Ok(())
+    }
+}
+
+/// Maps the file over the range once more, in one step for all other threads.
+fn map_shared(range: &Range<usize>, file: RawFd, offset: u64) -> Result<(), Irreplaceable> {
+    let start = std::ptr::with_exposed_provenance_mut(range.start);
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_FIXED | libc::MAP_SHARED;
+    let offset = libc::off_t::try_from(offset).map_err(|_| Irreplaceable)?;
+    // SAFETY: the range belongs to a registered region, which is a mapping of this file from there on.
+    let mapped = unsafe { libc::mmap(start, range.len(), access, flags, file, offset) };
+    if mapped == libc::MAP_FAILED {
+        Err(Irreplaceable)
+    } else {
+        Ok(())
     }
 }
 

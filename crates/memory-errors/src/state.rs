@@ -1,5 +1,6 @@
 //! What the handler knows and what it has to tell: registered regions and lost ranges.
 
+use crate::keeper::KeeperPointer;
 use std::ops::Range;
 
 /// How many regions may be registered at a time.
@@ -45,6 +46,7 @@ pub(crate) struct Region {
     pub(crate) length: usize,
     pub(crate) page_size: usize,
     pub(crate) backing: Backing,
+    pub(crate) keeper: Option<KeeperPointer>,
 }
 
 impl Region {
@@ -99,6 +101,8 @@ pub struct Lost {
     /// The file could give no fresh page. Private memory is there now, which nobody else sees and
     /// which is gone when the process ends; the file has a hole there, or still the error.
     pub is_detached: bool,
+    /// Its keeper has written it anew: no byte is lost.
+    pub is_restored: bool,
 }
 
 /// What the consumer finds.
@@ -201,6 +205,7 @@ mod tests {
             length,
             page_size,
             backing: Backing::Anonymous,
+            keeper: None,
         }
     }
 
@@ -211,6 +216,7 @@ mod tests {
             severity: Severity::ActionRequired,
             monotonic_ns: 1,
             is_detached: false,
+            is_restored: false,
         }
     }
 

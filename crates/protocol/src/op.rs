@@ -309,6 +309,8 @@ pub struct StoreRefused {
     /// Unlink what the key holds, so that no old value outlives the attempt:
     /// `set`, and every mode of `ms`.
     pub unlink: bool,
+    /// How the value was to be stored.
+    pub mode: StoreMode,
     /// Bytes in the value that is passed over.
     pub value_len: u32,
 }

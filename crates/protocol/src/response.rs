@@ -6,7 +6,7 @@
 
 use crate::number::{word_u32, word_u64};
 use crate::span::Span;
-use crate::token::Tokens;
+use crate::token::{Tokens, word_len};
 
 /// The longest line of an answer, its end included, in bytes.
 pub const LINE_LEN_MAX: usize = 8192;
@@ -255,6 +255,45 @@ impl Default for Responses {
 
 /// `VALUE <key> <flags> <length> [<cas>]`
 fn value_line(text: &[u8]) -> Option<(u32, Part)> {
+    plain_value_line(text).or_else(|| other_value_line(text))
+}
+
+/// The line as servers write it: single spaces, no CAS.
+#[inline]
+fn plain_value_line(text: &[u8]) -> Option<(u32, Part)> {
+    let start = b"VALUE ".len();
+    let behind = text.get(start..)?;
+    let key_len = word_len(behind);
+    let (client_flags, behind) = leading_number(behind.get(key_len + 1..)?)?;
+    let (value_len, behind) = leading_number(behind.strip_prefix(b" ")?)?;
+    if key_len == 0 || !behind.is_empty() {
+        return None;
+    }
+    let part = Part::Value {
+        key: Span::between(start, start + key_len),
+        client_flags,
+        value_len,
+        cas: None,
+    };
+    Some((value_len, part))
+}
+
+/// The digits at the front as a number, and what is behind them. `None` where a number is not short: its
+/// checks are [`word_u32`]'s.
+#[inline]
+fn leading_number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let mut number = 0;
+    for (at, byte) in text.iter().enumerate().take(10) {
+        match byte.wrapping_sub(b'0') {
+            digit @ 0..=9 if at < 9 => number = number * 10 + u32::from(digit),
+            0..=9 => return None,
+            _ => return (at > 0).then_some((number, &text[at..])),
+        }
+    }
+    (!text.is_empty()).then_some((number, &[]))
+}
+
+fn other_value_line(text: &[u8]) -> Option<(u32, Part)> {
     let mut words = Tokens::new(text).skip(1);
     let key = words.next()?;
     let client_flags = word_u32(words.next()?)?;

@@ -20,6 +20,8 @@ pub enum Activity {
     Swallowing = 3,
     /// It has been accepted, and nothing has been received.
     New = 4,
+    /// It is sent lines about what happens (`watch`).
+    Watching = 5,
 }
 
 /// What is known of one connection, shared between its worker and the threads that answer `stats
@@ -84,6 +86,7 @@ impl ConnectionInfo {
             2 => "conn_mwrite",
             3 => "conn_swallow",
             4 => "conn_new_cmd",
+            5 => "conn_watch",
             _ => "conn_read",
         }
     }
@@ -104,7 +107,7 @@ type Places = Vec<Option<Arc<ConnectionInfo>>>;
 pub struct Registry {
     open: AtomicUsize,
     open_most: AtomicUsize,
-    open_max: usize,
+    open_max: AtomicUsize,
     by_worker: Box<[Mutex<Places>]>,
     /// How many connections each worker has, including those being handed over to it.
     shares: Mutex<Box<[usize]>>,
@@ -116,7 +119,7 @@ impl Registry {
         Registry {
             open: AtomicUsize::new(0),
             open_most: AtomicUsize::new(0),
-            open_max,
+            open_max: AtomicUsize::new(open_max),
             by_worker: (0..workers).map(|_| Mutex::default()).collect(),
             shares: Mutex::new(vec![0; workers].into_boxed_slice()),
         }
@@ -162,17 +165,26 @@ impl Registry {
         self.open_most.load(Relaxed)
     }
 
+    /// How many may be open at a time.
+    pub fn open_max(&self) -> usize {
+        self.open_max.load(Relaxed)
+    }
+
+    /// Changes how many may be open at a time. Those that are open stay.
+    pub fn set_open_max(&self, open_max: usize) {
+        self.open_max.store(open_max, Relaxed);
+    }
+
     /// Whether one more would be too many.
     pub fn is_full(&self) -> bool {
-        self.open() >= self.open_max
+        self.open() >= self.open_max()
     }
 
     /// Takes a place for one more connection, unless there are too many.
     pub fn admit(&self) -> bool {
+        let most = self.open_max();
         self.open
-            .fetch_update(Relaxed, Relaxed, |open| {
-                (open < self.open_max).then_some(open + 1)
-            })
+            .fetch_update(Relaxed, Relaxed, |open| (open < most).then_some(open + 1))
             .is_ok()
     }
 

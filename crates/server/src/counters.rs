@@ -159,6 +159,8 @@ counters! {
     udp_replies_dropped,
     /// Requests put off to a later turn because memory was being cleaned.
     requests_deferred,
+    /// Requests that took as long as `-o slow_us` says, or longer.
+    slow_requests,
     /// Turns of the worker's loop.
     turns,
     /// Requests executed.

@@ -5,8 +5,6 @@
 
 mod listing;
 
-pub use listing::uri_encode;
-
 use std::io::Write;
 
 use coua_protocol::BinaryRequestId;
@@ -15,11 +13,15 @@ use coua_store::Burst;
 use crate::clock::Now;
 use crate::prefixes::Prefixes;
 use crate::shared::Shared;
+use crate::watch::Watch;
 use listing::Listing;
 
 /// How many parts a part of a list of items counts for: it looks at many items, or at a large part
 /// of an empty index.
 const LISTING_PARTS: usize = 16;
+
+/// Bytes of a watcher's lines in a part.
+const WATCH_LEN: usize = 4 << 10;
 
 /// How far a long answer has got.
 pub struct Dump {
@@ -35,6 +37,7 @@ enum Position {
     Connections { worker: usize, slot: usize },
     Prefixes { after: Option<Box<[u8]>> },
     Items(Listing),
+    Watch(Watch),
     End,
 }
 
@@ -64,6 +67,24 @@ impl Dump {
         Dump::of(Position::Items(Listing::cachedump(limit)), b"")
     }
 
+    /// `watch`: it has no end.
+    pub fn watch(watch: Watch) -> Dump {
+        Dump::of(Position::Watch(watch), b"")
+    }
+
+    /// The place among those who watch, if the answer is to `watch`.
+    pub fn as_watch(&self) -> Option<&Watch> {
+        match &self.position {
+            Position::Watch(watch) => Some(watch),
+            _ => None,
+        }
+    }
+
+    /// `stats bigkeys`.
+    pub fn largest() -> Dump {
+        Dump::of(Position::Items(Listing::largest()), b"")
+    }
+
     fn of(position: Position, head: &'static [u8]) -> Dump {
         Dump {
             position,
@@ -87,7 +108,7 @@ impl Dump {
 
     /// Appends the next part of the answer: a few hundred bytes, or more with a very long path, or
     /// some ten thousand for items. `asker` is the descriptor of the connection that asks. Returns how
-    /// many parts it counts for; `None` at the end.
+    /// many parts it counts for; `None` at the end, or where no line waits for who watches.
     pub fn next(
         &mut self,
         shared: &Shared,
@@ -116,6 +137,13 @@ impl Dump {
                 parts = LISTING_PARTS;
                 if listing.next(burst, shared, now, text) {
                     self.position = Position::Items(listing);
+                }
+            }
+            Position::Watch(watch) => {
+                watch.take(WATCH_LEN, text);
+                self.position = Position::Watch(watch);
+                if text.is_empty() {
+                    return None;
                 }
             }
             Position::End => return None,

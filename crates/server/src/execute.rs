@@ -15,6 +15,7 @@ mod permit;
 mod tags;
 mod upload;
 mod values;
+mod watched;
 
 use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
@@ -34,6 +35,7 @@ use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
 use crate::session::{Session, SessionId, StreamingSet};
 use crate::shared::Shared;
+use crate::watch::LogStreams;
 
 /// Executes operations within one burst.
 pub struct Executor<'w, 'b> {
@@ -177,7 +179,7 @@ impl Executor<'_, '_> {
         outcome
     }
 
-    fn execute_silently(&mut self, mut request: Request<'_>, op: &Op) -> Outcome {
+    fn execute_silently(&mut self, request: Request<'_>, op: &Op) -> Outcome {
         if request.session.skips_keys {
             let is_end = match op {
                 Op::Get { last, .. } | Op::GetAndTouch { last, .. } => *last,
@@ -192,6 +194,13 @@ impl Executor<'_, '_> {
         if let Some(outcome) = self.make_room(request.session) {
             return outcome;
         }
+        match self.answers.shared.watchers.see(LogStreams::OF_REQUESTS) {
+            true => self.execute_watched(request, op),
+            false => self.execute_op(request, op),
+        }
+    }
+
+    fn execute_op(&mut self, mut request: Request<'_>, op: &Op) -> Outcome {
         match op {
             Op::Get { key, cas, last } => self.get(request, *key, *cas, *last),
             Op::Store(store) => self.store(request, store),
@@ -277,6 +286,9 @@ impl Executor<'_, '_> {
         }
         if let Some(outcome) = self.make_room(request.session) {
             return outcome;
+        }
+        if self.answers.shared.watchers.see(LogStreams::OF_REQUESTS) {
+            return self.execute(request, &Op::Get { key, cas, last });
         }
         if self.answers.shared.verbosity() < 2 {
             return self.get(request, key, cas, last);

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod extended;
+mod file;
 mod flash;
 mod help;
 mod login;
@@ -11,9 +12,11 @@ mod pressure;
 mod raw;
 mod resolved;
 mod sizes;
+mod sources;
 mod tls;
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -24,18 +27,74 @@ pub use network::{Driver, Net, NetFlags};
 pub use pressure::PressureSettings;
 pub use raw::Raw;
 pub use resolved::{Settings, UnixSocket};
+pub use sources::Sources;
 pub use tls::TlsSettings;
 
-/// Why the command line is refused, in one line that names the flag and the remedy.
+/// What is wrong with a flag, or with a key of the file of `--config`: one line that names it, and the
+/// remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}")]
 pub struct FlagError {
     line: String,
+    in_file: bool,
+}
+
+/// Why flags and file are refused: a line each, one at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(Vec<FlagError>);
+
+impl std::error::Error for Refused {}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, error) in self.0.iter().enumerate() {
+            let gap = if number == 0 { "" } else { "\n" };
+            write!(f, "{gap}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<FlagError> for Refused {
+    fn from(error: FlagError) -> Refused {
+        Refused(vec![error])
+    }
+}
+
+impl Refused {
+    /// The errors, one at least.
+    pub fn errors(&self) -> &[FlagError] {
+        &self.0
+    }
 }
 
 impl FlagError {
     pub(crate) fn new(line: impl Into<String>) -> FlagError {
-        FlagError { line: line.into() }
+        FlagError {
+            line: line.into(),
+            in_file: false,
+        }
+    }
+
+    /// An error in the file of `--config`; the line names the place.
+    fn in_file(line: String) -> FlagError {
+        // A value of the file may have several lines.
+        let mut escaped = String::with_capacity(line.len());
+        for c in line.chars() {
+            match c.is_control() {
+                true => escaped.extend(c.escape_default()),
+                false => escaped.push(c),
+            }
+        }
+        FlagError {
+            line: escaped,
+            in_file: true,
+        }
+    }
+
+    /// Whether it is in the file of `--config`.
+    pub fn is_in_file(&self) -> bool {
+        self.in_file
     }
 
     /// A flag's value is not one that it takes.
@@ -53,31 +112,64 @@ fn no_effect(flag: &str, why: &str) -> String {
 pub enum Invocation {
     /// A server with these settings.
     Serve(Box<Settings>),
+    /// A look at whether there could be a server with these settings.
+    Check(Box<Settings>),
     /// A text on standard output, then the end.
     Print(String),
 }
 
-/// Reads a command line, the program's name included.
+/// Reads a command line, the program's name included, and the file of `--config`.
 ///
 /// # Errors
-/// [`FlagError`]: a flag is unknown or cannot be as given.
-pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, FlagError> {
-    match Raw::try_parse_from(words) {
-        Ok(raw) if raw.version => Ok(Invocation::Print(Raw::command().render_version())),
-        Ok(raw) if raw.license => Ok(Invocation::Print(LICENSE.to_owned())),
-        Ok(raw) if raw.manual => help::manual(Raw::command())
-            .map(Invocation::Print)
-            .map_err(|error| FlagError::new(format!("--man: {error}"))),
-        Ok(raw) => Ok(Invocation::Serve(Box::new(Settings::resolve(&raw)?))),
-        Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp => Ok(Invocation::Print(format!(
-                "{}{}",
-                HELP_HEAD,
-                error.render()
-            ))),
-            _ => Err(explain(&error)),
-        },
+/// [`Refused`]: flags or keys are unknown or cannot be as given.
+pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, Refused> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let text = |text: Result<String, FlagError>| Ok(Invocation::Print(text?));
+    match Raw::try_parse_from(&words) {
+        Ok(raw) if raw.version => text(Ok(Raw::command().render_version())),
+        Ok(raw) if raw.license => text(Ok(LICENSE.to_owned())),
+        Ok(raw) if raw.manual => text(
+            help::manual(Raw::command()).map_err(|error| FlagError::new(format!("--man: {error}"))),
+        ),
+        Ok(raw) if raw.completions.is_some() => {
+            let shell = raw.completions.unwrap_or_default();
+            text(help::completions(Raw::command(), &shell))
+        }
+        Ok(raw) => {
+            let settings = Box::new(sources::settings(&words, &raw, None)?);
+            Ok(match raw.check {
+                true => Invocation::Check(settings),
+                false => Invocation::Serve(settings),
+            })
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            text(Ok(format!("{HELP_HEAD}{}", error.render())))
+        }
+        Err(error) => Err(explain(&error).into()),
     }
+}
+
+/// As [`read`] of a command line that has started a server before; relative paths count from the
+/// folder that it was started in.
+///
+/// # Errors
+/// [`Refused`]: as [`read`].
+pub fn read_again(
+    words: impl IntoIterator<Item = OsString>,
+    folder: &Path,
+) -> Result<Settings, Refused> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let raw = Raw::try_parse_from(&words).map_err(|error| explain(&error))?;
+    sources::settings(&words, &raw, Some(folder))
+}
+
+/// Checks a text as if it was the file of `--config`, but for what would look at the system: addresses,
+/// certificates and users. Fuzzing begins here.
+///
+/// # Errors
+/// [`Refused`]: what is wrong with it.
+pub fn check_text(text: &str) -> Result<(), Refused> {
+    sources::check_text(text)
 }
 
 /// The first line of the help. Tools that start a server look for memcached's name and number in

@@ -47,6 +47,9 @@ pub fn obstacle(settings: &Settings) -> Option<&'static str> {
     if settings.memory_file.is_none() {
         return Some("without -e the new program would begin empty: restart coua, or give it -e");
     }
+    if settings.drops_privileges {
+        return Some("-o drop_privileges forbids to execute a program: restart coua");
+    }
     let file = settings.auth_file.as_ref();
     if file.is_some_and(|path| File::open(path).is_err()) {
         return Some(
@@ -121,17 +124,32 @@ impl Successor {
         })
     }
 
-    /// Whether the program is there and can be executed.
+    /// Whether the program is there and can be executed, and whether it takes the file of `--config` as
+    /// that is now.
     ///
     /// # Errors
     /// Why not.
-    pub fn check(&self) -> io::Result<()> {
-        let output = Command::new(&self.program).arg("-V").output()?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(io::Error::other(output.status.to_string()))
+    pub fn check(&self, settings: &Settings) -> io::Result<()> {
+        let mut command = match settings.sources.file() {
+            None => Command::new(&self.program),
+            Some(_) => process::with_same_arguments(&self.program),
+        };
+        command.arg(match settings.sources.file() {
+            None => "-V",
+            Some(_) => "--check",
+        });
+        if let Some(folder) = self.folder.as_ref().filter(|folder| folder.is_dir()) {
+            command.current_dir(folder);
         }
+        let output = command.output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(match said.lines().next() {
+            Some(line) => line.trim_start_matches("coua: ").to_owned(),
+            None => output.status.to_string(),
+        }))
     }
 
     /// Becomes the program, and leaves it the sockets. Returns only if that fails.

@@ -26,6 +26,9 @@ const KEYS_MAX: usize = 128;
 /// Seconds after which a count is half as large.
 const HALF_LIFE_S: u64 = 10;
 
+/// Counters that are compared at a time, without a branch for each.
+const AT_ONCE: usize = 8;
+
 /// Bytes of a sketch.
 pub const MEMORY: usize = size_of::<Sketch>();
 
@@ -68,6 +71,10 @@ struct Sketch {
     excesses: [f32; KEYS_MAX],
     bytes: [f32; KEYS_MAX],
     keys: [StoredKey; KEYS_MAX],
+    /// The lowest count when it was last looked for. No count is lower.
+    lowest: f32,
+    /// Where to go on looking for a counter that has it.
+    look_at: usize,
     /// All requests that were looked at.
     all: f32,
     /// For how many seconds has been counted; it halves as counts do.
@@ -145,7 +152,7 @@ impl HotKeys {
     pub fn clear(&self) {
         for sketch in &self.0 {
             let mut sketch = sketch.lock().unwrap_or_else(PoisonError::into_inner);
-            (sketch.len, sketch.all, sketch.seconds) = (0, 0.0, 0.0);
+            sketch.clear();
         }
     }
 }
@@ -176,6 +183,8 @@ impl Sketch {
             excesses: [0.0; KEYS_MAX],
             bytes: [0.0; KEYS_MAX],
             keys: [StoredKey::NONE; KEYS_MAX],
+            lowest: 0.0,
+            look_at: 0,
             all: 0.0,
             seconds: 0.0,
             second: 0,
@@ -190,12 +199,13 @@ impl Sketch {
             self.halved += HALF_LIFE_S;
             if self.all < 0.01 {
                 // Nothing is left to fade, however long it was.
-                (self.len, self.all, self.seconds) = (0, 0.0, 0.0);
+                self.clear();
                 (self.halved, self.second) = (second, second);
                 return;
             }
             self.all /= 2.0;
             self.seconds /= 2.0;
+            self.lowest /= 2.0;
             for list in [&mut self.counts, &mut self.excesses, &mut self.bytes] {
                 list.iter_mut().for_each(|value| *value /= 2.0);
             }
@@ -213,21 +223,14 @@ impl Sketch {
     fn count(&mut self, sample: &Sample<'_>) {
         let value_len = sample.value_len as f32;
         self.all += 1.0;
-        let mut hashes = self.hashes[..self.len].iter().zip(&self.keys);
-        let is_it =
-            |(hash, key): (&KeyHash, &StoredKey)| *hash == sample.hash && key.get() == sample.key;
-        if let Some(at) = hashes.position(is_it) {
+        if let Some(at) = self.find(sample) {
             self.counts[at] += 1.0;
             self.bytes[at] += value_len;
             return;
         }
         let (at, lowest) = match self.len < KEYS_MAX {
             true => (self.len, 0.0),
-            false => {
-                let counts = self.counts.iter().enumerate();
-                let lowest = counts.min_by(|(_, a), (_, b)| a.total_cmp(b));
-                lowest.map_or((0, 0.0), |(at, count)| (at, *count))
-            }
+            false => (self.take_lowest(), self.lowest),
         };
         self.len = self.len.max(at + 1);
         self.hashes[at] = sample.hash;
@@ -235,6 +238,56 @@ impl Sketch {
         self.counts[at] = lowest + 1.0;
         self.bytes[at] = value_len;
         self.keys[at].set(sample.key);
+    }
+
+    /// The counter of a key.
+    fn find(&self, sample: &Sample<'_>) -> Option<usize> {
+        for (nth, hashes) in self.hashes.chunks_exact(AT_ONCE).enumerate() {
+            let is_there = |any, hash: &KeyHash| any | (*hash == sample.hash);
+            if !hashes.iter().fold(false, is_there) {
+                continue;
+            }
+            let from = nth * AT_ONCE;
+            let mut places = from..(from + AT_ONCE).min(self.len);
+            let is_it =
+                |&at: &usize| self.hashes[at] == sample.hash && self.keys[at].get() == sample.key;
+            if let Some(at) = places.find(is_it) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// A counter with the lowest count, while all are in use. Counts only rise, so one search for the
+    /// lowest count serves until no counter has it any more.
+    fn take_lowest(&mut self) -> usize {
+        if let Some(at) = self.next_lowest() {
+            return at;
+        }
+        let lower = |lowest, count: &f32| if *count < lowest { *count } else { lowest };
+        self.lowest = self.counts.iter().fold(f32::MAX, lower);
+        self.look_at = 0;
+        self.next_lowest().unwrap_or(0)
+    }
+
+    fn next_lowest(&mut self) -> Option<usize> {
+        let lowest = self.lowest;
+        while self.look_at < KEYS_MAX {
+            let counts = &self.counts[self.look_at..self.look_at + AT_ONCE];
+            let is_there = |any, count: &f32| any | (*count <= lowest);
+            if counts.iter().fold(false, is_there) {
+                let nth = counts.iter().position(|count| *count <= lowest)?;
+                return Some(self.look_at + nth);
+            }
+            self.look_at += AT_ONCE;
+        }
+        None
+    }
+
+    /// Forgets all that was counted.
+    fn clear(&mut self) {
+        (self.len, self.all, self.seconds) = (0, 0.0, 0.0);
+        (self.lowest, self.look_at) = (0.0, KEYS_MAX);
     }
 }
 
@@ -361,6 +414,41 @@ mod tests {
         assert!(found.len() <= 10);
         keys.clear();
         assert_eq!(keys.hottest(30_000, 10), []);
+    }
+
+    /// Each step does what the algorithm says: the key's own counter rises, or the lowest is taken over.
+    #[test]
+    fn the_lowest_counter_goes_to_a_new_key() {
+        let mut sketch = Sketch::new();
+        let (mut state, mut taken_over) = (1_u32, 0);
+        for number in 0..20_000_u64 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // Few keys often, many keys rarely.
+            let key = format!("{}", (state >> 8) % (1 << ((state >> 4) % 10)));
+            sketch.pass(number / 500);
+            let before: Vec<f32> = sketch.counts[..sketch.len].to_vec();
+            let place = |sketch: &Sketch| {
+                let mut keys = sketch.keys[..sketch.len].iter();
+                keys.position(|stored| stored.get() == key.as_bytes())
+            };
+            let place_before = place(&sketch);
+            sketch.count(&sample(key.as_bytes()));
+            let at = place(&sketch).expect("it has a counter");
+            let lowest = before.iter().copied().fold(f32::MAX, f32::min);
+            match place_before {
+                Some(place) => assert_eq!((at, sketch.counts[at]), (place, before[at] + 1.0)),
+                None if before.len() < KEYS_MAX => assert_eq!(sketch.counts[at], 1.0),
+                None => {
+                    assert_eq!((before[at], sketch.counts[at]), (lowest, lowest + 1.0));
+                    assert_eq!(sketch.excesses[at], lowest);
+                    taken_over += 1;
+                }
+            }
+            for (other, count) in before.iter().enumerate().filter(|(other, _)| *other != at) {
+                assert_eq!(sketch.counts[other], *count);
+            }
+        }
+        assert!(taken_over > 1000, "{taken_over}");
     }
 
     #[test]

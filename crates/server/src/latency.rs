@@ -168,6 +168,14 @@ impl Latencies {
         0
     }
 
+    /// Where each bucket ends, in nanoseconds, and how many requests of all kinds are in it.
+    pub fn by_bucket(&self) -> impl Iterator<Item = (u64, u64)> {
+        (0..BUCKETS).map(|bucket| {
+            let counts = self.counts.iter().map(|kind| kind[bucket]);
+            (end_of(bucket), counts.sum())
+        })
+    }
+
     /// How many requests of a kind took less than each power of four of nanoseconds, from about a
     /// microsecond to four seconds; each with that power.
     pub fn by_powers_of_four(&self, kind: usize) -> impl Iterator<Item = (u64, u64)> {

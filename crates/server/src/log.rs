@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
@@ -11,12 +12,31 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 static FILTER: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: an object of JSON a line.
+    Json,
+}
+
 /// Begins to log. A second call changes the verbosity only.
-pub fn start(verbosity: u8) {
+pub fn start(verbosity: u8, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(level(verbosity));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false);
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+    };
     if tracing_subscriber::registry()
         .with(filter)
         .with(lines)

@@ -1,19 +1,22 @@
 //! The program `coua`: reads the flags, sets the process up, runs the server until a signal.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use coua::allocator;
-use coua::flags::{self, Invocation, Settings};
+use coua::check;
+use coua::doctor;
+use coua::flags::{self, FlagError, Invocation, Settings};
 use coua::flash::Flash;
 use coua::hand_over::{self, Successor, is_successor};
 use coua::log;
 use coua::pressure;
 use coua::process::{self, EX_OSERR, PidFile, ProcessError};
+use coua::reload::{self, Reloader};
+use coua::sandbox;
 use coua::server::{Server, Sockets};
 use coua::service_manager;
 use coua::shared::Shared;
@@ -25,6 +28,15 @@ use signal_hook::iterator::Signals;
 const CERTIFICATES_LOOKED_AT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    if let Some(words) = doctor::asked(std::env::args_os()) {
+        return match doctor::run(words) {
+            Ok((text, is_well)) => {
+                print(&text);
+                ExitCode::from(u8::from(!is_well))
+            }
+            Err(error) => refuse(&[error]),
+        };
+    }
     allocator::share();
     end_with_any_thread();
     // Before there are other threads, which then ask for the same.
@@ -32,8 +44,14 @@ fn main() -> ExitCode {
     let _stack = coua_memory_errors::install_thread();
     let settings = match flags::read(std::env::args_os()) {
         Ok(Invocation::Serve(settings)) => *settings,
+        Ok(Invocation::Check(settings)) => {
+            return match check::check(&settings) {
+                Ok(found) => print(&found),
+                Err(errors) => refuse(&errors),
+            };
+        }
         Ok(Invocation::Print(text)) => return print(&text),
-        Err(error) => return complain(&error, process::exit_status_of(&error)),
+        Err(refused) => return refuse(refused.errors()),
     };
     if settings.daemon && !process::is_in_background() {
         return match process::start_in_background() {
@@ -41,7 +59,7 @@ fn main() -> ExitCode {
             Err(error) => complain(&error, error.exit_status()),
         };
     }
-    log::start(settings.verbosity);
+    log::start(settings.verbosity, settings.log_format);
     match run(settings, events) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -121,7 +139,8 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
     })?);
     // Only a complete server is announced.
     let (tell_signals, started) = channel();
-    stop_at_signal(signals, started, Arc::clone(&successor))?;
+    let reloader = Reloader::new(&settings);
+    stop_at_signal(signals, started, Arc::clone(&successor), reloader)?;
     let events = events
         .inspect_err(|error| tracing::warn!("an error of memory ends the server: {error}"))
         .ok();
@@ -141,8 +160,11 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         source,
     })?;
     if shared.settings.daemon {
+        // It opens a file to write to.
         process::tell_ready(&shared.settings);
+        drop_privileges(&shared)?;
     } else {
+        drop_privileges(&shared)?;
         service_manager::tell_ready();
         service_manager::feed_watchdog(&shared);
     }
@@ -151,7 +173,7 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
         tracing::warn!(
             "{} connections were cut off: they had not finished after {} s (-o drain_timeout)",
             shared.cut_off(),
-            shared.settings.drain_timeout_s
+            shared.live.drain_timeout_s()
         );
     }
     if let Some(path) = &shared.settings.memory_file {
@@ -176,11 +198,24 @@ fn run(mut settings: Settings, events: Result<Events, InstallError>) -> anyhow::
     Ok(())
 }
 
+/// Has the kernel filter system calls, where that is asked for.
+fn drop_privileges(shared: &Shared) -> Result<(), ProcessError> {
+    if shared.settings.drops_privileges {
+        sandbox::enter().map_err(|source| ProcessError::System {
+            action: "filter system calls (-o drop_privileges)",
+            source,
+        })?;
+        tracing::info!("-o drop_privileges: system calls are filtered");
+    }
+    Ok(())
+}
+
 /// Stops the server that is `started` at a signal, on a thread of its own.
 fn stop_at_signal(
     mut signals: Signals,
     started: Receiver<Arc<Shared>>,
     successor: Arc<Successor>,
+    reloader: Reloader,
 ) -> Result<(), ProcessError> {
     std::thread::Builder::new()
         .name("coua-signals".to_owned())
@@ -188,9 +223,10 @@ fn stop_at_signal(
             // There is none if the server could not start.
             let Ok(shared) = started.recv() else { return };
             let _stack = coua_memory_errors::install_thread();
+            let reloader = Arc::new(reloader);
             for signal in signals.forever() {
                 match signal {
-                    SIGHUP => read_again(&shared),
+                    SIGHUP => reload::start(&shared, &reloader),
                     SIGUSR2 => begin_hand_over(&shared, &successor),
                     _ if shared.is_stopping() && !shared.is_handing_over() => {
                         tracing::info!("signal {signal}: stopping at once");
@@ -236,27 +272,6 @@ fn watch_certificates(shared: &Arc<Shared>) -> Result<(), ProcessError> {
         })
 }
 
-/// Reads the files again that may have changed.
-fn read_again(shared: &Shared) {
-    let file = shared
-        .settings
-        .auth_file
-        .as_deref()
-        .unwrap_or(Path::new(""));
-    let has_tls = shared.refresh_certificates("SIGHUP").is_some();
-    match shared.read_users() {
-        Ok(None) if has_tls => {}
-        Ok(None) => tracing::info!("SIGHUP: ignored, there is no file of users to read again"),
-        Ok(Some(count)) => {
-            tracing::info!("SIGHUP: {} has {count} passwords", file.display());
-        }
-        Err(error) => tracing::error!(
-            "SIGHUP: {} {error}; who could log in before still can",
-            file.display()
-        ),
-    }
-}
-
 /// Stops the server for the program that takes its place, if that can be; on a thread of its own,
 /// since slow connections may keep it waiting.
 fn begin_hand_over(shared: &Arc<Shared>, successor: &Arc<Successor>) {
@@ -283,7 +298,7 @@ fn try_hand_over(shared: &Shared, successor: &Successor) -> Result<(), String> {
         return Err(obstacle.to_owned());
     }
     successor
-        .check()
+        .check(&shared.settings)
         .map_err(|error| format!("the new program does not start: {error}"))?;
     tracing::info!("SIGUSR2: handing over to a new program");
     service_manager::tell_reloading();
@@ -295,6 +310,15 @@ fn print(text: &str) -> ExitCode {
     // If the reader has gone away, nobody wants the rest.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
+}
+
+/// A line for each thing that is wrong with flags or file.
+fn refuse(errors: &[FlagError]) -> ExitCode {
+    let status = process::exit_status_of(errors);
+    for error in errors {
+        complain(error, status);
+    }
+    ExitCode::from(status)
 }
 
 fn complain(error: &dyn std::fmt::Display, status: u8) -> ExitCode {

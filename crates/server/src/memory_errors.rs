@@ -15,6 +15,7 @@ use coua_memory_errors::{
 };
 use coua_store::{Loss, Mended, Mender, PageKind};
 
+use crate::losses::LossLimit;
 use crate::shared::Shared;
 
 /// How long to wait for memory that somebody else still holds, before looking again.
@@ -45,8 +46,10 @@ pub fn install_stack() -> Option<AlternateStack> {
 /// Sees to what is lost until the server stops.
 pub fn see_to_losses(shared: &Shared, mut mender: Mender) {
     let _stack = install_stack();
-    let allowed = shared.settings.loss_limit;
-    let mut limit = Limit::new(allowed.at_most, Duration::from_secs(allowed.seconds));
+    let mut allowed = shared.live.loss_limit();
+    let new_limit =
+        |allowed: LossLimit| Limit::new(allowed.at_most, Duration::from_secs(allowed.seconds));
+    let mut limit = new_limit(allowed);
     let mut seen = 0;
     while !shared.is_stopping() {
         let now = events_seen();
@@ -55,6 +58,11 @@ pub fn see_to_losses(shared: &Shared, mut mender: Mender) {
             shared.wake_all();
         }
         seen = now;
+        if allowed != shared.live.loss_limit() {
+            // What was lost before counts no more.
+            allowed = shared.live.loss_limit();
+            limit = new_limit(allowed);
+        }
         if let Some(mended) = mender.mend(shared.clock.now().unix) {
             shared.losses.note(&mended);
             tell(&mended);
@@ -89,10 +97,10 @@ fn tell(mended: &Mended) {
             Severity::ActionOptional => "before anybody touched it",
             Severity::ActionRequired => "when it was touched",
         };
-        let kept = if lost.is_detached {
-            "; it is not used again"
-        } else {
-            ""
+        let kept = match (lost.is_detached, lost.is_restored) {
+            (true, _) => "; it is not used again",
+            (_, true) => ", and written anew from their copy",
+            _ => "",
         };
         tracing::warn!(
             "memory error: {} bytes at {:#x} lost {how}, of {}{kept}: {items} items ({bytes} bytes) \

@@ -2,6 +2,8 @@
 //!
 //! | path | answer |
 //! |---|---|
+//! | `/` | a page for people, with live graphs of what `/status.json` says |
+//! | `/status.json` | the counts that the page and `coua-top` show |
 //! | `/metrics` | all series, as OpenMetrics to who asks for that, else in Prometheus' text format |
 //! | `/healthz` | 200 as long as the process answers |
 //! | `/readyz` | 200 while requests are served, 503 from when the server begins to end |
@@ -16,6 +18,7 @@
 mod exposition;
 mod http;
 mod series;
+pub mod status;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,6 +30,7 @@ use std::time::Duration;
 use crate::shared::Shared;
 use exposition::Format;
 use http::{Answer, Request};
+use status::Kept;
 
 /// Requests that are answered at a time; any more are closed unanswered.
 const CONNECTIONS_MAX: usize = 8;
@@ -63,10 +67,14 @@ impl Endpoint {
     /// There is no thread for it.
     pub fn serve(self, shared: Arc<Shared>) -> io::Result<()> {
         let serve = move || {
-            let open = Arc::new(AtomicUsize::new(0));
+            let answers = Arc::new(Answers {
+                shared,
+                status: Kept::default(),
+                open: AtomicUsize::new(0),
+            });
             loop {
                 match self.listener.accept() {
-                    Ok((stream, _)) => start(stream, &shared, &open),
+                    Ok((stream, _)) => start(stream, &answers),
                     Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
             }
@@ -76,36 +84,53 @@ impl Endpoint {
     }
 }
 
+/// What all requests are answered from.
+struct Answers {
+    shared: Arc<Shared>,
+    status: Kept,
+    /// Requests that are being answered.
+    open: AtomicUsize,
+}
+
 /// Answers one connection, on a thread of its own.
-fn start(stream: TcpStream, shared: &Arc<Shared>, open: &Arc<AtomicUsize>) {
-    if open.fetch_add(1, Relaxed) >= CONNECTIONS_MAX {
-        open.fetch_sub(1, Relaxed);
+fn start(stream: TcpStream, answers: &Arc<Answers>) {
+    if answers.open.fetch_add(1, Relaxed) >= CONNECTIONS_MAX {
+        answers.open.fetch_sub(1, Relaxed);
         return;
     }
-    let (shared, left) = (Arc::clone(shared), Arc::clone(open));
+    let own = Arc::clone(answers);
     let answer = move || {
         // Who does not read the answer does not miss it.
-        let _ = http::serve(&stream, |request| answer(&shared, request));
-        left.fetch_sub(1, Relaxed);
+        let _ = http::serve(&stream, |request| own.answer(request));
+        own.open.fetch_sub(1, Relaxed);
     };
     let thread = Builder::new().name("coua-scrape".to_owned()).spawn(answer);
     if thread.is_err() {
-        open.fetch_sub(1, Relaxed);
+        answers.open.fetch_sub(1, Relaxed);
     }
 }
 
-fn answer(shared: &Shared, request: &Request<'_>) -> Answer {
-    match request.path {
-        "/metrics" => {
-            let format = Format::asked_for(request.accept);
-            Answer::ok(format.content_type(), series::write(shared, format))
+impl Answers {
+    fn answer(&self, request: &Request<'_>) -> Answer {
+        let shared = &self.shared;
+        match request.path {
+            "/metrics" => {
+                let format = Format::asked_for(request.accept);
+                Answer::ok(format.content_type(), series::write(shared, format))
+            }
+            "/healthz" => Answer::ok(TEXT, "ok\n"),
+            "/readyz" if shared.is_stopping() => Answer::unavailable("the server is ending\n"),
+            "/readyz" => Answer::ok(TEXT, "ok\n"),
+            "/" => Answer::ok(HTML, PAGE),
+            "/status.json" => Answer::ok(JSON, self.status.text(shared)),
+            _ => Answer::not_found(),
         }
-        "/healthz" => Answer::ok(TEXT, "ok\n".to_owned()),
-        "/readyz" if shared.is_stopping() => Answer::unavailable("the server is ending\n"),
-        "/readyz" => Answer::ok(TEXT, "ok\n".to_owned()),
-        "/" => Answer::ok(TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
-        _ => Answer::not_found(),
     }
 }
+
+/// The page: one file that needs no other.
+const PAGE: &str = include_str!("metrics/status.html");
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";

@@ -13,7 +13,7 @@ use coua_transport::Sent;
 use crate::buffers::Pool;
 use crate::datagram::{Datagram, REPLIES_LEN_MAX};
 use crate::outcome::Outcome;
-use crate::reply_queue::{Drained, NoMemory, send_pieces};
+use crate::reply_queue::{Drained, NoMemory, send_pieces, up_to};
 use crate::session::Session;
 
 /// Bytes that the buffer holds.
@@ -235,16 +235,13 @@ impl Output {
     ) -> Flushed {
         let mut sent = 0;
         let tail = value.question.tail();
-        let total = self.len + value.item.value_len() + tail.len();
-        let pieces = || {
-            std::iter::once(&self.buffer[..self.len])
-                .chain(value.item.value())
-                .chain(std::iter::once(tail))
-        };
         if let Some(datagram) = &mut session.datagram {
-            let fits = datagram.gather(pieces(), &mut self.datagram_room);
+            let pieces = std::iter::once(&self.buffer[..self.len])
+                .chain(value.item.value())
+                .chain(std::iter::once(tail));
+            let fits = datagram.gather(pieces, &mut self.datagram_room);
             let fits = fits && !value.item.is_doubtful();
-            self.bytes_sent += total as u64;
+            self.bytes_sent += (self.len + value.item.value_len() + tail.len()) as u64;
             self.len = 0;
             return gathered(fits);
         }
@@ -256,7 +253,13 @@ impl Output {
             self.reply(|reply| value.question.refuse(reply));
             return Flushed::Refused;
         }
-        let drained = send_pieces(&session.stream, pieces(), total, &mut sent);
+        // What has left is not taken back. So a reply is not complete before it is known that nothing of
+        // it was lost: its last bytes follow with what is sent next.
+        let body_len = value.item.value_len().saturating_sub(1);
+        let pieces =
+            std::iter::once(&self.buffer[..self.len]).chain(up_to(value.item.value(), body_len));
+        let total = self.len + body_len;
+        let drained = send_pieces(&session.stream, pieces, total, &mut sent);
         self.bytes_sent += sent as u64;
         let flushed = match drained {
             Drained::All => Flushed::All,
@@ -275,9 +278,20 @@ impl Output {
             }
         };
         self.len = 0;
-        // The value's length is promised, or sent.
+        if flushed == Flushed::All {
+            let last = value.item.value().last();
+            let last = last.and_then(<[u8]>::last_chunk::<1>);
+            for bytes in [last.map_or(&[][..], |last| last), tail] {
+                self.buffer[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+        }
+        // The value's length is promised, or most of it sent.
         match value.item.is_doubtful() {
-            true => Flushed::Lost,
+            true => {
+                self.len = 0;
+                Flushed::Lost
+            }
             false => flushed,
         }
     }

@@ -66,12 +66,17 @@ impl Prefixes {
         self.lock().clear();
     }
 
+    /// The prefix of a key, if it has one.
+    pub fn prefix_of<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let len = key.iter().position(|&byte| byte == self.delimiter)?;
+        Some(&key[..len])
+    }
+
     /// Counts an event, where the key has a prefix.
     pub fn count(&self, key: &[u8], event: PrefixEvent) {
-        let Some(len) = key.iter().position(|&byte| byte == self.delimiter) else {
+        let Some(prefix) = self.prefix_of(key) else {
             return;
         };
-        let prefix = &key[..len];
         let mut all = self.lock();
         if !all.contains_key(prefix) {
             if all.len() >= PREFIXES_MAX {

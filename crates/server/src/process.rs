@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::{Uid, User};
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, getrlimit, setrlimit};
 
@@ -21,6 +22,9 @@ const EX_NOUSER: u8 = 67;
 
 /// sysexits.h: the system refuses.
 pub const EX_OSERR: u8 = 71;
+
+/// sysexits.h: a file of settings is wrong.
+const EX_CONFIG: u8 = 78;
 
 /// Set in the environment of the process that `-d` starts.
 const BACKGROUND_MARK: &str = "COUA_IN_BACKGROUND";
@@ -84,9 +88,12 @@ impl ProcessError {
     }
 }
 
-/// The status to exit with for flags that are wrong.
-pub fn exit_status_of(_: &FlagError) -> u8 {
-    EX_USAGE
+/// The status to exit with for flags that are wrong, or for a file of `--config` that is.
+pub fn exit_status_of(errors: &[FlagError]) -> u8 {
+    match errors.iter().all(FlagError::is_in_file) {
+        true => EX_CONFIG,
+        false => EX_USAGE,
+    }
 }
 
 fn failed<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> ProcessError {
@@ -216,6 +223,21 @@ fn become_user(user: &User) -> io::Result<()> {
     nix::unistd::setgid(user.gid)?;
     nix::unistd::setuid(user.uid)?;
     Ok(())
+}
+
+/// CPU time of this process, in seconds.
+pub fn cpu_seconds() -> f64 {
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
+        let (user, system) = (usage.user_time(), usage.system_time());
+        (user.tv_sec() + system.tv_sec()) as f64 + (user.tv_usec() + system.tv_usec()) as f64 / 1e6
+    })
+}
+
+/// Bytes of this process that are in RAM; `None` where the system does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// `program` under the name and with the arguments that this process was started with.

@@ -88,15 +88,9 @@ impl ReplyQueue {
     /// Sends what the kernel takes; `bytes_sent` counts it.
     pub fn drain(&mut self, pool: &mut Pool, stream: &Stream, bytes_sent: &mut u64) -> Drained {
         while let Some(piece) = self.blocks.front_mut() {
-            let sent = stream.send(&pool.bytes(&piece.block)[piece.start..piece.end]);
-            // Asked behind the send, which is not taken back: then the connection ends before the
-            // reply does.
-            if sent == Sent::Broken {
-                let _ = check(pool.bytes(&piece.block));
-            }
-            if pool.is_lost(&piece.block) {
+            let Some(sent) = send_block(pool, piece, stream) else {
                 return Drained::Lost;
-            }
+            };
             match sent {
                 Sent::Bytes(count) => {
                     *bytes_sent += count as u64;
@@ -115,10 +109,24 @@ impl ReplyQueue {
             if value.pinned.is_doubtful() {
                 return Drained::Lost;
             }
-            let len = value.pinned.value_len() + value.tail.len();
+            // The last bytes leave when it is known that nothing before them was lost.
+            let body_len = value.pinned.value_len().saturating_sub(1);
             let start = value.sent;
-            let pieces = value.pinned.chunks().chain(std::iter::once(value.tail));
-            let drained = send_pieces(stream, pieces, len, &mut value.sent);
+            let body = up_to(value.pinned.chunks(), body_len);
+            let mut drained = send_pieces(stream, body, body_len, &mut value.sent);
+            if drained == Drained::All && !value.pinned.is_doubtful() {
+                let last = value.pinned.chunks().last();
+                let last = last.and_then(<[u8]>::last_chunk::<1>);
+                let last = last.map_or([0], |last| *last);
+                if value.pinned.is_doubtful() {
+                    return Drained::Lost;
+                }
+                let last = &last[..value.pinned.value_len() - body_len];
+                let mut sent = value.sent - body_len;
+                let len = last.len() + value.tail.len();
+                drained = send_pieces(stream, [last, value.tail].into_iter(), len, &mut sent);
+                value.sent = body_len + sent;
+            }
             *bytes_sent += (value.sent - start) as u64;
             if drained == Drained::Broken {
                 value.pinned.chunks().for_each(|chunk| {
@@ -143,6 +151,28 @@ impl ReplyQueue {
         }
         self.value = None;
     }
+}
+
+/// Sends a copy of a block, which nothing takes back: so it is asked before whether the machine has lost
+/// the block. `None` if so.
+#[inline(never)]
+fn send_block(pool: &mut Pool, piece: &Piece, stream: &Stream) -> Option<Sent> {
+    let mut room = [0; BLOCK_SIZE_MAX];
+    let copy = &mut room[..piece.end - piece.start];
+    copy.copy_from_slice(&pool.bytes(&piece.block)[piece.start..piece.end]);
+    (!pool.is_lost(&piece.block)).then(|| stream.send(copy))
+}
+
+/// The first `len` bytes of `pieces`.
+pub fn up_to<'p>(
+    pieces: impl Iterator<Item = &'p [u8]> + Clone,
+    len: usize,
+) -> impl Iterator<Item = &'p [u8]> + Clone {
+    pieces.scan(len, |left, piece| {
+        let piece = &piece[..piece.len().min(*left)];
+        *left -= piece.len();
+        Some(piece)
+    })
 }
 
 /// Sends `pieces`, `len` bytes in all, of which `sent` have gone out already.

@@ -14,15 +14,17 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use coua_memory_errors::Events;
-use coua_store::{Start, Store, StoreError};
+use coua_store::{Start, Store, StoreError, Topology};
 use coua_transport::{ListenError, Waker};
 
 use crate::clock::Clock;
 use crate::flags::Settings;
 use crate::flash::{AttachedFlash, Flash, FlashError, RunningFlash};
+use crate::host::{Host, conditions};
 use crate::memory_errors;
 use crate::shared::Shared;
 use crate::version::BUILD;
+use crate::watch::{EvictionTeller, Watchers};
 use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerBuffers, WorkerFlash, WorkerSockets};
 pub use listening::Sockets;
 use listening::{remedy, write_port_file};
@@ -123,17 +125,18 @@ impl Server {
         events: Option<Events>,
     ) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let store = open_store(&mut settings, &clock, None)?;
-        let mut flash = flash.map(|flash| flash.attach(&store)).transpose()?;
-        reserve_for_workers(settings.workers)?;
         let wakers = (0..settings.workers)
             .map(|_| Waker::new())
-            .collect::<io::Result<_>>();
+            .collect::<io::Result<Arc<[Waker]>>>();
         let wakers = wakers.map_err(|source| StartError::System {
             action: "make wakers",
             source,
         })?;
-        let mut shared = Shared::new(settings, store, clock, wakers, MEMORY_PER_WORKER);
+        let watchers = Arc::new(Watchers::new(Arc::clone(&wakers), settings.watcher_queue));
+        let store = open_store(&mut settings, &clock, &watchers, None)?;
+        let mut flash = flash.map(|flash| flash.attach(&store)).transpose()?;
+        reserve_for_workers(settings.workers)?;
+        let mut shared = Shared::new(settings, store, clock, wakers, watchers, MEMORY_PER_WORKER);
         shared.listening = sockets.listening;
         if let Some(flash) = &flash {
             flash.tell(&mut shared);
@@ -293,10 +296,11 @@ fn store_refusal(error: &StoreError) -> String {
 fn open_store(
     settings: &mut Settings,
     clock: &Clock,
+    watchers: &Arc<Watchers>,
     seed: Option<u64>,
 ) -> Result<Arc<Store>, StoreError> {
     let opened = loop {
-        match Store::new(store_config(settings, seed), clock.now().unix) {
+        match Store::new(store_config(settings, watchers, seed), clock.now().unix) {
             Err(StoreError::NoSpace { path, has, wants }) => {
                 settings.memory_file = None;
                 settings.unmet.push(format!(
@@ -344,7 +348,11 @@ fn open_store(
     Ok(store)
 }
 
-fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
+fn store_config(
+    settings: &Settings,
+    watchers: &Arc<Watchers>,
+    seed: Option<u64>,
+) -> coua_store::Config {
     coua_store::Config {
         memory: settings.store_memory_max(),
         memory_limit: (settings.memory_max > settings.memory).then(|| settings.store_memory()),
@@ -355,7 +363,13 @@ fn store_config(settings: &Settings, seed: Option<u64>) -> coua_store::Config {
         survives_memory_errors: true,
         file: settings.memory_file.clone(),
         memory_refused: Some(warn_of_refused_memory),
+        observer: Some(Box::new(EvictionTeller(Arc::clone(watchers)))),
         seed,
+        topology: match seed {
+            None => Topology::of_machine(),
+            // A simulated server is the same on every machine.
+            Some(_) => Topology::default(),
+        },
         ..coua_store::Config::default()
     }
 }
@@ -411,6 +425,10 @@ fn announce(shared: &Shared) {
     if let Some(address) = shared.listening.metrics {
         tracing::info!("metrics on http://{address}/metrics");
     }
+    let nodes = shared.store.nodes().len();
+    if nodes > 1 {
+        tracing::info!("memory in {nodes} NUMA nodes: workers take that of their own core's first");
+    }
     if let Some(path) = &shared.settings.memory_file {
         announce_file(path, shared);
     }
@@ -418,6 +436,9 @@ fn announce(shared: &Shared) {
         tracing::info!("{line}");
     }
     for line in &shared.settings.unmet {
+        tracing::warn!("{line}");
+    }
+    for line in conditions::warnings(&Host::this(), &shared.settings) {
         tracing::warn!("{line}");
     }
     if shared.settings.flash_memory > 0 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coua_cpu::prefetch_lines;
 use coua_protocol::{Awaited, Echo, ErrorLine, KEY_LEN_MAX, Parser, StoreMode, StoreReply};
-use coua_store::{UnixSeconds, Upload};
+use coua_store::{Expiry, UnixSeconds, Upload};
 use coua_transport::{Stream, StreamFailure, huge_pages};
 
 use crate::buffers::{Block, Pool};
@@ -15,6 +15,7 @@ use crate::dump::Dump;
 use crate::fetch_list::FetchList;
 use crate::permissions::{Permissions, User};
 use crate::reply_queue::ReplyQueue;
+use crate::watch::Watch;
 
 /// Bytes of a value that are still to come from which on they are received where they will lie.
 const DIRECT_LEN_MIN: usize = 8 << 10;
@@ -131,6 +132,8 @@ pub struct StreamingSet {
     pub value_len: u32,
     /// How it is stored.
     pub mode: StoreMode,
+    /// When the item dies.
+    pub expiry: Expiry,
     /// How it is answered.
     pub reply: StoreReply,
     /// The flags that the answer repeats.
@@ -304,6 +307,30 @@ impl Session {
     /// executed.
     pub fn is_blocked(&self) -> bool {
         self.queue.is_some() || self.dump.is_some() || self.is_held || self.stream.has_unsent()
+    }
+
+    /// Whether it sends lines to somebody who watches. Nothing is executed for it any more.
+    pub fn watches(&self) -> bool {
+        self.watch().is_some()
+    }
+
+    /// The place among those who watch, if it has one.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.dump.as_deref().and_then(Dump::as_watch)
+    }
+
+    /// Whether more of a long answer can be sent at once: only a turn's share of it was over. Of who
+    /// watches, the worker is woken for the next line otherwise.
+    pub fn goes_on_dumping(&self) -> bool {
+        self.dump.is_some() && self.queue.is_none() && self.watch().is_none_or(Watch::has_lines)
+    }
+
+    /// What it does while nothing may be executed for it.
+    pub fn blocked_activity(&self) -> Activity {
+        match self.watches() {
+            true => Activity::Watching,
+            false => Activity::Writing,
+        }
     }
 
     /// Whether a part of the value that arrives in pieces is still missing.

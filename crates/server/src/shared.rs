@@ -32,10 +32,12 @@ use crate::flags::Settings;
 use crate::hand_over::Kept;
 use crate::hot_keys::HotKeys;
 use crate::latency::{Latencies, Latency};
+use crate::live::Live;
 use crate::log;
 use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
 use crate::users::{Users, UsersError};
+use crate::watch::Watchers;
 
 /// memcached's highest level of verbosity.
 const VERBOSITY_MAX: u32 = 64;
@@ -49,8 +51,10 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What all workers share.
 pub struct Shared {
-    /// What the command line said.
+    /// What flags and file said at the start.
     pub settings: Settings,
+    /// What they say now, as far as that can change.
+    pub live: Live,
     /// The store of items.
     pub store: Arc<Store>,
     /// The server's clock.
@@ -63,6 +67,10 @@ pub struct Shared {
     pub prefixes: Prefixes,
     /// The keys that are asked for most.
     pub hot_keys: HotKeys,
+    /// The prefixes under which most keys are missed.
+    pub missed: HotKeys,
+    /// Who watches what happens.
+    pub watchers: Arc<Watchers>,
     /// What clients have asked of the crawler.
     pub crawler: Crawler,
     /// What the machine has lost of its memory.
@@ -88,7 +96,7 @@ pub struct Shared {
     /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
     baseline: Mutex<Baseline>,
-    wakers: Box<[Waker]>,
+    wakers: Arc<[Waker]>,
     /// Connections handed to each worker that it has not taken yet.
     handed: Box<[Mutex<Vec<Handed>>]>,
     stopping: AtomicBool,
@@ -165,7 +173,8 @@ impl Shared {
         settings: Settings,
         store: Arc<Store>,
         clock: Clock,
-        wakers: Box<[Waker]>,
+        wakers: Arc<[Waker]>,
+        watchers: Arc<Watchers>,
         memory_per_worker: usize,
     ) -> Shared {
         let workers = settings.workers;
@@ -176,6 +185,8 @@ impl Shared {
             users: settings.users.clone().map(Mutex::new),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
+            missed: HotKeys::new(workers),
+            watchers,
             crawler: Crawler::new(&settings),
             losses: LossCounts::default(),
             listening: Listening::default(),
@@ -199,6 +210,7 @@ impl Shared {
             memory: AtomicUsize::new(settings.memory),
             memory_held_back: AtomicUsize::new(0),
             limiting: Mutex::default(),
+            live: Live::new(&settings),
             settings,
         }
     }
@@ -219,7 +231,6 @@ impl Shared {
         self.memory.store(bytes, Relaxed);
         // What pressure holds back is held back again within a second.
         self.memory_held_back.store(0, Relaxed);
-        tracing::info!("cache_memlimit: {} MiB of memory from now on", bytes >> 20);
         Ok(())
     }
 
@@ -349,6 +360,7 @@ impl Shared {
         };
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline;
         *self.latencies_before() = self.latencies_from_start();
+        self.watchers.reset_counts();
     }
 
     /// The published counters of the workers' user-space stacks, with the worker's number.
@@ -398,7 +410,7 @@ impl Shared {
     /// Ends the server: no worker accepts connections any more, and each one leaves its loop when
     /// all connections have finished what they had begun, or after `-o drain_timeout`.
     pub fn stop(&self) {
-        self.stop_within(self.settings.drain_timeout_s.saturating_mul(1000));
+        self.stop_within(self.live.drain_timeout_s().saturating_mul(1000));
     }
 
     /// Ends the server: every worker leaves its loop after its turn.
@@ -417,7 +429,7 @@ impl Shared {
 
     /// Has every worker begin a turn.
     pub fn wake_all(&self) {
-        for waker in &self.wakers {
+        for waker in self.wakers.iter() {
             waker.wake();
         }
     }
@@ -464,7 +476,7 @@ impl Shared {
     /// Until then everybody is served, new connections included: one slow client is no reason to keep
     /// the others waiting. Does nothing if the server is stopped meanwhile.
     pub fn stop_for_successor(&self) {
-        let timeout = Duration::from_secs(self.settings.drain_timeout_s);
+        let timeout = Duration::from_secs(self.live.drain_timeout_s());
         let last_part = timeout / LAST_PART;
         let began = Instant::now();
         let mut busy = self.registry.busy();
@@ -521,7 +533,7 @@ impl Shared {
 
     /// Whether new connections are accepted now.
     pub fn is_accepting(&self) -> bool {
-        self.settings.refuses_at_once || !self.registry.is_full()
+        self.live.refuses_at_once() || !self.registry.is_full()
     }
 
     /// The first TCP port, or 0.

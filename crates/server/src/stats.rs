@@ -51,6 +51,7 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         shared.reset_counters();
         shared.prefixes.clear();
         shared.hot_keys.clear();
+        shared.missed.clear();
         return Report::Line(Line::Reset.as_bytes());
     }
     if is(b"detail") {
@@ -75,6 +76,9 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
         b"net" => Report::Text(net::write),
         b"latency" => Report::Text(latency::write),
         b"hotkeys" => Report::Text(hot_keys::write),
+        b"misses" => Report::Text(hot_keys::write_misses),
+        b"bigkeys" if may.dump => Report::Dump(Dump::largest()),
+        b"bigkeys" => Report::Line(b"CLIENT_ERROR stats bigkeys not allowed\r\n"),
         b"threads" => Report::Text(threads::write),
         // As memcached answers without `-o track_sizes`, which is its default.
         b"sizes" => Report::Line(b"STAT sizes_status disabled\r\nEND\r\n"),

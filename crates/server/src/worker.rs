@@ -28,6 +28,7 @@ mod receive;
 mod run;
 #[cfg(feature = "simulated")]
 mod simulated;
+mod slow;
 mod uploads;
 
 use std::collections::VecDeque;
@@ -44,12 +45,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::buffers::Pool;
 use crate::clock::Now;
 use crate::closing::CloseCause;
+use crate::connections::ConnectionInfo;
 use crate::fetches::Fetches;
 use crate::hot_keys::{self, Chooser};
 use crate::latency::Executed;
 use crate::output::{OUTPUT_LEN, Output};
 use crate::session::{Listed, Session, SessionId, Sessions, StreamingSet};
 use crate::shared::Shared;
+use crate::watch::{LogStreams, lines};
 use batch::Batch;
 use datagrams::DatagramSockets;
 use drain::{DRAIN_SLEEP, Drain};
@@ -57,7 +60,8 @@ pub use flash::WorkerFlash;
 use input::Input;
 
 /// Bytes outside the store's memory that each worker takes: buffers and lists of fixed size.
-pub const MEMORY_PER_WORKER: usize = Input::MEMORY + OUTPUT_LEN + Batch::MEMORY + hot_keys::MEMORY;
+pub const MEMORY_PER_WORKER: usize =
+    Input::MEMORY + OUTPUT_LEN + Batch::MEMORY + 2 * hot_keys::MEMORY;
 
 /// From this number on, sessions do not all fit into a core's own cache.
 const SESSIONS_MIN: usize = 256;
@@ -313,7 +317,7 @@ impl Worker {
         self.receive_datagrams_of_stack();
         self.receive(now);
         self.receive_datagrams();
-        self.run_batch(now);
+        self.run_batch(now, began);
         self.submit_flash(began);
         if self.shared.is_stopping() {
             self.drain(now);
@@ -408,7 +412,7 @@ impl Worker {
     /// Once a second, closes connections that have been idle for too long.
     fn close_idle(&mut self, now: Now) {
         let settings = &self.shared.settings;
-        let timeout = settings.idle_timeout_s;
+        let timeout = self.shared.live.idle_timeout_s();
         let second = now.since_start_ms / 1000;
         if timeout == 0 && settings.tls.is_none() || self.idle_checked == second {
             return;
@@ -417,7 +421,7 @@ impl Worker {
         let is_idle = |session: &Session| {
             let last = session.connection.last_request().0;
             let idle_s = u64::from(now.unix.0.saturating_sub(last));
-            timeout > 0 && idle_s > timeout
+            timeout > 0 && idle_s > timeout && !session.watches()
                 || session.stream.is_handshaking() && idle_s > HANDSHAKE_S_MAX
         };
         let idle: Vec<SessionId> = self
@@ -445,6 +449,19 @@ impl Worker {
             let since_start_ms = self.shared.clock.now().since_start_ms;
             let cause = session.why_closed();
             cause.note(&session.connection, self.counters(), since_start_ms);
+            let ConnectionInfo {
+                descriptor, peer, ..
+            } = &*session.connection;
+            let mut told = cause;
+            if session.stream.is_handshaking() {
+                told = CloseCause::Protocol;
+                (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
+                    lines::handshake_failed(line, *descriptor);
+                });
+            }
+            (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
+                lines::closed(line, peer, told, *descriptor);
+            });
             session.release(&mut self.pool);
             self.fetches.abandon(&mut session.fetches);
             self.waiting_for_memory -= usize::from(session.listed == Listed::ForMemory);
@@ -506,7 +523,7 @@ fn note_event(sessions: &mut Sessions, ready: &mut VecDeque<SessionId>, event: R
     session.readable |= event.readable;
     session.ended |= event.end_of_stream;
     let has_something_to_do = if session.is_blocked() {
-        event.writable
+        event.writable || session.watches() && session.ended
     } else {
         event.readable
     };

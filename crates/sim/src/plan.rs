@@ -134,6 +134,7 @@ fn resolve(words: &str) -> Settings {
     match flags::read(words.split(' ').map(OsString::from)) {
         Ok(Invocation::Serve(settings)) => *settings,
         Ok(Invocation::Print(text)) => panic!("{words}: {text}"),
+        Ok(Invocation::Check(_)) => panic!("{words}: a check"),
         Err(error) => panic!("{words}: {error}"),
     }
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use coua_memory_errors::{events_seen, install, install_thread, wait_for_events};
-use coua_store::{Access, Config, Expiry, PoisonTarget, Put, Store, Stored, UnixSeconds};
+use coua_store::{
+    Access, Config, Expiry, PoisonMeans, PoisonTarget, Put, Store, Stored, UnixSeconds,
+};
 
 const NOW: UnixSeconds = UnixSeconds(1_000_000);
 
@@ -79,7 +81,12 @@ fn main() {
                     0 => PoisonTarget::Index,
                     _ => PoisonTarget::Item,
                 };
-                assert!(burst.poison(&key, target).expect("UFFDIO_POISON").is_some());
+                assert!(
+                    burst
+                        .poison(&key, target, PoisonMeans::Userfault)
+                        .expect("UFFDIO_POISON")
+                        .is_some()
+                );
                 let _ = burst.get(&key, Access::default());
             }
             let began = Instant::now();

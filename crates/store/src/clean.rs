@@ -28,6 +28,7 @@ mod dead;
 mod flush;
 mod job;
 mod leave;
+mod leftovers;
 mod moves;
 mod pace;
 mod pick;

@@ -110,6 +110,15 @@ impl Index {
         &self.buckets[table.0 as usize * TABLE_BUCKETS as usize + number as usize]
     }
 
+    /// The word of the directory that a hash belongs to, for tests that lose it.
+    #[cfg(not(loom))]
+    pub(crate) fn directory_word(
+        &self,
+        hash: KeyHash,
+    ) -> crate::memory::Twin<'_, crate::sync::AtomicU64> {
+        self.directory.word(hash)
+    }
+
     fn reset_table(&self, table: TableId, unfilled: bool) {
         for number in 0..TABLE_BUCKETS {
             self.bucket(table, number).reset(unfilled);

@@ -188,8 +188,8 @@ impl<'b> Item<'b> {
     pub fn stored_len(&self) -> usize {
         let log = &self.store.log;
         let pieces = self.raw.pieces();
-        let pieces = pieces.map(|piece| log.item(self.guard, piece).total_len());
-        self.raw.total_len() + pieces.sum::<usize>()
+        let pieces = pieces.filter_map(|piece| log.piece(self.guard, piece));
+        self.raw.total_len() + pieces.map(RawItem::total_len).sum::<usize>()
     }
 }
 
@@ -210,11 +210,8 @@ impl<'b> Iterator for Chunks<'b> {
             return Some(whole);
         }
         let piece = self.pieces.next()?.load(Ordering::Acquire);
-        if piece == 0 {
-            // A part of the head is lost; whoever copies the value finds that out.
-            return None;
-        }
-        let piece = self.log.item(self.guard, Location::from_raw(piece));
-        Some(piece.piece_data())
+        // Where a part of the head or of the piece is lost, whoever copies the value finds that out.
+        let piece = self.log.piece(self.guard, Location::from_raw(piece));
+        piece.map(RawItem::piece_data)
     }
 }

@@ -54,6 +54,7 @@ mod prefault;
 mod request;
 mod scan;
 mod segment;
+mod sound;
 mod store;
 mod sync;
 mod tags;
@@ -77,7 +78,7 @@ pub use {
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
-    memory::{HugePages, Page},
+    memory::{HugePages, Page, Topology},
     observer::{ItemView, Observer, RemovalReason},
     operations::{Pinned, Upload},
     request::{
@@ -87,7 +88,7 @@ pub use {
     scan::ScanPosition,
     store::{
         ColdReason, Config, FlashOptions, FlashRefused, FlashStats, ITEM_SIZE_LIMIT, LimitRefused,
-        MEMORY_MIN, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
+        MEMORY_MIN, NodeStats, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
     },
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},
@@ -96,5 +97,5 @@ pub use {
 #[cfg(not(loom))]
 pub use {
     mender::{Loss, Mended, Mender, PageKind},
-    operations::PoisonTarget,
+    operations::{PoisonMeans, PoisonTarget},
 };

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | segment | items and pieces that overlap the range | drops their slots, moves all others away, retires the segment |
 //! | index | the slots in the range | drops what is left where no lookup looks, and slots of one key that are there twice |
-//! | tables | how many bytes of a segment are dead, how far one is filled | nothing: the cleaner finds out |
+//! | tables | how many bytes of a segment are dead, how far one is filled; what the handler restores is not lost | nothing: the cleaner finds out |
 //! | lent | bytes of connections | nothing: the server closes them |
 //! | free | nothing | nothing |
 //!
@@ -34,7 +34,7 @@ use crate::segment::OpenSegment;
 use crate::segment::item::RawItem;
 use crate::segment::layout::LEN_AT_MOST;
 use crate::store::Store;
-use crate::store::losses::Entry;
+use crate::store::losses::{Entry, overlap};
 use crate::sync::Ordering;
 use crate::time::UnixSeconds;
 use crate::worker_store::{Rewrite, Rewritten, WorkerStore};
@@ -114,7 +114,8 @@ struct Wanted {
 }
 
 fn bit(bits: &[u64], page: PageId) -> bool {
-    bits[page as usize / 64] >> (page % 64) & 1 != 0
+    let word = bits.get(page as usize / 64);
+    word.is_some_and(|word| word >> (page % 64) & 1 != 0)
 }
 
 fn bits(store: &Store, pages: &[PageId]) -> Box<[u64]> {
@@ -145,23 +146,39 @@ impl Store {
         Mender::new(Arc::clone(self))
     }
 
-    /// Empties segments of which the process before has lost a part, and died before it had seen to
-    /// that. What in them was lost is not known any more, so all of it goes.
-    pub(crate) fn empty_damaged(self: &Arc<Store>, now: UnixSeconds) {
+    /// Sees to what the process before has lost and had not seen to when it died. Where it is not known
+    /// any more what of a segment was lost, all of that goes.
+    pub(crate) fn mend_before(self: &Arc<Store>, now: UnixSeconds) {
+        let lost = &self.lost_before;
         let mut mender = Mender::new(Arc::clone(self));
+        let is_of_index = |&page: &PageId| self.log.entry(page).state() == PageState::Index;
+        for range in lost {
+            for page in self.log.pages_of(range).filter(is_of_index) {
+                let page = self.log.range_of(page);
+                // Which items it had is not counted: what was taken over was.
+                mender.put_in_order(&(range.start.max(page.start)..range.end.min(page.end)));
+            }
+        }
         mender.damaged = (0..self.log.segment_count())
             .filter(|&page| {
                 let entry = self.log.entry(page);
                 entry.state() == PageState::Sealed && entry.is_damaged()
             })
             .collect();
-        if !mender.damaged.is_empty() {
-            let lost = mender.damaged.iter().map(|&page| self.log.range_of(page));
-            let lost = lost.collect();
-            mender.take_damaged();
-            mender.sweep(lost, now);
-            mender.retire_emptied();
-        }
+        let known = |page: &PageId| {
+            let whole = self.log.range_of(*page);
+            let here = lost.iter().filter(|range| overlap(range, &whole)).cloned();
+            let here: Vec<Range<usize>> = here.collect();
+            if here.is_empty() { vec![whole] } else { here }
+        };
+        let lost = mender.damaged.iter().flat_map(known).collect();
+        mender.empty_now(lost, now);
+        // What there was no room to move goes.
+        let left = mender.damaged.iter().map(|&page| self.log.range_of(page));
+        let left = left.collect();
+        mender.empty_now(left, now);
+        mender.presence.leave(&self.epochs);
+        self.log.superblock().forget_losses();
     }
 }
 
@@ -202,9 +219,13 @@ impl Mender {
         self.take_damaged();
         self.wait_for_grace();
         let losses = self.mend_index(&entries);
-        self.sweep(entries.into_iter().map(|entry| entry.range).collect(), now);
+        let lost: Vec<Range<usize>> = entries.into_iter().map(|entry| entry.range).collect();
+        self.sweep(lost.clone(), now);
         self.wait_for_grace();
         store.losses.settle(behind);
+        for range in &lost {
+            store.log.superblock().forget_loss(range);
+        }
         self.retire_emptied();
         let after = self.lost();
         Some(Mended {
@@ -253,6 +274,15 @@ impl Mender {
         }
     }
 
+    /// Empties the damaged segments, of which these ranges are lost. Nobody else works yet.
+    fn empty_now(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
+        if !self.damaged.is_empty() {
+            self.take_damaged();
+            self.sweep(lost, now);
+            self.retire_emptied();
+        }
+    }
+
     /// Takes those damaged segments that nobody else works in, and forgets those that are empty.
     /// True if there is one more.
     fn take_damaged(&mut self) -> bool {
@@ -298,7 +328,7 @@ impl Mender {
 
     /// Puts the index in order, and says what each lost range was.
     fn mend_index(&mut self, entries: &[Entry]) -> Vec<Loss> {
-        let mut losses = Vec::new();
+        let (mut losses, mut has_lost_slots) = (Vec::new(), false);
         for entry in entries {
             let mut kind = PageKind::Free;
             let pages: Vec<PageId> = self.store.log.pages_of(&entry.range).collect();
@@ -314,9 +344,12 @@ impl Mender {
                 };
                 kind = here;
                 if here == PageKind::Index {
+                    has_lost_slots = true;
                     let bytes = self.store.log.range_of(page);
                     let start = bytes.start.max(entry.range.start);
-                    self.put_in_order(&(start..bytes.end.min(entry.range.end)));
+                    let lost = start..bytes.end.min(entry.range.end);
+                    self.put_in_order(&lost);
+                    self.count_slots_lost(&lost);
                 }
             }
             losses.push(Loss {
@@ -324,20 +357,42 @@ impl Mender {
                 kind,
             });
         }
+        if has_lost_slots {
+            self.drop_stranded();
+        }
         losses
     }
 
+    /// Puts the sub-tables in order of which these bytes are lost.
     fn put_in_order(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
             let (store, local, _) = self.turn();
             let is_same_key = |one: Slot, other: Slot| {
                 // What is on flash is not read for that.
                 let are_in_memory = one.is_in_memory() && other.is_in_memory();
-                !are_in_memory || local.item_of(one).key() == local.item_of(other).key()
+                !are_in_memory || local.item_of(one).key_is(local.item_of(other).key())
             };
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
             }
+        }
+    }
+
+    /// Drops what stands where no lookup looks, since a part of the index is lost.
+    fn drop_stranded(&mut self) {
+        let mut word = 0;
+        while word < self.store.index.words() {
+            let (store, local, _) = self.turn();
+            let (dropped, next) = store.index.drop_stranded(word);
+            dropped.into_iter().for_each(|slot| local.note_lost(slot));
+            word = next;
+        }
+    }
+
+    /// Counts the items whose slots stood in these bytes.
+    fn count_slots_lost(&mut self, bytes: &Range<usize>) {
+        for word in self.store.index.words_of(bytes) {
+            let (store, local, _) = self.turn();
             let gone = store.index.estimate_lost(word, bytes);
             local.counters().lost.add(gone);
             local.counters().unlinked.add(gone);
@@ -422,7 +477,15 @@ fn visit(
     }
     let item = local.item_of(place.slot);
     let in_damaged = |&piece: &Location| bit(&wanted.damaged, log.segment_of(piece));
-    let is_piece_lost = |piece: Location| wanted.is_lost(piece, local.item(piece).total_len());
+    if !log.is_within(location, item) {
+        local.unlink_unsound(place);
+        return Visited::Done;
+    }
+    // What is no piece is lost, or its head is.
+    let is_piece_lost = |at: Location| match local.piece(at) {
+        Some(piece) => wanted.is_lost(at, piece.total_len()),
+        None => true,
+    };
     let is_lost = is_damaged && wanted.is_lost(location, item.total_len())
         || item.pieces().filter(in_damaged).any(is_piece_lost);
     if is_lost {
@@ -485,7 +548,9 @@ fn move_pieces(
         if !bit(&wanted.taken, page) {
             continue;
         }
-        let piece = local.item(old);
+        let Some(piece) = local.piece(old) else {
+            return false;
+        };
         let open = &mut open[log.entry(page).queue() as usize];
         let Some(new) = local.copy_piece(open, piece) else {
             keep(kept, page);

@@ -8,9 +8,15 @@ pub enum RemovalReason {
     /// A client deleted it.
     Deleted,
     /// Dropped to make room, never read since it was stored.
-    EvictedUnread,
+    EvictedUnread {
+        /// Seconds since it was stored or touched.
+        idle_s: u32,
+    },
     /// Dropped to make room.
-    Evicted,
+    Evicted {
+        /// Seconds since it was last read, stored or touched.
+        idle_s: u32,
+    },
     /// Its expiry passed.
     Expired,
     /// A flush killed it.
@@ -34,6 +40,11 @@ pub struct ItemView<'a> {
 
 /// Called on the workers' threads, inside bursts: it must be quick, and must not call the store.
 pub trait Observer: Send + Sync {
+    /// Whether it wants to hear of items that are stored. It is asked once, when the store is made: who
+    /// does not want to costs stores nothing.
+    fn hears_of_stored(&self) -> bool {
+        true
+    }
     /// An item was stored, new or in place of another.
     fn stored(&self, item: ItemView<'_>);
     /// An item is gone.

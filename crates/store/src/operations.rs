@@ -24,7 +24,7 @@ mod tests;
 
 pub use pin::Pinned;
 #[cfg(not(loom))]
-pub use poison::PoisonTarget;
+pub use poison::{PoisonMeans, PoisonTarget};
 pub use upload::Upload;
 
 use writer::Body;

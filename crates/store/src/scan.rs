@@ -74,6 +74,9 @@ impl Burst<'_> {
         for slot in slots {
             let location = slot.location();
             let raw = local.item(location);
+            if !local.is_sound(location, raw) {
+                continue;
+            }
             let is_lost = local.is_unsettled() && local.is_lost(location, raw);
             if !is_lost && local.death(location, raw, self.now).is_none() {
                 let cas = local.cas_at(location, raw);

@@ -14,7 +14,7 @@ pub(crate) mod tier;
 
 pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use limit::LimitRefused;
-pub use stats::Stats;
+pub use stats::{NodeStats, Stats};
 pub use takeover::{ColdReason, Start, Warm};
 pub use tier::{FlashOptions, FlashRefused, FlashStats};
 
@@ -22,8 +22,10 @@ use crate::counters::Counters;
 use crate::epoch::Epochs;
 use crate::index::{Directory, Index, TABLE_BYTES, TableId};
 use crate::key::{Hasher, Key};
+#[cfg(not(any(miri, loom)))]
+use crate::memory::DoubledPart;
 use crate::memory::{
-    ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageId, PageState, Pages, Slice,
+    ArenaFile, FileError, LAYOUT_VERSION, Mapping, Page, PageId, PageState, Pages, Slice, Spread,
     Superblock, Unreadable, Use, boot_number,
 };
 use crate::observer::Observer;
@@ -53,6 +55,8 @@ pub struct Store {
     pub(crate) hasher: Hasher,
     pub(crate) counters: Box<[CachePadded<Counters>]>,
     pub(crate) observer: Option<Box<dyn Observer>>,
+    /// The observer wants to hear of items that are stored.
+    pub(crate) tells_stored: bool,
     pub(crate) evict: bool,
     /// The longest item, header and key included, that is not split into pieces.
     pub(crate) whole_max: usize,
@@ -74,9 +78,12 @@ pub struct Store {
     tables: SubTables,
     merging: Merging,
     tables_len: usize,
-    /// The ranges of bytes that may turn to zeros.
-    #[cfg_attr(any(miri, loom), expect(dead_code, reason = "there are no errors"))]
-    survivable: [std::ops::Range<usize>; 2],
+    /// The tables that are kept twice.
+    #[cfg(not(any(miri, loom)))]
+    doubled: [DoubledPart; 3],
+    /// Ranges that turned to zeros under the process before, which had not seen to that.
+    #[cfg(not(loom))]
+    pub(crate) lost_before: Vec<std::ops::Range<usize>>,
     heap_len: usize,
     /// The least and the most that [`Store::set_memory_limit`] takes.
     memory_least: usize,
@@ -116,7 +123,7 @@ impl Store {
             Ok(store) => {
                 let store = Arc::new(store.ready(config)?);
                 #[cfg(not(loom))]
-                store.empty_damaged(now);
+                store.mend_before(now);
                 return Ok(store);
             }
             Err(why) => why,
@@ -156,16 +163,21 @@ impl Store {
             has: mapping.file().and_then(ArenaFile::room).unwrap_or(0),
             wants: layout.tables_len as u64,
         };
+        place(&config, layout, mapping);
         if mapping.may_be_refused() && mapping.supply(0, layout.tables_len).is_err() {
             return Err(no_space());
         }
         let arena = layout.parts(mapping);
-        let superblock = &arena.tables.superblock[0];
+        let superblock = arena.tables.superblock.at(0);
         let seed = config.seed.unwrap_or_else(random_seed);
         superblock.format(&layout.identity(), seed, now.0);
         superblock.set_whereabouts(whereabouts(mapping));
         for page in 0..layout.first_page {
-            arena.tables.page_table[page].set_state(PageState::Tables);
+            arena
+                .tables
+                .page_table
+                .at(page)
+                .set_state(PageState::Tables);
         }
         let store = Store::of_arena(&config, layout, &arena, start, (seed, now));
         store.log.note_time(now);
@@ -182,7 +194,7 @@ impl Store {
         if missing {
             return Err(layout.too_small(config.memory, config.workers));
         }
-        arena.tables.superblock[0].set_use(Use::Running);
+        arena.tables.superblock.at(0).set_use(Use::Running);
         Ok(Arc::new(store.ready(config)?))
     }
 
@@ -230,6 +242,7 @@ impl Store {
             // Buckets that are lost are empty.
             mapping.survive_errors(&layout.survivable());
         }
+        place(config, &layout, &mapping);
         let (boot, number) = superblock[0].whereabouts();
         let here = whereabouts(&mapping);
         let in_use = superblock[0].in_use();
@@ -244,22 +257,27 @@ impl Store {
         }
         // The disk is told first: if the machine goes down while the store runs, the file holds a
         // mixture of old and new.
-        superblock[0].set_use(Use::Running);
-        superblock[0].set_whereabouts(here);
+        let arena = layout.parts(&mapping);
+        let superblock = arena.tables.superblock.at(0);
+        superblock.set_use(Use::Running);
+        superblock.set_whereabouts(here);
         mapping.sync(size_of::<Superblock>()).map_err(unreadable)?;
         if mapping.may_be_refused() && mapping.supply(0, layout.tables_len).is_err() {
             return Err(ColdReason::Damaged(
                 "its tables have holes, and there is no room for them",
             ));
         }
-        let arena = layout.parts(&mapping);
         let index = index_of(&layout, &arena);
         let Taken {
             mut warm,
             contents,
             on_flash,
             sealed,
+            lost,
         } = takeover::take_over(&arena.tables, &layout, &index).map_err(ColdReason::Damaged)?;
+        // The process before may have died between two stores.
+        #[cfg(not(any(miri, loom)))]
+        mapping.copy_tables(&layout.doubled());
         warm.was_killed = in_use == Use::Running;
         warm.memory = layout.len;
         warm.took = began.elapsed();
@@ -273,6 +291,12 @@ impl Store {
         let pages = (0..store.log.segment_count()).filter(is_of_index);
         store.tables.adopt(pages, &contents.tables);
         store.items_taken_over = contents.items;
+        #[cfg(not(loom))]
+        {
+            store.lost_before = lost;
+        }
+        #[cfg(loom)]
+        drop(lost);
         store.flash.note_taken_over(on_flash);
         let limit = store.memory_limit_of(config);
         match store.set_memory_limit(limit) {
@@ -298,6 +322,7 @@ impl Store {
             layout.segment_len,
             layout.reserve,
             config.evict,
+            spread_of(config, layout),
         );
         let pages = Arc::new(pages);
         let log = Log::new(arena.tables.clone(), Arc::clone(&pages));
@@ -310,6 +335,7 @@ impl Store {
                 .map(|_| CachePadded::default())
                 .collect(),
             observer: None,
+            tells_stored: false,
             evict: config.evict,
             whole_max: layout.segment_len / 4,
             item_size_max: config.item_size_max,
@@ -331,7 +357,10 @@ impl Store {
             crawl_next: AtomicU64::new(0),
             merging: Merging::default(),
             tables_len: layout.tables_len,
-            survivable: layout.survivable(),
+            #[cfg(not(any(miri, loom)))]
+            doubled: layout.doubled(),
+            #[cfg(not(loom))]
+            lost_before: Vec::new(),
             heap_len: layout.heap_len,
             memory_least: layout.least(config.workers),
             // Of a file that was made for less, all.
@@ -355,6 +384,7 @@ impl Store {
     /// Locks the memory, or faults it in ahead of use.
     fn ready(mut self, config: Config) -> Result<Store, StoreError> {
         let limit = self.memory_limit_of(&config);
+        self.tells_stored = (config.observer.as_ref()).is_some_and(|own| own.hears_of_stored());
         self.observer = config.observer;
         if let Some(refusal) = config.memory_refused {
             self.log.pages().tell_refusals(refusal);
@@ -375,7 +405,7 @@ impl Store {
         let (mapping, pages) = (self.log.mapping(), self.log.pages());
         #[cfg(not(any(miri, loom)))]
         if config.survives_memory_errors {
-            mapping.survive_errors(&self.survivable);
+            mapping.survive_all_errors(self.doubled);
         }
         if config.lock_memory {
             for run in pages.all_but_withheld() {
@@ -393,6 +423,11 @@ impl Store {
             self.prefault = Prefault::start(Arc::clone(mapping), pages, config.lock_memory);
         }
         Ok(self)
+    }
+
+    /// Whether it was begun with items that another process wrote, whose lengths are what they are.
+    pub(crate) fn has_foreign_items(&self) -> bool {
+        matches!(self.start, Start::Warm(_))
     }
 
     /// Bytes that are out of use because the file system that holds the store had no room for them;
@@ -494,6 +529,18 @@ impl Drop for Store {
         self.prefault = None;
         self.leave();
     }
+}
+
+/// Which pages of an arena lie in which node of memory.
+fn spread_of(config: &Config, layout: &StoreLayout) -> Spread {
+    let unit = ((2 << 20) / layout.segment_len).max(1);
+    Spread::new(&config.topology, layout.first_page, layout.pages, unit)
+}
+
+/// Asks for memory where the arena's pages are to lie.
+fn place(config: &Config, layout: &StoreLayout, mapping: &Mapping) {
+    let tables = layout.first_page * layout.segment_len;
+    mapping.place(&spread_of(config, layout), tables, layout.segment_len);
 }
 
 /// The arena as slots of tags; under loom only a few, which all pages share.

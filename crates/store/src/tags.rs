@@ -36,7 +36,7 @@
 //! come before; if it is invalidated before, the new item lives. What is made from an old item keeps
 //! its generations, so it cannot live longer. Nothing has to be looked at again under a bucket's lock.
 
-use crate::memory::{PageEntry, PageId, PageState, Pages, Purpose, Slice, Superblock};
+use crate::memory::{Doubled, PageEntry, PageId, PageState, Pages, Purpose, Slice, Superblock};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError};
@@ -189,8 +189,8 @@ pub(crate) struct Generations {
     /// All of the arena as slots.
     slots: Slice<AtomicU64>,
     page_slots: usize,
-    superblock: Slice<Superblock>,
-    entries: Slice<PageEntry>,
+    superblock: Doubled<Superblock>,
+    entries: Doubled<PageEntry>,
     free: Arc<Pages>,
     /// The page for each of the lowest bits of a tag; 0 for none.
     pages: Box<[AtomicU32]>,
@@ -214,8 +214,8 @@ impl Generations {
     /// The table in an arena: empty, or with what the previous process has left. `slots` is all of the
     /// arena.
     pub(crate) fn new(
-        superblock: Slice<Superblock>,
-        entries: Slice<PageEntry>,
+        superblock: Doubled<Superblock>,
+        entries: Doubled<PageEntry>,
         free: Arc<Pages>,
         slots: Slice<AtomicU64>,
     ) -> Generations {
@@ -234,7 +234,7 @@ impl Generations {
             parts: Mutex::new(Vec::new()),
         };
         let mut left: Vec<Part> = (0..table.entries.len())
-            .filter(|&page| table.entries[page].state() == PageState::Tags)
+            .filter(|&page| table.entries.at(page).state() == PageState::Tags)
             .map(|page| table.part_left(page))
             .collect();
         if !left.is_empty() {
@@ -252,7 +252,7 @@ impl Generations {
 
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
     fn part_left(&self, page: usize) -> Part {
-        let (prefix, depth) = self.entries[page].tags_part();
+        let (prefix, depth) = self.entries.at(page).tags_part();
         let page = page as PageId;
         let is_used = |slot: usize| {
             let slot = self.at(page, slot).load(Ordering::Relaxed);
@@ -398,11 +398,7 @@ impl Generations {
     /// A generation that no slot has had.
     fn draw(&self) -> u64 {
         loop {
-            let number = self.superblock[0]
-                .sequences
-                .next
-                .fetch_add(1, Ordering::AcqRel)
-                & GENERATION;
+            let number = self.superblock.at(0).draw() & GENERATION;
             if number != 0 {
                 self.latest.store(number as u32, Ordering::Relaxed);
                 return number;
@@ -421,7 +417,9 @@ impl Generations {
             depth: 0,
             used: 0,
         };
-        self.entries[page as usize].begin_tags(part.prefix, part.depth);
+        self.entries
+            .at(page as usize)
+            .begin_tags(part.prefix, part.depth);
         self.adopt(parts, part);
         Some(())
     }
@@ -451,7 +449,9 @@ impl Generations {
             used: 0,
         };
         // This store makes it count for the next process; before it the page is a free one.
-        self.entries[page as usize].begin_tags(part.prefix, part.depth);
+        self.entries
+            .at(page as usize)
+            .begin_tags(part.prefix, part.depth);
         self.adopt(parts, part);
     }
 

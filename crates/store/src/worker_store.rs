@@ -150,6 +150,10 @@ impl<'s> WorkerStore<'s> {
         }
         let place = found.ok_or(Miss::Absent)?;
         let item = self.item_of(place.slot);
+        if !self.is_sound(place.slot.location(), item) {
+            self.unlink_unsound(place);
+            return Err(Miss::Absent);
+        }
         match self.death(place.slot.location(), item, now) {
             None if self.is_unsettled() && self.is_lost(place.slot.location(), item) => {
                 self.unlink_lost(place);
@@ -176,8 +180,10 @@ impl<'s> WorkerStore<'s> {
         };
         let place = self.shared.index.recall(hint)?;
         let item = self.item_of(place.slot);
-        let lives =
-            item.key_is(key.bytes) && self.death(place.slot.location(), item, now).is_none();
+        let location = place.slot.location();
+        let lives = item.key_is(key.bytes)
+            && self.is_sound(location, item)
+            && self.death(location, item, now).is_none();
         lives.then_some((place, item))
     }
 
@@ -353,7 +359,11 @@ impl<'s> WorkerStore<'s> {
     /// Pieces that no head points to are dead.
     #[cold]
     pub(crate) fn abandon_pieces(self, pieces: impl Iterator<Item = Location>) {
-        pieces.for_each(|piece| self.note_died(piece, self.item(piece).total_len()));
+        for location in pieces {
+            if let Some(piece) = self.piece(location) {
+                self.note_died(location, piece.total_len());
+            }
+        }
     }
 
     /// Notes and counts `len` bytes at `location` as dead; they were not moved.
@@ -419,14 +429,14 @@ impl<'s> WorkerStore<'s> {
         let log = &self.shared.log;
         let (location, item) = (slot.location(), self.item_of(slot));
         // Where its header is lost, what the slot knows of its length.
-        let total = item.total_len().max((slot.lines() * 64).saturating_sub(64));
-        let pieces = item
-            .pieces()
-            .map(|piece| (piece, self.item(piece).total_len()));
+        let known = (slot.lines() * 64).saturating_sub(64);
+        let is_within = log.is_within(location, item);
+        let total = if is_within { item.total_len() } else { 0 }.max(known);
+        let pieces = is_within.then(|| self.pieces(item));
+        let pieces = pieces.into_iter().flatten();
+        let pieces = pieces.map(|(location, piece)| (location, piece.total_len()));
         let counters = self.counters();
         for (part, len) in std::iter::once((location, total)).chain(pieces) {
-            // A header that is lost may say anything by now.
-            let len = len.min(log.segment_len());
             counters.bytes_lost.add(len as u64);
             // A damaged segment is emptied, whatever is known of its dead bytes.
             if !log.entry_of(part).is_damaged() {
@@ -490,7 +500,9 @@ impl<'s> WorkerStore<'s> {
 
     #[inline]
     pub(crate) fn tell_stored(self, item: RawItem<'_>) {
-        if let Some(observer) = &self.shared.observer {
+        if self.shared.tells_stored
+            && let Some(observer) = &self.shared.observer
+        {
             observer.stored(seen(item));
         }
     }
@@ -518,9 +530,9 @@ impl<'s> WorkerStore<'s> {
         self.tell_gone(
             item,
             if fetched {
-                RemovalReason::Evicted
+                RemovalReason::Evicted { idle_s: idle }
             } else {
-                RemovalReason::EvictedUnread
+                RemovalReason::EvictedUnread { idle_s: idle }
             },
         );
     }

@@ -6,120 +6,19 @@
 #![cfg(not(any(miri, loom)))]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use coua_memory_errors::{Events, events_seen, install, install_thread, wait_for_events};
+use coua_memory_errors::{Events, install_thread};
 use coua_store::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
-const NOW: UnixSeconds = UnixSeconds(1_000_000);
+#[path = "support/losses.rs"]
+mod losses;
+use losses::{NOW, beside_mender, events, get, is_possible, put, random, value};
 
-/// There is one list of losses in a process, so one test at a time has it.
-fn events() -> std::sync::MutexGuard<'static, Option<Events>> {
-    static EVENTS: Mutex<Option<Events>> = Mutex::new(None);
-    let mut events = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if events.is_none() {
-        *events = Some(install().expect("nothing is installed yet"));
-    }
-    events
-}
-
-/// A random number below `below`.
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) % below
-}
-
-/// A value that names its key and version, in bytes that are never zero.
-fn value(key: u64, version: u64, len: usize) -> Vec<u8> {
-    let text = format!("{key}:{version}:");
-    text.bytes().cycle().take(len.max(1)).collect()
-}
-
-/// What the mender says of all that was lost.
-#[derive(Default)]
-struct Told {
-    items: AtomicU64,
-    losses: AtomicU64,
-    index: AtomicU64,
-}
-
-/// Runs `body` beside a mender that works until it has returned and nothing is left to do.
-fn beside_mender(store: &Arc<Store>, events: &mut Option<Events>, body: impl FnOnce(&Told)) {
-    let mut mender = store.watch(events.take().expect("the list"));
-    let (ends, told) = (AtomicBool::new(false), Told::default());
-    let mender = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let _stack = install_thread().expect("there is memory");
-            let mut seen = 0;
-            loop {
-                let is_last = ends.load(SeqCst);
-                if let Some(mended) = mender.mend(NOW) {
-                    told.items.fetch_add(mended.items, SeqCst);
-                    told.losses.fetch_add(mended.losses.len() as u64, SeqCst);
-                    let index = mended.losses.iter().filter(|l| l.kind == PageKind::Index);
-                    told.index.fetch_add(index.count() as u64, SeqCst);
-                    assert!(!mended.overflowed);
-                } else if is_last && !mender.is_waiting() {
-                    return mender;
-                }
-                wait_for_events(seen, Duration::from_millis(1));
-                seen = events_seen();
-            }
-        });
-        body(&told);
-        ends.store(true, SeqCst);
-        thread.join().expect("the mender")
-    });
-    *events = mender.into_events();
-}
-
-/// Whether pages can be poisoned here.
-fn is_possible(worker: &mut Worker) -> bool {
-    let set = Put::set(0, Expiry::NEVER);
-    put(worker, b"possible?", &set, b"value");
-    let burst = worker.burst(NOW);
-    let key = burst.key(b"possible?");
-    burst.poison(&key, PoisonTarget::Item).is_ok()
-}
-
-/// A value as a client would get it: a miss where the copy is doubtful.
-fn get(worker: &mut Worker, name: &[u8]) -> Option<Vec<u8>> {
-    let burst = worker.burst(NOW);
-    let key = burst.key(name);
-    let item = burst.get(&key, Access::default()).ok()?;
-    let copy = item.value().collect::<Vec<_>>().concat();
-    if !item.is_doubtful() {
-        assert_eq!(copy.len(), item.value_len());
-        return Some(copy);
-    }
-    assert!(
-        burst.get(&key, Access::default()).is_err(),
-        "a doubtful item is none"
-    );
-    None
-}
-
-/// Stores, and waits where the store asks for it.
-fn put(worker: &mut Worker, name: &[u8], put: &Put, value: &[u8]) -> Stored {
-    for _ in 0..10_000 {
-        let mut burst = worker.burst(NOW);
-        let key = burst.key(name);
-        let stored = burst.store(&key, put, value);
-        burst.close();
-        worker.end(NOW);
-        if stored != Stored::Refused(Refused::Wait) {
-            return stored;
-        }
-        worker.park();
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("it waits for ever");
-}
+/// How pages are lost.
+const BY: PoisonMeans = PoisonMeans::Userfault;
 
 struct Life {
     memory: usize,
@@ -225,7 +124,9 @@ fn live(life: &Life, events: &mut Option<Events>) -> HashMap<u64, Vec<u8>> {
                 let target = life.targets[random(&mut seed, life.targets.len() as u64) as usize];
                 let burst = worker.burst(NOW);
                 let key = burst.key(name);
-                let lost = burst.poison(&key, target).expect("it was possible before");
+                let lost = burst
+                    .poison(&key, target, BY)
+                    .expect("it was possible before");
                 poisoned += u64::from(lost.is_some());
             }
         }
@@ -375,7 +276,7 @@ fn a_process_that_dies_before_it_has_seen_to_a_loss_leaves_no_wrong_value() {
     let key = burst.key(name);
     assert!(
         burst
-            .poison(&key, PoisonTarget::Value)
+            .poison(&key, PoisonTarget::Value, BY)
             .expect("it is possible")
             .is_some()
     );
@@ -419,5 +320,94 @@ fn a_process_that_dies_before_it_has_seen_to_a_loss_leaves_no_wrong_value() {
     assert!(store.stats().totals.evicted > 0);
     drop(worker);
     drop(store);
+    let _ = std::fs::remove_file(&path);
+}
+
+/// The handler puts on record what it lost before it puts zeros there. The process is killed before anybody
+/// has asked: its file, as it is at that moment, is taken over.
+#[test]
+fn a_process_that_is_killed_at_a_loss_leaves_no_wrong_value() {
+    use std::os::unix::fs::FileExt;
+
+    let _stack = install_thread().expect("there is memory");
+    let mut events = events();
+    if !is_possible(&mut store_of(&life()).worker(0)) {
+        return;
+    }
+    let path = std::path::Path::new("/dev/shm").join(format!("coua-killed-{}", std::process::id()));
+    let len = |key: u64| if key.is_multiple_of(20) { 50_000 } else { 300 };
+    for target in [PoisonTarget::Value, PoisonTarget::Item, PoisonTarget::Index] {
+        let _ = std::fs::remove_file(&path);
+        let life = Life {
+            file: Some(path.clone()),
+            memory: 16 << 20,
+            ..life()
+        };
+        let store = store_of(&life);
+        let mut worker = store.worker(0);
+        let set = Put::set(0, Expiry::NEVER);
+        for key in 0..1000 {
+            let value = value(key, 0, len(key));
+            let stored = put(&mut worker, format!("key-{key}").as_bytes(), &set, &value);
+            assert!(matches!(stored, Stored::Stored { .. }));
+        }
+        let mender = store.watch(events.take().expect("the list"));
+        let before = store.losses_seen();
+        let burst = worker.burst(NOW);
+        let key = burst.key(b"key-777");
+        let item = burst.get(&key, Access::default()).expect("it was stored");
+        let lost = burst.poison(&key, target, BY).expect("it is possible");
+        assert!(lost.is_some());
+        // Somebody touches it: the handler is done.
+        let read = item.value().collect::<Vec<_>>().concat();
+        let _ = burst.get(&key, Access::default());
+        assert_eq!(store.losses_seen(), before + 1);
+        assert!(target == PoisonTarget::Index || read != value(777, 0, len(777)));
+        let killed = std::fs::read(&path).expect("the file is there");
+        burst.close();
+        *events = mender.into_events();
+        // The next process has a list of its own.
+        let _ = events.as_mut().expect("the list").take();
+        drop((worker, store));
+        let file = std::fs::File::options().write(true).open(&path);
+        let file = file.expect("the file is there");
+        file.write_all_at(&killed, 0).expect("there is room");
+
+        let store = store_of(&life);
+        assert!(
+            matches!(store.start(), Start::Warm(warm) if warm.was_killed),
+            "{:?}",
+            store.start()
+        );
+        let mut worker = store.worker(0);
+        let mut missing = 0;
+        for key in 0..1000 {
+            match get(&mut worker, format!("key-{key}").as_bytes()) {
+                Some(found) => assert!(found == value(key, 0, len(key)), "a wrong value"),
+                None => missing += 1,
+            }
+        }
+        // What lay on the page, and no more: an item at each end of it, or the slots of 64 buckets.
+        let most = match target {
+            PoisonTarget::Index => 64 * 7,
+            _ => 4096 / 300 + 2,
+        };
+        assert!((1..=most).contains(&missing), "{target:?}: {missing}");
+        assert_eq!(store.stats().items, 1000 - missing as u64);
+        // It is seen to, once: all of memory is of use.
+        for key in 0..60_000 {
+            let value = value(key, 1, 300);
+            put(&mut worker, format!("key-{key}").as_bytes(), &set, &value);
+        }
+        assert!(store.stats().totals.evicted > 0);
+        drop((worker, store));
+        let store = store_of(&life);
+        let mut worker = store.worker(0);
+        for key in 0..60_000 {
+            if let Some(found) = get(&mut worker, format!("key-{key}").as_bytes()) {
+                assert!(found == value(key, 1, 300), "a wrong value");
+            }
+        }
+    }
     let _ = std::fs::remove_file(&path);
 }

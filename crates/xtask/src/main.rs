@@ -39,6 +39,8 @@ enum Chore {
     Release(release::Flags),
     /// Builds Debian packages of the server
     Package(package::Flags),
+    /// Says what the server is made of: a bill of materials in CycloneDX
+    Sbom(package::sbom::Flags),
     /// Runs a benchmark of crates/bench and passes it the rest of the line
     Bench(bench::Flags),
 }
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Release(flags) => release::run(&flags),
         Chore::Package(flags) => package::run(&flags).map(|_| ()),
+        Chore::Sbom(flags) => package::sbom::run(&flags),
         Chore::Bench(flags) => bench::run(&flags),
     };
     match result {

@@ -5,6 +5,7 @@
 //! `packaging/debian`, and Debian's own debhelper makes the packages.
 
 mod licences;
+pub(crate) mod sbom;
 
 use std::env;
 use std::fs;
@@ -62,7 +63,14 @@ pub(crate) fn run(flags: &Flags) -> Result<Vec<PathBuf>> {
     println!("== packages");
     let manual = read(program(folder.join("coua")).arg("--man"))?;
     fs::write(folder.join("coua.1"), manual + "\n")?;
+    fs::create_dir(folder.join("completions"))?;
+    for (shell, name) in [("bash", "coua"), ("zsh", "_coua"), ("fish", "coua.fish")] {
+        let script = read(program(folder.join("coua")).args(["--completions", shell]))?;
+        fs::write(folder.join("completions").join(name), script + "\n")?;
+    }
+    fs::copy(root().join("packaging/coua.toml"), folder.join("coua.toml"))?;
     fs::write(folder.join("third-party-licences"), licences::text()?)?;
+    fs::write(folder.join("coua.cdx.json"), sbom::text()?)?;
     fs::copy(root().join("CHANGELOG.md"), folder.join("CHANGELOG.md"))?;
     run_command(
         program("cp")

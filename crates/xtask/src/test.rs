@@ -3,7 +3,10 @@
 mod aarch64;
 mod capabilities;
 mod clients;
+mod containers;
 mod deep;
+mod fleet;
+mod java_client;
 mod lab;
 mod monitoring;
 mod package;

@@ -6,6 +6,7 @@
 mod circles;
 mod glossary;
 mod imports;
+mod log_lines;
 mod rust_code;
 mod text;
 mod unsafe_code;
@@ -66,6 +67,7 @@ pub(crate) fn run() -> Result<()> {
     imports::check(&mut findings)?;
     circles::check(&files, &mut findings)?;
     glossary::check(&files, &mut findings)?;
+    log_lines::check(&files, &mut findings)?;
     unsafe_code::check(&files, &mut findings)?;
     text::check(&files, &mut findings);
     papers(&mut findings);

@@ -4,6 +4,10 @@
 //! answer is that to a get of an item from before; its time counts from the start of the process. A
 //! short load after it shows whether answers are slow at first. memcached takes items over after
 //! SIGUSR1 only, and keeps what it needs for that in a second file.
+//!
+//! With `--kills` coua is killed under load instead, again and again, and all is read back each time.
+
+mod kills;
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
@@ -45,6 +49,10 @@ pub(crate) struct Flags {
     /// Bytes per value
     #[arg(long, default_value_t = 100)]
     value_size: usize,
+    /// Kill coua so often under load, and read everything back after each time; nothing is measured. The
+    /// exit status is 1 if a value is wrong, or one that was stored is missing
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    kills: Option<u32>,
     /// Seconds of load after the first answer
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -63,7 +71,9 @@ Examples:
   coua and memcached with 1 GiB of items
     coua-bench restart
   coua alone, with 10 GiB
-    coua-bench restart --memory 10240 --no-memcached";
+    coua-bench restart --memory 10240 --no-memcached
+  A hundred kills
+    coua-bench restart --kills 100 --memory 256";
 
 /// Bytes of a key.
 const KEY_LEN: usize = 16;
@@ -157,6 +167,9 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
         flags.seconds.is_finite() && flags.seconds > 0.0 && flags.seconds <= 3600.0,
         "--seconds takes a number above 0, up to 3600"
     );
+    if let Some(kills) = flags.kills {
+        return kills::run(flags, kills);
+    }
     let mut outcome = Outcome {
         memory: flags.memory,
         value_size: flags.value_size,

@@ -253,6 +253,7 @@ fn server_settings(flags: &Flags, workers: usize) -> anyhow::Result<server_flags
     match server_flags::read(words.map(Into::into))? {
         Invocation::Serve(settings) => Ok(*settings),
         Invocation::Print(text) => bail!("{text}"),
+        Invocation::Check(_) => bail!("a check"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batch::{Answered, Batch, Results};
+use crate::batch::{Answered, Batch, Results, outcome};
 use crate::blocking::fetch::Fetch;
 use crate::blocking::run::Running;
 use crate::blocking::servers::Servers;
@@ -108,21 +108,20 @@ impl Client {
     /// Sends the operations of a batch to their servers and waits for all results.
     pub fn run(&self, batch: Batch) -> Results {
         let mut results: Vec<Option<Result<Answered, Error>>> = Vec::new();
-        results.resize_with(batch.requests.len(), || None);
+        results.resize_with(batch.len(), || None);
         let mut shares: Vec<Vec<usize>> = vec![Vec::new(); self.servers.list.len()];
         let mut trials = vec![Admission::Live; shares.len()];
-        for (index, request) in batch.requests.iter().enumerate() {
-            match self.servers.admit(request.key()) {
+        for (index, result) in results.iter_mut().enumerate() {
+            match self.servers.admit(batch.key(index)) {
                 Ok((server, admission)) => {
                     shares[server].push(index);
                     if admission == Admission::Trial {
                         trials[server] = admission;
                     }
                 }
-                Err(error) => results[index] = Some(Err(error)),
+                Err(error) => *result = Some(Err(error)),
             }
         }
-        let requests = &batch.requests;
         let shares = shares.into_iter().zip(trials).enumerate();
         let shares = shares.filter(|(_, (indexes, _))| !indexes.is_empty());
         let mut running: Vec<Running<'_>> = shares
@@ -132,13 +131,13 @@ impl Client {
                     server,
                     admission,
                     indexes,
-                    requests,
+                    &batch,
                     &mut results,
                 )
             })
             .collect();
         for share in &mut running {
-            share.finish(requests, &mut results);
+            share.finish(&batch, &mut results);
         }
         drop(running);
         let missing = |result: Option<_>| result.unwrap_or(Err(RequestError::Full.into()));
@@ -176,7 +175,7 @@ impl Client {
             let answered = self.servers.attempt(server, admission, request);
             (
                 server.name.to_string(),
-                answered.and_then(Answered::outcome),
+                answered.and_then(|reply| outcome(reply, &server.name, request.effect())),
             )
         });
         each.collect()
@@ -191,7 +190,7 @@ impl Client {
             let answered = self.servers.attempt(server, admission, &request);
             match answered {
                 Err(error) if attempt < ATTEMPTS && may_repeat(&error) => attempt += 1,
-                answered => return answered?.outcome(),
+                answered => return outcome(answered?, &server.name, request.effect()),
             }
         }
     }

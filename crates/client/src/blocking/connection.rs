@@ -1,13 +1,14 @@
 //! A connection and the conversation on it.
 
 use std::io;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::blocking::transport::{Connect, Transport};
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::handshake::{dialect_of, first_dialect};
+use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
 use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation};
 
@@ -29,20 +30,28 @@ pub(super) struct Connection {
 /// How long an operation may go on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    at: Instant,
-    /// The whole duration, for the error.
+    begun: Instant,
+    /// The whole duration, for the error too.
     pub(super) timeout: Duration,
+    /// Nothing has waited yet, so that the whole duration is left. It spares the clock.
+    pub(super) is_fresh: bool,
 }
 
 impl Deadline {
     pub(super) fn after(timeout: Duration) -> Deadline {
-        let at = Instant::now() + timeout;
-        Deadline { at, timeout }
+        Deadline {
+            begun: Instant::now(),
+            timeout,
+            is_fresh: true,
+        }
     }
 
-    /// What is left, or the error that nothing is.
-    pub(super) fn rest(&self) -> Result<Duration, Cause> {
-        match self.at.saturating_duration_since(Instant::now()) {
+    /// What is left, or the error that nothing is. Whoever asks is about to wait.
+    pub(super) fn rest(&mut self) -> Result<Duration, Cause> {
+        if mem::replace(&mut self.is_fresh, false) && !self.timeout.is_zero() {
+            return Ok(self.timeout);
+        }
+        match self.timeout.saturating_sub(self.begun.elapsed()) {
             Duration::ZERO => Err(Cause::Timeout(self.timeout)),
             rest => Ok(rest),
         }
@@ -63,25 +72,39 @@ impl Connection {
         address: &Address,
         config: &Config,
     ) -> Result<Connection, Cause> {
-        let deadline = Deadline::after(config.connect_timeout);
+        let mut deadline = Deadline::after(time_limit(config));
         let transport = connect.connect(address, config.connect_timeout);
         let mut connection = Connection {
             transport: transport.map_err(|error| Cause::connect(&error))?,
-            conversation: Conversation::new(first_dialect(config.dialect), config.limits),
+            conversation: begin(config),
             used: Instant::now(),
         };
+        deadline.is_fresh = false;
+        if config.login.is_some() {
+            let mut answer = None;
+            let sink = &mut |completion: Completion| answer = Some(completion.reply);
+            let driven = connection.drive(&mut deadline, &mut |_| {}, sink);
+            // Behind an answer that refuses the login there is nothing more.
+            match answer {
+                Some(answer) => logged_in(Some(answer))?,
+                None => driven?,
+            }
+        }
+        connection
+            .conversation
+            .set_dialect(first_dialect(config.dialect));
         if config.dialect == DialectChoice::Ask {
-            connection.ask(&deadline)?;
+            connection.ask(&mut deadline)?;
         }
         Ok(connection)
     }
 
     /// Asks whether the server has the meta commands.
-    fn ask(&mut self, deadline: &Deadline) -> Result<(), Cause> {
+    fn ask(&mut self, deadline: &mut Deadline) -> Result<(), Cause> {
         let mut answer = None;
         let mut asked = false;
         let feed = &mut |conversation: &mut Conversation| {
-            if !std::mem::replace(&mut asked, true) {
+            if !mem::replace(&mut asked, true) {
                 let _ = conversation.push(&Request::noop());
             }
         };
@@ -96,7 +119,7 @@ impl Connection {
     /// pending. `feed` is called whenever there is room for more.
     pub(super) fn drive(
         &mut self,
-        deadline: &Deadline,
+        deadline: &mut Deadline,
         feed: &mut dyn FnMut(&mut Conversation),
         sink: &mut dyn FnMut(Completion),
     ) -> Result<(), Cause> {
@@ -125,7 +148,8 @@ impl Connection {
                 Err(error) => return Err(deadline.cause(&error)),
             }
         }
-        self.used = Instant::now();
+        // Somewhat early, which costs no more than a look at the connection.
+        self.used = deadline.begun;
         Ok(())
     }
 
@@ -146,12 +170,12 @@ impl Connection {
         }
     }
 
-    /// Whether the connection can be used for the next request.
-    pub(super) fn is_usable(&mut self) -> bool {
+    /// Whether the connection can be used for the request that `deadline` is of.
+    pub(super) fn is_usable(&mut self, deadline: &Deadline) -> bool {
         if !self.conversation.is_idle() {
             return false;
         }
-        if self.used.elapsed() < FRESH {
+        if deadline.begun.saturating_duration_since(self.used) < FRESH {
             return true;
         }
         // Bytes or an end that nobody has asked for.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use crate::batch::Answered;
+use crate::batch::outcome;
 use crate::blocking::connection::{Deadline, OUTPUT_LEN_MAX};
 use crate::blocking::pool::Lease;
 use crate::blocking::servers::{Server, Servers};
@@ -75,8 +75,8 @@ impl<'c> Fetch<'c> {
         if indexes.is_empty() {
             return None;
         }
-        let deadline = Deadline::after(servers.config.operation_timeout);
-        let lease = match servers.lend(server, &deadline) {
+        let mut deadline = Deadline::after(servers.config.operation_timeout);
+        let lease = match servers.lend(server, &mut deadline) {
             Ok(lease) => lease,
             Err(cause) => {
                 servers.failed(server, admission, &cause);
@@ -105,6 +105,8 @@ impl<'c> Fetch<'c> {
     }
 
     pub(super) fn finish(&mut self, keys: &[&[u8]], results: &mut FetchResults) {
+        // Other servers were waited for meanwhile.
+        self.deadline.is_fresh = false;
         let indexes = &self.indexes;
         let name = &self.server.name;
         // Until a key's answer has come, its result is what a lost connection would make of it.
@@ -118,7 +120,7 @@ impl<'c> Fetch<'c> {
                 let plan = &mut *plan.borrow_mut();
                 plan.take(completion, name, indexes, &mut is_answered, results);
             };
-            self.failure = self.lease.drive(&self.deadline, feed, sink).err();
+            self.failure = self.lease.drive(&mut self.deadline, feed, sink).err();
         }
         if is_answered.contains(&true) {
             self.server.health.answered();
@@ -186,12 +188,7 @@ impl FetchPlan {
         let within = usize::try_from(completion.ticket - group.first).unwrap_or(usize::MAX);
         if within < group.count {
             let at = group.begin + within;
-            let answered = Answered {
-                reply: completion.reply,
-                server: Arc::clone(server),
-                effect: Effect::Reads,
-            };
-            results[indexes[at]] = answered.outcome();
+            results[indexes[at]] = outcome(completion.reply, server, Effect::Reads);
             is_answered[at] = true;
             return;
         }

@@ -21,6 +21,8 @@ struct State {
     idle: Vec<Connection>,
     /// Idle, in use and being opened.
     open: usize,
+    /// Threads that wait for one. Waking nobody is a system call too.
+    waiting: usize,
     /// Counts how often all connections were given up.
     generation: u64,
 }
@@ -49,7 +51,7 @@ impl Pool {
     /// Lends an idle connection, or one that `open` makes, or waits for one.
     pub(super) fn lend(
         &self,
-        deadline: &Deadline,
+        deadline: &mut Deadline,
         open: impl FnOnce() -> Result<Connection, Cause>,
     ) -> Result<Lease<'_>, Cause> {
         let mut state = self.lock();
@@ -57,7 +59,7 @@ impl Pool {
             if let Some(mut connection) = state.idle.pop() {
                 let generation = state.generation;
                 drop(state);
-                if connection.is_usable() {
+                if connection.is_usable(deadline) {
                     let connection = Some(connection);
                     let pool = self;
                     return Ok(Lease {
@@ -77,8 +79,10 @@ impl Pool {
             let Ok(rest) = deadline.rest() else {
                 return Err(Cause::Busy(deadline.timeout));
             };
+            state.waiting += 1;
             let waited = self.freed.wait_timeout(state, rest);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
         }
         state.open += 1;
         let generation = state.generation;
@@ -86,6 +90,7 @@ impl Pool {
         let opening = Opening(self);
         let connection = open()?;
         std::mem::forget(opening);
+        deadline.is_fresh = false;
         Ok(Lease {
             pool: self,
             connection: Some(connection),
@@ -112,8 +117,18 @@ impl Pool {
     }
 
     fn closed_one(&self) {
-        self.lock().open -= 1;
-        self.freed.notify_one();
+        let mut state = self.lock();
+        state.open -= 1;
+        self.wake(state);
+    }
+
+    /// Tells one thread that waits, if any does, of what has changed.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.freed.notify_one();
+        }
     }
 }
 
@@ -157,7 +172,6 @@ impl Drop for Lease<'_> {
             return self.pool.closed_one();
         }
         state.idle.push(connection);
-        drop(state);
-        self.pool.freed.notify_one();
+        self.pool.wake(state);
     }
 }

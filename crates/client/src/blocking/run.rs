@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::batch::Answered;
+use crate::batch::{Answered, Batch};
 use crate::blocking::connection::{Deadline, OUTPUT_LEN_MAX};
 use crate::blocking::pool::Lease;
 use crate::blocking::servers::{Server, Servers};
 use crate::error::{Cause, Error};
 use crate::health::Admission;
-use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation, Effect, RequestError};
 
 /// One server's part of a batch.
@@ -37,12 +36,12 @@ impl<'c> Running<'c> {
         server: usize,
         admission: Admission,
         indexes: Vec<usize>,
-        requests: &[Request<'_>],
+        batch: &Batch,
         results: &mut BatchResults,
     ) -> Option<Running<'c>> {
         let server = &servers.list[server];
-        let deadline = Deadline::after(servers.config.operation_timeout);
-        let lease = match servers.lend(server, &deadline) {
+        let mut deadline = Deadline::after(servers.config.operation_timeout);
+        let lease = match servers.lend(server, &mut deadline) {
             Ok(lease) => lease,
             Err(cause) => {
                 servers.failed(server, admission, &cause);
@@ -67,7 +66,7 @@ impl<'c> Running<'c> {
             failure: None,
         };
         let failure = {
-            let (lease, mut feed) = running.feed(requests, results);
+            let (lease, mut feed) = running.feed(batch, results);
             lease.send(&mut feed).err()
         };
         running.failure = failure;
@@ -77,7 +76,7 @@ impl<'c> Running<'c> {
     /// What hands operations to the conversation, beside the connection that it is for.
     fn feed<'f>(
         &'f mut self,
-        requests: &'f [Request<'_>],
+        batch: &'f Batch,
         results: &'f mut BatchResults,
     ) -> (&'f mut Lease<'c>, impl FnMut(&mut Conversation) + 'f) {
         let (next, sent, first) = (&mut self.next, &mut self.sent, &mut self.first);
@@ -87,7 +86,7 @@ impl<'c> Running<'c> {
                 let Some(&index) = indexes.get(*next) else {
                     return;
                 };
-                match conversation.push(&requests[index]) {
+                match conversation.push(&batch.request(index)) {
                     Ok(ticket) => {
                         first.get_or_insert(ticket);
                         sent.push(index);
@@ -102,14 +101,16 @@ impl<'c> Running<'c> {
         (&mut self.lease, feed)
     }
 
-    pub(super) fn finish(&mut self, requests: &[Request<'_>], results: &mut BatchResults) {
+    pub(super) fn finish(&mut self, batch: &Batch, results: &mut BatchResults) {
         let mut replies: Vec<Completion> = Vec::new();
-        let deadline = self.deadline;
+        let mut deadline = self.deadline;
+        // Other servers were waited for meanwhile.
+        deadline.is_fresh = false;
         if self.failure.is_none() {
             let failure = {
-                let (lease, mut feed) = self.feed(requests, results);
+                let (lease, mut feed) = self.feed(batch, results);
                 let sink = &mut |completion| replies.push(completion);
-                lease.drive(&deadline, &mut feed, sink).err()
+                lease.drive(&mut deadline, &mut feed, sink).err()
             };
             self.failure = failure;
         }
@@ -125,10 +126,7 @@ impl<'c> Running<'c> {
             let Some(index) = index_of(&self.sent, completion.ticket) else {
                 continue;
             };
-            let effect = match requests[index].reads_only() {
-                true => Effect::Reads,
-                false => Effect::Unknown,
-            };
+            let effect = batch.request(index).effect();
             let server = Arc::clone(&self.server.name);
             let reply = completion.reply;
             results[index] = Some(Ok(Answered {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::address::Address;
-use crate::batch::Answered;
 use crate::blocking::connection::{Connection, Deadline};
 use crate::blocking::pool::{Lease, Pool};
 use crate::blocking::transport::Connect;
@@ -12,7 +11,7 @@ use crate::error::{Cause, Error};
 use crate::health::{Admission, Health};
 use crate::selection::Selection;
 use crate::wire::request::Request;
-use crate::wire::{Completion, Conversation, Effect};
+use crate::wire::{Completion, Conversation, Effect, Reply};
 
 /// Connections to one server, unless the settings say another number.
 const CONNECTIONS: usize = 16;
@@ -65,7 +64,7 @@ impl Servers {
     pub(super) fn lend<'s>(
         &self,
         server: &'s Server,
-        deadline: &Deadline,
+        deadline: &mut Deadline,
     ) -> Result<Lease<'s>, Cause> {
         let open = || Connection::open(&*self.connect, &server.address, &self.config);
         server.pool.lend(deadline, open)
@@ -87,9 +86,9 @@ impl Servers {
         server: &Server,
         admission: Admission,
         request: &Request<'_>,
-    ) -> Result<Answered, Error> {
-        let deadline = Deadline::after(self.config.operation_timeout);
-        let mut lease = self.lend(server, &deadline).map_err(|cause| {
+    ) -> Result<Reply, Error> {
+        let mut deadline = Deadline::after(self.config.operation_timeout);
+        let mut lease = self.lend(server, &mut deadline).map_err(|cause| {
             self.failed(server, admission, &cause);
             Error::of(&server.name, Effect::NotSent, cause)
         })?;
@@ -98,32 +97,25 @@ impl Servers {
         let feed = &mut |conversation: &mut Conversation| {
             pushed.get_or_insert_with(|| conversation.push(request));
         };
-        let driven = lease.drive(&deadline, feed, &mut |completion: Completion| {
+        let driven = lease.drive(&mut deadline, feed, &mut |completion: Completion| {
             reply = Some(completion.reply);
         });
         if let Some(Err(error)) = pushed {
             return Err(error.into());
         }
-        let effect = match request.reads_only() {
-            true => Effect::Reads,
-            false => Effect::Unknown,
-        };
         // The answer may be whole although the connection failed behind it.
         let failure = match (reply, driven) {
             (Some(reply), _) => {
                 server.health.answered();
-                let server = Arc::clone(&server.name);
-                return Ok(Answered {
-                    reply,
-                    server,
-                    effect,
-                });
+                return Ok(reply);
             }
             (None, Err(cause)) => cause,
             (None, Ok(())) => Cause::Closed,
         };
         let abandoned = lease.conversation.abandon();
-        let effect = abandoned.first().map_or(effect, |lost| lost.effect);
+        let effect = abandoned
+            .first()
+            .map_or(request.effect(), |lost| lost.effect);
         self.failed(server, admission, &failure);
         Err(Error::of(&server.name, effect, failure))
     }

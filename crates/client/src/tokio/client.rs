@@ -1,7 +1,7 @@
 //! Servers, and operations on them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::tokio::sync::{mpsc, oneshot};
@@ -54,6 +54,8 @@ struct Server {
     name: Arc<str>,
     address: Address,
     health: Arc<Health>,
+    /// Why the connection that was opened last has failed, for callers who come too late to be told by it.
+    failure: Arc<Mutex<Option<Cause>>>,
     /// Its connections, opened when they are needed.
     queues: Vec<Mutex<Option<mpsc::Sender<Command>>>>,
     /// Which connection the next request takes.
@@ -84,6 +86,7 @@ impl Builder {
             name: address.to_string().into(),
             address: address.clone(),
             health: Arc::default(),
+            failure: Arc::default(),
             queues: (0..connections).map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
         };
@@ -148,7 +151,8 @@ impl Client {
         let deadline = inner.deadline();
         let mut queues: Vec<Option<mpsc::Sender<Command>>> = vec![None; inner.servers.len()];
         let mut asked = Vec::with_capacity(batch.len());
-        for request in batch.requests {
+        for index in 0..batch.len() {
+            let request = batch.request(index).into_owned();
             let admitted = inner.admit(request.key());
             asked.push(match admitted {
                 Ok((server, admission)) => {
@@ -157,7 +161,7 @@ impl Client {
                         queues[server].get_or_insert_with(|| inner.queue(server, admission));
                     let request = Arc::new(request);
                     let sent = inner.send_one(server, queue, &request, deadline).await;
-                    sent.map(|answer| (server, effect_of(&request), answer))
+                    sent.map(|answer| (server, request.effect(), answer))
                 }
                 Err(error) => Err(error),
             });
@@ -291,13 +295,6 @@ impl Client {
     }
 }
 
-fn effect_of(request: &Request<'_>) -> Effect {
-    match request.reads_only() {
-        true => Effect::Reads,
-        false => Effect::Unknown,
-    }
-}
-
 impl Inner {
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.operation_timeout
@@ -328,15 +325,15 @@ impl Inner {
     fn queue(&self, server: usize, admission: Admission) -> mpsc::Sender<Command> {
         let server = &self.servers[server];
         let at = server.next.fetch_add(1, Ordering::Relaxed) % server.queues.len();
-        let mut queue = server.queues[at]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut queue = locked(&server.queues[at]);
         if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_closed()) {
             return queue.clone();
         }
         let (sender, commands) = mpsc::channel(IN_FLIGHT);
+        *locked(&server.failure) = None;
         let watch = ServerWatch {
             health: Arc::clone(&server.health),
+            failure: Arc::clone(&server.failure),
             selection: Arc::clone(&self.selection),
             admission,
         };
@@ -358,7 +355,7 @@ impl Inner {
         request: &Arc<Request<'static>>,
     ) -> Result<Answered, Error> {
         let deadline = self.deadline();
-        let effect = effect_of(request);
+        let effect = request.effect();
         let queue = self.queue(server, admission);
         let answer = self.send_one(server, &queue, request, deadline).await?;
         let reply = self.wait(server, effect, answer, deadline).await?;
@@ -390,18 +387,22 @@ impl Inner {
         let command = match queue.try_send(command) {
             Ok(()) => return Ok(()),
             Err(mpsc::error::TrySendError::Full(command)) => command,
-            Err(mpsc::error::TrySendError::Closed(_)) => {
-                return Err(self.error(server, Effect::NotSent, Cause::Closed));
-            }
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(self.closed(server)),
         };
         match timeout_at(deadline, queue.send(command)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(self.error(server, Effect::NotSent, Cause::Closed)),
+            Ok(Err(_)) => Err(self.closed(server)),
             Err(_) => {
                 let cause = Cause::Busy(self.config.operation_timeout);
                 Err(self.error(server, Effect::NotSent, cause))
             }
         }
+    }
+
+    /// A connection was closed before it took a command.
+    fn closed(&self, server: usize) -> Error {
+        let cause = locked(&self.servers[server].failure).clone();
+        self.error(server, Effect::NotSent, cause.unwrap_or(Cause::Closed))
     }
 
     /// Waits for the answer to a command.
@@ -426,9 +427,15 @@ impl Inner {
     }
 }
 
+/// Every state that a panic can leave behind is a valid one.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Keeps a server's health by what its connection tells.
 struct ServerWatch {
     health: Arc<Health>,
+    failure: Arc<Mutex<Option<Cause>>>,
     selection: Arc<Selection>,
     /// How the connection came to be opened.
     admission: Admission,
@@ -439,7 +446,8 @@ impl Watch for ServerWatch {
         self.health.answered();
     }
 
-    fn failed(&self, _: &Cause) {
+    fn failed(&self, cause: &Cause) {
+        *locked(&self.failure) = Some(cause.clone());
         // A trial is over with the first answer.
         let admission = match self.health.is_live() {
             true => Admission::Live,

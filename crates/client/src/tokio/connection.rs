@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,7 +15,7 @@ use ::tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::address::Address;
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::handshake::{dialect_of, first_dialect};
+use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
 use crate::tokio::transport::{Connect, Transport};
 use crate::wire::{Completion, Conversation, Effect, Reply, Request, RequestError, Ticket};
 
@@ -70,7 +71,7 @@ pub(super) async fn serve(
     mut commands: mpsc::Receiver<Command>,
     watch: impl Watch,
 ) {
-    let limit = config.connect_timeout;
+    let limit = time_limit(&config);
     let opened = timeout(limit, open(&*connect, &address, &config)).await;
     let cause = match opened.unwrap_or(Err(Cause::Timeout(limit))) {
         Err(cause) => {
@@ -102,12 +103,18 @@ async fn open(connect: &dyn Connect, address: &Address, config: &Config) -> Resu
     let connected = connect.connect(address).await;
     let mut line = Line {
         transport: connected.map_err(|error| Cause::connect(&error))?,
-        conversation: Conversation::new(first_dialect(config.dialect), config.limits),
+        conversation: begin(config),
         is_flushed: true,
         waiting: VecDeque::new(),
         patience: config.operation_timeout,
+        silent_since: Instant::now(),
         timer: Box::pin(sleep_until(Instant::now())),
     };
+    if config.login.is_some() {
+        let answer = std::future::poll_fn(|cx| line.poll_first(cx)).await?;
+        logged_in(Some(answer))?;
+    }
+    line.conversation.set_dialect(first_dialect(config.dialect));
     if config.dialect == DialectChoice::Ask {
         // A conversation that is new has room for one.
         let _ = line.conversation.push(&Request::noop());
@@ -127,7 +134,21 @@ struct Line {
     waiting: VecDeque<Waiting>,
     /// How long the server may send nothing while something is asked.
     patience: Duration,
+    /// Since when it has sent nothing, or is asked.
+    silent_since: Instant,
+    /// Not before this is over can it have been silent for too long.
     timer: Pin<Box<Sleep>>,
+}
+
+/// How the taking of commands ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taking {
+    /// The queue is empty; whoever puts something there wakes the task.
+    All,
+    /// There is no room for more.
+    Full,
+    /// Nobody can ask any more.
+    Closed,
 }
 
 /// A caller, and what it has so far.
@@ -153,25 +174,34 @@ impl Line {
         commands: &mut mpsc::Receiver<Command>,
         watch: &impl Watch,
     ) -> Poll<Result<(), Cause>> {
+        // Whether commands may be there that nobody has looked for since this began.
+        let (mut has_room, mut taking) = (true, Taking::All);
         loop {
-            let is_closing = self.poll_commands(cx, commands);
-            if is_closing && self.conversation.pending() == 0 {
-                return Poll::Ready(Ok(()));
+            if mem::replace(&mut has_room, false) {
+                taking = self.poll_commands(cx, commands);
+                if taking == Taking::Closed && self.conversation.pending() == 0 {
+                    return Poll::Ready(Ok(()));
+                }
             }
             let has_sent = self.poll_send(cx)?;
             let has_received = self.poll_receive(cx)?;
             if has_received {
                 let mut is_answered = false;
                 while let Some(completion) = self.conversation.poll()? {
-                    is_answered = true;
+                    // Before the caller knows: it may ask for the next one at once, on another thread.
+                    if !mem::replace(&mut is_answered, true) {
+                        watch.answered();
+                    }
                     self.hand_over(completion);
                 }
-                if is_answered {
-                    watch.answered();
-                }
             }
-            // Room that has come about lets further commands in.
-            if !has_sent && !has_received {
+            // Whoever puts a command into an empty queue wakes the task.
+            has_room = match taking {
+                Taking::All => false,
+                Taking::Full => has_sent || has_received,
+                Taking::Closed => has_received && self.conversation.pending() == 0,
+            };
+            if !has_room && !has_received {
                 return self.poll_timer(cx);
             }
         }
@@ -191,20 +221,20 @@ impl Line {
         }
     }
 
-    /// Takes commands while there is room. True when no more can come.
+    /// Takes commands while there is room.
     fn poll_commands(
         &mut self,
         cx: &mut Context<'_>,
         commands: &mut mpsc::Receiver<Command>,
-    ) -> bool {
+    ) -> Taking {
         while self.waiting.len() < IN_FLIGHT && self.conversation.output().len() < OUTPUT_LEN_MAX {
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(command)) => self.take(command),
-                Poll::Ready(None) => return true,
-                Poll::Pending => break,
+                Poll::Ready(None) => return Taking::Closed,
+                Poll::Pending => return Taking::All,
             }
         }
-        false
+        Taking::Full
     }
 
     fn take(&mut self, command: Command) {
@@ -281,47 +311,47 @@ impl Line {
     }
 
     fn restart_timer(&mut self) {
-        self.timer.as_mut().reset(Instant::now() + self.patience);
+        self.silent_since = Instant::now();
     }
 
-    /// Ready when something is asked and nothing has come for too long.
+    /// Ready when something is asked and nothing has come for too long. The timer is set anew when it goes off, not
+    /// with each answer.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
         if self.conversation.pending() == 0 {
             return Poll::Pending;
         }
-        ready!(self.timer.as_mut().poll(cx));
-        Poll::Ready(Err(Cause::Timeout(self.patience)))
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let until = self.silent_since + self.patience;
+            if Instant::now() >= until {
+                return Poll::Ready(Err(Cause::Timeout(self.patience)));
+            }
+            self.timer.as_mut().reset(until);
+        }
     }
 
     /// Gives an answer to its caller, who may be gone.
     fn hand_over(&mut self, completion: Completion) {
         let Completion { ticket, reply } = completion;
-        let is_last = match self.waiting.front_mut() {
-            None => return,
-            Some(Waiting::One(own, _)) => {
-                debug_assert_eq!(*own, ticket);
-                true
+        if let Some(Waiting::Many(many)) = self.waiting.front_mut() {
+            let within = usize::try_from(ticket - many.first).unwrap_or(usize::MAX);
+            if let Some(answer) = many.answers.get_mut(within) {
+                *answer = Some(reply);
+                return;
             }
-            Some(Waiting::Many(many)) => {
-                let within = usize::try_from(ticket - many.first).unwrap_or(usize::MAX);
-                match many.answers.get_mut(within) {
-                    Some(answer) => *answer = Some(reply.clone()),
-                    // The end of a multi-get: what was not answered is a miss, or refused with it.
-                    None if matches!(reply, Reply::Refused(_)) => {
-                        let open = many.answers.iter_mut().filter(|answer| answer.is_none());
-                        open.for_each(|answer| *answer = Some(reply.clone()));
-                    }
-                    None => {}
-                }
-                ticket == many.last
+            // The end of a multi-get: what was not answered is a miss, or refused with it.
+            if matches!(reply, Reply::Refused(_)) {
+                let open = many.answers.iter_mut().filter(|answer| answer.is_none());
+                open.for_each(|answer| *answer = Some(reply.clone()));
             }
-        };
-        if is_last {
-            match self.waiting.pop_front() {
-                Some(Waiting::One(_, caller)) => drop(caller.send(Ok(reply))),
-                Some(Waiting::Many(many)) => drop(many.caller.send(Ok(many.answers))),
-                None => {}
+        }
+        match self.waiting.pop_front() {
+            Some(Waiting::One(own, caller)) => {
+                debug_assert_eq!(own, ticket);
+                drop(caller.send(Ok(reply)));
             }
+            Some(Waiting::Many(many)) => drop(many.caller.send(Ok(many.answers))),
+            None => {}
         }
     }
 

@@ -96,7 +96,19 @@ impl MultiKeys {
 
     /// The index of a hit's key. Servers answer in the order of the request; a proxy before several of them
     /// may not.
+    #[inline]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
+        let behind = &self.keys[self.at..];
+        // Nearly always it is the next one.
+        if behind.starts_with(key) && matches!(behind.get(key.len()), None | Some(b' ')) {
+            self.at = (self.at + key.len() + 1).min(self.keys.len());
+            self.next += 1;
+            return Some(self.next - 1);
+        }
+        self.find_further(key)
+    }
+
+    fn find_further(&mut self, key: &[u8]) -> Option<u32> {
         let (before, behind) = self.keys.split_at(self.at);
         let mut at = self.at;
         for (index, own) in (self.next..).zip(behind.split(|&byte| byte == b' ')) {
@@ -181,16 +193,23 @@ impl Partial {
         index: u32,
         limits: &Limits,
     ) -> Result<Partial, ProtocolError> {
-        let (len, max) = (len as usize, limits.value_len_max);
-        if len > max {
-            return Err(ProtocolError::TooLarge { len, max });
-        }
+        let len = checked(len, limits)?;
         let value = Vec::with_capacity(len.min(VALUE_CAPACITY_MAX));
         Ok(Partial::Value {
             flags,
             value,
             index,
         })
+    }
+}
+
+/// The length of a value, if it may be so long.
+#[inline]
+pub(super) fn checked(len: u32, limits: &Limits) -> Result<usize, ProtocolError> {
+    let (len, max) = (len as usize, limits.value_len_max);
+    match len <= max {
+        true => Ok(len),
+        false => Err(ProtocolError::TooLarge { len, max }),
     }
 }
 
@@ -283,7 +302,7 @@ fn list_line(partial: &mut Partial, line: &[u8], limits: &Limits) -> Result<(), 
     Ok(())
 }
 
-/// What the end of a value says to it.
+/// What the end of a value that came in pieces says to it.
 pub(super) fn value_end(
     expected: &mut Expected,
     partial: &mut Partial,
@@ -296,31 +315,45 @@ pub(super) fn value_end(
     else {
         return Err(ProtocolError::Misplaced);
     };
-    let mut item = ItemReply {
-        status: Status::Done,
-        value: Some(value),
-        flags,
-    };
-    match &mut expected.shape {
-        Shape::ClassicGet => {
-            *partial = Partial::Hit(item);
-            Ok(None)
-        }
+    whole_value(expected, partial, flags, value, index)
+}
+
+/// What a value says to the oldest request.
+#[inline]
+pub(super) fn whole_value(
+    expected: &mut Expected,
+    partial: &mut Partial,
+    mut flags: ReplyFlags,
+    value: Vec<u8>,
+    index: u32,
+) -> Result<Option<Whole>, ProtocolError> {
+    let (ticket, is_last) = match &mut expected.shape {
         Shape::MultiGet { count } => {
             let first = expected.ticket - u64::from(*count);
-            Ok(Some((first + u64::from(index), Reply::Item(item), false)))
+            (first + u64::from(index), false)
         }
         Shape::Quiet { count, next } => {
-            let opaque = item.flags.opaque.take();
+            let details = flags.details.take();
+            let opaque = details.and_then(|details| details.opaque);
             let index: Option<u32> = opaque.and_then(|opaque| number(&opaque));
             let index = index.filter(|index| (*next..*count).contains(index));
             let index = index.ok_or(ProtocolError::Misplaced)?;
             *next = index + 1;
             let first = expected.ticket - u64::from(*count);
-            Ok(Some((first + u64::from(index), Reply::Item(item), false)))
+            (first + u64::from(index), false)
         }
-        _ => Ok(Some((expected.ticket, Reply::Item(item), true))),
+        _ => (expected.ticket, true),
+    };
+    let item = ItemReply {
+        status: Status::Done,
+        value: Some(value),
+        flags,
+    };
+    if expected.shape == Shape::ClassicGet {
+        *partial = Partial::Hit(item);
+        return Ok(None);
     }
+    Ok(Some((ticket, Reply::Item(item), is_last)))
 }
 
 impl Refusal {

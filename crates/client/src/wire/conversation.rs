@@ -6,7 +6,8 @@ use coua_protocol::response::{LINE_LEN_MAX, Part, ResponseStep, Responses};
 
 use crate::key::{self, KeyForm};
 use crate::wire::answer::{
-    Expected, MultiKeys, Partial, Shape, Ticket, VALUE_CAPACITY_MAX, line_part, value_end,
+    Expected, MultiKeys, Partial, Shape, Ticket, VALUE_CAPACITY_MAX, Whole, checked, line_part,
+    value_end, whole_value,
 };
 use crate::wire::encode::{self, Dialect, encode};
 use crate::wire::error::{Effect, ProtocolError, RequestError};
@@ -282,7 +283,7 @@ impl Conversation {
 
     fn step(&mut self) -> Result<Step, ProtocolError> {
         let input = &self.input[self.front..self.end];
-        let (consumed, part) = match self.responses.next(input) {
+        let (mut consumed, part) = match self.responses.next(input) {
             ResponseStep::More { .. } => return Ok(Step::More),
             ResponseStep::Bad => return Err(ProtocolError::Malformed),
             ResponseStep::Part { consumed, part, .. } => (consumed as usize, part),
@@ -325,8 +326,13 @@ impl Conversation {
                     cas,
                     ..ReplyFlags::default()
                 };
-                *partial = Partial::value(flags, value_len, index, &self.limits)?;
-                None
+                begin_value(
+                    (expected, partial),
+                    &mut self.responses,
+                    &self.limits,
+                    (input, &mut consumed),
+                    (flags, value_len, index),
+                )?
             }
             Part::MetaValue { value_len, flags } => {
                 let has_value = matches!(
@@ -337,8 +343,13 @@ impl Conversation {
                     return Err(ProtocolError::Misplaced);
                 }
                 let flags = ReplyFlags::parse(flags.of(input)).ok_or(ProtocolError::Malformed)?;
-                *partial = Partial::value(flags, value_len, 0, &self.limits)?;
-                None
+                begin_value(
+                    (expected, partial),
+                    &mut self.responses,
+                    &self.limits,
+                    (input, &mut consumed),
+                    (flags, value_len, 0),
+                )?
             }
             Part::Body { bytes, last } => {
                 let Partial::Value { value, .. } = partial else {
@@ -370,6 +381,33 @@ impl Conversation {
         }
         Ok(Step::Done(Completion { ticket, reply }))
     }
+}
+
+/// Takes a value whose line has been read: all of it if it has come, which is what small ones do. Adds what
+/// that is to `consumed`.
+#[inline]
+fn begin_value(
+    (expected, partial): (&mut Expected, &mut Partial),
+    responses: &mut Responses,
+    limits: &Limits,
+    (input, consumed): (&[u8], &mut usize),
+    (flags, value_len, index): (ReplyFlags, u32, u32),
+) -> Result<Option<Whole>, ProtocolError> {
+    let len = checked(value_len, limits)?;
+    let behind = &input[*consumed..];
+    if behind.len() >= len + 2
+        && let ResponseStep::Part {
+            consumed: of_body,
+            part: Part::Body { bytes, last: true },
+            ..
+        } = responses.next(behind)
+    {
+        *consumed += of_body as usize;
+        let value = bytes.of(behind).to_vec();
+        return whole_value(expected, partial, flags, value, index);
+    }
+    *partial = Partial::value(flags, value_len, index, limits)?;
+    Ok(None)
 }
 
 #[cfg(test)]

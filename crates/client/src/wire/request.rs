@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::expiry::Expiry;
+use crate::wire::error::Effect;
 use crate::wire::meta::Meta;
 
 /// One request, in either dialect.
@@ -49,6 +50,28 @@ pub(crate) struct Arithmetic {
     pub(crate) delta: u64,
     /// What a missing item becomes, and when that expires.
     pub(crate) initial: Option<(u64, Expiry)>,
+}
+
+impl Verb<'_> {
+    pub(crate) fn into_owned(self) -> Verb<'static> {
+        match self {
+            Verb::Get { cas, expiry } => Verb::Get { cas, expiry },
+            Verb::Store(store) => Verb::Store(Store {
+                value: Cow::Owned(store.value.into_owned()),
+                mode: store.mode,
+                client_flags: store.client_flags,
+                expiry: store.expiry,
+            }),
+            Verb::Delete => Verb::Delete,
+            Verb::Touch(expiry) => Verb::Touch(expiry),
+            Verb::Arithmetic(arithmetic) => Verb::Arithmetic(arithmetic),
+            Verb::Meta(meta) => Verb::Meta(meta.into_owned()),
+            Verb::FlushAll { delay_seconds } => Verb::FlushAll { delay_seconds },
+            Verb::Stats(what) => Verb::Stats(Cow::Owned(what.into_owned())),
+            Verb::Version => Verb::Version,
+            Verb::Noop => Verb::Noop,
+        }
+    }
 }
 
 /// When a value is stored.
@@ -193,26 +216,9 @@ impl<'a> Request<'a> {
     /// The same, holding its bytes.
     #[must_use]
     pub fn into_owned(self) -> Request<'static> {
-        let verb = match self.verb {
-            Verb::Get { cas, expiry } => Verb::Get { cas, expiry },
-            Verb::Store(store) => Verb::Store(Store {
-                value: Cow::Owned(store.value.into_owned()),
-                mode: store.mode,
-                client_flags: store.client_flags,
-                expiry: store.expiry,
-            }),
-            Verb::Delete => Verb::Delete,
-            Verb::Touch(expiry) => Verb::Touch(expiry),
-            Verb::Arithmetic(arithmetic) => Verb::Arithmetic(arithmetic),
-            Verb::Meta(meta) => Verb::Meta(meta.into_owned()),
-            Verb::FlushAll { delay_seconds } => Verb::FlushAll { delay_seconds },
-            Verb::Stats(what) => Verb::Stats(Cow::Owned(what.into_owned())),
-            Verb::Version => Verb::Version,
-            Verb::Noop => Verb::Noop,
-        };
         Request {
             key: Cow::Owned(self.key.into_owned()),
-            verb,
+            verb: self.verb.into_owned(),
         }
     }
 
@@ -225,6 +231,14 @@ impl<'a> Request<'a> {
             Verb::Version | Verb::Noop => true,
             Verb::Meta(meta) => meta.reads_only(),
             _ => false,
+        }
+    }
+
+    /// What may have become of it once it is sent, while there is no answer.
+    pub(crate) fn effect(&self) -> Effect {
+        match self.reads_only() {
+            true => Effect::Reads,
+            false => Effect::Unknown,
         }
     }
 

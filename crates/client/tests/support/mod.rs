@@ -46,8 +46,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(program: Program, over: Over) -> Server {
+        Server::start_with(program, over, &[])
+    }
+
+    /// With further flags.
+    pub(crate) fn start_with(program: Program, over: Over, further: &[&str]) -> Server {
         let directory = tempfile::tempdir().expect("a directory");
-        let (address, flags) = match over {
+        let (address, mut flags) = match over {
             Over::Tcp => {
                 let port = free_port().to_string();
                 let flags = ["-l", "127.0.0.1", "-p", &port].map(str::to_owned);
@@ -58,6 +63,7 @@ impl Server {
                 (format!("unix:{path}"), vec!["-s".to_owned(), path])
             }
         };
+        flags.extend(further.iter().map(|&flag| flag.to_owned()));
         let mut server = Server {
             child: spawn(program, &flags),
             address,

@@ -32,7 +32,10 @@ impl Target {
         let exclusive = if is_block { libc::O_EXCL } else { 0 };
         let with = |flags: i32| {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).custom_flags(flags | exclusive);
+            options
+                .read(true)
+                .write(true)
+                .custom_flags(flags | exclusive);
             // Only a regular file is made, and only where a length says how long.
             let creates = len.is_some() && !is_block;
             options.create(creates).truncate(false).mode(0o600);
@@ -43,7 +46,9 @@ impl Target {
                 let file = with(0).map_err(OpenError::at("open"))?;
                 (file, Err(error.kind()))
             }
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(OpenError::InUse),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(OpenError::InUse);
+            }
             other => (other.map_err(OpenError::at("open"))?, Ok(())),
         };
         lock(&file)?;

@@ -310,6 +310,7 @@ impl Header {
                 key,
                 key_base64: false,
                 unlink: mode == StoreMode::Set,
+                mode,
                 value_len,
             };
             return Front::Refused {

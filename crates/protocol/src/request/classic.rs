@@ -248,6 +248,7 @@ pub(crate) fn sized(store: Store, limits: &Limits) -> Parsed {
             key: store.key,
             key_base64: false,
             unlink: store.mode == StoreMode::Set,
+            mode: store.mode,
             value_len: store.value_len,
         }),
         refusal: Refusal::of(ErrorLine::TooLarge, store.reply),

@@ -123,11 +123,16 @@ pub(crate) fn set(line: &Line<'_>, limits: &Limits) -> Parsed {
     {
         Ok(store) => return Parsed::Store(store),
         Err(Wrong::Line(error)) => (None, error),
-        Err(Wrong::TooLarge { key, key_base64 }) => {
+        Err(Wrong::TooLarge {
+            key,
+            key_base64,
+            mode,
+        }) => {
             let refused = StoreRefused {
                 key,
                 key_base64,
                 unlink: true,
+                mode,
                 value_len,
             };
             (Some(refused), ErrorLine::TooLarge)
@@ -144,7 +149,11 @@ pub(crate) fn set(line: &Line<'_>, limits: &Limits) -> Parsed {
 /// What is wrong with an `ms` whose body has to come.
 enum Wrong {
     Line(ErrorLine),
-    TooLarge { key: Span, key_base64: bool },
+    TooLarge {
+        key: Span,
+        key_base64: bool,
+        mode: StoreMode,
+    },
 }
 
 impl From<ErrorLine> for Wrong {
@@ -312,6 +321,7 @@ impl Request {
             return Err(Wrong::TooLarge {
                 key: meta.key,
                 key_base64: meta.key_base64(),
+                mode,
             });
         }
         self.opaque()?;

@@ -1,4 +1,5 @@
-//! Items as lists of them show them: `lru_crawler metadump` and `mgdump`, and `stats cachedump`.
+//! Items as lists of them show them: `lru_crawler metadump` and `mgdump`, `stats cachedump` and `stats
+//! bigkeys`.
 
 use std::io::Write;
 
@@ -7,6 +8,7 @@ use coua_store::{Burst, Item, ScanPosition};
 
 use crate::clock::Now;
 use crate::shared::Shared;
+use crate::uri;
 
 /// Buckets of the index that one part of a list covers: about a hundred items.
 const PART_BUCKETS: u32 = 32;
@@ -16,6 +18,9 @@ const CACHEDUMP_LEN_MAX: usize = 2 << 20;
 
 /// What memcached keeps free of these for the end: `END\r\n` and a zero.
 const CACHEDUMP_END_LEN: usize = 6;
+
+/// How many items `stats bigkeys` shows.
+const LARGEST: usize = 20;
 
 /// A list of all items, and how far it has got.
 pub(super) struct Listing {
@@ -31,6 +36,16 @@ enum Form {
     Mgdump,
     /// With its length and expiry.
     Cachedump { items_left: u32, bytes_left: usize },
+    /// At the end, those with the largest values: the largest first.
+    Largest(Vec<Large>),
+}
+
+/// An item with a large value.
+struct Large {
+    key: Box<[u8]>,
+    value_len: usize,
+    /// Seconds that it has left; -1 for ever.
+    ttl: i64,
 }
 
 impl Listing {
@@ -55,6 +70,11 @@ impl Listing {
         })
     }
 
+    /// `stats bigkeys`.
+    pub(super) fn largest() -> Listing {
+        Listing::of(Form::Largest(Vec::with_capacity(LARGEST + 1)))
+    }
+
     fn of(form: Form) -> Listing {
         Listing {
             form,
@@ -66,7 +86,7 @@ impl Listing {
     pub(super) fn end(&self) -> &'static [u8] {
         match self.form {
             Form::Mgdump => b"EN\r\n",
-            Form::Metadump | Form::Cachedump { .. } => b"END\r\n",
+            Form::Metadump | Form::Cachedump { .. } | Form::Largest(_) => b"END\r\n",
         }
     }
 
@@ -87,7 +107,10 @@ impl Listing {
                 self.at = at;
                 true
             }
-            _ => false,
+            _ => {
+                self.form.finish(text);
+                false
+            }
         }
     }
 }
@@ -120,13 +143,50 @@ impl Form {
                 }
             }
             Form::Cachedump { .. } => {}
+            Form::Largest(largest) => note_large(largest, item, now),
+        }
+    }
+
+    /// Appends what is shown behind the last item.
+    fn finish(&self, text: &mut Vec<u8>) {
+        let Form::Largest(largest) = self else { return };
+        for (rank, large) in largest.iter().enumerate() {
+            let rank = rank + 1;
+            // Writing to memory does not fail.
+            let _ = write!(text, "STAT {rank}:key ");
+            uri::encode(&large.key, text);
+            let _ = write!(
+                text,
+                "\r\nSTAT {rank}:bytes {}\r\nSTAT {rank}:ttl {}\r\n",
+                large.value_len, large.ttl
+            );
         }
     }
 }
 
+/// Puts an item into its place among the largest, if it has one.
+fn note_large(largest: &mut Vec<Large>, item: &Item<'_>, now: Now) {
+    let value_len = item.value_len();
+    // An item that was replaced meanwhile is seen again.
+    largest.retain(|large| *large.key != *item.key());
+    let place = largest.partition_point(|large| large.value_len >= value_len);
+    if place == LARGEST {
+        return;
+    }
+    let expiry = item.expiry().second();
+    let now = i64::from(now.unix.0);
+    let large = Large {
+        key: item.key().into(),
+        value_len,
+        ttl: expiry.map_or(-1, |second| i64::from(second.0) - now),
+    };
+    largest.insert(place, large);
+    largest.truncate(LARGEST);
+}
+
 fn metadump(item: &Item<'_>, shared: &Shared, now: Now, text: &mut Vec<u8>) {
     text.extend_from_slice(b"key=");
-    uri_encode(item.key(), text);
+    uri::encode(item.key(), text);
     text.extend_from_slice(b" exp=");
     // Writing to memory does not fail.
     let _ = match item.expiry().second() {
@@ -173,19 +233,4 @@ fn cachedump(item: &Item<'_>, text: &mut Vec<u8>) {
         item.value_len(),
         item.expiry().second().map_or(0, |second| second.0),
     );
-}
-
-/// Appends bytes as memcached writes them into a URI.
-pub fn uri_encode(bytes: &[u8], text: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in bytes {
-        match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => text.push(byte),
-            _ => text.extend_from_slice(&[
-                b'%',
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]),
-        }
-    }
 }

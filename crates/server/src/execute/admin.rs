@@ -3,9 +3,10 @@
 use coua_memory_errors::poison::report_untouched;
 use coua_protocol::reply::Line;
 use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
-use coua_store::{Burst, PoisonTarget, UnixSeconds};
+use coua_store::{Burst, PoisonMeans, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
+use crate::connections::Activity;
 use crate::dump::Dump;
 use crate::outcome::Outcome;
 use crate::permissions::Permissions;
@@ -13,6 +14,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::stats::{self, Report};
 use crate::version::PROTOCOL_VERSION;
+use crate::watch::{LogStreams, Unwatched};
 
 impl Executor<'_, '_> {
     pub(super) fn flush_all(
@@ -117,11 +119,18 @@ impl Answers<'_> {
     ) -> Outcome {
         let args = Tokens::new(args.of(request.input));
         let report = match command {
-            AdminCommand::Poison if self.shared.settings.permits_poison => {
-                Report::Line(poison(args, burst))
+            AdminCommand::Poison if self.shared.live.permits_poison() => {
+                let answer = poison(args, burst);
+                if !noreply {
+                    self.output.reply(|reply| reply.bytes(&answer));
+                }
+                return Outcome::Done;
             }
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
+            }
+            AdminCommand::Watch if request.session.may.admin => {
+                return self.watch(request, args, burst);
             }
             _ if !request.session.may.admin => {
                 return self.error(ErrorLine::NotPermitted, To::line_unless(noreply));
@@ -136,20 +145,46 @@ impl Answers<'_> {
             false => self.report(request, report, burst),
         }
     }
+
+    /// `watch`: from now on the connection is sent lines, and nothing of it is executed any more.
+    fn watch(&mut self, request: Request<'_>, words: Tokens<'_>, burst: &Burst<'_>) -> Outcome {
+        if self.output.next_start() > 0 {
+            return self.refuse_watch(b"ERROR cannot pipeline other commands before watch\r\n");
+        }
+        let mut streams = LogStreams::NONE;
+        for word in words {
+            match LogStreams::named(word) {
+                Some(named) => streams = streams | named,
+                None => return self.error(ErrorLine::Unknown, To::Line),
+            }
+        }
+        if streams == LogStreams::NONE {
+            streams = LogStreams::FETCHERS;
+        }
+        // A server that stops would wait for it.
+        if request.session.datagram.is_some() || self.shared.is_stopping() {
+            return self.refuse_watch(WATCHER_FAILED);
+        }
+        match self.shared.watchers.watch(streams) {
+            Ok(watch) => {
+                let connection = &request.session.connection;
+                connection.set_activity(Activity::Watching);
+                self.begin_dump(Dump::watch(watch), request.session, burst)
+            }
+            Err(Unwatched::TooMany) => {
+                self.refuse_watch(b"WATCHER_TOO_MANY log watcher limit reached\r\n")
+            }
+            Err(Unwatched::NoMemory) => self.refuse_watch(WATCHER_FAILED),
+        }
+    }
+
+    fn refuse_watch(&mut self, line: &'static [u8]) -> Outcome {
+        self.output.reply(|reply| reply.bytes(line));
+        Outcome::Done
+    }
 }
 
-const WATCHES: [&[u8]; 10] = [
-    b"rawcmds",
-    b"evictions",
-    b"fetchers",
-    b"mutations",
-    b"sysevents",
-    b"connevents",
-    b"proxyreqs",
-    b"proxyevents",
-    b"proxyuser",
-    b"deletions",
-];
+const WATCHER_FAILED: &[u8] = b"WATCHER_FAILED failed to add log watcher\r\n";
 
 /// Answers `cache_memlimit` and changes the limit.
 fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
@@ -158,7 +193,10 @@ fn limit_memory(shared: &Shared, megabytes: &[u8]) -> &'static [u8] {
         Some(0..8) => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
         Some(1_000_000_001..) => b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
         Some(megabytes) => match shared.limit_memory((megabytes as usize) << 20) {
-            Ok(()) => Line::Ok.as_bytes(),
+            Ok(()) => {
+                tracing::info!("cache_memlimit: {megabytes} MiB of memory from now on");
+                Line::Ok.as_bytes()
+            }
             Err(why) => {
                 tracing::warn!("cache_memlimit {megabytes}: {why}");
                 b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
@@ -193,53 +231,56 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
         }
         AdminCommand::CacheMemlimit => limit_memory(shared, first),
         AdminCommand::RefreshCerts => refresh_certificates(shared),
-        AdminCommand::Watch => {
-            let known = |word: &[u8]| WATCHES.iter().any(|name| name.starts_with(word));
-            if count == 0 || (known(first) && args.all(known)) {
-                b"WATCHER_FAILED failed to add log watcher\r\n"
-            } else {
-                error
-            }
-        }
         AdminCommand::Slabs
         | AdminCommand::Lru
         | AdminCommand::LruCrawler
+        | AdminCommand::Watch
         | AdminCommand::Poison
         | AdminCommand::Extstore => error,
     }
 }
 
-/// `poison <key> [item|value|index|buffers] [untouched]`: loses a page on purpose. With `untouched` the
-/// machine tells of it before anybody reads there.
-fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> &'static [u8] {
+/// `poison <key> [item|value|index|buffers|superblock|page_table|directory|copies]
+/// [untouched|hwpoison|where]`: loses a page on purpose. With `untouched` the machine tells of it before
+/// anybody reads there; the tables' are met at once. `hwpoison` has the kernel take the page out of use
+/// for ever. `where` does nothing and answers the address, for whoever makes an error from outside.
+fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
     let Some(key) = args.next() else {
-        return ErrorLine::BadFormat.as_bytes();
+        return ErrorLine::BadFormat.as_bytes().to_vec();
     };
     let target = match args.next() {
         None | Some(b"item") => PoisonTarget::Item,
         Some(b"value") => PoisonTarget::Value,
         Some(b"index") => PoisonTarget::Index,
         Some(b"buffers") => PoisonTarget::Buffers,
-        Some(_) => return ErrorLine::BadFormat.as_bytes(),
+        Some(b"superblock") => PoisonTarget::Superblock,
+        Some(b"page_table") => PoisonTarget::PageTable,
+        Some(b"directory") => PoisonTarget::Directory,
+        Some(b"copies") => PoisonTarget::Copies,
+        Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
-    let is_reported = match args.next() {
-        None => false,
-        Some(b"untouched") => true,
-        Some(_) => return ErrorLine::BadFormat.as_bytes(),
+    let (means, is_reported) = match args.next() {
+        None => (PoisonMeans::Userfault, false),
+        Some(b"untouched") => (PoisonMeans::Userfault, true),
+        Some(b"hwpoison") => (PoisonMeans::Hwpoison, false),
+        Some(b"where") => (PoisonMeans::Nothing, false),
+        Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
-    match burst.poison(&burst.key(key), target) {
+    let line: &[u8] = match burst.poison(&burst.key(key), target, means) {
         Ok(None) => Line::NotFound.as_bytes(),
-        Ok(Some(address)) => {
-            if is_reported && report_untouched(address).is_err() {
-                return b"SERVER_ERROR the error cannot be reported\r\n";
-            }
-            Line::Ok.as_bytes()
+        Ok(Some(address)) if means == PoisonMeans::Nothing => {
+            return format!("{address:#x}\r\n").into_bytes();
         }
+        Ok(Some(address)) if is_reported && report_untouched(address).is_err() => {
+            b"SERVER_ERROR the error cannot be reported\r\n"
+        }
+        Ok(Some(_)) => Line::Ok.as_bytes(),
         Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
             b"SERVER_ERROR this kernel cannot poison memory\r\n"
         }
         Err(_) => b"SERVER_ERROR the page cannot be poisoned\r\n",
-    }
+    };
+    line.to_vec()
 }
 
 /// Whether memcached reads a word as the number of a slab class: it takes -2^31 to 2^31 - 1.

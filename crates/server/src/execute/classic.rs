@@ -5,11 +5,12 @@ use coua_protocol::{
     Arithmetic, ErrorLine, Op, PlainSet, Span, Status, Store, StoreMode, StoreRefused, StoreReply,
 };
 use coua_store::{
-    Access, Ahead, ArithmeticResult, Delete, Deleted, Key, Miss, Mode, NO_TAGS, Put, Refused,
-    Stored, Untouched,
+    Access, Ahead, ArithmeticResult, Delete, Deleted, Expiry, Key, Miss, Mode, NO_TAGS, Put,
+    Refused, Stored, Untouched,
 };
 
 use super::flash::Back;
+use super::watched::WatchedStore;
 use super::{Answers, Executor, Request, To, complaints, stored_key};
 use crate::connections::Activity;
 use crate::outcome::Outcome;
@@ -21,6 +22,7 @@ impl Executor<'_, '_> {
         let bytes = stored_key(store.key, store.key_base64, request.input, &mut room);
         let key = self.key(bytes, request.hash);
         let put = self.answers.put(store, request.input);
+        let before = self.look(&key);
         let value = store.value.of(request.input);
         let mut stored = self.burst.store_ahead(&key, request.ahead, &put, value);
         while let Stored::OnFlash(place) = stored {
@@ -38,6 +40,15 @@ impl Executor<'_, '_> {
         {
             // An old value must not outlive the attempt to replace it.
             self.burst.delete(&key, &Delete::default());
+        }
+        if let Some(before) = before {
+            let wanted = WatchedStore {
+                mode: store.mode,
+                expiry: put.expiry,
+                value_len: store.value_len,
+                unlinks_when_refused: unlinks_when_refused(store),
+            };
+            self.tell_store(request.session, &key, before, stored, &wanted);
         }
         self.answers.count_prefix(bytes, PrefixEvent::Set);
         let answer = StoreAnswer {
@@ -110,9 +121,20 @@ impl Executor<'_, '_> {
         let connection = &request.session.connection;
         connection.set_activity(Activity::Swallowing);
         complaints::too_large(connection, bytes, refused.value_len, self.answers.now);
+        let key = self.key(bytes, request.hash);
+        let before = self.look(&key);
         if refused.unlink {
-            self.burst
-                .delete(&self.key(bytes, request.hash), &Delete::default());
+            self.burst.delete(&key, &Delete::default());
+        }
+        if let Some(before) = before {
+            let wanted = WatchedStore {
+                mode: refused.mode,
+                expiry: Expiry::NEVER,
+                value_len: 0,
+                unlinks_when_refused: refused.unlink,
+            };
+            let stored = Stored::Refused(Refused::TooLarge);
+            self.tell_store(request.session, &key, before, stored, &wanted);
         }
         Outcome::Done
     }

@@ -40,7 +40,7 @@ impl Executor<'_, '_> {
             None => Dialect::Text,
         };
         session.parser = Parser::of(dialect);
-        session.log_in(user, self.answers.shared.settings.permissions);
+        session.log_in(user, self.answers.shared.live.permissions());
         match login.asked {
             Some(asked) => self.answers.binary_text(asked, AUTHENTICATED),
             None => self.answers.line(To::Line, Line::Stored),

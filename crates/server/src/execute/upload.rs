@@ -9,6 +9,7 @@ use coua_store::{Delete, Refused, Stored};
 
 use super::classic::{StoreAnswer, refusal_line, unlinks_when_refused};
 use super::flash::Back;
+use super::watched::WatchedStore;
 use super::{Answers, Executor, Request, stored_key};
 use crate::connections::Activity;
 use crate::outcome::Outcome;
@@ -34,8 +35,19 @@ impl Executor<'_, '_> {
             Ok(upload) => upload,
             Err(Refused::Wait) if !gives_up => return Outcome::Wait,
             Err(refused) => {
+                let before = self.look(&key);
                 if unlinks_when_refused(store) {
                     self.burst.delete(&key, &Delete::default());
+                }
+                if let Some(before) = before {
+                    let wanted = WatchedStore {
+                        mode: store.mode,
+                        expiry: put.expiry,
+                        value_len: store.value_len,
+                        unlinks_when_refused: unlinks_when_refused(store),
+                    };
+                    let stored = Stored::Refused(refused);
+                    self.tell_store(session, &key, before, stored, &wanted);
                 }
                 self.answers.count_refusal(refused);
                 session.connection.set_activity(Activity::Swallowing);
@@ -52,6 +64,7 @@ impl Executor<'_, '_> {
             key_base64: store.key_base64,
             value_len: store.value_len,
             mode: store.mode,
+            expiry: put.expiry,
             reply: store.reply,
             echo: Echo::of(store.tokens.of(input)),
             piece_done: 0,
@@ -131,6 +144,10 @@ impl Executor<'_, '_> {
             self.end_streaming(session);
             return self.answers.error(ErrorLine::BadDataChunk, to);
         }
+        let before = match self.is_watched() {
+            true => self.look(&self.burst.key(&streaming.key[..streaming.key_len])),
+            false => None,
+        };
         let stored = match self.finish_upload(&mut request) {
             Ok(stored) => stored,
             Err(outcome) => return outcome,
@@ -140,6 +157,16 @@ impl Executor<'_, '_> {
             return Outcome::Done;
         };
         session.connection.set_activity(Activity::Reading);
+        if let Some(before) = before {
+            let wanted = WatchedStore {
+                mode: streaming.mode,
+                expiry: streaming.expiry,
+                value_len: streaming.value_len,
+                unlinks_when_refused: false,
+            };
+            let key = self.burst.key(&streaming.key[..streaming.key_len]);
+            self.tell_store(session, &key, before, stored, &wanted);
+        }
         let is_meta = matches!(streaming.reply, StoreReply::Meta | StoreReply::MetaQuiet);
         let answer = StoreAnswer {
             key: &streaming.key[..streaming.key_len],

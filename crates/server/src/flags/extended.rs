@@ -3,6 +3,7 @@
 use super::sizes::number;
 use super::{FlagError, no_effect};
 use crate::losses::LossLimit;
+use crate::watch;
 
 /// What coua does about an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,6 @@ const INDEX: &str = "the index grows by itself";
 const QUEUES: &str = "items live in a log of segments, not in LRU lists";
 const CRAWLER: &str = "expired items are looked for as memory is cleaned";
 const SLABS: &str = "there are no slab classes";
-const LOGS: &str = "the log has no buffers of that kind";
 const FLASH_SEGMENTS: &str = "flash is written in segments of 1 to 32 MiB, by its length, and each thread gathers one in memory";
 const FLASH_THREADS: &str =
     "the threads that serve read and write flash themselves, many requests at once";
@@ -154,6 +154,29 @@ pub(super) const ALL: &[Suboption] = &[
          waits for memory, there is pressure. 150 by default.",
     ),
     works(
+        "slow_us",
+        Takes::Number(1, 60_000_000),
+        "Count requests that take so many microseconds or longer, tell of them who watches slowreqs, and log the \
+         first of each second. Each request is timed, which costs some throughput.",
+    ),
+    works(
+        "drop_privileges",
+        Takes::Nothing,
+        "Have the kernel refuse system calls that the server does not need once it has started, and end the process \
+         that executes a program. Not with --net; SIGUSR2 is refused.",
+    ),
+    works(
+        "no_drop_privileges",
+        Takes::Nothing,
+        "Filter no system calls, as is the default.",
+    ),
+    works(
+        "watcher_logbuf_size",
+        Takes::Number(1, 1 << 20),
+        "Kilobytes of lines that wait for each client that watches; more are left out and counted. 256 by \
+         default.",
+    ),
+    works(
         "no_modern",
         Takes::Nothing,
         "The defaults of memcached 1.4, of which one has a meaning here: no_maxconns_fast.",
@@ -204,8 +227,11 @@ pub(super) const ALL: &[Suboption] = &[
     without("no_chunked_items", SLABS),
     without_value("read_buf_mem_limit", NUMBER, "-m bounds buffers too"),
     without("resp_obj_mem_limit", "memcached does not use it any more"),
-    without_value("watcher_logbuf_size", NUMBER, LOGS),
-    without_value("worker_logbuf_size", NUMBER, LOGS),
+    without_value(
+        "worker_logbuf_size",
+        NUMBER,
+        "lines go to those who watch without a buffer between",
+    ),
     without("track_sizes", "sizes of items are not counted"),
     without("inline_ascii_resp", REPLIES),
     without("no_inline_ascii_resp", REPLIES),
@@ -214,12 +240,6 @@ pub(super) const ALL: &[Suboption] = &[
         NUMBER,
         "it is an option of FreeBSD's sockets",
     ),
-    refused(
-        "drop_privileges",
-        "coua sets up no filter of system calls; leave it out, and let the service manager do it \
-         (systemd's SystemCallFilter=)",
-    ),
-    without("no_drop_privileges", "no filter of system calls is set up"),
     works(
         "ext_path",
         Takes::Text("FILE:SIZE"),
@@ -326,6 +346,10 @@ pub(super) struct Extended {
     pub(super) pressure_stall_ms: u32,
     pub(super) loss_limit: LossLimit,
     pub(super) permits_poison: bool,
+    pub(super) slow_us: Option<u64>,
+    pub(super) drops_privileges: bool,
+    /// Bytes of lines that wait for each who watches.
+    pub(super) watcher_queue: usize,
     /// What `ext_path` says, each time that it is given.
     pub(super) flash_paths: Vec<String>,
     /// `ext_item_size`.
@@ -350,6 +374,9 @@ impl Extended {
             pressure_stall_ms: 150,
             loss_limit: LossLimit::default(),
             permits_poison: false,
+            slow_us: None,
+            drops_privileges: false,
+            watcher_queue: watch::QUEUE_LEN,
             flash_paths: Vec::new(),
             flash_item_size: None,
             given: Vec::new(),
@@ -367,8 +394,7 @@ impl Extended {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let known = ALL.iter().find(|known| known.name == name);
-        let known = known.ok_or_else(|| unknown(name))?;
+        let known = find(name)?;
         let text = known.text;
         if known.effect == Effect::Refused {
             return Err(FlagError::new(format!("-o {name}: {text}")));
@@ -386,6 +412,13 @@ impl Extended {
             "memory_pressure_step" => self.pressure_step_percent = value.parse().unwrap_or(10),
             "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
             "poison_command" => self.permits_poison = true,
+            "slow_us" => self.slow_us = value.parse().ok(),
+            "drop_privileges" => self.drops_privileges = true,
+            "no_drop_privileges" => self.drops_privileges = false,
+            "watcher_logbuf_size" => {
+                let kilobytes = value.parse::<usize>().unwrap_or_default();
+                self.watcher_queue = kilobytes << 10;
+            }
             "ext_path" => self.flash_paths.push(value),
             "ext_item_size" => self.flash_item_size = value.parse().ok(),
             "mce_limit" => {
@@ -412,6 +445,8 @@ impl Suboption {
             _ if self.name.ends_with("_timeout") => Some("SECONDS"),
             _ if self.name == "idle_timeout" => Some("SECONDS"),
             Takes::Rate => Some("PAGES[/SECONDS]"),
+            _ if self.name == "slow_us" => Some("MICROSECONDS"),
+            _ if self.name == "watcher_logbuf_size" => Some("KILOBYTES"),
             _ => Some("VALUE"),
         }
     }
@@ -457,6 +492,17 @@ impl Suboption {
             Takes::Text(_) | Takes::Anything => Ok(value.to_owned()),
         }
     }
+}
+
+/// The option of that name.
+pub(super) fn find(name: &str) -> Result<&'static Suboption, FlagError> {
+    let known = ALL.iter().find(|known| known.name == name);
+    known.ok_or_else(|| unknown(name))
+}
+
+/// Whether the option's value is the path of a file.
+pub(super) fn names_a_file(name: &str) -> bool {
+    find(name).is_ok_and(|option| option.takes == Takes::Text("FILE"))
 }
 
 /// A number, and the one behind a `/`.

@@ -7,6 +7,7 @@ use std::io;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use super::FlagError;
 use super::extended::{ALL, Effect, Suboption};
 
 /// Columns that the help's tables take at most.
@@ -22,6 +23,10 @@ struct Section {
 }
 
 const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "coua doctor",
+        "look at the machine and say what to change; coua doctor -h has more",
+    ),
     (
         "coua",
         "listen on port 11211 of all addresses; keep 64 MiB and evict the least used items",
@@ -73,7 +78,8 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
     (
         "SIGHUP",
-        "Read the file of -Y and the certificates of -Z again. Who has logged in, or is connected, stays so.",
+        "Read the file of --config, that of -Y and the certificates of -Z again. The log says what has changed, \
+         and what needs a restart. Who has logged in, or is connected, stays so.",
     ),
 ];
 
@@ -101,6 +107,10 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     (
         "71",
         "The system refuses an address, memory or descriptors.",
+    ),
+    (
+        "78",
+        "The file of --config is wrong, or what it names cannot be used.",
     ),
 ];
 
@@ -224,4 +234,15 @@ pub(super) fn manual(command: clap::Command) -> io::Result<String> {
         roff.to_writer(&mut page)?;
     }
     Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+/// A script by which a shell completes flags.
+pub(super) fn completions(mut command: clap::Command, shell: &str) -> Result<String, FlagError> {
+    let known: clap_complete::Shell = shell.parse().map_err(|_| {
+        let takes = "bash, elvish, fish, powershell or zsh";
+        FlagError::value("--completions", shell, takes)
+    })?;
+    let mut script = Vec::new();
+    clap_complete::generate(known, &mut command, "coua", &mut script);
+    Ok(String::from_utf8_lossy(&script).into_owned())
 }

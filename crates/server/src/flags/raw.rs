@@ -1,9 +1,10 @@
 //! The command line as it is written.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Parser};
 
+use super::extended;
 use super::network::{NETWORK, NetFlags};
 
 /// What `-V` prints behind the name.
@@ -68,8 +69,8 @@ pub struct Raw {
     #[arg(short = 's', long = "unix-socket", value_name = "FILE", help_heading = NETWORK)]
     pub unix_socket: Option<PathBuf>,
 
-    /// Address for Prometheus and health checks over HTTP: /metrics, /healthz and /readyz, as in
-    /// 127.0.0.1:9150. Everybody who reaches it may read it.
+    /// Address for Prometheus, health checks and people over HTTP: /metrics, /healthz, /readyz, and a page
+    /// with graphs at /; as in 127.0.0.1:9150. Everybody who reaches it may read it.
     #[arg(long, value_name = "ADDR", help_heading = NETWORK)]
     pub metrics: Option<String>,
 
@@ -166,9 +167,13 @@ pub struct Raw {
     #[arg(short = 'X', long = "disable-dumping", help_heading = ACCESS)]
     pub disable_dumping: bool,
 
+    /// Refuse watch, by which clients see live which keys are asked for, stored and evicted.
+    #[arg(short = 'W', long = "disable-watch", help_heading = ACCESS)]
+    pub disable_watch: bool,
+
     /// Count requests by key prefix, which ends before this character, for "stats detail". Without
     /// the flag the character is : and "stats detail on" begins to count.
-    #[arg(short = 'D', value_name = "CHAR", help_heading = ACCESS)]
+    #[arg(short = 'D', long = "prefix-delimiter", value_name = "CHAR", help_heading = ACCESS)]
     pub prefix_delimiter: Option<String>,
 
     /// Only who logs in is served. The file has lines user:password, and may have sections that say what
@@ -185,6 +190,16 @@ pub struct Raw {
     /// Unix sockets stay plain. -o ssl_chain_cert and ssl_key name the server's certificate.
     #[arg(short = 'Z', long = "enable-ssl", help_heading = ACCESS)]
     pub ssl: bool,
+
+    /// File of settings in TOML: keys are the long names of these flags, and a table [extended] has the
+    /// options of -o. A flag on the command line wins. It is read again on SIGHUP.
+    #[arg(long = "config", value_name = "FILE", help_heading = PROCESS)]
+    pub config: Option<PathBuf>,
+
+    /// Check the flags, the file of --config and what they name, print what would be on, and end: with
+    /// status 0 if coua would start.
+    #[arg(long = "check", help_heading = PROCESS)]
+    pub check: bool,
 
     /// User to become once the ports are open. Root must give one; for others it has no effect.
     #[arg(short = 'u', long = "user", value_name = "NAME", help_heading = PROCESS)]
@@ -214,6 +229,10 @@ pub struct Raw {
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count, help_heading = PROCESS)]
     pub verbose: u8,
 
+    /// How the log is written: text, or json with one object a line. text unless given.
+    #[arg(long = "log-format", value_name = "NAME", help_heading = PROCESS)]
+    pub log_format: Option<String>,
+
     /// Growth factor of slab classes, of which there are none.
     #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM",
           help_heading = WITHOUT_EFFECT)]
@@ -233,10 +252,6 @@ pub struct Raw {
           help_heading = WITHOUT_EFFECT)]
     pub napi_ids: Option<String>,
 
-    /// Refuse watch, which coua does not have yet: it answers with another error.
-    #[arg(short = 'W', long = "disable-watch", help_heading = WITHOUT_EFFECT)]
-    pub disable_watch: bool,
-
     /// Print this.
     #[arg(short = 'h', long = "help", action = ArgAction::HelpShort, help_heading = OTHER)]
     pub help: Option<bool>,
@@ -252,4 +267,34 @@ pub struct Raw {
     /// Print this as a manual page: coua --man | man -l -
     #[arg(long = "man", help_heading = OTHER)]
     pub manual: bool,
+
+    /// Print completions of the flags for a shell: bash, elvish, fish, powershell or zsh.
+    #[arg(long = "completions", value_name = "SHELL", help_heading = OTHER)]
+    pub completions: Option<String>,
+}
+
+impl Raw {
+    /// Makes relative paths count from `folder`, for a process that has left the folder in which its
+    /// command line was written.
+    pub(super) fn count_paths_from(&mut self, folder: &Path) {
+        let paths = [
+            &mut self.unix_socket,
+            &mut self.memory_file,
+            &mut self.auth_file,
+            &mut self.pid_file,
+            &mut self.net.pcap,
+        ];
+        for path in paths.into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+        for list in &mut self.extended {
+            let options = list.split(',').map(|option| match option.split_once('=') {
+                Some((name, path)) if extended::names_a_file(name) => {
+                    format!("{name}={}", folder.join(path).display())
+                }
+                _ => option.to_owned(),
+            });
+            *list = options.collect::<Vec<_>>().join(",");
+        }
+    }
 }

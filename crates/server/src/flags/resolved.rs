@@ -14,8 +14,10 @@ use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::pressure::{PressureSettings, pressure};
 use super::sizes::{bytes, cores, number};
+use super::sources::Sources;
 use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
+use crate::log::LogFormat;
 use crate::losses::LossLimit;
 use crate::permissions::Permissions;
 use crate::users::Users;
@@ -77,6 +79,12 @@ pub struct Settings {
     pub loss_limit: LossLimit,
     /// Whether clients may lose pages on purpose.
     pub permits_poison: bool,
+    /// From how many microseconds on a request is a slow one; `None` where they are not timed.
+    pub slow_us: Option<u64>,
+    /// The system calls of the server are filtered.
+    pub drops_privileges: bool,
+    /// Bytes of lines that wait for each client that watches.
+    pub watcher_queue: usize,
     /// memcached's name for what clients speak.
     pub protocol_name: &'static str,
     /// What clients speak; [`Dialect::Unknown`] where their first byte decides.
@@ -128,6 +136,10 @@ pub struct Settings {
     pub core_dumps: bool,
     /// How much to log: 0 little, 1 what goes wrong, 2 and more every request.
     pub verbosity: u8,
+    /// How the log is written.
+    pub log_format: LogFormat,
+    /// What was given, and where.
+    pub sources: Sources,
     /// A line for each flag that was given and has no effect.
     pub without_effect: Vec<String>,
     /// A line for each flag that asks for something that is not done as asked.
@@ -166,6 +178,12 @@ impl Settings {
         if !listens && unix_socket.is_none() {
             return Err(FlagError::new(
                 "-p 0 leaves nothing to listen on: give -s or a port",
+            ));
+        }
+        if extended.drops_privileges && net.is_some() {
+            return Err(FlagError::new(
+                "-o drop_privileges does not go with --net, whose cards need other system calls; leave \
+                 one of them out",
             ));
         }
         let mut unmet = Vec::new();
@@ -213,6 +231,9 @@ impl Settings {
             pressure,
             loss_limit: extended.loss_limit,
             permits_poison: extended.permits_poison,
+            slow_us: extended.slow_us,
+            drops_privileges: extended.drops_privileges,
+            watcher_queue: extended.watcher_queue,
             protocol_name,
             dialect,
             memory,
@@ -250,6 +271,8 @@ impl Settings {
             memory_file: raw.memory_file.clone(),
             core_dumps: raw.core_dumps,
             verbosity: raw.verbose,
+            log_format: log_format(raw)?,
+            sources: Sources::default(),
             without_effect,
             unmet,
             given,
@@ -315,9 +338,6 @@ fn flags_without_effect(raw: &Raw) -> Result<Vec<String>, FlagError> {
         if is_given {
             lines.push(no_effect(flag, "there are no slab classes"));
         }
-    }
-    if raw.disable_watch {
-        lines.push(no_effect("-W", "there is no watch yet"));
     }
     if raw.large_pages {
         lines.push(no_effect("-L", "huge pages are used where there are any"));
@@ -506,6 +526,14 @@ fn prefix_delimiter(text: Option<&str>) -> Result<u8, FlagError> {
             text.unwrap_or_default(),
             "one character of one byte",
         )),
+    }
+}
+
+fn log_format(raw: &Raw) -> Result<LogFormat, FlagError> {
+    match raw.log_format.as_deref() {
+        None | Some("text") => Ok(LogFormat::Text),
+        Some("json") => Ok(LogFormat::Json),
+        Some(text) => Err(FlagError::value("--log-format", text, "text or json")),
     }
 }
 

@@ -41,6 +41,9 @@ pub(super) fn cores(flag: &str, text: &str) -> Result<Vec<usize>, FlagError> {
             return Err(wrong());
         }
         cores.extend(first..=last);
+        if cores.len() > CORE_MAX + 1 {
+            return Err(wrong());
+        }
     }
     Ok(cores)
 }

@@ -3,13 +3,14 @@ use std::collections::BTreeSet;
 use coua_transport::userspace::Algorithm;
 use coua_transport::userspace::memif::Role;
 
-use super::{Driver, FlagError, Invocation, Settings, extended, help, read};
+use super::{Driver, Invocation, Refused, Settings, extended, help, read};
 
-fn settings(words: &str) -> Result<Box<Settings>, FlagError> {
+fn settings(words: &str) -> Result<Box<Settings>, Refused> {
     let words = std::iter::once("coua").chain(words.split_whitespace());
     match read(words.map(Into::into))? {
         Invocation::Serve(settings) => Ok(settings),
         Invocation::Print(text) => panic!("a text: {text}"),
+        Invocation::Check(_) => panic!("a check"),
     }
 }
 
@@ -49,10 +50,7 @@ fn values_are_read_in_all_their_forms() {
     assert_eq!(given.limits.item_size_max, 2 << 20);
     assert_eq!((given.cores, given.workers), (vec![2, 3, 4, 7], 4));
     assert_eq!((given.idle_timeout_s, given.refuses_at_once), (5, false));
-    let expected = [
-        "-W has no effect: there is no watch yet",
-        "-o modern has no effect: nothing is held back for it",
-    ];
+    let expected = ["-o modern has no effect: nothing is held back for it"];
     assert_eq!(given.without_effect, expected);
     assert_eq!((given.verbosity, given.prefix_delimiter), (2, b'/'));
     assert!(given.permissions.shutdown && !given.permissions.watch);
@@ -282,7 +280,7 @@ fn help_and_version_are_as_tools_look_for_them() {
         let words = std::iter::once("coua").chain(words.split_whitespace());
         read(words.map(Into::into)).map(|asked| match asked {
             Invocation::Print(text) => text,
-            Invocation::Serve(_) => panic!("a server"),
+            Invocation::Serve(_) | Invocation::Check(_) => panic!("a server"),
         })
     };
     let help = text("-h").expect("a text");
@@ -378,9 +376,17 @@ fn wrong_flags_get_one_line_that_names_them() {
             "-o slab_automove cannot be '3': it takes a number from 0 to 2",
         ),
         (
-            "-o drop_privileges",
-            "-o drop_privileges: coua sets up no filter of system calls; leave it out, and let \
-             the service manager do it (systemd's SystemCallFilter=)",
+            "-o drop_privileges --net packet:eth1 --address 192.0.2.7/24",
+            "-o drop_privileges does not go with --net, whose cards need other system calls; leave \
+             one of them out",
+        ),
+        (
+            "-o slow_us=0",
+            "-o slow_us cannot be '0': it takes a number from 1 to 60000000",
+        ),
+        (
+            "-o watcher_logbuf_size=0",
+            "-o watcher_logbuf_size cannot be '0': it takes a number from 1 to 1048576",
         ),
         (
             "-o modern,ext_path=/flash",
@@ -442,5 +448,25 @@ fn wrong_flags_get_one_line_that_names_them() {
     for words in ["-p", "-m", "-Q"] {
         let line = line(words);
         assert!(line.contains(words) && line.lines().count() == 1, "{line}");
+    }
+}
+
+/// `docs/memcached-surface.md` has what memcached has as well; what only coua has is not in its tables.
+#[test]
+fn the_page_about_memcacheds_options_says_what_becomes_of_them() {
+    let page = include_str!("../../../../docs/memcached-surface.md");
+    for option in extended::ALL {
+        let name = format!("`{}`", option.name);
+        let mut rows = page.lines().map(|line| line.split('|').map(str::trim));
+        let verdict = rows.find_map(|mut columns| {
+            columns.nth(1).filter(|names| names.contains(&name))?;
+            columns.next()
+        });
+        let is_right = match option.effect {
+            extended::Effect::Works => matches!(verdict, None | Some("same" | "differs")),
+            extended::Effect::None => verdict == Some("no effect"),
+            extended::Effect::Refused => verdict == Some("refused"),
+        };
+        assert!(is_right, "{name} is said to be {verdict:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! As much of HTTP/1.1 (RFC 9112) as a scrape needs: one GET or HEAD a connection, without a body.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -10,6 +11,11 @@ const HEAD_LEN_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// How long a request may take to arrive, and its answer to be read.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a browser is told: nothing is loaded from elsewhere, and no other page shows this one.
+const OF_BROWSERS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+     Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+     img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n";
 
 /// What is asked for.
 pub(super) struct Request<'r> {
@@ -23,15 +29,15 @@ pub(super) struct Request<'r> {
 pub(super) struct Answer {
     status: &'static str,
     content_type: &'static str,
-    body: String,
+    body: Cow<'static, str>,
 }
 
 impl Answer {
-    pub(super) fn ok(content_type: &'static str, body: String) -> Answer {
+    pub(super) fn ok(content_type: &'static str, body: impl Into<Cow<'static, str>>) -> Answer {
         Answer {
             status: "200 OK",
             content_type,
-            body,
+            body: body.into(),
         }
     }
 
@@ -47,7 +53,7 @@ impl Answer {
         Answer {
             status,
             content_type: super::TEXT,
-            body: why.to_owned(),
+            body: why.to_owned().into(),
         }
     }
 }
@@ -73,7 +79,7 @@ pub(super) fn serve(
     } = answer;
     let mut reply = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
-         Cache-Control: no-store\r\nConnection: close\r\n\r\n",
+         Cache-Control: no-store\r\n{OF_BROWSERS}Connection: close\r\n\r\n",
         body.len()
     );
     if has_body {

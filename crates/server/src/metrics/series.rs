@@ -7,12 +7,12 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use coua_store::HugePages;
-use nix::sys::resource::{UsageWho, getrusage};
 
 use super::exposition::{Exposition, Format};
 use crate::closing::CloseCause;
 use crate::counters::Totals;
 use crate::latency::{KINDS, Latencies};
+use crate::process;
 use crate::shared::Shared;
 use crate::version::{BUILD, MEMCACHED_VERSION};
 
@@ -26,7 +26,7 @@ pub(super) fn write(shared: &Shared, format: Format) -> String {
         ],
         1,
     );
-    process(shared, &mut all);
+    of_process(shared, &mut all);
     let counts = shared.totals();
     commands(&counts, &mut all);
     connections(shared, &counts, &mut all);
@@ -40,32 +40,24 @@ pub(super) fn write(shared: &Shared, format: Format) -> String {
 }
 
 /// What Prometheus' own client libraries say of a process, under the same names.
-fn process(shared: &Shared, all: &mut Exposition) {
+fn of_process(shared: &Shared, all: &mut Exposition) {
     let started = shared.clock.started().0;
     all.gauge(
         "process_start_time_seconds",
         "When the process started, in seconds of Unix time.",
     )
     .add(&[], started);
-    if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
-        let (user, system) = (usage.user_time(), usage.system_time());
-        let seconds = (user.tv_sec() + system.tv_sec()) as f64
-            + (user.tv_usec() + system.tv_usec()) as f64 / 1e6;
-        all.counter(
-            "process_cpu_seconds_total",
-            "CPU time of the process, in seconds.",
-        )
-        .add(&[], seconds);
-    }
-    let resident = fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|statm| statm.split(' ').nth(1)?.parse::<usize>().ok());
-    if let Some(pages) = resident {
+    all.counter(
+        "process_cpu_seconds_total",
+        "CPU time of the process, in seconds.",
+    )
+    .add(&[], process::cpu_seconds());
+    if let Some(bytes) = process::resident_bytes() {
         all.gauge(
             "process_resident_memory_bytes",
             "Memory of the process that is in RAM, in bytes.",
         )
-        .add(&[], pages * rustix::param::page_size());
+        .add(&[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         all.gauge("process_open_fds", "Open file descriptors.")
@@ -116,6 +108,11 @@ fn commands(counts: &Totals, all: &mut Exposition) {
         "Requests that were put off to a later turn because memory was being cleaned.",
     )
     .add(&[], counts.requests_deferred);
+    all.counter(
+        "coua_slow_requests_total",
+        "Requests that took as long as -o slow_us says, or longer.",
+    )
+    .add(&[], counts.slow_requests);
     let mut logins = all.counter("coua_logins_total", "Attempts to log in.");
     let succeeded = counts.auth_cmds.saturating_sub(counts.auth_errors);
     logins.add(&[("result", &"success")], succeeded);
@@ -154,7 +151,7 @@ fn connections(shared: &Shared, counts: &Totals, all: &mut Exposition) {
         "coua_connections_max",
         "Connections that may be open at a time (-c).",
     )
-    .add(&[], shared.settings.connections_max);
+    .add(&[], shared.registry.open_max());
     all.counter("coua_connections_accepted_total", "Connections accepted.")
         .add(&[], counts.total_connections);
     all.counter(

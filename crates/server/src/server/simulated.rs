@@ -9,6 +9,7 @@ use super::{StartError, open_store};
 use crate::clock::Clock;
 use crate::flags::Settings;
 use crate::shared::Shared;
+use crate::watch::Watchers;
 use crate::worker::{MEMORY_PER_WORKER, Worker, WorkerSockets};
 
 /// A worker, and the number of its poller in the network.
@@ -25,9 +26,10 @@ pub fn start(
     clock: Clock,
     seed: u64,
 ) -> Result<(Arc<Shared>, Vec<Driven>), StartError> {
-    let store = open_store(&mut settings, &clock, Some(seed))?;
     let workers = settings.workers;
-    let wakers = (0..workers).map(|_| Waker::from(network.waker())).collect();
+    let wakers: Arc<[Waker]> = (0..workers).map(|_| Waker::from(network.waker())).collect();
+    let watchers = Arc::new(Watchers::new(Arc::clone(&wakers), settings.watcher_queue));
+    let store = open_store(&mut settings, &clock, &watchers, Some(seed))?;
     let failed = |source| StartError::System {
         action: "make a worker",
         source,
@@ -46,6 +48,7 @@ pub fn start(
         store,
         clock,
         wakers,
+        watchers,
         MEMORY_PER_WORKER,
     ));
     let mut driven = Vec::with_capacity(workers);

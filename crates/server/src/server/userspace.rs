@@ -121,7 +121,7 @@ pub fn traced(setup: StackSetup, path: &Path) -> Result<StackSetup, StartError> 
 }
 
 /// The driver's name when the server says where it listens.
-pub(super) fn name(driver: &Driver) -> &'static str {
+pub fn name(driver: &Driver) -> &'static str {
     match driver {
         Driver::Xdp(_) => "xdp",
         Driver::Packet(_) => "packet",

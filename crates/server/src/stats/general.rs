@@ -19,8 +19,7 @@ const DESCRIPTORS_PER_WORKER: usize = 4;
 
 /// `stats`: memcached's keys in memcached's order, then coua's own.
 ///
-/// Keys of mechanisms that only memcached has (slab classes, the segmented LRU, its log watchers)
-/// are there too, with the values of a memcached in which they have never worked.
+/// Keys of mechanisms that only memcached has (slab classes, the segmented LRU) are there too, with the values of a memcached in which they have never worked.
 pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     let counts = shared.counts();
     let store = shared.store.stats();
@@ -36,7 +35,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("libevent", "none");
     stats.add("pointer_size", usize::BITS);
     rusage(&mut stats);
-    stats.add("max_connections", shared.settings.connections_max);
+    stats.add("max_connections", shared.registry.open_max());
     stats.add("curr_connections", shared.registry.open());
     stats.add("total_connections", counts.total_connections);
     stats.add("rejected_connections", counts.rejected_connections);
@@ -81,7 +80,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("store_no_memory", counts.store_no_memory);
     stats.add("auth_cmds", counts.auth_cmds);
     stats.add("auth_errors", counts.auth_errors);
-    if shared.settings.idle_timeout_s > 0 {
+    if shared.live.idle_timeout_s() > 0 {
         stats.add("idle_kicks", counts.idle_kicks);
     }
     stats.add("bytes_read", counts.bytes_read);
@@ -108,11 +107,13 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("lru_crawler_starts", 0);
     stats.add("lru_maintainer_juggles", 0);
     stats.add("malloc_fails", 0);
+    let lines = shared.watchers.counts();
+    // Lines go to the watchers' queues at once, so none is lost on the way there.
     stats.add("log_worker_dropped", 0);
-    stats.add("log_worker_written", 0);
-    stats.add("log_watcher_skipped", 0);
-    stats.add("log_watcher_sent", 0);
-    stats.add("log_watchers", 0);
+    stats.add("log_worker_written", lines.written);
+    stats.add("log_watcher_skipped", lines.skipped);
+    stats.add("log_watcher_sent", lines.sent);
+    stats.add("log_watchers", shared.watchers.len());
     if let Some(flash) = &flash {
         flash.of_pages(&mut stats);
     }
@@ -166,6 +167,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_requests", counts.requests);
     stats.add("coua_turns", counts.turns);
     stats.add("coua_requests_deferred", counts.requests_deferred);
+    stats.add("coua_slow_requests", counts.slow_requests);
     stats.add("coua_connections_shed", counts.connections_shed);
     stats.add("coua_requests_denied", counts.requests_denied);
     let losses = &shared.losses;
@@ -196,6 +198,14 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_memory_held", store.memory_held);
     stats.add("coua_memory_per_worker", shared.memory_per_worker);
     stats.flag("coua_huge_pages", store.huge_pages != HugePages::None);
+    for node in shared.store.nodes() {
+        let mut add =
+            |what, value: u64| stats.add(&format!("coua_node{}_{what}", node.number), value);
+        add("memory", node.memory);
+        add("memory_free", node.memory_free);
+        add("pages_near", node.pages_near);
+        add("pages_far", node.pages_far);
+    }
     stats.add("coua_segment_bytes", store.segment_len);
     stats.add("coua_segments", store.segments);
     stats.add("coua_segments_small", store.segments_small);

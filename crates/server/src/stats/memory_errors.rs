@@ -11,7 +11,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     let mut stats = Stats::new(output);
     let losses = &shared.losses;
     let read = |count: &AtomicU64| count.load(Relaxed);
-    let allowed = shared.settings.loss_limit;
+    let allowed = shared.live.loss_limit();
     stats.add("errors", read(&losses.losses));
     stats.add("errors_in_items", read(&losses.items_pages));
     stats.add("errors_in_index", read(&losses.index_pages));

@@ -19,7 +19,8 @@ const TURN_PARTS: usize = 256;
 const PIECE_LEN: usize = 4 << 10;
 
 /// Produces as much of a session's answer as the client takes and the turn allows. If it returns
-/// [`Outcome::Blocked`] and the session's reply queue is empty, only the turn is over.
+/// [`Outcome::Blocked`] and the session's reply queue is empty, only the turn is over, or who watches
+/// has all lines so far ([`Session::goes_on_dumping`]).
 pub fn produce(
     shared: &Shared,
     now: Now,
@@ -62,7 +63,14 @@ pub fn produce(
             lost => return lost.into(),
         }
     }
-    Outcome::Done
+    if dump.as_watch().is_none() {
+        return Outcome::Done;
+    }
+    session.dump = Some(dump);
+    match output.flush(session, pool) {
+        Flushed::All => Outcome::Blocked,
+        other => other.into(),
+    }
 }
 
 /// Appends a text of any length. What the client does not take waits in its reply queue.

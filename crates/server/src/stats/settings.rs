@@ -13,10 +13,11 @@ use crate::shared::Shared;
 /// Settings of mechanisms that only memcached has are shown as switched off. Their numbers are shown
 /// as they were given.
 pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
-    let settings = &shared.settings;
+    let (settings, live) = (&shared.settings, &shared.live);
+    let permissions = live.permissions();
     let mut stats = Stats::new(output);
     stats.add("maxbytes", shared.memory());
-    stats.add("maxconns", settings.connections_max);
+    stats.add("maxconns", shared.registry.open_max());
     stats.add("tcpport", shared.tcp_port());
     stats.add("udpport", shared.udp_port());
     stats.add("inter", settings.listen_text.as_deref().unwrap_or("NULL"));
@@ -28,7 +29,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
         None => stats.add("domain_socket", "NULL"),
     }
     stats.add("umask", format_args!("{:o}", settings.unix_mask));
-    stats.flag("shutdown_command", settings.permissions.shutdown);
+    stats.flag("shutdown_command", permissions.shutdown);
     let given = |name, default| settings.given_or(name, default);
     stats.add("growth_factor", given("growth_factor", "1.25"));
     stats.add("chunk_size", given("chunk_size", "48"));
@@ -36,7 +37,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("num_threads_per_udp", settings.workers);
     stats.add("stat_key_prefix", char::from(settings.prefix_delimiter));
     stats.flag("detail_enabled", shared.prefixes.is_enabled());
-    stats.add("reqs_per_event", settings.requests_per_turn);
+    stats.add("reqs_per_event", live.requests_per_turn());
     stats.flag("cas_enabled", settings.limits.cas);
     stats.add("tcp_backlog", settings.backlog);
     stats.add("binding_protocol", settings.protocol_name);
@@ -46,7 +47,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
         None => stats.flag("auth_enabled_ascii", false),
     }
     stats.add("item_size_max", settings.limits.item_size_max);
-    stats.flag("maxconns_fast", settings.refuses_at_once);
+    stats.flag("maxconns_fast", live.refuses_at_once());
     stats.add("hashpower_init", given("hashpower", "0"));
     stats.flag("slab_reassign", false);
     stats.add("slab_automove", 0);
@@ -60,8 +61,8 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("lru_crawler_sleep", crawler.sleep_us());
     stats.add("lru_crawler_tocrawl", crawler.to_crawl());
     stats.add("tail_repair_time", given("tail_repair_time", "0"));
-    stats.flag("flush_enabled", settings.permissions.flush);
-    stats.flag("dump_enabled", settings.permissions.dump);
+    stats.flag("flush_enabled", permissions.flush);
+    stats.flag("dump_enabled", permissions.dump);
     stats.add("hash_algorithm", "rapidhash");
     stats.flag("lru_maintainer_thread", false);
     stats.flag("lru_segmented", false);
@@ -71,13 +72,13 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("warm_max_factor", given("warm_max_factor", "2.00"));
     stats.flag("temp_lru", false);
     stats.add("temporary_ttl", 61);
-    stats.add("idle_timeout", settings.idle_timeout_s);
-    stats.add("watcher_logbuf_size", 262_144);
+    stats.add("idle_timeout", live.idle_timeout_s());
+    stats.add("watcher_logbuf_size", settings.watcher_queue);
     stats.add("worker_logbuf_size", 65_536);
     stats.add("read_buf_mem_limit", 0);
     stats.flag("track_sizes", false);
     stats.flag("inline_ascii_response", false);
-    stats.flag("drop_privileges", false);
+    stats.flag("drop_privileges", settings.drops_privileges);
     let item_len_min = settings.flash.as_ref().map(|flash| flash.item_len_min);
     stats.add("ext_item_size", item_len_min.unwrap_or(512));
     stats.add("ext_item_age", given("ext_item_age", "4294967295"));
@@ -102,7 +103,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
         None => stats.add("memory_file", "(null)"),
     }
     stats.add("client_flags_size", 4);
-    stats.add("coua_drain_timeout", settings.drain_timeout_s);
+    stats.add("coua_drain_timeout", live.drain_timeout_s());
     stats.flag("coua_memory_locked", settings.lock_memory);
     match settings.pressure {
         Some(pressure) => stats.add("coua_memory_pressure", pressure.floor >> 20),

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use coua_transport::tls::ClientCertificate;
 use coua_transport::{Accepted, Listener, Stream};
 
-use super::{ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_token};
+use super::{
+    ACCEPT_PAUSE_MS, USERSPACE_LISTENER, Worker, listener_token, session_id, session_token,
+};
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::ConnectionInfo;
 use crate::log::Limit;
 use crate::session::Session;
 use crate::shared::Handed;
+use crate::watch::{LogStreams, lines};
 
 /// Connections accepted from one listener in one turn, at most.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -40,6 +43,9 @@ impl Worker {
             for connection in self.shared.take_handed(self.index) {
                 self.welcome(Stream::from(connection.socket), connection.tls, now);
             }
+            for token in self.shared.watchers.sessions_of(self.index) {
+                self.list(session_id(token));
+            }
         }
         while let Some(number) = self.waiting_listeners.pop() {
             if self.drain.is_some() && number != USERSPACE_LISTENER {
@@ -48,7 +54,7 @@ impl Worker {
             for _ in 0..ACCEPTS_PER_TURN {
                 // Without `refuses_at_once`, connections wait in the backlog, so a place is taken
                 // before accepting: a connection accepted without a place could only be refused.
-                let waits = !self.shared.settings.refuses_at_once;
+                let waits = !self.shared.live.refuses_at_once();
                 let has_place = waits && self.shared.registry.admit();
                 if waits && !has_place {
                     self.pause_accepting(now);
@@ -66,7 +72,7 @@ impl Worker {
                     }
                     Some(Accepted::Stream(stream)) => {
                         self.counters().rejected_connections.add(1);
-                        let (peer, most) = (stream.peer(), self.shared.settings.connections_max);
+                        let (peer, most) = (stream.peer(), self.shared.registry.open_max());
                         REJECTED.debug(
                             now.since_start_ms,
                             format_args!("connection from {peer} refused: {most} are open (-c)"),
@@ -123,6 +129,9 @@ impl Worker {
         let connection = Arc::new(ConnectionInfo::new(&stream, now.unix));
         let (number, peer) = (connection.descriptor, &connection.peer);
         tracing::trace!("<{number} new client connection: {peer}");
+        (self.shared.watchers).tell(LogStreams::CONNECTIONS, |line| {
+            lines::opened(line, peer, number);
+        });
         let settings = &self.shared.settings;
         let stream = match (tls, &settings.tls) {
             (Some(of_client), Some(settings)) => stream.encrypted(&settings.tls, of_client),
@@ -134,7 +143,7 @@ impl Worker {
             stream,
             Arc::clone(&connection),
             self.shared.first_parser(),
-            settings.permissions,
+            self.shared.live.permissions(),
         );
         let id = self.sessions.insert(session);
         self.shared

@@ -95,6 +95,11 @@ impl Worker {
             .collect();
         for id in connections {
             if let Some(session) = self.sessions.get(id) {
+                if session.watches() {
+                    // It has no request to finish, and may not read what waits for it.
+                    self.close(id);
+                    continue;
+                }
                 session.begin_drain();
                 if !session.is_blocked() {
                     session.readable = true;

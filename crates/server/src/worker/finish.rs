@@ -1,9 +1,9 @@
 //! What happens to a session after its part of a batch: it waits for input, continues in a later
 //! turn, or closes. Also keeps the input that is left for a later turn.
 
-use super::Worker;
 use super::batch::{Pause, Unfinished};
 use super::input::{SESSION_INPUT_LEN, SessionInput};
+use super::{Worker, session_token};
 use crate::buffers::BLOCK_SIZE_MAX;
 use crate::clock::Now;
 use crate::closing::CloseCause;
@@ -49,7 +49,11 @@ impl Worker {
             return;
         }
         // Of a dump, this turn has produced its share.
-        let goes_on_dumping = session.dump.is_some() && session.queue.is_none();
+        if let Some(watch) = session.watch() {
+            watch.serve(self.index, session_token(id));
+        }
+        // Who has gone already is found out by the way.
+        let goes_on_dumping = session.goes_on_dumping() || session.watches() && session.ended;
         let closes = outcome == Outcome::CloseWhenSent || is_whole && pause == Pause::Closes;
         match outcome {
             Outcome::Close | Outcome::CloseForMemory | Outcome::CloseForLoss => {
@@ -87,7 +91,7 @@ impl Worker {
             Outcome::CloseForMemory => self.close_for_memory(id),
             Outcome::Blocked | Outcome::Wait | Outcome::WaitForFlash => {
                 if let Some(session) = self.sessions.get(id) {
-                    session.connection.set_activity(Activity::Writing);
+                    session.connection.set_activity(session.blocked_activity());
                     session.stalled_since_ms = now.since_start_ms;
                     let is_held = session.is_held;
                     self.keep(rest, now);

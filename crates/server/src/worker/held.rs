@@ -13,7 +13,7 @@ impl Worker {
     /// Holds a session whose login has failed, or closes it if too many are held.
     pub(super) fn hold(&mut self, id: SessionId, now: Now) {
         // Sessions that have closed meanwhile are among them.
-        if self.held.len() >= self.shared.settings.connections_max {
+        if self.held.len() >= self.shared.registry.open_max() {
             self.close_for(id, CloseCause::Login);
             return;
         }

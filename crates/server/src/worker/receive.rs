@@ -22,8 +22,8 @@ impl Worker {
     /// Begins the turn's batch with input left by earlier turns.
     pub(super) fn begin_batch(&mut self) {
         let waiting = self.input.active.len();
-        let settings = &self.shared.settings;
-        self.share = share(waiting + self.ready.len(), settings.requests_per_turn);
+        let most = self.shared.live.requests_per_turn();
+        self.share = share(waiting + self.ready.len(), most);
         for _ in 0..waiting {
             if self.batch.is_full() {
                 break;
@@ -81,6 +81,10 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else {
             return false;
         };
+        if session.watches() && session.ended {
+            self.close(id);
+            return false;
+        }
         if session.stream.has_unsent() {
             match session.stream.flush() {
                 Sent::Bytes(_) => {}
@@ -124,7 +128,7 @@ impl Worker {
             match outcome {
                 Outcome::Done => {}
                 Outcome::Blocked => {
-                    if session.queue.is_none() {
+                    if session.goes_on_dumping() {
                         list_session(session, id, &mut self.ready);
                     }
                     return false;

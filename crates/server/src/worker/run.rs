@@ -8,23 +8,26 @@
 
 use std::mem;
 use std::ops::Range;
+use std::time::Duration;
 
 use coua_protocol::PlainSet;
-use coua_store::{Access, Key};
+use coua_store::{Access, Intent, Key};
 
 use super::Worker;
 use super::batch::{Entry, Operation, Pause, SessionBatch, Unfinished, What};
 use super::finish::WAIT_MS_MAX;
 use super::input::SessionInput;
 use super::look_ahead::LookAhead;
+use super::slow::{SlowRequests, name_of};
 use crate::clock::Now;
 use crate::counters::Counters;
-use crate::execute::{Answers, Executor, Request, key_of, needs_record, stored_key};
+use crate::execute::{Answers, Executor, KeyRoom, Request, key_of, needs_record, stored_key};
 use crate::hot_keys::{Chosen, Sample};
 use crate::outcome::Outcome;
 use crate::output::Flushed;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::watch::LogStreams;
 
 /// Bytes of replies after which a connection yields to others, and after which the batch ends:
 /// large values must not keep small requests waiting.
@@ -38,6 +41,45 @@ struct Requests<'b> {
     operations: &'b [Operation],
     /// The input buffer.
     bytes: &'b [u8],
+}
+
+impl<'b> Requests<'b> {
+    /// The key of an entry, if it has one.
+    fn key<'k>(&self, entry: &Entry, room: &'k mut KeyRoom) -> Option<&'k [u8]>
+    where
+        'b: 'k,
+    {
+        Some(match entry.what {
+            What::Get { key, .. } => key.of(self.bytes),
+            What::Set(number) => self.sets[usize::from(number)].key.of(self.bytes),
+            What::Other(number) => {
+                let Operation { base, op } = &self.operations[usize::from(number)];
+                let (key, base64, _) = key_of(op)?;
+                stored_key(key, base64, &self.bytes[*base..], room)
+            }
+        })
+    }
+
+    /// Whether an entry looks an item up.
+    fn reads(&self, entry: &Entry) -> bool {
+        match entry.what {
+            What::Get { .. } => true,
+            What::Set(_) => false,
+            What::Other(number) => {
+                let Operation { op, .. } = &self.operations[usize::from(number)];
+                key_of(op).is_some_and(|(.., intent)| intent == Intent::Read)
+            }
+        }
+    }
+
+    /// What an entry asks for, as memcached calls it.
+    fn command(&self, entry: &Entry) -> &'static str {
+        match entry.what {
+            What::Get { .. } => "get",
+            What::Set(_) => "set",
+            What::Other(number) => name_of(&self.operations[usize::from(number)].op),
+        }
+    }
 }
 
 /// Counts of the fast path that have not been added to the worker's counters yet.
@@ -78,23 +120,28 @@ struct Run<'w, 'b> {
     counted: Counted,
     /// See [`has_fast_path`].
     has_fast_path: bool,
+    slow: Option<SlowRequests>,
 }
 
-/// Whether the fast path may be used. It may not when each reply is logged or requests are counted
-/// by prefix: then all take the general path.
+/// Whether the fast path may be used. It may not when each reply is logged, requests are counted by
+/// prefix, somebody watches them, or each is timed: then all take the general path.
 fn has_fast_path(shared: &Shared) -> bool {
-    shared.verbosity() < 2 && !shared.prefixes.is_enabled()
+    shared.verbosity() < 2
+        && !shared.prefixes.is_enabled()
+        && shared.settings.slow_us.is_none()
+        && !shared.watchers.see(LogStreams::OF_REQUESTS)
 }
 
 impl Worker {
     /// Executes the turn's requests and handles the sessions that are not done.
-    pub(super) fn run_batch(&mut self, now: Now) {
+    /// `began` is when the turn began, since the server's start.
+    pub(super) fn run_batch(&mut self, now: Now, began: Duration) {
         if self.batch.sessions.is_empty() && self.uploads.is_empty() {
             // Flushes that are due and the store's own work need a burst too.
             self.store.burst(now.time);
             return;
         }
-        self.execute(now);
+        self.execute(now, began);
         for number in 0..self.batch.unfinished.len() {
             self.finish(self.batch.unfinished[number], now);
         }
@@ -103,7 +150,7 @@ impl Worker {
         self.receive_values(now);
     }
 
-    fn execute(&mut self, now: Now) {
+    fn execute(&mut self, now: Now, began: Duration) {
         let counters = self.shared.counters(self.index);
         let mut run = Run {
             executor: Executor {
@@ -126,6 +173,7 @@ impl Worker {
             look_ahead: LookAhead::new(self.batch.entries.len()),
             counted: Counted::default(),
             has_fast_path: has_fast_path(&self.shared),
+            slow: SlowRequests::of_turn(&self.shared, began),
         };
         let entries = &mut self.batch.entries[..];
         let mut first = 0;
@@ -185,43 +233,42 @@ impl Worker {
 }
 
 impl Run<'_, '_> {
-    /// Counts the requests at the chosen places for `stats hotkeys`. After execution their items
-    /// are in the nearest caches.
+    /// Counts the requests at the chosen places for `stats hotkeys`, and those that missed for `stats
+    /// misses`. After execution their items are in the nearest caches.
     #[cold]
     fn count_hot_keys(&self, worker: usize, entries: &[Entry], chosen: Chosen<'_>) {
-        let Requests {
-            sets,
-            operations,
-            bytes,
-        } = self.requests;
         let Answers { shared, now, .. } = &self.executor.answers;
         let Some(mut counts) = shared.hot_keys.of_worker(worker, now.since_start_ms) else {
             return;
         };
         for place in chosen {
             let mut room = None;
-            let key = match entries[place].what {
-                What::Get { key, .. } => key.of(bytes),
-                What::Set(number) => sets[usize::from(number)].key.of(bytes),
-                What::Other(number) => {
-                    let Operation { base, op } = &operations[usize::from(number)];
-                    let Some((key, base64, _)) = key_of(op) else {
-                        continue;
-                    };
-                    stored_key(key, base64, &bytes[*base..], &mut room)
-                }
+            let Some(key) = self.requests.key(&entries[place], &mut room) else {
+                continue;
             };
             let hash = entries[place].hash;
             let unseen = Access {
                 bump: false,
                 cas: false,
             };
-            let item = self.executor.burst.get(&Key { bytes: key, hash }, unseen);
+            let burst = &self.executor.burst;
+            let item = burst.get(&Key { bytes: key, hash }, unseen);
+            let is_missed = item.is_err() && self.requests.reads(&entries[place]);
             counts.count(&Sample {
                 hash,
                 key,
                 value_len: item.map_or(0, |item| item.value_len()),
             });
+            if is_missed
+                && let Some(mut missed) = shared.missed.of_worker(worker, now.since_start_ms)
+            {
+                let prefix = shared.prefixes.prefix_of(key).unwrap_or_default();
+                missed.count(&Sample {
+                    hash: burst.key(prefix).hash,
+                    key: prefix,
+                    value_len: 0,
+                });
+            }
         }
     }
 
@@ -324,9 +371,24 @@ impl Run<'_, '_> {
         // The entry may read or reset the counters, so they must be up to date.
         mem::take(&mut self.counted).add_to(self.executor.answers.counters);
         let gives_up = is_first && self.has_waited_long(session);
+        let started = match &self.slow {
+            Some(slow) => Some(slow.start(session, self.executor.answers.shared)),
+            None => None,
+        };
         let outcome = (self.executor).execute_entry(entry, self.requests, session, input, gives_up);
         if !matches!(outcome, Outcome::Wait | Outcome::WaitForFlash) {
             self.executor.answers.counters.requests.add(1);
+            if let Some(slow) = &self.slow
+                && let Some(started) = started
+            {
+                let answers = &self.executor.answers;
+                if let Some(took) = slow.took(&started, answers.shared) {
+                    let mut room = None;
+                    let key = self.requests.key(entry, &mut room);
+                    let command = self.requests.command(entry);
+                    took.tell(command, key.unwrap_or_default(), session, answers);
+                }
+            }
         }
         if outcome == Outcome::Done {
             self.has_fast_path = has_fast_path(self.executor.answers.shared);

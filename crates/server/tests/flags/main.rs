@@ -7,11 +7,14 @@
 //! How wrong values are refused (see the unit tests in `src/flags/tests.rs`), what a machine refuses (`faults.rs`).
 
 mod background;
+mod conditions;
+mod config;
 mod listening;
 mod logs;
 mod memcached_help;
 mod pressure;
 mod serving;
+mod surface;
 
 #[path = "../support/memcached.rs"]
 mod memcached;

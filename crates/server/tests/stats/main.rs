@@ -239,3 +239,80 @@ fn hot_keys_are_named() {
     assert_eq!(line(&server, "stats reset\r\n"), "RESET");
     assert!(ask(&server, "stats hotkeys").is_empty());
 }
+
+/// Prefixes whose keys are missed are named, those whose keys are found are not.
+#[test]
+fn misses_are_named_by_prefix() {
+    let server = Server::coua(&["-m", "64", "-t", "1"]);
+    say(&server, "set found:1 0 0 1\r\nx\r\n", "STORED");
+    let mut stream = server.connect();
+    for round in 0..40 {
+        let mut requests = String::new();
+        for number in 0..500 {
+            requests += "get found:1\r\n";
+            requests += &format!("get a%b:{round}:{number}\r\n");
+            if number % 4 == 0 {
+                requests += &format!("mg none-{round}-{number} v\r\n");
+            }
+            // Who stores does not miss.
+            requests += &format!("delete gone:{number}\r\n");
+        }
+        requests += "mn\r\n";
+        stream
+            .write_all(requests.as_bytes())
+            .expect("the server reads");
+        let answer = BufReader::new(stream.try_clone().expect("a second handle"));
+        let last = answer.lines().map(|line| line.expect("an answer"));
+        assert!(last.into_iter().any(|line| line == "MN"));
+    }
+    let missed = ask(&server, "stats misses");
+    assert_eq!(missed["1:prefix"], "a%25b");
+    assert_eq!(missed["2:prefix"], "(none)");
+    assert!(!missed.contains_key("3:prefix"), "{missed:?}");
+    let share: f64 = missed["1:share"].parse().expect("a number");
+    assert!((0.6..0.95).contains(&share), "{missed:?}");
+    assert!(number(&missed, "1:rate") > number(&missed, "2:rate"));
+    assert_eq!(line(&server, "stats reset\r\n"), "RESET");
+    assert!(ask(&server, "stats misses").is_empty());
+}
+
+/// The twenty largest values of all, the largest first.
+#[test]
+fn big_keys_are_named() {
+    let server = Server::coua(&["-m", "64", "-t", "2"]);
+    assert!(ask(&server, "stats bigkeys").is_empty());
+    for number in 0..2000 {
+        let len = number % 40 * 1000 + number / 40;
+        let value = "x".repeat(len);
+        let set = format!("set key/{number} 0 1000 {len}\r\n{value}\r\n");
+        say(&server, &set, "STORED");
+    }
+    say(&server, "set key/1999 0 0 3\r\nabc\r\n", "STORED");
+    let value = "x".repeat(700_000);
+    say(
+        &server,
+        &format!("set % 0 0 700000\r\n{value}\r\n"),
+        "STORED",
+    );
+    let big = ask(&server, "stats bigkeys");
+    assert_eq!(big.len(), 3 * 20, "{big:?}");
+    let shown = |rank: usize| {
+        let key = big[&format!("{rank}:key")].clone();
+        let ttl: i64 = big[&format!("{rank}:ttl")].parse().expect("a number");
+        (key, number(&big, &format!("{rank}:bytes")), ttl)
+    };
+    assert_eq!(shown(1), ("%25".to_owned(), 700_000, -1));
+    for rank in 2..=20 {
+        // Behind 39,049, which was replaced: 39,048 and so on.
+        let number = 1959 - (rank - 2) * 40;
+        let (key, len, ttl) = shown(rank);
+        assert_eq!(key, format!("key%2F{number}"), "{rank}");
+        assert_eq!(len, 39_000 + number as u64 / 40, "{rank}");
+        assert!((900..=1000).contains(&ttl), "{rank}: {ttl}");
+    }
+    let guarded = Server::coua(&["-X"]);
+    assert_eq!(
+        line(&guarded, "stats bigkeys\r\n"),
+        "CLIENT_ERROR stats bigkeys not allowed"
+    );
+}

@@ -5,6 +5,7 @@
 
 mod hostile;
 mod listeners;
+mod watching;
 
 #[path = "../support/certificates.rs"]
 mod certificates;

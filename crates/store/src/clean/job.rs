@@ -1,6 +1,7 @@
 //! A segment under cleaning.
 
 use super::Cleaner;
+use super::leftovers::Leftovers;
 use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
@@ -32,6 +33,7 @@ pub(super) struct Job {
     end: usize,
     /// Whether what goes is evicted, though there is flash.
     evicts: bool,
+    leftovers: Leftovers,
 }
 
 impl Job {
@@ -42,6 +44,7 @@ impl Job {
             offset: 0,
             end,
             evicts: false,
+            leftovers: Leftovers::Unknown,
         }
     }
 
@@ -86,7 +89,11 @@ impl Cleaner {
                 self.put_back(local, job);
                 return false;
             }
-            assert!(count > 0, "an item that does not fit its segment");
+            if count == 0 {
+                // A header says what it cannot, so nobody knows where the next one is.
+                job.offset = job.end;
+                break;
+            }
             let (mut looked_at, mut len, mut moved) = (0, 0, 0);
             for victim in &batch[..count] {
                 if !self.pace.goes_beyond(len, moved) {
@@ -121,6 +128,17 @@ impl Cleaner {
             // What was not found may stand where the index does not look until it is in order.
             self.job = Some(job);
             return false;
+        }
+        let leftovers = std::mem::take(&mut job.leftovers);
+        job.leftovers = match self.copied {
+            None => self.drop_leftovers(local, job.segment, leftovers),
+            // They are looked for when its items are on flash.
+            Some(_) => Leftovers::None,
+        };
+        if job.leftovers != Leftovers::None {
+            let goes_on = job.leftovers.is_going_on();
+            self.job = Some(job);
+            return goes_on;
         }
         self.retire_or_leave(local, job.segment);
         true

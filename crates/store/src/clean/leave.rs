@@ -167,6 +167,11 @@ impl Cleaner {
         if local.is_unsettled() && store.losses.is_index_unsettled(&store.log) {
             return false;
         }
+        if !store.log.is_all_dead(segment) && !store.log.entry(segment).is_uncounted() {
+            // Something may point to it that no header leads to: it is gone through once more, and looked for.
+            self.return_segment(local, segment);
+            return true;
+        }
         local.counters().segments_cleaned.add(1);
         store.log.retire(segment, &store.epochs);
         true
@@ -174,12 +179,8 @@ impl Cleaner {
 
     /// Retires a segment that was emptied, or keeps it until its items are on flash.
     pub(crate) fn retire_or_leave(&mut self, local: WorkerStore<'_>, segment: PageId) {
-        let until = self.copied.take();
-        let waits = |flash: &WorkerFlash, until| flash.oldest().is_some_and(|it| it <= until);
-        match (&mut self.flash, until) {
-            (Some(flash), Some(until)) if waits(flash, until) => {
-                flash.leaving.push(Leaving { segment, until });
-            }
+        match (&mut self.flash, self.copied.take()) {
+            (Some(flash), Some(until)) => flash.leaving.push(Leaving { segment, until }),
             _ => {
                 local.counters().segments_cleaned.add(1);
                 local.shared.log.retire(segment, &local.shared.epochs);

@@ -34,7 +34,9 @@ impl Cleaner {
             let place = if item.is_piece() {
                 store.index.find(victim.hash, |slot| {
                     let head = local.item_of(slot);
-                    let entry = head.chunks().get(item.piece_index());
+                    let is_within = local.shared.log.is_within(slot.location(), head);
+                    let chunks = if is_within { head.chunks() } else { &[] };
+                    let entry = chunks.get(item.piece_index());
                     entry.is_some_and(|e| e.load(Ordering::Relaxed) == victim.location.raw())
                 })
             } else {

@@ -18,7 +18,9 @@
 //! A sub-table is identified by its offset in the arena, in units of its own size.
 
 use crate::key::{KeyHash, Tag};
-use crate::memory::Slice;
+use crate::memory::Doubled;
+#[cfg(not(loom))]
+use crate::memory::Twin;
 use crate::sync::{AtomicU64, Ordering};
 use std::ops::Range;
 
@@ -110,7 +112,7 @@ impl Entry {
 
 /// See the module.
 pub(crate) struct Directory {
-    words: Slice<AtomicU64>,
+    words: Doubled<AtomicU64>,
     /// Hash bits before the tag.
     base_bits: u32,
     /// All bits that choose a word: `base_bits` and those that splits may spend.
@@ -119,7 +121,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// A directory over `words`, whose number is a power of two, with `base_bits` free levels.
-    pub(crate) fn new(words: Slice<AtomicU64>, base_bits: u32) -> Directory {
+    pub(crate) fn new(words: Doubled<AtomicU64>, base_bits: u32) -> Directory {
         assert!(words.len().is_power_of_two());
         let bits = words.len().trailing_zeros();
         assert!(bits >= base_bits && bits <= base_bits + 16 && base_bits <= 16);
@@ -155,12 +157,18 @@ impl Directory {
 
     #[inline]
     pub(crate) fn entry(&self, hash: KeyHash) -> Entry {
-        Entry(self.words[self.position(hash)].load(Ordering::Acquire))
+        Entry(self.words.at(self.position(hash)).load(Ordering::Acquire))
+    }
+
+    /// The word that a hash belongs to.
+    #[cfg(not(loom))]
+    pub(crate) fn word(&self, hash: KeyHash) -> Twin<'_, AtomicU64> {
+        self.words.at(self.position(hash))
     }
 
     /// The entry at word `position`.
     pub(crate) fn entry_at(&self, position: usize) -> Entry {
-        Entry(self.words[position].load(Ordering::Acquire))
+        Entry(self.words.at(position).load(Ordering::Acquire))
     }
 
     /// Words that a sub-table of `depth` fills.
@@ -176,7 +184,9 @@ impl Directory {
     /// Stores `entry` to all words of a sub-table of its depth, starting at word `start`.
     pub(crate) fn publish_at(&self, start: usize, entry: Entry) {
         for at in start..start + self.span(entry.depth()) {
-            self.words[at].store(entry.0, Ordering::Release);
+            self.words
+                .at(at)
+                .store(|word| word, entry.0, Ordering::Release);
         }
     }
 
@@ -184,12 +194,16 @@ impl Directory {
     /// the same time.
     pub(crate) fn change(&self, words: Range<usize>, old: Entry, entry: Entry) {
         for at in words {
-            let _ = self.words[at].compare_exchange(
-                old.0,
-                entry.0,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let word = self.words.at(at);
+            // If the machine loses the word between its change and that of its copy, it is the old one
+            // again. Whoever made the change that this is a part of returns only when both are changed.
+            while word
+                .compare_exchange(old.0, entry.0, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+            {
+                word.follow(|word| word);
+            }
+            word.follow(|word| word);
         }
     }
 

@@ -11,6 +11,7 @@
 //!  tables   the arena's first pages, always
 //! ```
 
+use super::doubled::Twin;
 use super::mapping::shared;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
@@ -70,10 +71,12 @@ pub(crate) enum Queue {
 const UNREACHABLE: u32 = 1 << 31;
 
 /// Traits of a page: there are pieces of large items here; the machine has lost a part of the segment
-/// in this life; what is in memory here is not in the file, which could give no fresh page.
+/// in this life; what is in memory here is not in the file, which could give no fresh page; fewer bytes
+/// are known to be dead than are.
 const HAS_PIECES: u32 = 1;
 const DAMAGED: u32 = 2;
 const DETACHED: u32 = 4;
+const UNCOUNTED: u32 = 8;
 
 /// The state of a segment after a hold was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +109,7 @@ shared! {
         expiry_min: AtomicU32,
         /// Unfinished uploads and pinned values here, and [`UNREACHABLE`].
         holds: AtomicU32,
-        /// [`HAS_PIECES`], [`DAMAGED`] and [`DETACHED`].
+        /// [`HAS_PIECES`], [`DAMAGED`], [`DETACHED`] and [`UNCOUNTED`].
         traits: AtomicU32,
         /// The second in which it was opened.
         opened_at: AtomicU32,
@@ -134,39 +137,6 @@ impl PageEntry {
             9 => PageState::Fillings,
             _ => PageState::Free,
         }
-    }
-
-    pub(crate) fn set_state(&self, state: PageState) {
-        self.state.store(state as u32, Ordering::Release);
-    }
-
-    /// Begins a new use as an open segment.
-    pub(crate) fn open(&self, queue: Queue, sequence: u64, now: UnixSeconds) {
-        self.opened_at.store(now.0, Ordering::Relaxed);
-        self.queue.store(queue as u32, Ordering::Relaxed);
-        self.sequence.store(sequence, Ordering::Relaxed);
-        self.used.store(0, Ordering::Relaxed);
-        self.expiry_max.store(0, Ordering::Relaxed);
-        self.expiry_min.store(u32::MAX, Ordering::Relaxed);
-        self.has_tags.store(0, Ordering::Relaxed);
-        self.tags_crawled.store(0, Ordering::Relaxed);
-        let kept = self.traits.load(Ordering::Relaxed) & DETACHED;
-        self.traits.store(kept, Ordering::Relaxed);
-        self.set_state(PageState::Open);
-    }
-
-    /// Begins a new use as a part of the table of tags: of those that end with the `depth` bits
-    /// `prefix`.
-    pub(crate) fn begin_tags(&self, prefix: usize, depth: u32) {
-        self.sequence.store(prefix as u64, Ordering::Relaxed);
-        self.order.store(depth.into(), Ordering::Relaxed);
-        self.set_state(PageState::Tags);
-    }
-
-    /// Begins a new use as the `nth` part of the table of fillings.
-    pub(crate) fn begin_fillings(&self, nth: usize) {
-        self.sequence.store(nth as u64, Ordering::Relaxed);
-        self.set_state(PageState::Fillings);
     }
 
     /// What [`PageEntry::begin_tags`] has noted.
@@ -202,15 +172,12 @@ impl PageEntry {
         self.order.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_order(&self, order: u64) {
-        self.order.store(order, Ordering::Relaxed);
-    }
-
+    /// Shows how far an open segment is filled.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "segments are at most 2 MiB"
     )]
-    pub(crate) fn set_used(&self, used: usize) {
+    pub(crate) fn show_used(&self, used: usize) {
         self.used.store(used as u32, Ordering::Relaxed);
     }
 
@@ -258,56 +225,12 @@ impl PageEntry {
         self.expiry_min.store(0, Ordering::Relaxed);
     }
 
-    /// Keeps the segment from being cleaned or used again. Only for a segment that is open, or
-    /// from inside the burst in which an item of it was found.
-    pub(crate) fn hold(&self) -> bool {
-        self.holds.fetch_add(1, Ordering::AcqRel) == 0
-    }
-
-    /// Undoes one [`PageEntry::hold`].
-    pub(crate) fn release(&self) -> Released {
-        match self.holds.fetch_sub(1, Ordering::AcqRel) {
-            1 => Released::Unheld,
-            holds if holds == UNREACHABLE | 1 => Released::Unreachable,
-            _ => Released::Held,
-        }
-    }
-
-    /// The segment is retired and its grace period is over, so nobody can begin to hold it. True where nobody
-    /// does: then it is to be freed by the caller, otherwise by who lets go last.
-    pub(crate) fn become_unreachable(&self) -> bool {
-        self.holds.fetch_or(UNREACHABLE, Ordering::AcqRel) == 0
-    }
-
-    /// Nobody holds it: those who did died with their process.
-    pub(crate) fn forget_holds(&self) {
-        self.holds.store(0, Ordering::Relaxed);
-    }
-
-    /// Ends a segment's life: it is nobody's.
-    pub(crate) fn end(&self) {
-        self.forget_holds();
-        self.set_state(PageState::Free);
-    }
-
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Acquire) != 0
     }
 
-    pub(crate) fn set_has_pieces(&self) {
-        if !self.has_pieces() {
-            self.traits.fetch_or(HAS_PIECES, Ordering::Relaxed);
-        }
-    }
-
     pub(crate) fn has_pieces(&self) -> bool {
         self.traits.load(Ordering::Relaxed) & HAS_PIECES != 0
-    }
-
-    /// Notes that a part of the segment is lost. From here on nobody steps from item to item in it,
-    /// until it begins a new life.
-    pub(crate) fn set_damaged(&self) {
-        self.traits.fetch_or(DAMAGED, Ordering::AcqRel);
     }
 
     /// Whether a part of the segment was lost in this life.
@@ -316,15 +239,14 @@ impl PageEntry {
         self.traits.load(Ordering::Acquire) & DAMAGED != 0
     }
 
-    /// Notes that the file does not have what is in memory here: the page is never used again, in this
-    /// process or the next.
-    pub(crate) fn set_detached(&self) {
-        self.traits.fetch_or(DETACHED, Ordering::AcqRel);
-    }
-
     /// Whether the page is not to be used.
     pub(crate) fn is_detached(&self) -> bool {
         self.traits.load(Ordering::Relaxed) & DETACHED != 0
+    }
+
+    /// Whether fewer bytes of the segment may be known to be dead than are.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.traits.load(Ordering::Relaxed) & UNCOUNTED != 0
     }
 
     /// Whether a cleaner may empty the segment, if it is sealed.
@@ -351,6 +273,133 @@ impl PageEntry {
             self.tags_crawled.store(latest, Ordering::Relaxed);
         }
     }
+
+    /// Of an entry that was restored from its copy: the copies of some words do not follow. What they
+    /// say now is right of any segment, and has it crawled once more.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn distrust_hints(&self) {
+        self.expiry_max.store(u32::MAX, Ordering::Relaxed);
+        self.expiry_min.store(0, Ordering::Relaxed);
+        self.has_tags.store(1, Ordering::Relaxed);
+        self.tags_crawled.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What must not be lost.
+impl Twin<'_, PageEntry> {
+    pub(crate) fn set_state(self, state: PageState) {
+        self.store(|entry| &entry.state, state as u32, Ordering::Release);
+    }
+
+    /// Begins a new use as an open segment.
+    pub(crate) fn open(self, queue: Queue, sequence: u64, now: UnixSeconds) {
+        let relaxed = Ordering::Relaxed;
+        self.store(|entry| &entry.opened_at, now.0, relaxed);
+        self.store(|entry| &entry.queue, queue as u32, relaxed);
+        self.store(|entry| &entry.sequence, sequence, relaxed);
+        self.store(|entry| &entry.used, 0, relaxed);
+        self.expiry_max.store(0, relaxed);
+        self.expiry_min.store(u32::MAX, relaxed);
+        self.has_tags.store(0, relaxed);
+        self.tags_crawled.store(0, relaxed);
+        let kept = self.traits.load(relaxed) & DETACHED;
+        self.store(|entry| &entry.traits, kept, relaxed);
+        self.set_state(PageState::Open);
+    }
+
+    /// Begins a new use as a part of the table of tags: of those that end with the `depth` bits
+    /// `prefix`.
+    pub(crate) fn begin_tags(self, prefix: usize, depth: u32) {
+        self.store(|entry| &entry.sequence, prefix as u64, Ordering::Relaxed);
+        self.set_order(depth.into());
+        self.set_state(PageState::Tags);
+    }
+
+    /// Begins a new use as the `nth` part of the table of fillings.
+    pub(crate) fn begin_fillings(self, nth: usize) {
+        self.store(|entry| &entry.sequence, nth as u64, Ordering::Relaxed);
+        self.set_state(PageState::Fillings);
+    }
+
+    pub(crate) fn set_order(self, order: u64) {
+        self.store(|entry| &entry.order, order, Ordering::Relaxed);
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "segments are at most 2 MiB"
+    )]
+    pub(crate) fn set_used(self, used: usize) {
+        self.store(|entry| &entry.used, used as u32, Ordering::Relaxed);
+    }
+
+    /// Keeps the segment from being cleaned or used again. Only for a segment that is open, or
+    /// from inside the burst in which an item of it was found.
+    pub(crate) fn hold(self) -> bool {
+        let before = self.holds.fetch_add(1, Ordering::AcqRel);
+        self.follow(|entry| &entry.holds);
+        before == 0
+    }
+
+    /// Undoes one [`Twin::hold`].
+    pub(crate) fn release(self) -> Released {
+        let before = self.holds.fetch_sub(1, Ordering::AcqRel);
+        self.follow(|entry| &entry.holds);
+        match before {
+            1 => Released::Unheld,
+            holds if holds == UNREACHABLE | 1 => Released::Unreachable,
+            _ => Released::Held,
+        }
+    }
+
+    /// The segment is retired and its grace period is over, so nobody can begin to hold it. True where nobody
+    /// does: then it is to be freed by the caller, otherwise by who lets go last.
+    pub(crate) fn become_unreachable(self) -> bool {
+        let before = self.holds.fetch_or(UNREACHABLE, Ordering::AcqRel);
+        self.follow(|entry| &entry.holds);
+        before == 0
+    }
+
+    /// Nobody holds it: those who did died with their process.
+    pub(crate) fn forget_holds(self) {
+        self.store(|entry| &entry.holds, 0, Ordering::Relaxed);
+    }
+
+    /// Ends a segment's life: it is nobody's.
+    pub(crate) fn end(self) {
+        self.forget_holds();
+        self.set_state(PageState::Free);
+    }
+
+    fn set_trait(self, bit: u32, order: Ordering) {
+        self.traits.fetch_or(bit, order);
+        self.follow(|entry| &entry.traits);
+    }
+
+    pub(crate) fn set_has_pieces(self) {
+        if !self.has_pieces() {
+            self.set_trait(HAS_PIECES, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a part of the segment is lost. From here on nobody steps from item to item in it,
+    /// until it begins a new life.
+    pub(crate) fn set_damaged(self) {
+        self.set_trait(DAMAGED, Ordering::AcqRel);
+    }
+
+    /// Notes that the file does not have what is in memory here: the page is never used again, in this
+    /// process or the next.
+    #[cfg(not(loom))]
+    pub(crate) fn set_detached(self) {
+        self.set_trait(DETACHED, Ordering::AcqRel);
+    }
+
+    /// Notes that it is not known any more how many bytes of the segment are dead.
+    #[cfg(not(loom))]
+    pub(crate) fn set_uncounted(self) {
+        self.set_trait(UNCOUNTED, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -364,6 +413,7 @@ mod tests {
     fn a_segment_is_freed_once() {
         for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
             let (entry, freed) = (PageEntry::default(), AtomicUsize::new(0));
+            let entry = Twin::alone(&entry);
             assert!(entry.hold() && !entry.hold());
             thread::scope(|scope| {
                 for _ in 0..2 {
@@ -382,6 +432,7 @@ mod tests {
     #[test]
     fn a_new_life_knows_nothing_of_the_last() {
         let entry = PageEntry::default();
+        let entry = Twin::alone(&entry);
         assert!(entry.become_unreachable());
         entry.end();
         assert!(entry.hold() && entry.is_held());

@@ -1,11 +1,14 @@
 //! Who has which page.
 
-use super::mapping::{Mapping, Slice};
+use super::doubled::Doubled;
+use super::mapping::Mapping;
+use super::nodes::Spread;
 use super::page_table::{PageEntry, PageId, PageState};
+use super::unused::{Taken, Unused, runs};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
-use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -33,30 +36,23 @@ pub(crate) struct Shares {
     pub(crate) withheld: usize,
 }
 
-/// Pages that nobody uses.
-struct Unused {
-    /// Those that have memory, or are being supplied with it. The last one is taken first.
-    free: VecDeque<PageId>,
-    /// Those that are taken after these: the system has not given their memory yet. The last one is
-    /// taken first, and the lowest stands last at the start.
-    bare: VecDeque<PageId>,
-    /// Those that are beyond the present limit of memory. The system has their memory back.
-    withheld: Vec<PageId>,
-    /// Pages of `free` that are being supplied with memory.
-    supplied: Range<PageId>,
-}
-
-impl Unused {
-    /// Pages that can be taken.
-    fn count(&self) -> usize {
-        self.free.len() + self.bare.len()
-    }
+/// The pages of one node of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeShare {
+    /// The system's number of it.
+    pub(crate) number: u32,
+    /// Its pages, those of the tables included.
+    pub(crate) pages: usize,
+    /// Of these, pages that are free.
+    pub(crate) free: usize,
+    /// Pages that its cores have taken from it, and from other nodes since it had none.
+    pub(crate) taken: [u64; 2],
 }
 
 /// Gives out the pages of the arena.
 pub(crate) struct Pages {
     mapping: Arc<Mapping>,
-    table: Slice<PageEntry>,
+    table: Doubled<PageEntry>,
     page_len: usize,
     /// Pages that only the cleaner and the index may take.
     reserve: usize,
@@ -66,6 +62,10 @@ pub(crate) struct Pages {
     /// Pages that the tables take for good.
     tables: usize,
     unused: Mutex<Unused>,
+    /// Which pages lie in which node of memory.
+    spread: Spread,
+    /// For each node how many pages its cores have taken there and elsewhere. Written under the lock.
+    taken: Box<[[AtomicU64; 2]]>,
     /// The number of free pages, read without the lock.
     free_count: CachePadded<AtomicUsize>,
     /// How many pages are withheld, and how many are to be, so that the others are what the limit
@@ -87,36 +87,34 @@ pub(crate) struct Pages {
 impl Pages {
     /// The pages of a table. Those that it calls free are, each is `page_len` bytes long, and the
     /// last `reserve` of them are for the cleaner and the index. `evicts` says whether new items
-    /// evict older ones.
+    /// evict older ones, and `spread` where they lie.
     #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
     pub(crate) fn new(
-        table: Slice<PageEntry>,
+        table: Doubled<PageEntry>,
         page_len: usize,
         reserve: usize,
         evicts: bool,
+        spread: Spread,
     ) -> Pages {
         let pages = &table;
-        let of = |state| (0..pages.len()).filter(move |&page| pages[page].state() == state);
+        let of = |state| (0..pages.len()).filter(move |&page| pages.at(page).state() == state);
         let (tables, index) = (of(PageState::Tables).count(), of(PageState::Index).count());
-        let bare: VecDeque<PageId> = of(PageState::Free)
+        let bare = of(PageState::Free)
             .rev()
-            .filter(|&page| !table[page].is_detached())
-            .map(|page| page as PageId)
-            .collect();
-        let touched = (0..table.len()).rfind(|&page| table[page].state() != PageState::Free);
+            .filter(|&page| !table.at(page).is_detached())
+            .map(|page| page as PageId);
+        let unused = Unused::new(&spread, bare);
+        let touched = (0..table.len()).rfind(|&page| table.at(page).state() != PageState::Free);
         Pages {
             mapping: Arc::clone(table.mapping()),
             page_len,
             reserve,
             evicts,
             tables,
-            free_count: CachePadded::new(AtomicUsize::new(bare.len())),
-            unused: Mutex::new(Unused {
-                free: VecDeque::with_capacity(pages.len()),
-                bare,
-                withheld: Vec::with_capacity(pages.len()),
-                supplied: 0..0,
-            }),
+            free_count: CachePadded::new(AtomicUsize::new(unused.count())),
+            unused: Mutex::new(unused),
+            taken: (0..spread.len()).map(|_| Default::default()).collect(),
+            spread,
             withheld: AtomicUsize::new(0),
             to_withhold: AtomicUsize::new(0),
             index: AtomicUsize::new(index),
@@ -158,24 +156,29 @@ impl Pages {
         if purpose == Purpose::Lent && self.lent.load(Ordering::Relaxed) >= self.lent_max() {
             return None;
         }
+        let near = match purpose {
+            // All workers use it.
+            Purpose::Index | Purpose::Tags => unused.next_turn(),
+            Purpose::Items | Purpose::Cleaning | Purpose::Lent => self.spread.here(),
+        };
         let page = loop {
-            let page = match unused.free.pop_back() {
-                Some(page) if self.table[page as usize].is_detached() => continue,
-                // It may not have been supplied yet.
-                Some(page) if !unused.supplied.contains(&page) => break page,
-                Some(page) => page,
-                None => unused.bare.pop_back()?,
-            };
-            if !self.mapping.may_be_refused() || self.supply(&(page..page + 1)).is_ok() {
+            let Taken { page, has_memory } = unused.take(&self.spread, near)?;
+            if self.table.at(page as usize).is_detached() {
+                continue;
+            }
+            if has_memory
+                || !self.mapping.may_be_refused()
+                || self.supply(&(page..page + 1)).is_ok()
+            {
                 break page;
             }
-            unused.bare.push_back(page);
+            unused.put_bare(&self.spread, page);
             self.note_refusal(&mut unused);
             if unused.count() <= leave {
                 return None;
             }
         };
-        let entry = &self.table[page as usize];
+        let entry = self.table.at(page as usize);
         match purpose {
             Purpose::Lent => {
                 entry.set_state(PageState::Lent);
@@ -189,7 +192,12 @@ impl Pages {
         }
         self.free_count.store(unused.count(), Ordering::Relaxed);
         self.touched.fetch_max(page as usize + 1, Ordering::Relaxed);
-        self.wake_supplier(&unused);
+        let node = self.spread.node_of(page);
+        let is_shared = matches!(purpose, Purpose::Index | Purpose::Tags);
+        if !is_shared {
+            self.taken[near][usize::from(node != near)].fetch_add(1, Ordering::Relaxed);
+        }
+        self.wake_supplier(&unused, node);
         Some(page)
     }
 
@@ -217,24 +225,7 @@ impl Pages {
     }
 
     fn note_refusal(&self, unused: &mut Unused) {
-        let Unused {
-            free,
-            bare,
-            withheld,
-            supplied,
-        } = unused;
-        let before = withheld.len();
-        withheld.append(&mut Vec::from(std::mem::take(bare)));
-        bare.reserve(self.table.len());
-        // Those are on their way, and may never come.
-        free.retain(|page| {
-            let stays = !supplied.contains(page);
-            if !stays {
-                withheld.push(*page);
-            }
-            stays
-        });
-        let count = withheld.len() - before;
+        let count = unused.withhold_bare();
         self.to_withhold.fetch_add(count, Ordering::Relaxed);
         self.withheld.fetch_add(count, Ordering::Relaxed);
         self.refused.fetch_add(count, Ordering::Relaxed);
@@ -249,7 +240,7 @@ impl Pages {
     /// Takes a page of the index back that the directory does not name any more.
     pub(crate) fn give_back_index(&self, page: PageId) {
         self.index.fetch_sub(1, Ordering::Relaxed);
-        self.table[page as usize].set_state(PageState::Free);
+        self.table.at(page as usize).set_state(PageState::Free);
         self.give_back(page);
     }
 
@@ -264,12 +255,12 @@ impl Pages {
 
     /// Takes a page back that nothing points into any more, and that its entry calls free.
     pub(crate) fn give_back(&self, page: PageId) {
-        debug_assert_eq!(self.table[page as usize].state(), PageState::Free);
-        if self.table[page as usize].is_detached() {
+        debug_assert_eq!(self.table.at(page as usize).state(), PageState::Free);
+        if self.table.at(page as usize).is_detached() {
             return;
         }
         let mut unused = self.unused();
-        unused.free.push_back(page);
+        unused.put(&self.spread, page);
         self.free_count.store(unused.count(), Ordering::Relaxed);
     }
 
@@ -296,27 +287,32 @@ impl Pages {
         let mut unused = self.unused();
         self.to_withhold.store(to_withhold, Ordering::Relaxed);
         self.refused.store(0, Ordering::Relaxed);
-        let Unused { bare, withheld, .. } = &mut *unused;
         // One that is counted may not be in the list yet.
         let over = self.withheld.load(Ordering::Relaxed);
-        let over = over.saturating_sub(to_withhold).min(withheld.len());
-        bare.extend(withheld.drain(withheld.len() - over..));
+        let over = over.saturating_sub(to_withhold).min(unused.withheld.len());
+        let stays = unused.withheld.len() - over;
+        for page in unused.withheld.split_off(stays) {
+            unused.put_bare(&self.spread, page);
+        }
         self.withheld.fetch_sub(over, Ordering::Relaxed);
         self.free_count.store(unused.count(), Ordering::Relaxed);
-        self.wake_supplier(&unused);
+        for node in 0..self.spread.len() {
+            self.wake_supplier(&unused, node);
+        }
     }
 
     /// Withholds all that [`Pages::set_limit`] asks for, as far as pages are free. For a process that
     /// begins.
     pub(crate) fn withhold_free(&self) {
         let mut unused = self.unused();
-        let Unused { bare, withheld, .. } = &mut *unused;
-        // The highest page stands first.
-        let most = bare.len().saturating_sub(self.enough());
+        let most = unused.bare_count().saturating_sub(self.enough());
         let count = self.excess().min(most);
+        let mut pages = unused.take_bare(count);
         // The process before may have left memory there.
-        runs(bare.range(..count).rev().copied(), usize::MAX).for_each(|run| self.empty(&run));
-        withheld.extend(bare.drain(..count));
+        let mut ascending = pages.clone();
+        ascending.sort_unstable();
+        runs(ascending.into_iter(), usize::MAX).for_each(|run| self.empty(&run));
+        unused.withheld.append(&mut pages);
         self.withheld.fetch_add(count, Ordering::Relaxed);
         self.free_count.store(unused.count(), Ordering::Relaxed);
     }
@@ -353,18 +349,9 @@ impl Pages {
         if self.excess() == 0 || unused.count() <= self.enough() {
             return false;
         }
-        let Unused {
-            free,
-            bare,
-            supplied,
-            ..
-        } = &mut *unused;
-        let page = bare.pop_front().or_else(|| {
-            // What was used last is warm in the caches, and stays.
-            let at = free.iter().position(|page| !supplied.contains(page))?;
-            free.remove(at)
-        });
-        let Some(page) = page else { return false };
+        let Some(page) = unused.take_coldest() else {
+            return false;
+        };
         self.free_count.store(unused.count(), Ordering::Relaxed);
         self.withheld.fetch_add(1, Ordering::Relaxed);
         drop(unused);
@@ -377,7 +364,7 @@ impl Pages {
         if self.withheld.load(Ordering::Relaxed) > to_withhold
             && let Some(page) = unused.withheld.pop()
         {
-            unused.bare.push_back(page);
+            unused.put_bare(&self.spread, page);
             self.withheld.fetch_sub(1, Ordering::Relaxed);
             self.free_count.store(unused.count(), Ordering::Relaxed);
         }
@@ -419,30 +406,13 @@ impl Pages {
     /// supplies them before it asks for the next ones.
     pub(crate) fn to_supply(&self, most: usize) -> Option<Range<PageId>> {
         let ahead = self.supplier.get()?.1;
-        let mut unused = self.unused();
-        let Unused {
-            free,
-            bare,
-            supplied,
-            ..
-        } = &mut *unused;
-        *supplied = 0..0;
-        if free.len() >= ahead {
-            return None;
-        }
         let most = (most / self.page_len).max(1);
-        *supplied = runs(bare.iter().rev().copied(), most).next()?;
-        for page in supplied.clone() {
-            bare.pop_back();
-            // Those that have memory already are taken first.
-            free.push_front(page);
-        }
-        Some(supplied.clone())
+        self.unused().supply_next(ahead, most)
     }
 
     /// Pages that are in use, `most` bytes at a time.
     pub(crate) fn in_use(&self, most: usize) -> impl Iterator<Item = Range<PageId>> {
-        let is_used = |&page: &PageId| self.table[page as usize].state() != PageState::Free;
+        let is_used = |&page: &PageId| self.table.at(page as usize).state() != PageState::Free;
         let used = (0..self.touched_pages()).filter(is_used);
         runs(used, (most / self.page_len).max(1))
     }
@@ -457,28 +427,35 @@ impl Pages {
         runs(all.filter(is_not), usize::MAX).collect()
     }
 
-    /// Wakes the supplier when half of what it has supplied is used up and there is more.
-    fn wake_supplier(&self, unused: &Unused) {
+    /// Wakes the supplier when half of what it has supplied of a node is used up and there is more.
+    fn wake_supplier(&self, unused: &Unused, node: usize) {
         if let Some((supplier, ahead)) = self.supplier.get()
-            && unused.free.len() < ahead.div_ceil(2)
-            && !unused.bare.is_empty()
+            && unused.runs_short(node, ahead.div_ceil(2))
         {
             supplier.unpark();
         }
     }
-}
 
-/// Divides numbers into those that follow one another, `most` at a time.
-fn runs(pages: impl Iterator<Item = PageId>, most: usize) -> impl Iterator<Item = Range<PageId>> {
-    let mut pages = pages.peekable();
-    std::iter::from_fn(move || {
-        let first = pages.next()?;
-        let mut run = first..first + 1;
-        while run.len() < most && pages.next_if_eq(&run.end).is_some() {
-            run.end += 1;
+    /// Which pages lie in which node of memory.
+    #[inline]
+    pub(crate) fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
+    /// How each node of memory is used; none where all memory is alike.
+    pub(crate) fn node_shares(&self) -> Vec<NodeShare> {
+        if self.spread.len() == 1 {
+            return Vec::new();
         }
-        Some(run)
-    })
+        let unused = self.unused();
+        let share = |node| NodeShare {
+            number: self.spread.number(node),
+            pages: self.spread.pages_of(node).len(),
+            free: unused.count_in(node),
+            taken: [0, 1].map(|at: usize| self.taken[node][at].load(Ordering::Relaxed)),
+        };
+        (0..self.spread.len()).map(share).collect()
+    }
 }
 
 /// A page of `-m` that the server has for connection buffers. Dropping it gives it back.
@@ -525,7 +502,10 @@ impl std::ops::DerefMut for Page {
 impl Drop for Page {
     fn drop(&mut self) {
         self.pages.lent.fetch_sub(1, Ordering::Relaxed);
-        self.pages.table[self.id as usize].set_state(PageState::Free);
+        self.pages
+            .table
+            .at(self.id as usize)
+            .set_state(PageState::Free);
         self.pages.give_back(self.id);
     }
 }

@@ -3,9 +3,11 @@
 //! It is the arena's first page. Its first line says how the arena is laid out, and never changes;
 //! the others hold what changes seldom. See `store/takeover.rs`.
 
+use super::doubled::Twin;
 use super::mapping::shared;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
+use std::ops::Range;
 
 /// "coua" and a number that no text has.
 const MAGIC: u64 = u64::from_le_bytes(*b"coua\x00\xff\x0a\x1a");
@@ -66,6 +68,7 @@ shared! {
         pub(crate) state: StateLine,
         pub(crate) sequences: SequenceLine,
         pub(crate) flash: FlashLine,
+        losses: LossRecord,
     }
 }
 
@@ -138,26 +141,6 @@ shared! {
 }
 
 impl Superblock {
-    /// Writes what never changes. The arena counts as set up once it is [`Use::Running`].
-    pub(crate) fn format(&self, identity: &Identity, seed: u64, made: u32) {
-        let line = &self.identity;
-        let [base, all] = identity.directory_bits.map(u32::from);
-        line.magic.store(MAGIC, Ordering::Relaxed);
-        line.version.store(LAYOUT_VERSION, Ordering::Relaxed);
-        line.hash_version.store(HASH_VERSION, Ordering::Relaxed);
-        line.len.store(identity.len, Ordering::Relaxed);
-        line.page_len.store(identity.page_len, Ordering::Relaxed);
-        line.pages.store(identity.pages, Ordering::Relaxed);
-        line.workers.store(identity.workers, Ordering::Relaxed);
-        line.directory_bits
-            .store(base << 8 | all, Ordering::Relaxed);
-        line.seed.store(seed, Ordering::Relaxed);
-        line.made.store(made, Ordering::Relaxed);
-        line.check.store(line.check_of(), Ordering::Relaxed);
-        self.sequences.next.store(1, Ordering::Relaxed);
-        self.sequences.opened.store(1, Ordering::Relaxed);
-    }
-
     /// The layout, the seed and the second in which the store was made.
     pub(crate) fn read(&self) -> Result<(Identity, u64, u32), Unreadable> {
         let line = &self.identity;
@@ -196,10 +179,6 @@ impl Superblock {
         }
     }
 
-    pub(crate) fn set_use(&self, in_use: Use) {
-        self.state.in_use.store(in_use as u32, Ordering::Release);
-    }
-
     /// The boot and the file that the arena was last used in.
     pub(crate) fn whereabouts(&self) -> (u64, u64) {
         (
@@ -207,10 +186,187 @@ impl Superblock {
             self.state.file.load(Ordering::Relaxed),
         )
     }
+}
 
-    pub(crate) fn set_whereabouts(&self, (boot, file): (u64, u64)) {
-        self.state.boot.store(boot, Ordering::Relaxed);
-        self.state.file.store(file, Ordering::Relaxed);
+/// What must not be lost.
+impl Twin<'_, Superblock> {
+    /// Writes what never changes. The arena counts as set up once it is [`Use::Running`].
+    pub(crate) fn format(self, identity: &Identity, seed: u64, made: u32) {
+        let relaxed = Ordering::Relaxed;
+        let [base, all] = identity.directory_bits.map(u32::from);
+        self.store(|block| &block.identity.magic, MAGIC, relaxed);
+        self.store(|block| &block.identity.version, LAYOUT_VERSION, relaxed);
+        self.store(|block| &block.identity.hash_version, HASH_VERSION, relaxed);
+        self.store(|block| &block.identity.len, identity.len, relaxed);
+        self.store(|block| &block.identity.page_len, identity.page_len, relaxed);
+        self.store(|block| &block.identity.pages, identity.pages, relaxed);
+        self.store(|block| &block.identity.workers, identity.workers, relaxed);
+        let bits = base << 8 | all;
+        self.store(|block| &block.identity.directory_bits, bits, relaxed);
+        self.store(|block| &block.identity.seed, seed, relaxed);
+        self.store(|block| &block.identity.made, made, relaxed);
+        let check = self.identity.check_of();
+        self.store(|block| &block.identity.check, check, relaxed);
+        self.store(|block| &block.sequences.next, 1, relaxed);
+        self.store(|block| &block.sequences.opened, 1, relaxed);
+    }
+
+    pub(crate) fn set_use(self, in_use: Use) {
+        self.store(
+            |block| &block.state.in_use,
+            in_use as u32,
+            Ordering::Release,
+        );
+    }
+
+    pub(crate) fn set_whereabouts(self, (boot, file): (u64, u64)) {
+        self.store(|block| &block.state.boot, boot, Ordering::Relaxed);
+        self.store(|block| &block.state.file, file, Ordering::Relaxed);
+    }
+
+    /// Notes the volume that slots name places of.
+    pub(crate) fn set_volume(self, id: u64) {
+        self.store(|block| &block.flash.volume, id, Ordering::Release);
+    }
+
+    /// Kills what lies in fillings on flash with a lower sequence number.
+    pub(crate) fn raise_killed_on_flash(self, below: u64) {
+        let killed = &self.own().flash.killed_below;
+        killed.fetch_max(below, Ordering::AcqRel);
+        self.follow(|block| &block.flash.killed_below);
+    }
+
+    /// Sets the time that segments record.
+    pub(crate) fn set_now(self, second: u32) {
+        self.store(|block| &block.state.now, second, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_evicting(self) {
+        self.store(|block| &block.state.evicting, 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_flush_due(self, second: u32) {
+        self.store(|block| &block.state.flush_due, second, Ordering::Relaxed);
+    }
+
+    pub(crate) fn raise_flushed_below(self, below: u64) {
+        self.state.flushed_below.fetch_max(below, Ordering::Release);
+        self.follow(|block| &block.state.flushed_below);
+    }
+
+    /// The flush at `below` is over, if no other came.
+    pub(crate) fn end_flush(self, below: u64) {
+        let mark = &self.state.flushed_below;
+        let _ = mark.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.follow(|block| &block.state.flushed_below);
+    }
+
+    /// Draws a sequence number, which nobody else gets.
+    pub(crate) fn draw(self) -> u64 {
+        let drawn = self.sequences.next.fetch_add(1, Ordering::AcqRel);
+        self.follow(|block| &block.sequences.next);
+        drawn
+    }
+
+    /// As [`Twin::draw`], but only if the next number is still `next`; otherwise what it is.
+    pub(crate) fn draw_if(self, next: u64) -> Result<(), u64> {
+        let number = &self.sequences.next;
+        number.compare_exchange_weak(next, next + 1, Ordering::AcqRel, Ordering::Relaxed)?;
+        self.follow(|block| &block.sequences.next);
+        Ok(())
+    }
+
+    /// Counts an opened segment.
+    pub(crate) fn count_opened(self) {
+        self.sequences.opened.fetch_add(1, Ordering::Relaxed);
+        self.follow(|block| &block.sequences.opened);
+    }
+
+    /// Every loss on record was seen to.
+    pub(crate) fn forget_losses(self) {
+        for at in 0..LOSSES_RECORDED {
+            if self.losses.word(at).load(Ordering::Relaxed) != 0 {
+                self.store(|block| block.losses.word(at), 0, Ordering::Relaxed);
+            }
+        }
+        self.store(|block| &block.losses.overflowed, 0, Ordering::Relaxed);
+    }
+
+    /// A recorded loss was seen to.
+    #[cfg(not(loom))]
+    pub(crate) fn forget_loss(self, lost: &Range<usize>) {
+        let word = LossRecord::word_of(lost);
+        let is_it = |&at: &usize| self.losses.word(at).load(Ordering::Relaxed) == word;
+        if let Some(at) = (0..LOSSES_RECORDED).find(is_it) {
+            self.store(|block| block.losses.word(at), 0, Ordering::Relaxed);
+        }
+    }
+}
+
+shared! {
+    /// Ranges of the arena that turned to zeros and that nobody has seen to yet. The handler writes them
+    /// down before it puts the zeros there; a process that takes over reads them.
+    #[repr(C, align(64))]
+    #[derive(Default)]
+    pub(crate) struct LossRecord {
+        /// Zero, or a 4 KiB page's number and, in the upper 24 bits, how many such pages.
+        words: [[AtomicU64; 16]; 16],
+        /// Whether there were more.
+        overflowed: AtomicU32,
+    }
+}
+
+/// Losses that there is room for.
+const LOSSES_RECORDED: usize = 256;
+
+/// The unit of a recorded loss.
+const RECORD_UNIT: usize = 4096;
+
+impl LossRecord {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.words[at / 16][at % 16]
+    }
+
+    fn word_of(lost: &Range<usize>) -> u64 {
+        let units = (lost.end - lost.start).div_ceil(RECORD_UNIT) as u64;
+        units << 40 | (lost.start / RECORD_UNIT) as u64
+    }
+
+    /// Writes a loss down. One thread at a time does. It is called in a signal handler: it loads and
+    /// stores.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn note(&self, lost: &Range<usize>) {
+        let is_free = |&at: &usize| self.word(at).load(Ordering::Relaxed) == 0;
+        match (0..LOSSES_RECORDED).find(is_free) {
+            Some(at) => self.word(at).store(Self::word_of(lost), Ordering::Release),
+            None => self.overflowed.store(1, Ordering::Release),
+        }
+    }
+
+    /// What is on record; `None` if there was more.
+    pub(crate) fn read(&self) -> Option<Vec<Range<usize>>> {
+        let words = (0..LOSSES_RECORDED).map(|at| self.word(at).load(Ordering::Acquire));
+        let range = |word: u64| {
+            let (first, units) = ((word & ((1 << 40) - 1)) as usize, (word >> 40) as usize);
+            first * RECORD_UNIT..(first + units) * RECORD_UNIT
+        };
+        let is_whole = self.overflowed.load(Ordering::Acquire) == 0;
+        is_whole.then(|| words.filter(|&word| word != 0).map(range).collect())
+    }
+}
+
+impl Superblock {
+    /// Losses that nobody has seen to.
+    pub(crate) fn losses(&self) -> &LossRecord {
+        &self.losses
+    }
+
+    /// Goes on with sequence numbers that nobody has drawn, though the copy that this block was restored
+    /// from may not have followed the last ones.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn skip_sequences(&self) {
+        const SKIPPED: u64 = 1 << 16;
+        self.sequences.next.fetch_add(SKIPPED, Ordering::Relaxed);
     }
 }
 
@@ -256,6 +412,7 @@ mod tests {
     #[test]
     fn what_was_formatted_is_read() {
         let block = Superblock::default();
+        let block = Twin::alone(&block);
         assert_eq!(block.read(), Err(Unreadable::Empty));
         block.format(&IDENTITY, 77, 1000);
         assert_eq!(block.read(), Ok((IDENTITY, 77, 1000)));
@@ -267,6 +424,7 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_told_apart() {
         let block = Superblock::default();
+        let block = Twin::alone(&block);
         block.format(&IDENTITY, 77, 1000);
         block.identity.pages.store(1025, Ordering::Relaxed);
         assert_eq!(block.read(), Err(Unreadable::Damaged));

@@ -152,6 +152,10 @@ impl Writer<'_> {
             }
             if let Some((spot, found)) = locked.find(|slot| local.is_key(slot, key.bytes)) {
                 let old = local.item_of(found);
+                if !local.is_sound(found.location(), old) {
+                    local.note_unsound(locked.replace(spot, new));
+                    return self.linked(new);
+                }
                 let Some(why) = self.local.death(found.location(), old, self.now) else {
                     return LinkOutcome::Raced;
                 };
@@ -258,15 +262,21 @@ impl Writer<'_> {
             return LinkOutcome::Raced;
         };
         let gone = locked.replace(spot, new);
-        local.counters().evicted_index_full.add(1);
         if victim.is_on_flash() {
+            local.counters().evicted_index_full.add(1);
             let _ = gone.into_slot();
             local.note_off_flash(1);
             local.counters().flash_dropped.add(1);
             return self.linked(new);
         }
-        local.count_eviction(victim, local.item_of(victim), self.now);
-        local.discard(gone);
+        let item = local.item_of(victim);
+        if local.is_sound(victim.location(), item) {
+            local.counters().evicted_index_full.add(1);
+            local.count_eviction(victim, item, self.now);
+            local.discard(gone);
+        } else {
+            local.note_unsound(gone);
+        }
         self.linked(new)
     }
 

@@ -69,8 +69,8 @@ impl Body<'_> {
             Body::Bytes(bytes) => f(bytes),
             Body::Upload(upload) => upload.for_each(f),
             Body::Item(item) if item.is_head() => {
-                for piece in item.pieces() {
-                    f(local.item(piece).piece_data());
+                for (_, piece) in local.pieces(*item) {
+                    f(piece.piece_data());
                 }
             }
             Body::Item(item) => f(item.value()),

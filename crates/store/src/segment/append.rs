@@ -28,7 +28,7 @@ impl Log {
     }
 
     /// `len` bytes at the end of the worker's open segment, or of a new one; `None` if no page is
-    /// available. `len` is at most a segment's length.
+    /// available, or `len` is more than a segment's length.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -36,12 +36,12 @@ impl Log {
         len: usize,
         purpose: Purpose,
     ) -> Option<Space<'_>> {
-        debug_assert!(len <= self.segment_len && len.is_multiple_of(GRANULE));
+        debug_assert!(len.is_multiple_of(GRANULE));
         if open.segment.is_none()
             || open.used + len > self.segment_len
             || open.sequence < self.flushed_below()
         {
-            self.open_next(open, purpose)?;
+            self.open_next(open, len, purpose)?;
         }
         let segment = open.segment?;
         let location = Location::of_offset((segment as usize * self.segment_len) + open.used);
@@ -93,11 +93,7 @@ impl Log {
         // Numbers for this segment alone, one for each place in it, so that none is given twice.
         let place = (open.used / GRANULE) as u64;
         if (open.cas_sequence << PLACE_BITS) | place <= above {
-            open.cas_sequence = self
-                .superblock()
-                .sequences
-                .next
-                .fetch_add(1, Ordering::AcqRel);
+            open.cas_sequence = self.superblock().draw();
         }
         let cas = (open.cas_sequence << PLACE_BITS) | place;
         if cas > above {
@@ -118,20 +114,17 @@ impl Log {
     }
 
     #[cold]
-    fn open_next(&self, open: &mut OpenSegment, purpose: Purpose) -> Option<()> {
+    fn open_next(&self, open: &mut OpenSegment, len: usize, purpose: Purpose) -> Option<()> {
+        // A copy of an item is a little longer where it carries its CAS.
+        if len > self.segment_len {
+            return None;
+        }
         let next = self.pages.take(purpose)?;
         self.seal(open);
         self.dead.reset(next);
         // Acquire: a worker that opens a segment that a flush does not kill sees the flush.
-        let sequence = self
-            .superblock()
-            .sequences
-            .next
-            .fetch_add(1, Ordering::AcqRel);
-        self.superblock()
-            .sequences
-            .opened
-            .fetch_add(1, Ordering::Relaxed);
+        let sequence = self.superblock().draw();
+        self.superblock().count_opened();
         let now = UnixSeconds(self.superblock().state.now.load(Ordering::Relaxed));
         self.entry(next).open(open.queue, sequence, now);
         self.open_records[open.record].begin(next);
@@ -163,7 +156,7 @@ impl Log {
     /// Publishes how full an open segment is.
     pub(crate) fn publish_used(&self, open: &OpenSegment) {
         if let Some(segment) = open.segment {
-            self.entry(segment).set_used(open.used);
+            self.entry(segment).show_used(open.used);
         }
     }
 

@@ -83,14 +83,33 @@ impl DeadBytes {
             .sum()
     }
 
-    /// Whether all `used` bytes of a sealed segment are dead. If so, the caller may retire it.
+    /// Whether all `used` bytes of a sealed segment are dead. If so, the caller may retire it. If more
+    /// are, a length was not what it had been, and nobody knows what lives.
     pub(crate) fn are_all(&self, segment: PageId, used: usize) -> bool {
-        let are_all = self.of(segment) >= used;
+        let are_all = self.of(segment) == used;
         if are_all {
             // Their unlinking happened before this thread begins a grace period.
             fence(Ordering::Acquire);
         }
         are_all
+    }
+
+    /// The segments whose counts lie in a range of the arena's bytes.
+    #[cfg(not(loom))]
+    pub(crate) fn segments_in(
+        &self,
+        bytes: &std::ops::Range<usize>,
+    ) -> impl Iterator<Item = PageId> {
+        let start = self.cells.mapping().offset_of(&self.cells[0]);
+        let cell_at = |offset: usize| {
+            let at = offset.saturating_sub(start).div_ceil(size_of::<u32>());
+            at.min(self.cells.len())
+        };
+        // There may be many rows in a page.
+        let cells = cell_at(bytes.start)..cell_at(bytes.end);
+        let most = cells.start + cells.len().min(self.segments);
+        #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
+        (cells.start..most).map(|cell| (cell % self.segments) as PageId)
     }
 
     /// Resets the count: the segment is reused. No thread adds to it now: no slot points into a

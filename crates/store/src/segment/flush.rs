@@ -23,7 +23,7 @@ impl FlushState {
     pub(crate) fn of(log: &Log) -> FlushState {
         FlushState {
             latest: CachePadded::new(AtomicU64::new(0)),
-            due: AtomicU32::new(kept_due(log).load(Ordering::Relaxed)),
+            due: AtomicU32::new(log.superblock().state.flush_due.load(Ordering::Relaxed)),
         }
     }
 
@@ -62,17 +62,14 @@ impl FlushState {
         log.kill_on_flash();
         self.latest.fetch_max(below, Ordering::Release);
         // Another flush may have been requested meanwhile.
-        kept_due(log).store(self.due.load(Ordering::Relaxed), Ordering::Relaxed);
+        let due = self.due.load(Ordering::Relaxed);
+        log.superblock().set_flush_due(due);
         below
     }
 
     /// At `second`, kills everything stored until then.
     pub(crate) fn at(&self, log: &Log, second: UnixSeconds) {
-        kept_due(log).store(second.0, Ordering::Relaxed);
+        log.superblock().set_flush_due(second.0);
         self.due.store(second.0, Ordering::Relaxed);
     }
-}
-
-fn kept_due(log: &Log) -> &AtomicU32 {
-    &log.superblock().state.flush_due
 }

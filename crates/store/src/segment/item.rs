@@ -180,7 +180,7 @@ impl<'m> RawItem<'m> {
     #[inline]
     fn chunk_count(self) -> usize {
         let fields = self.fields();
-        if fields & HEAD == 0 {
+        if fields & HEAD == 0 || is_piece(fields) {
             return 0;
         }
         u32::from_ne_bytes(self.read(field_at(fields, HEAD))) as usize
@@ -234,6 +234,38 @@ impl<'m> RawItem<'m> {
             true => piece_len(self.piece_data_len()),
             false => self.layout_with(self.tags().count()).total,
         }
+    }
+
+    /// Whether the item is one of most, neither large nor with tags, and [ends within](Self::ends_within)
+    /// `room` bytes.
+    #[inline(always)]
+    pub(crate) fn is_plain_within(self, room: usize) -> bool {
+        let fields = self.fields();
+        let value_len = u16::from_ne_bytes(self.read(2));
+        let end = key_at(fields) + self.key_len() + usize::from(value_len);
+        fields & (LONG | HEAD | TAGS) == 0 && end <= room
+    }
+
+    /// Whether all that the header says of the item or piece lies in its first `room` bytes. A file, or
+    /// memory that fails without telling, may say anything: so this is asked of what a slot or a
+    /// header before it leads to, before anything but a key is read there.
+    pub(crate) fn ends_within(self, room: usize) -> bool {
+        if self.is_plain_within(room) {
+            return true;
+        }
+        if self.is_piece() {
+            return PIECE_HEADER_LEN <= room && piece_len(self.piece_data_len()) <= room;
+        }
+        if key_at(self.fields()) > room {
+            return false;
+        }
+        let tags_at = self.layout_with(0).total;
+        let tags_len = match self.has_tags() {
+            true if tags_at + size_of::<TagWord>() > room => return false,
+            true => TagWord::count(u32::from_ne_bytes(self.read(tags_at))) * size_of::<TagWord>(),
+            false => 0,
+        };
+        tags_at + tags_len <= room
     }
 
     pub(crate) fn client_flags(self) -> u32 {

@@ -7,7 +7,9 @@ use super::open::OpenRecord;
 use super::queues::Queues;
 use crate::epoch::{Epoch, Epochs, Guard};
 use crate::index::slot::Location;
-use crate::memory::{Mapping, PageEntry, PageId, PageState, Pages, Released, Slice, Superblock};
+use crate::memory::{
+    Doubled, Mapping, PageEntry, PageId, PageState, Pages, Released, Slice, Superblock, Twin,
+};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::time::UnixSeconds;
 use coua_flash::log::Volume;
@@ -18,9 +20,9 @@ use std::sync::{Arc, OnceLock, PoisonError};
 /// What the log keeps in the arena in addition to the segments.
 #[derive(Clone)]
 pub(crate) struct LogTables {
-    pub(crate) superblock: Slice<Superblock>,
+    pub(crate) superblock: Doubled<Superblock>,
     pub(crate) open_records: Slice<OpenRecord>,
-    pub(crate) page_table: Slice<PageEntry>,
+    pub(crate) page_table: Doubled<PageEntry>,
     pub(crate) dead_bytes: Slice<AtomicU32>,
 }
 
@@ -28,8 +30,8 @@ pub(crate) struct LogTables {
 pub(crate) struct Log {
     pub(super) mapping: Arc<Mapping>,
     pub(super) pages: Arc<Pages>,
-    superblock: Slice<Superblock>,
-    entries: Slice<PageEntry>,
+    superblock: Doubled<Superblock>,
+    entries: Doubled<PageEntry>,
     pub(super) open_records: Slice<OpenRecord>,
     pub(super) segment_len: usize,
     segment_shift: u32,
@@ -78,7 +80,7 @@ impl Log {
             dead_bytes,
         } = tables;
         let segment_len = pages.page_len();
-        let flushed_below = superblock[0].state.flushed_below.load(Ordering::Relaxed);
+        let flushed_below = superblock.at(0).state.flushed_below.load(Ordering::Relaxed);
         Log {
             mapping: Arc::clone(entries.mapping()),
             segment_len,
@@ -103,8 +105,8 @@ impl Log {
         Queues::LEN_PER_SEGMENT + size_of::<(Epoch, PageId)>();
 
     /// What the next process has to know.
-    pub(crate) fn superblock(&self) -> &Superblock {
-        &self.superblock[0]
+    pub(crate) fn superblock(&self) -> Twin<'_, Superblock> {
+        self.superblock.at(0)
     }
 
     pub(crate) fn segment_len(&self) -> usize {
@@ -120,8 +122,8 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn entry(&self, segment: PageId) -> &PageEntry {
-        &self.entries[segment as usize]
+    pub(crate) fn entry(&self, segment: PageId) -> Twin<'_, PageEntry> {
+        self.entries.at(segment as usize)
     }
 
     /// The bytes of the arena that a page takes.
@@ -151,7 +153,7 @@ impl Log {
     }
 
     #[inline]
-    pub(crate) fn entry_of(&self, location: Location) -> &PageEntry {
+    pub(crate) fn entry_of(&self, location: Location) -> Twin<'_, PageEntry> {
         self.entry(self.segment_of(location))
     }
 
@@ -177,7 +179,7 @@ impl Log {
     /// segment, or has seen it sealed under the same guard.
     ///
     /// `None` if it does not lie before `end`: then there is no header, since a part of the segment
-    /// is lost.
+    /// is lost, or says what it cannot.
     pub(crate) fn item_in<'g>(
         &'g self,
         guard: Guard<'g>,
@@ -190,7 +192,32 @@ impl Log {
         }
         let location = self.location_in(segment, offset);
         let item = self.item(guard, location);
-        (item.total_len() <= end - offset).then_some((location, item))
+        item.ends_within(end - offset).then_some((location, item))
+    }
+
+    /// Whether an item or piece ends in its segment, as its header says; see [`RawItem::ends_within`].
+    pub(crate) fn is_within(&self, location: Location, item: RawItem<'_>) -> bool {
+        item.ends_within(self.room_at(location))
+    }
+
+    /// Bytes from a location to the end of its segment.
+    #[inline]
+    pub(crate) fn room_at(&self, location: Location) -> usize {
+        self.segment_len - (location.offset() & (self.segment_len - 1))
+    }
+
+    /// The piece at a location from a head's table, readable while the guard lives. `None` if there
+    /// is none: the head, or the piece, is not what was written.
+    pub(crate) fn piece<'g>(&'g self, guard: Guard<'g>, location: Location) -> Option<RawItem<'g>> {
+        let page = location.offset() >> self.segment_shift;
+        if page >= self.entries.len() {
+            return None;
+        }
+        let state = self.entry_of(location).state();
+        // Until this burst ends, a piece that has died may lie in a segment that was emptied.
+        let may_be_there = state.holds_items() || state == PageState::Retired;
+        let piece = self.item(guard, location);
+        (may_be_there && piece.is_piece() && self.is_within(location, piece)).then_some(piece)
     }
 
     /// The item or piece in the segment that `hold` keeps from being reused.
@@ -204,9 +231,8 @@ impl Log {
 
     /// Sets the time that segments record when they are opened. Called once a turn.
     pub(crate) fn note_time(&self, now: UnixSeconds) {
-        let noted = &self.superblock().state.now;
-        if noted.load(Ordering::Relaxed) != now.0 {
-            noted.store(now.0, Ordering::Relaxed);
+        if self.superblock().state.now.load(Ordering::Relaxed) != now.0 {
+            self.superblock().set_now(now.0);
         }
     }
 
@@ -223,14 +249,14 @@ impl Log {
     /// Notes that something is evicted.
     pub(crate) fn note_eviction(&self) {
         if !self.is_evicting() {
-            self.superblock().state.evicting.store(1, Ordering::Relaxed);
+            self.superblock().set_evicting();
         }
     }
 
     /// When the oldest segment that holds items was opened, if there is one.
     pub(crate) fn oldest_opened_at(&self) -> Option<UnixSeconds> {
         let all = (0..self.segment_count()).map(|segment| self.entry(segment));
-        let holds_items = |entry: &&PageEntry| {
+        let holds_items = |entry: &Twin<'_, PageEntry>| {
             let state = entry.state();
             let is_old = matches!(state, PageState::Sealed | PageState::Cleaning);
             is_old || state == PageState::Open && entry.used() > 0
@@ -258,6 +284,15 @@ impl Log {
     /// Bytes of a segment that are known to be dead.
     pub(crate) fn dead_bytes(&self, segment: PageId) -> usize {
         self.dead.of(segment)
+    }
+
+    /// Notes that of some segments fewer bytes are known to be dead than are, since a range of the
+    /// arena is lost.
+    #[cfg(not(loom))]
+    pub(crate) fn note_uncounted(&self, lost: &std::ops::Range<usize>) {
+        for segment in self.dead.segments_in(lost) {
+            self.entry(segment).set_uncounted();
+        }
     }
 
     /// Whether all of a sealed segment is dead, so that it can be retired.
@@ -349,13 +384,12 @@ impl Log {
 
     /// Kills everything stored so far. Returns the sequence number below which all is dead.
     pub(crate) fn flush(&self) -> u64 {
-        let next = &self.superblock().sequences.next;
-        let mut last = next.load(Ordering::Relaxed);
+        let mut last = self.superblock().sequences.next_now();
         loop {
             // The mark first, so that a worker that opens a segment that is not killed sees it.
             self.raise_flushed_below(last + 1);
-            match next.compare_exchange_weak(last, last + 1, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
+            match self.superblock().draw_if(last) {
+                Ok(()) => break,
                 Err(now) => last = now,
             }
         }
@@ -372,8 +406,8 @@ impl Log {
     /// Kills everything that lies on flash, and in segments that have begun to be filled.
     pub(crate) fn kill_on_flash(&self) {
         if let Some(volume) = self.volume.get() {
-            let killed = &self.superblock().flash.killed_below;
-            killed.fetch_max(volume.next_sequence(), Ordering::AcqRel);
+            let below = volume.next_sequence();
+            self.superblock().raise_killed_on_flash(below);
         }
     }
 
@@ -390,8 +424,7 @@ impl Log {
     /// The superblock first: what this process has shown as dead must not come back after a
     /// takeover.
     fn raise_flushed_below(&self, below: u64) {
-        let kept = &self.superblock().state.flushed_below;
-        kept.fetch_max(below, Ordering::Release);
+        self.superblock().raise_flushed_below(below);
         self.flushed_below.fetch_max(below, Ordering::Release);
     }
 
@@ -403,10 +436,9 @@ impl Log {
 
     /// Notes that nothing is left of what the flush at `below` killed.
     pub(crate) fn flush_is_over(&self, below: u64) {
-        let kept = &self.superblock().state.flushed_below;
-        for mark in [&*self.flushed_below, kept] {
-            let _ = mark.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        let mark = &self.flushed_below;
+        let _ = mark.compare_exchange(below, 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.superblock().end_flush(below);
     }
 
     /// Whether a flush has killed the item at `location`.

@@ -3,7 +3,7 @@
 //! New items go through the small queue. Items that are read while they pass through it, and items
 //! that return soon after their eviction (their ghost is there), live in the main queue.
 
-use crate::memory::{PageEntry, PageId, Queue, Slice};
+use crate::memory::{Doubled, PageEntry, PageId, Queue};
 
 /// Sealed segments in the order in which they were sealed: two linked rings of segments, so that
 /// any of them can be removed in constant time.
@@ -15,7 +15,7 @@ pub(crate) struct Queues {
     links: Box<[Link]>,
     lens: [usize; 2],
     /// Where the order is recorded for a process that takes over.
-    table: Slice<PageEntry>,
+    table: Doubled<PageEntry>,
     /// The order numbers of the segment that is next put at the front, and of the one next put at
     /// the end.
     next: [u64; 2],
@@ -41,7 +41,7 @@ impl Queues {
     pub(crate) const LEN_PER_SEGMENT: usize = size_of::<Link>();
 
     /// Empty queues for the segments of a table. They never allocate again.
-    pub(crate) fn new(table: Slice<PageEntry>) -> Queues {
+    pub(crate) fn new(table: Doubled<PageEntry>) -> Queues {
         #[expect(clippy::cast_possible_truncation, reason = "page numbers are 32 bits")]
         let alone = |at: usize| Link {
             older: at as PageId,
@@ -70,7 +70,7 @@ impl Queues {
     pub(crate) fn push(&mut self, queue: Queue, segment: PageId) {
         let ends = self.ends(queue);
         let youngest = self.link(ends).older;
-        self.table[segment as usize].set_order(self.next[1]);
+        self.table.at(segment as usize).set_order(self.next[1]);
         self.next[1] += 1;
         self.insert(queue, segment, youngest, ends);
     }
@@ -79,7 +79,7 @@ impl Queues {
     pub(crate) fn push_oldest(&mut self, queue: Queue, segment: PageId) {
         let ends = self.ends(queue);
         let oldest = self.link(ends).younger;
-        self.table[segment as usize].set_order(self.next[0]);
+        self.table.at(segment as usize).set_order(self.next[0]);
         self.next[0] -= 1;
         self.insert(queue, segment, ends, oldest);
     }
@@ -123,6 +123,20 @@ impl Queues {
         None
     }
 
+    /// The oldest of the first `most` segments of `queue` that `is_wanted`. The queue stays as it is.
+    pub(crate) fn oldest(
+        &self,
+        queue: Queue,
+        most: usize,
+        is_wanted: impl Fn(PageId) -> bool,
+    ) -> Option<PageId> {
+        let ends = self.ends(queue);
+        let younger = |&at: &PageId| Some(self.links[at as usize].younger);
+        std::iter::successors(younger(&ends), younger)
+            .take(most.min(self.lens[queue as usize]))
+            .find(|&segment| is_wanted(segment))
+    }
+
     /// Removes `segment`, wherever it is. False if it is in no queue.
     pub(crate) fn remove(&mut self, segment: PageId) -> bool {
         let Link {
@@ -146,12 +160,26 @@ mod tests {
 
     fn queues(segments: usize) -> Queues {
         let memory = Mapping::reserve(1).unwrap();
-        Queues::new(Slice::new(&memory, 0, segments))
+        Queues::new(Doubled::new(&memory, (0, 4096), segments))
     }
 
     /// All segments of a queue, oldest first.
     fn drain(queues: &mut Queues, queue: Queue) -> Vec<PageId> {
         std::iter::from_fn(|| queues.pop(queue, |_| true)).collect()
+    }
+
+    #[test]
+    fn an_oldest_one_is_found_without_a_change() {
+        let mut queues = queues(8);
+        for segment in 0..6 {
+            queues.push(Queue::Small, segment);
+        }
+        let odd = |segment: PageId| segment % 2 == 1;
+        assert_eq!(queues.oldest(Queue::Small, 4, odd), Some(1));
+        assert_eq!(queues.oldest(Queue::Small, 1, odd), None);
+        assert_eq!(queues.oldest(Queue::Small, 99, |s| s > 5), None);
+        assert_eq!(queues.oldest(Queue::Main, 4, |_| true), None);
+        assert_eq!(drain(&mut queues, Queue::Small), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How a store is made, and why making it can fail.
 
+use crate::memory::Topology;
 use crate::observer::Observer;
 use std::path::PathBuf;
 
@@ -50,6 +51,9 @@ pub struct Config {
     pub survives_memory_errors: bool,
     /// Is told what happens to items.
     pub observer: Option<Box<dyn Observer>>,
+    /// Which memory is near which core. Where there are several nodes, workers take memory of their own
+    /// core's first.
+    pub topology: Topology,
 }
 
 impl Default for Config {
@@ -67,6 +71,7 @@ impl Default for Config {
             memory_refused: None,
             survives_memory_errors: false,
             observer: None,
+            topology: Topology::default(),
         }
     }
 }

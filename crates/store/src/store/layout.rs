@@ -1,13 +1,13 @@
 //! How the arena is laid out.
 //!
 //! ```text
-//!  byte 0            4096             ...                  ...            ...
-//!  ┌────────────┬──────────────┬────────────┬───────────────┬────────────────┬─────────────────────
-//!  │ superblock │ open records │ page table │   directory   │   dead bytes   │ pages: index, segments,
-//!  │ 4 KiB      │ 64 B a worker│ 64 B a page│ 8 B a word    │ 4 B a page and │ lent, free
-//!  │            │              │            │               │ worker         │
-//!  └────────────┴──────────────┴────────────┴───────────────┴────────────────┴─────────────────────
-//!  ◀───────────────────── tables: whole pages, each part from a multiple of 4 KiB on ─────────▶
+//!  byte 0           4096           ...
+//!  ┌────────────┬──────────────┬────────────┬───────────┬──────────────┬──────────────────┬────────────
+//!  │ superblock │ open records │ page table │ directory │  dead bytes  │  copies of       │ pages:
+//!  │ 4 KiB      │ 64 B a worker│ 64 B a page│ 8 B a word│ 4 B a page   │ superblock, page │ index,
+//!  │            │              │            │           │ and worker   │ table, directory │ segments, …
+//!  └────────────┴──────────────┴────────────┴───────────┴──────────────┴──────────────────┴────────────
+//!  ◀───────────── tables: whole pages, each part from a multiple of 4 KiB on ────────────▶
 //! ```
 //! All parts are found by their offsets, so that the next process can map the arena at another
 //! address. The heap holds only what follows from the arena, or what ends with the process: the
@@ -16,7 +16,9 @@
 
 use super::config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 use crate::index::TABLE_BYTES;
-use crate::memory::{Identity, Mapping, PageEntry, Slice, Superblock};
+use crate::memory::{Doubled, Identity, Mapping, PageEntry, Slice, Superblock};
+#[cfg(not(any(miri, loom)))]
+use crate::memory::{DoubledPart, PartKind};
 use crate::segment::dead_bytes::DeadBytes;
 use crate::segment::{Log, LogTables, OPEN_SEGMENTS, OpenRecord};
 use crate::sync::AtomicU64;
@@ -59,7 +61,7 @@ pub(crate) fn rows_in_file(workers: usize) -> usize {
 /// The parts of an arena.
 pub(crate) struct Arena {
     pub(crate) tables: LogTables,
-    pub(crate) directory: Slice<AtomicU64>,
+    pub(crate) directory: Doubled<AtomicU64>,
 }
 
 /// What the rest of a layout follows from.
@@ -86,6 +88,8 @@ pub(crate) struct StoreLayout {
     pub(crate) page_table_at: usize,
     pub(crate) directory_at: usize,
     pub(crate) dead_bytes_at: usize,
+    /// Where the copies of the superblock, the page table and the directory are.
+    pub(crate) copies_at: [usize; 3],
     pub(crate) tables_len: usize,
     pub(crate) heap_len: usize,
 }
@@ -184,6 +188,11 @@ impl StoreLayout {
         let page_table_at = part(pages * size_of::<PageEntry>());
         let directory_at = part(8 << directory_bits);
         let dead_bytes_at = part(DeadBytes::len_for(workers, pages));
+        let copies_at = [
+            part(size_of::<Superblock>()),
+            part(pages * size_of::<PageEntry>()),
+            part(8 << directory_bits),
+        ];
         StoreLayout {
             len,
             segment_len,
@@ -199,6 +208,7 @@ impl StoreLayout {
             page_table_at,
             directory_at,
             dead_bytes_at,
+            copies_at,
             tables_len: end,
             heap_len,
         }
@@ -220,6 +230,7 @@ impl StoreLayout {
             page_table_at: 0,
             directory_at: 0,
             dead_bytes_at: 0,
+            copies_at: [0; 3],
             tables_len: 0,
             heap_len: 0,
         }
@@ -231,22 +242,53 @@ impl StoreLayout {
         let rows = self.workers + 1;
         Arena {
             tables: LogTables {
-                superblock: Slice::new(mapping, 0, 1),
+                superblock: Doubled::new(mapping, (0, self.copies_at[0]), 1),
                 open_records: Slice::new(mapping, self.open_records_at, records),
-                page_table: Slice::new(mapping, self.page_table_at, self.pages),
+                page_table: Doubled::new(
+                    mapping,
+                    (self.page_table_at, self.copies_at[1]),
+                    self.pages,
+                ),
                 dead_bytes: Slice::new(mapping, self.dead_bytes_at, rows * self.pages),
             },
-            directory: Slice::new(mapping, self.directory_at, 1 << self.directory_bits),
+            directory: Doubled::new(
+                mapping,
+                (self.directory_at, self.copies_at[2]),
+                1 << self.directory_bits,
+            ),
         }
     }
 
-    /// The ranges of bytes that may turn to zeros at any moment when the machine loses memory: the open
-    /// records, which only the next process reads; the dead bytes, of which there are then too few to
-    /// see, until the cleaner finds out; and all pages.
-    pub(crate) fn survivable(&self) -> [std::ops::Range<usize>; 2] {
+    /// The ranges of bytes that may turn to zeros when the machine loses memory while a process takes
+    /// over: the open records, the dead bytes, and all pages.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn survivable(&self) -> [std::ops::Range<usize>; 3] {
         [
             self.open_records_at..self.page_table_at,
-            self.dead_bytes_at..self.len,
+            self.dead_bytes_at..self.copies_at[0],
+            self.first_page * self.segment_len..self.len,
+        ]
+    }
+
+    /// The tables that are kept twice, since zeros would have wrong places read and written.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn doubled(&self) -> [DoubledPart; 3] {
+        let part = |number: usize, at: usize, len: usize, kind| DoubledPart {
+            at,
+            copy_at: self.copies_at[number],
+            len: len.next_multiple_of(PART_ALIGN),
+            kind,
+        };
+        let entries = self.pages * size_of::<PageEntry>();
+        [
+            part(0, 0, size_of::<Superblock>(), PartKind::Superblock),
+            part(1, self.page_table_at, entries, PartKind::PageTable),
+            part(
+                2,
+                self.directory_at,
+                8 << self.directory_bits,
+                PartKind::Directory,
+            ),
         ]
     }
 

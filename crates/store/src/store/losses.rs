@@ -61,7 +61,7 @@ pub(crate) struct Entry {
     pub(crate) lost: coua_memory_errors::Lost,
 }
 
-fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+pub(crate) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
@@ -178,7 +178,11 @@ impl Store {
     ) -> bool {
         let (log, mark) = (&self.log, self.losses.mark());
         let is_lost = |location, total| self.losses.overlaps(log, mark, &extent(location, total));
-        let is_piece_lost = |piece| is_lost(piece, log.item(guard, piece).total_len());
+        // What is no piece is lost, or its head is.
+        let is_piece_lost = |at| match log.piece(guard, at) {
+            Some(piece) => is_lost(at, piece.total_len()),
+            None => true,
+        };
         is_lost(location, item.total_len()) || item.pieces().any(is_piece_lost)
     }
 
@@ -232,6 +236,7 @@ impl List {
         self.elsewhere += taken.elsewhere;
         for lost in taken.lost {
             let range = offsets(log.mapping(), &lost);
+            log.note_uncounted(&range);
             for page in log.pages_of(&range) {
                 let entry = log.entry(page);
                 if lost.is_detached {

@@ -138,6 +138,10 @@ impl Store {
     }
 
     fn look_for_siblings(&self, state: &mut State) -> Progress {
+        if self.losses.are_unsettled() && self.losses.is_index_unsettled(&self.log) {
+            // Slots may stand where no lookup looks, until their sub-tables merge.
+            return Progress::Waits;
+        }
         if state.word == 0 && !self.is_index_loose() {
             return Progress::NothingToDo;
         }

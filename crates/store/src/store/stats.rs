@@ -53,7 +53,36 @@ pub struct Stats {
     pub huge_pages: HugePages,
 }
 
+/// How the memory of one node of the machine is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStats {
+    /// The system's number of the node.
+    pub number: u32,
+    /// Bytes of the store's pages that are to lie there, those of the tables included.
+    pub memory: u64,
+    /// Bytes of free pages among these.
+    pub memory_free: u64,
+    /// Pages that the node's cores have taken there.
+    pub pages_near: u64,
+    /// Pages that its cores have taken from other nodes, since it had no free ones.
+    pub pages_far: u64,
+}
+
 impl Store {
+    /// How each node of memory is used: nothing where there is one, and all memory is alike.
+    pub fn nodes(&self) -> Vec<NodeStats> {
+        let page_len = self.log.pages().page_len() as u64;
+        let shares = self.log.pages().node_shares().into_iter();
+        let stats = shares.map(|share| NodeStats {
+            number: share.number,
+            memory: share.pages as u64 * page_len,
+            memory_free: share.free as u64 * page_len,
+            pages_near: share.taken[0],
+            pages_far: share.taken[1],
+        });
+        stats.collect()
+    }
+
     /// The number of items.
     pub(super) fn items(&self) -> u64 {
         let sum = |of: fn(&Counters) -> &Counter| -> u64 {

@@ -23,6 +23,7 @@ use crate::segment::LogTables;
 use crate::segment::layout::end_of_items;
 use crate::sync::{AtomicU64, Ordering};
 use crate::tags::Tag;
+use std::ops::Range;
 use std::time::Duration;
 
 /// How a store began.
@@ -105,6 +106,8 @@ pub(super) struct Taken {
     pub(super) on_flash: u64,
     /// Sealed segments in the order of their queues.
     pub(super) sealed: Vec<(Queue, PageId)>,
+    /// Ranges of the arena that are on record as lost.
+    pub(super) lost: Vec<Range<usize>>,
 }
 
 /// More segments than can be opened: a million a second for ten thousand years.
@@ -117,13 +120,14 @@ pub(super) fn take_over(
     index: &Index,
 ) -> Result<Taken, &'static str> {
     let mut warm = Warm::default();
-    if tables.superblock[0].sequences.next_now() >= SEQUENCE_MAX {
+    if tables.superblock.at(0).sequences.next_now() >= SEQUENCE_MAX {
         return Err("its sequence numbers are used up");
     }
+    let lost = mark_losses(tables, layout)?;
     let ends = open_ends(tables, layout)?;
     let mut sealed = Vec::new();
     for page in 0..tables.page_table.len() {
-        let entry = &tables.page_table[page];
+        let entry = tables.page_table.at(page);
         let is_of_tables = entry.state() == PageState::Tables;
         if is_of_tables != (page < layout.first_page) {
             return Err("its page table does not fit its size");
@@ -138,14 +142,14 @@ pub(super) fn take_over(
         tables.open_records[record].clear();
     }
     sealed.sort_by_key(|&(_, page)| {
-        let entry = &tables.page_table[page as usize];
+        let entry = tables.page_table.at(page as usize);
         (entry.order(), entry.sequence())
     });
     warm.segments = sealed.len() as u64;
     let tables_a_page = layout.segment_len / TABLE_BYTES;
     let is_table = |table: crate::index::TableId| {
         let page = table.0 as usize / tables_a_page;
-        page < layout.pages && tables.page_table[page].state() == PageState::Index
+        page < layout.pages && tables.page_table.at(page).state() == PageState::Index
     };
     let on_flash = AtomicU64::new(0);
     let contents = index
@@ -158,14 +162,14 @@ pub(super) fn take_over(
             let offset = slot.location().offset();
             let (page, within) = (offset / layout.segment_len, offset % layout.segment_len);
             !slot.is_damaged() && page < layout.pages && {
-                let entry = &tables.page_table[page];
+                let entry = tables.page_table.at(page);
                 entry.state() == PageState::Sealed && within < entry.used()
             }
         })
         .map_err(|DamagedDirectory| "its directory names what is no sub-table")?;
     // Pages of which no sub-table is used, as a process that was killed may leave one, are free.
     for page in layout.first_page..layout.pages {
-        let entry = &tables.page_table[page];
+        let entry = tables.page_table.at(page);
         let is_used = |table: &crate::index::TableId| table.0 as usize / tables_a_page == page;
         if entry.state() == PageState::Index {
             let at = (contents.tables)
@@ -182,7 +186,29 @@ pub(super) fn take_over(
         contents,
         on_flash: on_flash.into_inner(),
         sealed,
+        lost,
     })
+}
+
+/// Marks the segments of which the process before had lost a part when it died, and had perhaps told
+/// nobody. Returns what it had lost.
+fn mark_losses(
+    tables: &LogTables,
+    layout: &StoreLayout,
+) -> Result<Vec<Range<usize>>, &'static str> {
+    let superblock = tables.superblock.at(0);
+    let lost = superblock.losses().read();
+    let lost = lost.ok_or("more of its memory was lost than is on record")?;
+    for range in &lost {
+        let pages = range.start / layout.segment_len..range.end.div_ceil(layout.segment_len);
+        for page in pages.start..pages.end.min(layout.pages) {
+            let entry = tables.page_table.at(page);
+            if entry.state().holds_items() {
+                entry.set_damaged();
+            }
+        }
+    }
+    Ok(lost)
 }
 
 /// Up to where each open segment is written.
@@ -197,10 +223,10 @@ fn open_ends(
         if page >= layout.pages || handed_out > layout.segment_len {
             return Err("a worker's open segment is none");
         }
-        if tables.page_table[page].state() == PageState::Open {
+        if tables.page_table.at(page).state() == PageState::Open {
             let start = page * layout.segment_len;
             let mapping = tables.page_table.mapping();
-            let is_damaged = tables.page_table[page].is_damaged();
+            let is_damaged = tables.page_table.at(page).is_damaged();
             let end = match is_damaged {
                 // Nothing says where its items begin. It is emptied by a sweep over the index.
                 true => handed_out,
@@ -226,7 +252,7 @@ fn take_page_over(
     ends: &[(PageId, usize)],
     warm: &mut Warm,
 ) -> Result<(), &'static str> {
-    let entry = &tables.page_table[page];
+    let entry = tables.page_table.at(page);
     let state = entry.state();
     if state == PageState::Open {
         let end = ends.iter().find(|&&(segment, _)| segment as usize == page);
@@ -236,7 +262,7 @@ fn take_page_over(
     match state {
         PageState::Free | PageState::Lent | PageState::Retired => entry.end(),
         PageState::Open | PageState::Sealed | PageState::Cleaning => {
-            let next = tables.superblock[0].sequences.next_now();
+            let next = tables.superblock.at(0).sequences.next_now();
             if entry.used() > layout.segment_len || entry.sequence() >= next {
                 return Err("a segment is longer or younger than it can be");
             }

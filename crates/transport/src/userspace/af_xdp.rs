@@ -133,6 +133,22 @@ pub fn open_in(options: &Options, memory: &'static mut [u8]) -> Result<Opened, O
     open_with(options, Some(memory))
 }
 
+/// Reads an interface and says what keeps it from being opened, without taking it.
+///
+/// # Errors
+/// What is in the way. What only opening shows, such as a driver without XDP, is not found.
+pub fn look(interface: &str) -> Result<Interface, OpenError> {
+    let found = Interface::read(interface)?;
+    found.check(&Options::new(interface))?;
+    match interface::program(interface) {
+        Ok(Some(id)) => Err(OpenError::AnotherProgram {
+            interface: found.name,
+            id,
+        }),
+        _ => Ok(found),
+    }
+}
+
 /// Bytes of memory that the frames of an interface take, for all workers together.
 ///
 /// # Errors

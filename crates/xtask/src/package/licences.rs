@@ -51,7 +51,7 @@ pub(super) fn text() -> Result<String> {
 
 /// Names and versions of the crates that are linked into the server, without those that only build
 /// it.
-fn linked() -> Result<Vec<(String, String)>> {
+pub(super) fn linked() -> Result<Vec<(String, String)>> {
     let tree = read(cargo().args([
         "tree",
         "--locked",

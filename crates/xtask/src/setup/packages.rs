@@ -31,6 +31,7 @@ pub(crate) const OF_TESTS: &[Package] = &[
     (&["pkg-config", "--version"], "pkg-config"),
     (&["pkg-config", "--exists", "libdpdk"], "libdpdk-dev"),
     (&["setpriv"], "util-linux"),
+    (&["numactl"], "numactl"),
     (&["ab"], "apache2-utils"),
     (&["qemu-aarch64", "--version"], "qemu-user"),
     (
@@ -42,6 +43,7 @@ pub(crate) const OF_TESTS: &[Package] = &[
         "libc6-dev-arm64-cross",
     ),
     (&["promtool", "--version"], "prometheus"),
+    (&["chromium", "--version"], "chromium"),
     (&["curl"], "curl"),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),

@@ -94,6 +94,49 @@ const MACHINES: &[Machine] = &[
         kernel: NEW_KERNEL,
         devices: FAILING_MEMORY,
     },
+    // The server itself, while clients check what they read.
+    Machine {
+        tests: "kernel_errors::",
+        program: SERVER_ERRORS,
+        kernel: &[],
+        devices: FAILING_MEMORY,
+    },
+    Machine {
+        tests: "kernel_errors::",
+        program: SERVER_ERRORS,
+        kernel: NEW_KERNEL,
+        devices: FAILING_MEMORY,
+    },
+    Machine {
+        tests: "ends::",
+        program: SERVER_ERRORS,
+        kernel: &[],
+        devices: FAILING_MEMORY,
+    },
+    Machine {
+        tests: "ends::",
+        program: SERVER_ERRORS,
+        kernel: NEW_KERNEL,
+        devices: FAILING_MEMORY,
+    },
+    Machine {
+        tests: "machine_checks::",
+        program: SERVER_ERRORS,
+        kernel: &[],
+        devices: MACHINE_CHECKS,
+    },
+    Machine {
+        tests: "machine_checks::",
+        program: SERVER_ERRORS,
+        kernel: NEW_KERNEL,
+        devices: MACHINE_CHECKS,
+    },
+    Machine {
+        tests: "two_nodes_",
+        program: NUMA,
+        kernel: &[],
+        devices: TWO_NODES,
+    },
     // Kernels differ in what NVMe commands they take from a ring.
     Machine {
         tests: "nvme::",
@@ -144,6 +187,12 @@ const MEMORY_ERRORS: &[&str] = &[
     "errors",
 ];
 
+/// Those of the server whose memory fails.
+const SERVER_ERRORS: &[&str] = &["-p", "coua", "--features", "lab", "--test", "memory_errors"];
+
+/// Those of the server on a machine whose memory is in two places.
+const NUMA: &[&str] = &["-p", "coua", "--features", "lab", "--test", "numa"];
+
 /// Those of devices for items.
 const FLASH: &[&str] = &["-p", "coua-flash", "--features", "lab", "--test", "devices"];
 
@@ -185,6 +234,12 @@ const MACHINE_CHECKS: &[&str] = &[
     "--hugepages=24",
     "--nvme=128M",
     "--module=ext4",
+];
+
+/// Two cores, each with memory of its own.
+const TWO_NODES: &[&str] = &[
+    "--qemu=-object memory-backend-ram,id=ram0,size=1G -numa node,nodeid=0,memdev=ram0,cpus=0",
+    "--qemu=-object memory-backend-ram,id=ram1,size=1G -numa node,nodeid=1,memdev=ram1,cpus=1",
 ];
 
 /// A Debian release whose kernel has AF_XDP without copies on virtio, and XDP on vmxnet3.

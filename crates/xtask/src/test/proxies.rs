@@ -1,7 +1,7 @@
 //! Proxies that spread keys over two servers, with a client in front of them.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -37,7 +37,7 @@ pub(crate) fn nutcracker(context: &Context) -> Result<Outcome> {
 /// memcached's own proxy, with the routes of the library that is built into it.
 pub(crate) fn memcached_proxy(context: &Context) -> Result<Outcome> {
     let memcached = &context.tools.memcached;
-    if !read(program(memcached).arg("-h"))?.contains("proxy_config=routelib") {
+    if !has_proxy(memcached)? {
         return Ok(Outcome::LeftOut(format!(
             "{} is built without its proxy",
             memcached.display()
@@ -55,6 +55,11 @@ pub(crate) fn memcached_proxy(context: &Context) -> Result<Outcome> {
     let option = format!("proxy_config=routelib,proxy_arg={}", routes.display());
     let proxy = Server::start(memcached, &["-o", &option])?;
     servers.are_well_behind("memcached", &proxy, context)
+}
+
+/// Whether this memcached has its proxy and the library of routes.
+pub(super) fn has_proxy(memcached: &Path) -> Result<bool> {
+    Ok(read(program(memcached).arg("-h"))?.contains("proxy_config=routelib"))
 }
 
 /// The two that the keys are spread over.

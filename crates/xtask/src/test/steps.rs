@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    Context, Outcome, Step, aarch64, capabilities, clients, deep, lab, monitoring, package, proxies,
+    Context, Outcome, Step, aarch64, capabilities, clients, containers, deep, fleet, java_client,
+    lab, monitoring, package, proxies,
 };
 use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
@@ -23,6 +24,7 @@ pub(crate) const STEPS: &[Step] = &[
     quick("spymemcached", clients::spymemcached),
     quick("xmemcached", clients::xmemcached),
     quick("folsom", clients::folsom),
+    quick("java-client", java_client::java_client),
     quick("memjs", clients::memjs),
     quick("perl", clients::perl),
     quick("php", clients::php),
@@ -32,6 +34,8 @@ pub(crate) const STEPS: &[Step] = &[
     quick("userspace-clients-dpdk", clients::userspace_clients_dpdk),
     quick("nutcracker", proxies::nutcracker),
     quick("memcached-proxy", proxies::memcached_proxy),
+    quick("fleet", fleet::fleet),
+    quick("kubernetes", containers::kubernetes),
     quick("monitoring", monitoring::monitoring),
     quick("killed", deep::killed),
     quick("loom", deep::loom),
@@ -43,6 +47,7 @@ pub(crate) const STEPS: &[Step] = &[
     long("miri", deep::miri),
     long("thread-sanitizer", deep::thread_sanitizer),
     long("lab", lab::lab),
+    long("image", containers::image),
     long("package", package::package),
     long("dependencies", dependencies),
 ];

@@ -13,8 +13,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
     ("coua-memory-errors", &[]),
     ("coua-flash", &["coua-cpu"]),
+    ("coua-rdma", &["coua-cpu"]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-client", &["coua-protocol"]),
+    ("coua-client-c", &["coua-client"]),
     (
         "coua-store",
         &[
@@ -50,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "coua",
         ],
     ),
+    ("coua-top", &["coua"]),
     (
         "coua-sim",
         &["coua-protocol", "coua-store", "coua-transport", "coua"],

@@ -127,12 +127,7 @@ fn common_exchanges() -> Vec<Exchange> {
 }
 
 fn meta_exchanges() -> Vec<Exchange> {
-    let flags = ReplyFlags {
-        ttl_seconds: Some(-1),
-        won: true,
-        other: b" y7".to_vec(),
-        ..ReplyFlags::default()
-    };
+    let flags = ReplyFlags::parse(b" W t-1 y7").expect("it is well formed");
     let status = Status::Done;
     let ttl = ItemReply {
         status,

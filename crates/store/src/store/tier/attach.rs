@@ -59,14 +59,14 @@ impl Store {
         }
         let items_taken_over = self.flash.taken_over.load(Ordering::Relaxed);
         let log = &self.log;
-        let line = &log.superblock().flash;
+        let superblock = log.superblock();
         let mut fillings = Fillings::left_in(log);
-        let is_same = line.volume.load(Ordering::Relaxed) == volume.id();
+        let is_same = superblock.flash.volume.load(Ordering::Relaxed) == volume.id();
         if !is_same {
             self.drop_taken_over(|_| false);
             fillings.clear();
             // After the table: half of both is of neither.
-            line.volume.store(volume.id(), Ordering::Release);
+            superblock.set_volume(volume.id());
         }
         if fillings.extend(log, volume.segments() as usize).is_none() {
             self.drop_taken_over(|_| false);

@@ -1,0 +1,169 @@
+/*
+ * A client for coua and memcached: coua-client for C.
+ *
+ * A client may be used by many threads at once. Every function is synchronous; it takes no longer than the
+ * options say. Keys and values are any bytes with a length, not strings that a zero ends.
+ *
+ * Every function that can fail gives a status: 0 and above are results, below 0 are errors. An error says
+ * whether the server may have executed the request. With `error`, which may be NULL, the caller also learns
+ * the cause and a message.
+ */
+#ifndef COUACLIENT_H
+#define COUACLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes when a program that was compiled with an older header would go wrong. */
+#define COUA_ABI_VERSION 1
+
+/* Results. */
+#define COUA_OK 0         /* done, or found */
+#define COUA_MISSING 1    /* there is no such item */
+#define COUA_NOT_STORED 2 /* add: there is an item; replace, append, prepend: there is none */
+#define COUA_EXISTS 3     /* cas: the item has changed */
+
+/* Errors. */
+#define COUA_INVALID (-1)         /* cannot be sent: a key, an option, a pointer; nothing was done */
+#define COUA_NOT_SENT (-2)        /* the server has not got all of it; nothing was done */
+#define COUA_INTERRUPTED (-3)     /* no answer to a request that only reads: ask again */
+#define COUA_OUTCOME_UNKNOWN (-4) /* sent, and whether it was done is not known */
+#define COUA_REFUSED (-5)         /* the server answered an error; nothing was done */
+
+/* Why a request has no answer, in coua_error.cause. */
+#define COUA_CAUSE_NONE 0
+#define COUA_CAUSE_CONNECT 1     /* no connection could be opened */
+#define COUA_CAUSE_IO 2          /* the connection failed */
+#define COUA_CAUSE_CLOSED 3      /* the server closed it */
+#define COUA_CAUSE_TIMEOUT 4     /* no answer in time */
+#define COUA_CAUSE_PROTOCOL 5    /* what came is no answer to the request */
+#define COUA_CAUSE_BUSY 6        /* all connections were in use until time ran out */
+#define COUA_CAUSE_EJECTED 7     /* the server failed lately and is left alone for a while */
+#define COUA_CAUSE_TURNED_AWAY 8 /* the server refused the new connection */
+
+#define COUA_MESSAGE_LEN 248
+
+/* An error. The message ends with a zero; a longer one is cut. */
+typedef struct coua_error {
+    int32_t status;
+    int32_t cause;
+    char message[COUA_MESSAGE_LEN];
+} coua_error;
+
+/* A client of one or more servers. */
+typedef struct coua_client coua_client;
+
+/* Bytes of the caller's. */
+typedef struct coua_slice {
+    const uint8_t *bytes;
+    size_t len;
+} coua_slice;
+
+/*
+ * A value that was received. `bytes` is lent until coua_value_release: read it in place. Without a value,
+ * `bytes` and `lease` are NULL.
+ */
+typedef struct coua_value {
+    const uint8_t *bytes;
+    size_t len;
+    uint64_t cas;          /* 0 where it was not asked for */
+    uint32_t client_flags; /* what was stored beside the value */
+    int32_t status;        /* COUA_OK, COUA_MISSING or an error */
+    void *lease;           /* the library's */
+} coua_value;
+
+/* When a value is stored. */
+#define COUA_SET 0     /* always */
+#define COUA_ADD 1     /* if there is no such item */
+#define COUA_REPLACE 2 /* if there is one */
+#define COUA_APPEND 3  /* behind the value of an item that is there */
+#define COUA_PREPEND 4 /* in front of it */
+#define COUA_CAS 5     /* if the item still has this CAS */
+
+/* The version of the interface that the library has: compare it with COUA_ABI_VERSION. */
+uint32_t coua_abi_version(void);
+
+/*
+ * Makes a client of servers in a list that commas separate: HOST, HOST:PORT, [IPV6]:PORT or unix:/PATH.
+ * Connections are opened when they are needed.
+ *
+ * `options` may be NULL, else it is words that blanks separate:
+ *   operation_timeout_ms=N    2500   the longest an operation takes, each of at most two attempts
+ *   connect_timeout_ms=N      1000
+ *   connections=N             16     the most to one server
+ *   distribution=NAME         ketama, or ketama_spymemcached, or modula
+ *   failover=NAME             redistribute, or fail_fast
+ *   dialect=NAME              ask, or meta, or classic
+ *   binary_keys=yes|no        no     keys with blanks and control characters
+ *   value_len_max=N           67108864
+ *   user=NAME password=TEXT          log in; %20 stands for a blank, %25 for a percent sign
+ *   ejection_failures=N       2      failures in a row after which a server is left alone
+ *   ejection_wait_min_ms=N    1000   for how long at first
+ *   ejection_wait_max_ms=N    30000  and at most
+ */
+int32_t coua_open(const char *servers, const char *options, coua_client **client, coua_error *error);
+
+/* Ends a client, whom no thread uses any more. NULL is allowed. What was received stays lent. */
+void coua_close(coua_client *client);
+
+/* The value of an item, with its CAS. COUA_OK, COUA_MISSING, or an error. */
+int32_t coua_get(coua_client *client, const void *key, size_t key_len, coua_value *value, coua_error *error);
+
+/* As coua_get, and changes when the item expires. */
+int32_t coua_get_and_touch(coua_client *client, const void *key, size_t key_len, int64_t expiry, coua_value *value,
+                           coua_error *error);
+
+/*
+ * The values of `count` keys, each with a status of its own, without CAS. All servers are asked at once.
+ * COUA_OK when all were answered, else the status of the first error, which `error` describes. Release the
+ * values in either case.
+ */
+int32_t coua_get_many(coua_client *client, const coua_slice *keys, size_t count, coua_value *values,
+                      coua_error *error);
+
+/* Gives values back. One that has none, or was given back before, is allowed. */
+void coua_value_release(coua_value *values, size_t count);
+
+/*
+ * Stores a value. `expiry`: 0 for never, negative for at once, up to 2592000 for seconds from now, above for
+ * seconds since 1970. `cas` counts only with COUA_CAS. COUA_OK, COUA_NOT_STORED, COUA_EXISTS, COUA_MISSING (with
+ * COUA_CAS), or an error.
+ */
+int32_t coua_store(coua_client *client, int32_t mode, const void *key, size_t key_len, const void *value,
+                   size_t value_len, uint32_t client_flags, int64_t expiry, uint64_t cas, coua_error *error);
+
+/* Deletes an item. COUA_OK, COUA_MISSING, or an error. */
+int32_t coua_delete(coua_client *client, const void *key, size_t key_len, coua_error *error);
+
+/* Changes when an item expires. COUA_OK, COUA_MISSING, or an error. */
+int32_t coua_touch(coua_client *client, const void *key, size_t key_len, int64_t expiry, coua_error *error);
+
+/*
+ * Adds to a decimal number, which wraps at 64 bits, and writes the new one to `number`. COUA_OK, COUA_MISSING,
+ * or an error. With `initial`, which may be NULL, a missing item becomes that number and expires at `expiry`.
+ */
+int32_t coua_increment(coua_client *client, const void *key, size_t key_len, uint64_t delta, const uint64_t *initial,
+                       int64_t expiry, uint64_t *number, coua_error *error);
+
+/* As coua_increment, but subtracts, and stops at 0. */
+int32_t coua_decrement(coua_client *client, const void *key, size_t key_len, uint64_t delta, const uint64_t *initial,
+                       int64_t expiry, uint64_t *number, coua_error *error);
+
+/* Makes all items of all servers expire, in so many seconds. COUA_OK, or the first error. */
+int32_t coua_flush_all(coua_client *client, uint32_t delay_seconds, coua_error *error);
+
+/*
+ * Asks every server: `what` is "version", or "stats", or "stats" and an argument. The value's bytes are lines
+ * `SERVER NAME VALUE`, where NAME is `version` for the version, and `error` for a server without an answer.
+ */
+int32_t coua_ask_servers(coua_client *client, const char *what, coua_value *value, coua_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

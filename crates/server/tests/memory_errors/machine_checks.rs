@@ -1,0 +1,24 @@
+//! Machine checks that the emulator raises: the whole way from the processor to a client's miss.
+
+use crate::kernel_errors::{Error, serves_through};
+use crate::lab::Memory;
+
+#[test]
+fn private() {
+    serves_through(Error::MachineCheck, Memory::Private, 18);
+}
+
+#[test]
+fn tmpfs() {
+    serves_through(Error::MachineCheck, Memory::Tmpfs, 18);
+}
+
+#[test]
+fn hugetlbfs() {
+    serves_through(Error::MachineCheck, Memory::Hugetlbfs, 4);
+}
+
+#[test]
+fn disk() {
+    serves_through(Error::MachineCheck, Memory::Disk, 18);
+}

@@ -1,0 +1,11 @@
+package coua.client;
+
+/** What became of a {@code cas}. */
+public enum CasResponse {
+  /** The value is stored. */
+  OK,
+  /** There is no item to compare with. */
+  NOT_FOUND,
+  /** The item has changed. */
+  EXISTS
+}
