@@ -145,6 +145,27 @@ impl SimulatedDevice {
         }
     }
 
+    /// Another device, as this one is now. What is under way has not happened there: so it is found by the process after
+    /// one that died at this moment.
+    pub fn fork(&self) -> SimulatedDevice {
+        let state = self.state();
+        let fork = State {
+            settings: state.settings.clone(),
+            medium: state.medium.clone(),
+            rng: state.rng.clone(),
+            under_way: Vec::new(),
+            channels_ns: state.channels_ns.clone(),
+            is_removed: state.is_removed,
+            power_cycle: state.power_cycle,
+            queues: state.queues,
+            counts: state.counts,
+        };
+        SimulatedDevice {
+            identity: self.identity.clone(),
+            state: Arc::new(Mutex::new(fork)),
+        }
+    }
+
     /// What goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state().settings.faults = faults;

@@ -11,47 +11,11 @@
 
 use coua_store::{Burst, FetchStart, Fetched, FlashPlace, FlashRead, NoRecord};
 
+use crate::fetch_list::{FetchList, NONE};
 use crate::session::{SessionId, Sessions};
 
 /// Reads that one session may have under way, or hold the records of.
 pub const PER_SESSION_MAX: usize = 128;
-
-/// No place.
-const NONE: u32 = u32::MAX;
-
-/// A session's reads.
-#[derive(Debug)]
-pub struct FetchList {
-    first: u32,
-    under_way: u8,
-    len: u8,
-    /// How often in a row the session's next request has waited.
-    pub waits: u8,
-}
-
-impl FetchList {
-    /// No reads.
-    pub const fn new() -> FetchList {
-        FetchList {
-            first: NONE,
-            under_way: 0,
-            len: 0,
-            waits: 0,
-        }
-    }
-
-    /// Whether there is nothing to be released.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.first == NONE
-    }
-
-    /// Whether reads are under way.
-    #[inline]
-    pub fn is_waiting(&self) -> bool {
-        self.under_way > 0
-    }
-}
 
 /// A worker's reads, and what they have brought.
 pub struct Fetches {
@@ -223,7 +187,7 @@ impl Fetches {
     /// Lets go of everything of a session that closes.
     pub fn abandon(&mut self, list: &mut FetchList) {
         self.release(list, false);
-        let mut at = std::mem::replace(list, FetchList::new()).first;
+        let mut at = std::mem::take(list).first;
         while let Some(fetch) = self.places.get_mut(at as usize) {
             fetch.session = None;
             at = std::mem::replace(&mut fetch.next, NONE);

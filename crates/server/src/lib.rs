@@ -21,6 +21,7 @@ pub mod datagram;
 pub mod doctor;
 pub mod dump;
 pub mod execute;
+pub mod fetch_list;
 pub mod fetches;
 pub mod flags;
 pub mod flash;

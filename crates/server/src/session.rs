@@ -12,7 +12,7 @@ use crate::closing::CloseCause;
 use crate::connections::{Activity, ConnectionInfo};
 use crate::datagram::Datagram;
 use crate::dump::Dump;
-use crate::fetches::FetchList;
+use crate::fetch_list::FetchList;
 use crate::permissions::{Permissions, User};
 use crate::reply_queue::ReplyQueue;
 use crate::watch::Watch;
@@ -180,7 +180,7 @@ impl Session {
             drained: Drained::No,
             skips_keys: false,
             has_fetches: false,
-            fetches: FetchList::new(),
+            fetches: FetchList::default(),
             readable: true,
             ended: false,
             has_no_more_input: false,

@@ -36,13 +36,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coua_flash::log::WorkerVolume;
 use coua_store::FlashRead;
 use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackSetup;
-use coua_transport::{
-    DatagramSocket, Datagrams, Events, Listener, Poller, Readiness, Source, Token,
-};
+use coua_transport::{DatagramSocket, Datagrams, Events, Listener, Poller, Readiness, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffers::Pool;
@@ -59,6 +56,7 @@ use crate::watch::{LogStreams, lines};
 use batch::Batch;
 use datagrams::DatagramSockets;
 use drain::{DRAIN_SLEEP, Drain};
+pub use flash::WorkerFlash;
 use input::Input;
 
 /// Bytes outside the store's memory that each worker takes: buffers and lists of fixed size.
@@ -172,14 +170,6 @@ pub struct WorkerBuffers {
     fetches: Fetches,
 }
 
-/// A worker's part of the flash.
-pub struct WorkerFlash {
-    /// Its handle to the volume.
-    pub volume: WorkerVolume,
-    /// How many reads it may have under way, or hold the records of.
-    pub reads: usize,
-}
-
 impl WorkerBuffers {
     /// Allocates it.
     pub fn new(flash: Option<WorkerFlash>) -> WorkerBuffers {
@@ -242,10 +232,7 @@ impl Worker {
         let mut store = shared.store.worker(index);
         let reads = buffers.flash.as_ref().map_or(0, |flash| flash.reads);
         if let Some(flash) = buffers.flash {
-            store.attach_flash(flash.volume);
-            for descriptor in store.flash_descriptors() {
-                poller.add_source(Source::Kernel(descriptor), FLASH_TOKEN, false)?;
-            }
+            flash.attach(&mut store, &poller)?;
         }
         // At most a quarter of memory is lent; each worker gets an equal part of it.
         let page_len = shared.store.stats().segment_len.max(1);

@@ -68,6 +68,10 @@ pub(crate) struct Cleaner {
     pub(crate) flash: Option<Box<WorkerFlash>>,
     /// The latest filling on flash that an item of the present job was copied into.
     pub(crate) copied: Option<u64>,
+    /// Whether the present job evicts, though there is flash.
+    evicts: bool,
+    /// Since when memory has been short because what leaves it is not on flash yet, in milliseconds.
+    short_since: Option<u64>,
 }
 
 impl Cleaner {
@@ -95,6 +99,8 @@ impl Cleaner {
             crawling: crawl::Crawl::default(),
             flash: None,
             copied: None,
+            evicts: false,
+            short_since: None,
         }
     }
 
@@ -110,11 +116,13 @@ impl Cleaner {
             _ => stored.max(local.shared.log.segment_len()),
         };
         self.pace.set_segments(local.shared.log.pages().limit());
-        self.pace.begin(stored, room(local));
+        let room = self.room(local, now);
+        self.pace.begin(stored, room);
         loop {
             if self.job.is_none() {
                 // If there is nothing to do, as after nearly every burst, nothing is written.
-                let Some(job) = self.pick(local, now, self.pace.owes()) else {
+                let late = self.take_late(local, now);
+                let Some(job) = late.or_else(|| self.pick(local, now, self.pace.owes())) else {
                     break;
                 };
                 self.job = Some(job);
@@ -127,15 +135,31 @@ impl Cleaner {
             if self.job.is_none() {
                 // If no other worker is in a burst, the emptied segment is room to move items to.
                 local = turn.reclaim();
-                self.pace.note_segment(room(local));
+                let room = self.room(local, now);
+                self.pace.note_segment(room);
             }
         }
-        let is_behind = self.pace.end(self.job.is_some(), room(local));
+        let room = self.room(local, now);
+        let is_behind = self.pace.end(self.job.is_some(), room);
         self.free_dead(local);
         let crawls = self.crawl(local, now);
         let has_dead = self.job.as_ref().is_some_and(Job::is_of_dead);
-        let hurries = self.hurry(local);
+        let hurries = self.hurry(local, now);
         settles || hurries || crawls || has_dead || is_behind || shrinks(local, worked)
+    }
+
+    /// The free room for new items.
+    fn room(&self, local: WorkerStore<'_>, now: UnixTime) -> Room {
+        let log = &local.shared.log;
+        // What waits for a slow device is not coming.
+        let leaving = match self.is_late(now) {
+            true => 0,
+            false => log.leaving_count(),
+        };
+        Room {
+            free: log.pages().free_count(),
+            coming: log.coming_count() + leaving,
+        }
     }
 
     /// What is evicted goes to flash from now on, if it may.
@@ -164,13 +188,4 @@ fn shrinks(local: WorkerStore<'_>, worked: bool) -> bool {
     let log = &local.shared.log;
     log.pages().excess() > 0
         && (log.pages().withhold() || worked || log.coming_count() + log.leaving_count() > 0)
-}
-
-/// The free room for new items.
-fn room(local: WorkerStore<'_>) -> Room {
-    let log = &local.shared.log;
-    Room {
-        free: log.pages().free_count(),
-        coming: log.coming_count() + log.leaving_count(),
-    }
 }

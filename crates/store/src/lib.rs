@@ -71,16 +71,10 @@ pub mod kill_points {
     pub use crate::sync::stepped::watch;
 }
 
-#[cfg(not(loom))]
 pub use {
     coua_flash::log::{Fetched, NoRecord},
-    flash::{BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashRead},
-    mender::{Loss, Mended, Mender, PageKind},
-    operations::{PoisonMeans, PoisonTarget},
-    store::{FlashOptions, FlashRefused, FlashStats},
-};
-pub use {
     counters::Totals,
+    flash::{BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashRead},
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
@@ -93,10 +87,15 @@ pub use {
     },
     scan::ScanPosition,
     store::{
-        ColdReason, Config, ITEM_SIZE_LIMIT, LimitRefused, MEMORY_MIN, NodeStats, Start, Stats,
-        Store, StoreError, WORKERS_MAX, Warm,
+        ColdReason, Config, FlashOptions, FlashRefused, FlashStats, ITEM_SIZE_LIMIT, LimitRefused,
+        MEMORY_MIN, NodeStats, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
     },
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},
     worker::{Burst, Intent, Worker},
+};
+#[cfg(not(loom))]
+pub use {
+    mender::{Loss, Mended, Mender, PageKind},
+    operations::{PoisonMeans, PoisonTarget},
 };

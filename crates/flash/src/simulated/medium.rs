@@ -6,6 +6,7 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
 /// The sectors of a device.
+#[derive(Clone)]
 pub(super) struct Medium {
     sector_len: usize,
     durable: Vec<u8>,

@@ -1,11 +1,33 @@
 //! Flash as a worker's turn meets it: polled once, told of what was begun, waited for.
 
+use std::io;
 use std::time::Duration;
 
 use coua_flash::Armed;
+use coua_flash::log::WorkerVolume;
+use coua_transport::{Poller, Source};
 
-use super::{Worker, list_session};
+use super::{FLASH_TOKEN, Worker, list_session};
 use crate::session::Listed;
+
+/// A worker's part of the flash.
+pub struct WorkerFlash {
+    /// Its handle to the volume.
+    pub volume: WorkerVolume,
+    /// How many reads it may have under way, or hold the records of.
+    pub reads: usize,
+}
+
+impl WorkerFlash {
+    /// Gives it to the store's worker, and has the poller wait for its queues.
+    pub(super) fn attach(self, store: &mut coua_store::Worker, poller: &Poller) -> io::Result<()> {
+        store.attach_flash(self.volume);
+        for descriptor in store.flash_descriptors() {
+            poller.add_source(Source::Kernel(descriptor), FLASH_TOKEN, false)?;
+        }
+        Ok(())
+    }
+}
 
 impl Worker {
     /// Sees to what has happened on flash since the last turn: sessions whose reads have ended go on.

@@ -19,7 +19,7 @@ fn over_flash(prepare: impl Fn(&mut Client, usize), each: impl Fn(&mut Client, u
     }
     let brought_back = client.stat("recache_from_extstore") - before;
     assert!(
-        brought_back as usize >= COUNT / 2,
+        brought_back >= COUNT as u64 / 2,
         "{brought_back} of {COUNT} were on flash"
     );
     assert_eq!(client.stat("miss_from_extstore"), 0);

@@ -31,6 +31,8 @@ pub(super) struct Job {
     segment: PageId,
     offset: usize,
     end: usize,
+    /// Whether what goes is evicted, though there is flash.
+    evicts: bool,
     leftovers: Leftovers,
 }
 
@@ -41,7 +43,16 @@ impl Job {
             segment,
             offset: 0,
             end,
+            evicts: false,
             leftovers: Leftovers::Unknown,
+        }
+    }
+
+    /// For a segment whose items wait for flash for too long.
+    pub(super) fn without_flash(kind: Kind, segment: PageId, end: usize) -> Job {
+        Job {
+            evicts: true,
+            ..Job::new(kind, segment, end)
         }
     }
 
@@ -70,6 +81,7 @@ impl Cleaner {
             return false;
         };
         let mut stuck = false;
+        self.evicts = job.evicts;
         while job.offset < job.end && !stuck && self.goes_on(&job) {
             let count = self.pace.items_at_once(AHEAD);
             let (batch, count) = self.next_batch(local, &job, count);

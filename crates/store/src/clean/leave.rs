@@ -2,10 +2,11 @@
 //! that they lay in are retired.
 
 use super::Cleaner;
+use super::job::{Job, Kind};
 use crate::flash::{Leaving, Settling, WorkerFlash};
 use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
-use crate::memory::{PageId, PageState};
+use crate::memory::{PageId, PageState, Queue};
 use crate::segment::layout::{changing, mark};
 use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
@@ -18,6 +19,9 @@ const SLICE: usize = 1024;
 
 /// Records whose buckets are prefetched before their slots are changed.
 const AHEAD: usize = 16;
+
+/// How long memory may be short because a device is slow, in milliseconds. Then what waits for it is evicted.
+const PATIENCE_MS: u64 = 5;
 
 /// The part of memory that may wait until a filling is full: one sixteenth, of all workers together.
 const MEMORY_SHARE: usize = 16;
@@ -195,7 +199,7 @@ impl Cleaner {
 
     /// Has the open filling written before it is full, if too much of memory waits for it. True if memory is short
     /// until something is written.
-    pub(crate) fn hurry(&mut self, local: WorkerStore<'_>) -> bool {
+    pub(crate) fn hurry(&mut self, local: WorkerStore<'_>, now: UnixTime) -> bool {
         let Some(flash) = &mut self.flash else {
             return false;
         };
@@ -211,7 +215,38 @@ impl Cleaner {
         let coming = flash.leaving.len() - flash.waiting();
         log.change_coming(flash.coming, coming);
         flash.coming = coming;
-        flash.has_settling() || is_short && !flash.leaving.is_empty()
+        let awaits = is_short && !flash.leaving.is_empty();
+        self.short_since = match awaits {
+            true => self.short_since.or(Some(now.millis())),
+            false => None,
+        };
+        flash.has_settling() || awaits
+    }
+
+    /// Whether memory has been short for too long.
+    pub(super) fn is_late(&self, now: UnixTime) -> bool {
+        let since = self.short_since;
+        since.is_some_and(|since| now.millis() >= since + PATIENCE_MS)
+    }
+
+    /// A segment that waits for flash while memory has been short for too long, to be emptied without it: a device that
+    /// is slow must not keep clients waiting.
+    pub(super) fn take_late(&mut self, local: WorkerStore<'_>, now: UnixTime) -> Option<Job> {
+        let log = &local.shared.log;
+        let pages = log.pages();
+        if !self.is_late(now) || pages.free_count() > pages.reserve() {
+            return None;
+        }
+        let flash = self.flash.as_mut()?;
+        // The last one would wait the longest.
+        let segment = flash.leaving.pop()?.segment;
+        flash.cancel(local, segment);
+        let entry = log.entry(segment);
+        let kind = match entry.queue() {
+            Queue::Small => Kind::Small,
+            Queue::Main => Kind::Main,
+        };
+        Some(Job::without_flash(kind, segment, entry.used()))
     }
 
     /// The worker ends: what is not on flash stays in memory.

@@ -142,7 +142,8 @@ impl Cleaner {
         leave_ghost: bool,
         now: UnixTime,
     ) -> bool {
-        if let Some(flash) = &mut self.flash
+        if !self.evicts
+            && let Some(flash) = &mut self.flash
             && !item.is_piece()
             && !item.is_head()
             && let Some(filling) =

@@ -3,12 +3,14 @@
 // What a simulated device does is too much for Miri.
 #![cfg(not(any(miri, loom)))]
 
+#[cfg(feature = "kill-points")]
+mod killed;
 mod model;
 mod restart;
 mod rig;
 mod threads;
 
-use coua_flash::simulated::Faults;
+use coua_flash::simulated::{Faults, Timing};
 use coua_store::*;
 use rig::*;
 
@@ -373,6 +375,49 @@ fn damaged_records_are_misses() {
         "{stats:?}"
     );
     assert!(found > 30_000, "{found} {stats:?}");
+}
+
+/// A device that takes seconds for a write.
+#[test]
+fn a_slow_device_does_not_keep_sets_waiting() {
+    let mut rig = Rig::new(Devices::new(&[64], 13));
+    let timing = Timing {
+        write_ns: 5_000_000_000,
+        timeout_ns: 60_000_000_000,
+        ..Timing::default()
+    };
+    rig.devices.devices[0].set_timing(timing);
+    let (mut waits, mut longest) = (0, 0);
+    for n in 0..20_000 {
+        let mut here = 0;
+        loop {
+            let (now, put) = (rig.time(), Put::set(0, Expiry::NEVER));
+            let mut burst = rig.worker.burst(now);
+            let key = name(n);
+            let key = burst.key(&key);
+            let stored = burst.store(&key, &put, &value(n, 0));
+            burst.close();
+            rig.turn();
+            rig.now += 1;
+            match stored {
+                Stored::Stored { .. } => break,
+                Stored::Refused(Refused::Wait) => here += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        waits += here;
+        longest = longest.max(here);
+    }
+    // In milliseconds, one a turn.
+    assert!(
+        longest < 30 && waits < 4_000,
+        "{longest} {waits} {:?}",
+        rig.stats()
+    );
+    for n in 0..20_000 {
+        let got = rig.value(&name(n));
+        assert!(got.is_none() || got == Some(value(n, 0)), "key {n}");
+    }
 }
 
 /// Items on flash are so many that their slots would fill memory.

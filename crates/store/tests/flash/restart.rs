@@ -32,12 +32,24 @@ impl Files {
         }
     }
 
+    #[cfg(feature = "kill-points")]
+    pub(crate) fn generation(&self) -> usize {
+        self.generation
+    }
+
+    /// Back to the file of before, once its copy is done with.
+    #[cfg(feature = "kill-points")]
+    pub(crate) fn go_back(&mut self, generation: usize) {
+        let _ = std::fs::remove_file(self.path(self.generation));
+        self.generation = generation;
+    }
+
     fn path(&self, generation: usize) -> PathBuf {
         self.base.with_extension(generation.to_string())
     }
 
     /// Copies the file as a death at this moment would leave it.
-    fn copy(&mut self) {
+    pub(crate) fn copy(&mut self) {
         let live = File::open(self.path(self.generation)).unwrap();
         self.generation += 1;
         let copy = File::create(self.path(self.generation)).unwrap();
@@ -159,7 +171,8 @@ fn another_volume_is_not_taken_for_it() {
     for n in 0..20_000 {
         rig.set(&name(n), &value(n, 2));
     }
-    assert!(rig.stats().items > 8_000);
+    let stats = rig.stats();
+    assert!(stats.items > 8_000, "{stats:?}");
 }
 
 #[test]

@@ -49,6 +49,16 @@ impl Devices {
         }
     }
 
+    /// As they are now, for the next process.
+    #[cfg(feature = "kill-points")]
+    pub(crate) fn fork(&self) -> Devices {
+        let forks = self.devices.iter().map(SimulatedDevice::fork);
+        Devices {
+            devices: forks.collect(),
+            now_ns: self.now_ns,
+        }
+    }
+
     pub(crate) fn all(&self) -> Vec<&dyn BlockDevice> {
         let all = self.devices.iter();
         all.map(|device| device as &dyn BlockDevice).collect()

@@ -57,6 +57,7 @@ impl Store {
         if self.flash.has_begun.load(Ordering::Acquire) {
             return Err(FlashRefused::WorkersExist);
         }
+        let items_taken_over = self.flash.taken_over.load(Ordering::Relaxed);
         let log = &self.log;
         let superblock = log.superblock();
         let mut fillings = Fillings::left_in(log);
@@ -79,11 +80,10 @@ impl Store {
         let is_strange = (0..)
             .zip(&sequences)
             .any(|(segment, &sequence)| sequence != 0 && !present(sequence, segment));
-        let kept = if is_strange {
+        if is_strange {
             self.drop_taken_over(|_| false);
             volume.release(volume.drop_before(u64::MAX));
             fillings.clear();
-            0
         } else {
             self.drop_taken_over(|slot| {
                 let location = location_of(slot);
@@ -92,8 +92,8 @@ impl Store {
                 segment
                     .zip(filling)
                     .is_some_and(|(segment, it)| present(it, segment))
-            })
-        };
+            });
+        }
         for (segment, sequence) in (0..).zip(sequences) {
             if sequence == 0 {
                 fillings.set(segment, 0);
@@ -106,7 +106,8 @@ impl Store {
             fillings,
             wanted: Default::default(),
             has_keeper: AtomicBool::new(false),
-            items_taken_over: kept,
+            // Those that were dropped count as unlinked.
+            items_taken_over,
             volume,
         };
         self.flash
@@ -125,10 +126,10 @@ impl Store {
         Fillings::left_in(&self.log).all()
     }
 
-    /// Drops those slots on flash that were taken over and are not `kept`. Returns how many stay.
-    fn drop_taken_over(&self, kept: impl Fn(Slot) -> bool) -> u64 {
+    /// Drops those slots on flash that were taken over and are not `kept`.
+    fn drop_taken_over(&self, kept: impl Fn(Slot) -> bool) {
         if self.flash.taken_over.swap(0, Ordering::Relaxed) == 0 {
-            return 0;
+            return;
         }
         let mut stay = 0;
         self.sweep_flash(|slot| {
@@ -137,7 +138,6 @@ impl Store {
             !stays
         });
         self.flash.taken_over.store(stay, Ordering::Relaxed);
-        stay
     }
 
     /// Drops all slots on flash that are `unwanted`, which may be asked twice of the same. Returns how many. Not to
@@ -172,15 +172,13 @@ impl Store {
         if self.flash.has_begun.swap(true, Ordering::AcqRel) || self.flash.is_attached() {
             return;
         }
+        // First: the next process must not believe in what this one has not come to drop.
+        let line = &self.log.superblock().flash;
+        line.volume.store(0, Ordering::Release);
         self.drop_taken_over(|_| false);
         let is_left = |page| self.log.entry(page).state() == PageState::Fillings;
         if (0..self.log.segment_count()).any(is_left) {
             Fillings::left_in(&self.log).free(&self.log);
         }
-        self.log
-            .superblock()
-            .flash
-            .volume
-            .store(0, Ordering::Relaxed);
     }
 }
