@@ -377,6 +377,59 @@ fn damaged_records_are_misses() {
     assert!(found > 30_000, "{found} {stats:?}");
 }
 
+/// Items are touched and their CAS shown while they are copied and not written yet.
+#[test]
+fn what_changes_on_the_way_to_flash_is_not_lost() {
+    let mut rig = Rig::new(Devices::new(&[64], 14));
+    let timing = Timing {
+        write_ns: 30_000_000,
+        ..Timing::default()
+    };
+    rig.devices.devices[0].set_timing(timing);
+    let [before, after] = [2_000_000, 3_000_000].map(|second| Expiry::at(UnixSeconds(second)));
+    for n in 0..9_000 {
+        rig.put(&name(n), &Put::set(0, before), &value(n, 0));
+    }
+    let written = rig.stats().written;
+    assert!(rig.stats().appended > written + 300, "{:?}", rig.stats());
+    let access = Access {
+        bump: false,
+        cas: true,
+    };
+    let mut changed = Vec::new();
+    for n in 0..9_000 {
+        let (now, name) = (rig.time(), name(n));
+        let mut burst = rig.worker.burst(now);
+        let key = burst.key(&name);
+        // Those on flash are not brought back for it.
+        let Ok(cas) = burst.get(&key, access).map(|item| item.cas()) else {
+            continue;
+        };
+        if n % 2 == 0 {
+            burst.touch(&key, after, access).unwrap();
+        }
+        changed.push((n, cas));
+    }
+    (0..20_000).for_each(|_| rig.turn());
+    assert!(rig.stats().written < written + 300, "{:?}", rig.stats());
+    // They go there later, as they are then.
+    for n in 9_000..20_000 {
+        rig.put(&name(n), &Put::set(0, before), &value(n, 0));
+    }
+    (0..20_000).for_each(|_| rig.turn());
+    let mut on_flash = 0;
+    for (n, cas) in changed {
+        on_flash += usize::from(rig.is_on_flash(&name(n)));
+        let expected = if n % 2 == 0 { after } else { before };
+        let got = rig.get(&name(n), access, |item| (item.expiry(), item.cas()));
+        assert!(
+            got.is_err() || got == Ok((expected, cas)),
+            "key {n}: {got:?}, {cas}"
+        );
+    }
+    assert!(on_flash > 500, "{on_flash}");
+}
+
 /// A device that takes seconds for a write.
 #[test]
 fn a_slow_device_does_not_keep_sets_waiting() {
