@@ -156,6 +156,13 @@ impl Batch {
         }
     }
 
+    /// About how many bytes a request takes, by its index.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn request_len(&self, index: usize) -> usize {
+        let stored = &self.requests[index];
+        stored.key.len() + stored.value.len()
+    }
+
     /// The key of a request, by its index.
     pub(crate) fn key(&self, index: usize) -> &[u8] {
         &self.bytes[self.requests[index].key.clone()]

@@ -49,6 +49,8 @@ mod operations;
 mod outcome;
 mod route;
 mod selection;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 pub mod wire;
@@ -63,4 +65,6 @@ pub use expiry::Expiry;
 pub use key::KeyError;
 pub use outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
 pub use route::Distribution;
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError};
 pub use wire::{Effect, ItemReply, Meta, Refusal, RequestError, StoreMode};

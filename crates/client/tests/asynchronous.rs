@@ -266,6 +266,67 @@ fn a_server_that_stalls() {
     });
 }
 
+/// More than a connection has in flight, with one that cannot be sent among them.
+#[test]
+fn a_long_batch() {
+    for program in [Program::Coua, Program::Memcached] {
+        let server = Server::start(program, Over::Tcp);
+        let cache = Client::new(config(&server.address));
+        block_on(async {
+            let mut batch = Batch::new();
+            let key = |index: usize| match index {
+                1700 => "a b".to_owned(),
+                _ => format!("long:{index}"),
+            };
+            let sets: Vec<_> = (0..3000)
+                .map(|index| batch.set(key(index), vec![b'v'; index], Expiry::NEVER))
+                .collect();
+            let gets: Vec<_> = (0..3000).map(|index| batch.get(key(index))).collect();
+            let mut results = cache.run(batch).await;
+            for (index, (set, get)) in sets.into_iter().zip(gets).enumerate() {
+                let (set, get) = (results.take(set), results.take(get));
+                if index == 1700 {
+                    assert!(matches!(set, Err(Error::Request(_))), "{set:?}");
+                    assert!(matches!(get, Err(Error::Request(_))), "{get:?}");
+                    continue;
+                }
+                set.expect("it is stored");
+                let value = get.expect("an answer").expect("it was just stored");
+                assert_eq!(value.bytes.len(), index);
+            }
+        });
+    }
+}
+
+/// Of a batch whose connection is lost, each operation tells what is known of it.
+#[test]
+fn a_batch_that_is_cut() {
+    // The answers are those to `mn`, and to twenty requests.
+    let server = Fake::start(|_: usize, number: usize, _: &[u8]| match number {
+        0..11 => Act::Send,
+        _ => Act::Cut(0),
+    });
+    let cache = Client::new(config(server.address));
+    block_on(async {
+        let mut batch = Batch::new();
+        let mut tickets = Vec::new();
+        for index in 0..10 {
+            let key = format!("cut:{index}");
+            tickets.push((batch.set(&key, "v", HOUR), batch.get(&key)));
+        }
+        let mut results = cache.run(batch).await;
+        for (index, (set, get)) in tickets.into_iter().enumerate() {
+            let (set, get) = (results.take(set), results.take(get));
+            if index < 5 {
+                assert!(set.is_ok() && get.is_ok(), "{set:?}, {get:?}");
+                continue;
+            }
+            assert!(matches!(set, Err(Error::OutcomeUnknown { .. })), "{set:?}");
+            assert!(matches!(get, Err(Error::Interrupted { .. })), "{get:?}");
+        }
+    });
+}
+
 #[test]
 fn a_server_that_returns() {
     let mut server = Server::start(Program::Coua, Over::Tcp);

@@ -7,6 +7,7 @@ mod file;
 mod flash;
 mod help;
 mod login;
+mod merged;
 mod network;
 mod pressure;
 mod raw;
@@ -136,7 +137,7 @@ pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Invocation, Ref
             text(help::completions(Raw::command(), &shell))
         }
         Ok(raw) => {
-            let settings = Box::new(sources::settings(&words, &raw, None)?);
+            let settings = Box::new(merged::settings(&words, &raw, None)?);
             Ok(match raw.check {
                 true => Invocation::Check(settings),
                 false => Invocation::Serve(settings),
@@ -160,7 +161,7 @@ pub fn read_again(
 ) -> Result<Settings, Refused> {
     let words: Vec<OsString> = words.into_iter().collect();
     let raw = Raw::try_parse_from(&words).map_err(|error| explain(&error))?;
-    sources::settings(&words, &raw, Some(folder))
+    merged::settings(&words, &raw, Some(folder))
 }
 
 /// Checks a text as if it was the file of `--config`, but for what would look at the system: addresses,
@@ -169,7 +170,7 @@ pub fn read_again(
 /// # Errors
 /// [`Refused`]: what is wrong with it.
 pub fn check_text(text: &str) -> Result<(), Refused> {
-    sources::check_text(text)
+    merged::check_text(text)
 }
 
 /// The first line of the help. Tools that start a server look for memcached's name and number in

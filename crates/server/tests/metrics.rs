@@ -230,7 +230,7 @@ fn the_status_is_what_a_page_and_a_terminal_show() {
         "{head}"
     );
     assert!(
-        head.contains("Content-Security-Policy: default-src 'none';"),
+        head.contains("Content-Security-Policy: base-uri 'none';"),
         "{head}"
     );
     assert!(page.contains("status.json") && !page.contains("https://"));

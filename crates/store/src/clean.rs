@@ -116,6 +116,7 @@ impl Cleaner {
             _ => stored.max(local.shared.log.segment_len()),
         };
         self.pace.set_segments(local.shared.log.pages().limit());
+        self.pace.set_ahead(self.ahead(local));
         let room = self.room(local, now);
         self.pace.begin(stored, room);
         loop {
@@ -163,12 +164,18 @@ impl Cleaner {
     }
 
     /// What is evicted goes to flash from now on, if it may.
-    pub(crate) fn attach(&mut self, store: &Store, flash: WorkerFlash, flash_segment_len: usize) {
-        let pages = store.log.pages();
-        let most = pages.limit() / AHEAD_SHARE / store.workers();
-        let ahead = flash_segment_len.div_ceil(store.log.segment_len());
-        self.pace.set_ahead(ahead.min(most).max(1));
+    pub(crate) fn attach(&mut self, flash: WorkerFlash) {
         self.flash = Some(Box::new(flash));
+    }
+
+    /// Segments that are emptied ahead of their use, so that those for clients last until others are on flash.
+    fn ahead(&self, local: WorkerStore<'_>) -> usize {
+        let log = &local.shared.log;
+        self.flash.as_ref().map_or(0, |flash| {
+            let most = log.pages().limit() / AHEAD_SHARE / local.shared.workers();
+            let wanted = flash.segment_len() / log.segment_len();
+            wanted.min(most).max(1)
+        })
     }
 
     /// Gives half-cleaned segments back, for other workers.

@@ -7,7 +7,7 @@
 use crate::index::slot::{Location, Slot};
 use crate::index::{Directory, Index, Inserted, TABLE_BUCKETS, TableId};
 use crate::key::KeyHash;
-use crate::memory::{Mapping, Slice};
+use crate::memory::{Doubled, Mapping, Slice};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -67,7 +67,7 @@ pub(crate) fn index() -> Index {
 /// An index of one sub-table, with a directory of so many words and room for so many sub-tables.
 pub(crate) fn index_of(words: usize, tables: usize) -> Index {
     let memory = Mapping::reserve(1).unwrap();
-    let words = Slice::new(&memory, 0, words);
+    let words = Doubled::new(&memory, (0, 0), words);
     let buckets = Slice::new(&memory, 0, tables * TABLE_BUCKETS as usize);
     let index = Index::new(Directory::new(words, 0), buckets);
     index.adopt_first_tables(|| TableId(0));

@@ -540,7 +540,7 @@ fn spread_of(config: &Config, layout: &StoreLayout) -> Spread {
 /// Asks for memory where the arena's pages are to lie.
 fn place(config: &Config, layout: &StoreLayout, mapping: &Mapping) {
     let tables = layout.first_page * layout.segment_len;
-    mapping.place(&spread_of(config, layout), tables, layout.segment_len);
+    spread_of(config, layout).place(mapping, tables, layout.segment_len);
 }
 
 /// The arena as slots of tags; under loom only a few, which all pages share.

@@ -144,10 +144,7 @@ impl Worker {
         let mut turn = Turn::new(&self.store, self.id, &mut self.presence);
         let more = self.own.cleaner.clean(&mut turn, self.own.appended, now);
         self.own.appended = 0;
-        turn.reclaim();
-        let merges = self
-            .store
-            .merge_tables(&self.store.counters[self.id], now.second());
+        let merges = self.store.merge_tables(turn.reclaim(), now);
         more || merges || !self.own.migrations.is_empty()
     }
 

@@ -507,6 +507,26 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
+    /// Counts an item as evicted that was unlinked because the index had no room for another.
+    #[cold]
+    pub(crate) fn evict_for_room(self, gone: Unlinked, now: UnixTime) {
+        let slot = gone.slot();
+        if slot.is_on_flash() {
+            let _ = gone.into_slot();
+            self.counters().evicted_index_full.add(1);
+            self.counters().flash_dropped.add(1);
+            return self.note_off_flash(1);
+        }
+        let item = self.item_of(slot);
+        if self.is_sound(slot.location(), item) {
+            self.counters().evicted_index_full.add(1);
+            self.count_eviction(slot, item, now);
+            self.discard(gone);
+        } else {
+            self.note_unsound(gone);
+        }
+    }
+
     /// Counts an item that was evicted to make room.
     pub(crate) fn count_eviction(self, slot: Slot, item: RawItem<'_>, now: UnixTime) {
         let idle = item.idle_seconds(now, self.shared.made);

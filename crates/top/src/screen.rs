@@ -83,11 +83,9 @@ fn title(shown: &Shown) -> Line<'_> {
 
 /// The figures, each with its name.
 fn figures(status: &Status, rates: &Rates) -> Vec<Vec<(&'static str, String)>> {
-    let share = rates
-        .hit_share()
-        .map_or("-".to_owned(), |share| percent(share));
+    let share = rates.hit_share().map_or("-".to_owned(), percent);
     let [p50, p99, p999] = match rates.quantiles_ns {
-        Some(times) => times.map(time),
+        Some(times) => times.map(|ns| time(ns as f64)),
         None => ["-", "-", "-"].map(str::to_owned),
     };
     let limit = status.memory_limit;
@@ -143,11 +141,12 @@ fn figures_of(status: &Status, rates: &Rates) -> Vec<Line<'static>> {
 }
 
 fn draw_graphs(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
-    type Value = fn(&Rates) -> f64;
-    let p99: Value = |rates| rates.quantiles_ns.map_or(0.0, |times| times[1] as f64);
-    let graphs: [(&str, Color, Value, fn(f64) -> String); 3] = [
+    /// What of a second is shown, and how its scale is written.
+    type Graph = (&'static str, Color, fn(&Rates) -> f64, fn(f64) -> String);
+    let p99 = |rates: &Rates| rates.quantiles_ns.map_or(0.0, |times| times[1] as f64);
+    let graphs: [Graph; 3] = [
         ("requests/s", Color::Cyan, |rates| rates.requests, number),
-        ("p99", Color::Magenta, p99, |ns| time(ns as u64)),
+        ("p99", Color::Magenta, p99, time),
         ("evicted/s", Color::Yellow, |rates| rates.evicted, number),
     ];
     let areas = Layout::horizontal([Constraint::Fill(1); 3]).split(area);
@@ -155,7 +154,7 @@ fn draw_graphs(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
         let width = usize::from(area.width.saturating_sub(2));
         let skipped = shown.history.len().saturating_sub(width);
         let values = shown.history.iter().skip(skipped).map(value);
-        let values: Vec<u64> = values.map(|value| value as u64).collect();
+        let values: Vec<u64> = values.map(whole).collect();
         let most = values.iter().copied().max().unwrap_or_default();
         let title = format!(" {name}, up to {} ", format(most as f64));
         let block = Block::new()
@@ -284,6 +283,14 @@ pub(crate) fn lines(server: &str, status: &Status, rates: &Rates) -> String {
     text
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a graph knows whole numbers"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
 fn number(value: f64) -> String {
     match value {
         value if value >= 1e9 => format!("{:.2}G", value / 1e9),
@@ -311,8 +318,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn time(ns: u64) -> String {
-    let ns = ns as f64;
+fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
         ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
@@ -346,7 +352,7 @@ mod tests {
             ["17 B", "2.0 KiB"]
         );
         assert_eq!(
-            [time(999), time(28_672), time(u64::MAX)][..2],
+            [time(999.0), time(28_672.0), time(1e300)][..2],
             ["999 ns", "28.7 µs"]
         );
         assert_eq!(

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -101,7 +100,7 @@ impl Terminal {
         command.args(arguments).env("TERM", "xterm-256color");
         command.stdin(stream()).stdout(stream()).stderr(stream());
         let child = command.spawn().expect("setsid is there");
-        let keys = File::from(OwnedFd::from(keys));
+        let keys = File::from(keys);
         let mut shown = keys.try_clone().expect("a descriptor");
         let picture = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
         let own = Arc::clone(&picture);

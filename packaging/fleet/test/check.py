@@ -84,9 +84,22 @@ class MemcachedProxy:
         if len(nodes) == 4 and name == "sharding.lua":
             text = self.path.read_text().replace(f'"{nodes[2].address}",', f'"{nodes[2].address}", "{nodes[3].address}",')
             self.path.write_text(text)
+        self.reload()
+
+    def reload(self):
         before = self.loads()
         self.program.process.send_signal(signal.SIGHUP)
         await_("the proxy has read its routes", lambda: self.loads() > before)
+
+    def exchange(self, old, new):
+        """The step of warm-up.lua, from one pool to another."""
+        text = recipe("memcached-proxy/warm-up.lua", [*old, new[0]]).read_text()
+        lists = [", ".join(f'"{node.address}"' for node in nodes) for nodes in (old, new)]
+        for name, nodes in zip(("old", "new"), lists):
+            text, count = re.subn(rf"    {name} = .*", f"    {name} = {{ backends = {{ {nodes} }} }},", text)
+            check(count == 1, f"warm-up.lua has {count} pools of the name {name}")
+        self.path.write_text(text)
+        self.reload()
 
     def loads(self):
         connection = self.client()
@@ -356,11 +369,7 @@ def sharding(nodes):
         load.more(300)
         front.configure(four, "warm-up.lua")
         load.more(1000)
-        new = MemcachedProxyOfNew(four)
-        words = [sys.executable, str(RECIPES / "copy-items"), *new.words(replaced)]
-        copied = subprocess.run(words, check=True, capture_output=True, text=True, timeout=fleet.PATIENCE).stdout.strip()
-        new.stop()
-        print(f"  {copied}", flush=True)
+        copy_items(replaced, four)
         load.more(1000)
         front.configure(four)
         load.more(3000)
@@ -374,6 +383,49 @@ def sharding(nodes):
     finally:
         front.stop()
         for node in extra:
+            node.kill()
+
+
+def copy_items(sources, nodes):
+    """Copies by way of a proxy for the new pool alone."""
+    new = MemcachedProxyOfNew(nodes)
+    try:
+        words = [sys.executable, str(RECIPES / "copy-items"), *new.words(sources)]
+        copied = subprocess.run(words, check=True, capture_output=True, text=True, timeout=fleet.PATIENCE)
+        print(f"  {copied.stdout.strip()}", flush=True)
+    finally:
+        new.stop()
+
+
+def migration(nodes):
+    """A pool of memcached becomes one of coua and memcached again, without an error or a miss."""
+    memcached = [Node(MEMCACHED) for _ in nodes]
+    front = MemcachedProxy("sharding.lua", memcached)
+    try:
+        load = Load(front.client)
+        one_each(load.holders(memcached))
+        for old, new, where in [(memcached, nodes, "to coua"), (nodes, memcached, "back to memcached")]:
+            # What lay there before is older.
+            for node in new:
+                node.kill()
+                node.start()
+            load.start()
+            load.more(300)
+            front.exchange(old, new)
+            load.more(1000)
+            # Twice, as memcached's list of keys leaves out items that somebody uses at that moment.
+            copy_items(old, new)
+            copy_items(old, new)
+            load.more(1000)
+            front.configure(new)
+            for node in old:
+                node.kill()
+            load.more(2000)
+            well(load.stop(), front, where)
+            one_each(load.holders(new))
+    finally:
+        front.stop()
+        for node in memcached:
             node.kill()
 
 
@@ -422,8 +474,35 @@ def failover(nodes):
         load.more(2000)
         # What the second server still has from the first time: a minute old at most.
         well(load.stop(), front, "killed again", misses=of_victim, stale=of_victim)
+        client = front.client()
+        client.get(min(of_victim))
+        shortens(client, min(of_victim))
     finally:
         front.stop()
+
+
+def shortens(client, key):
+    """On the second server everything lives for a minute, at most."""
+    for store in (b"set %s 0 0 1", b"set %s 0 500 1", b"add %s 0 500 1", b"cas %s 0 500 1 %s", b"ms %s 1", b"ms %s 1 T500"):
+        if store.startswith(b"cas"):
+            client.socket.sendall(b"mg %s c\r\n" % key)
+            store = store % (key, client.line().split(b"c")[-1])
+        else:
+            store = store % key
+        if store.startswith(b"add"):
+            client.socket.sendall(b"delete %s\r\nmd %s\r\n" % (key, key))
+            # Deletes fail while the first server is down: it may come back with the item.
+            for _ in range(2):
+                try:
+                    client.line()
+                except Failure:
+                    continue
+                raise AssertionError("a delete that has not reached the first server succeeds")
+            continue
+        client.socket.sendall(b"%s\r\nx\r\nmg %s t\r\n" % (store, key))
+        check(client.line() in (b"HD", b"STORED"), f"{store!r} stores")
+        left = int(client.line().split(b"t")[-1])
+        check(0 < left <= 60, f"after {store!r} the item has {left} s left on the second server")
 
 
 def replicas(nodes):
@@ -456,7 +535,7 @@ def replicas(nodes):
 
 def main():
     wanted = sys.argv[4:]
-    for scenario in (sharding, failover, replicas, nutcracker, ketama):
+    for scenario in (sharding, migration, failover, replicas, nutcracker, ketama):
         if wanted and scenario.__name__ not in wanted:
             continue
         print(f"{scenario.__name__}: {scenario.__doc__ or ''}".strip(), flush=True)

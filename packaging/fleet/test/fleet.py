@@ -62,11 +62,11 @@ class Program:
 
 
 class Node(Program):
-    """A coua."""
+    """A coua, or a memcached."""
 
-    def __init__(self, coua):
+    def __init__(self, program):
         port = free_port()
-        super().__init__([coua, "-l", "127.0.0.1", "-p", str(port), "-u", "root", "-m", "64", "-t", "2"], port)
+        super().__init__([program, "-l", "127.0.0.1", "-p", str(port), "-u", "root", "-m", "64", "-t", "2"], port)
 
     @property
     def address(self):

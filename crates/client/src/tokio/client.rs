@@ -19,13 +19,16 @@ use crate::outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
 use crate::selection::{ATTEMPTS, Selection, may_repeat};
 use crate::tokio::connection::{Answer, Command, IN_FLIGHT, Lost, Watch, serve};
 use crate::tokio::transport::{Connect, Sockets};
-use crate::wire::{Effect, ItemReply, Meta, Reply, Request, StoreMode};
+use crate::wire::{Effect, ItemReply, Meta, Reply, Request, RequestError, StoreMode};
 
 /// Connections to one server, unless the settings say another number.
 const CONNECTIONS: usize = 2;
 
 /// Keys of one multi-get. A larger request is several of them, one after another.
 const MULTI_KEYS: usize = 256;
+
+/// Bytes of a batch that are handed to a connection at once, but for a single request with more.
+const GROUP_LEN_MAX: usize = 256 << 10;
 
 /// An asynchronous client of one or more servers. Clones share connections.
 ///
@@ -149,34 +152,74 @@ impl Client {
     pub async fn run(&self, batch: Batch) -> Results {
         let inner = &self.inner;
         let deadline = inner.deadline();
-        let mut queues: Vec<Option<mpsc::Sender<Command>>> = vec![None; inner.servers.len()];
-        let mut asked = Vec::with_capacity(batch.len());
-        for index in 0..batch.len() {
-            let request = batch.request(index).into_owned();
-            let admitted = inner.admit(request.key());
-            asked.push(match admitted {
+        let batch = Arc::new(batch);
+        let mut results: Vec<Option<Result<Answered, Error>>> = Vec::new();
+        results.resize_with(batch.len(), || None);
+        let mut shares: Vec<(Vec<usize>, Admission)> = Vec::new();
+        shares.resize_with(inner.servers.len(), || (Vec::new(), Admission::Live));
+        for (index, result) in results.iter_mut().enumerate() {
+            match inner.admit(batch.key(index)) {
                 Ok((server, admission)) => {
-                    // One connection keeps the order of operations on one key.
-                    let queue =
-                        queues[server].get_or_insert_with(|| inner.queue(server, admission));
-                    let request = Arc::new(request);
-                    let sent = inner.send_one(server, queue, &request, deadline).await;
-                    sent.map(|answer| (server, request.effect(), answer))
+                    shares[server].0.push(index);
+                    if admission == Admission::Trial {
+                        shares[server].1 = admission;
+                    }
                 }
-                Err(error) => Err(error),
-            });
+                Err(error) => *result = Some(Err(error)),
+            }
         }
-        let mut results = Vec::with_capacity(asked.len());
-        for asked in asked {
-            results.push(match asked {
-                Ok((server, effect, answer)) => {
-                    let answer = inner.wait(server, effect, answer, deadline).await;
-                    answer.map(|reply| inner.answered(server, effect, reply))
+        let mut asked = Vec::new();
+        for (server, (indexes, admission)) in shares.into_iter().enumerate() {
+            if indexes.is_empty() {
+                continue;
+            }
+            // One connection keeps the order of operations on one key.
+            let queue = inner.queue(server, admission);
+            for indexes in groups(&batch, &indexes) {
+                let (caller, answer) = oneshot::channel();
+                let command = Command::Several {
+                    batch: Arc::clone(&batch),
+                    indexes: indexes.clone(),
+                    caller,
+                };
+                let sent = inner.send(server, &queue, command, deadline).await;
+                asked.push((server, indexes, sent.map(|()| answer)));
+            }
+        }
+        for (server, indexes, sent) in asked {
+            let (answers, is_sent) = match sent {
+                Ok(answer) => {
+                    let waited = inner.wait(server, Effect::Unknown, answer, deadline);
+                    (waited.await, true)
                 }
-                Err(error) => Err(error),
-            });
+                Err(error) => (Err(error), false),
+            };
+            match answers {
+                Ok(answers) => {
+                    for (&index, answer) in indexes.iter().zip(answers) {
+                        let effect = batch.request(index).effect();
+                        results[index] = Some(match answer {
+                            Ok(reply) => Ok(inner.answered(server, effect, reply)),
+                            Err(lost) => Err(inner.lost(server, lost)),
+                        });
+                    }
+                }
+                Err(error) => {
+                    for &index in &indexes {
+                        // What was not sent is known for all; else it depends on the request.
+                        let error = match (&error, is_sent) {
+                            (Error::OutcomeUnknown { cause, .. }, true) => {
+                                inner.error(server, batch.request(index).effect(), cause.clone())
+                            }
+                            _ => error.clone(),
+                        };
+                        results[index] = Some(Err(error));
+                    }
+                }
+            }
         }
-        Results::new(results)
+        let missing = |result: Option<_>| result.unwrap_or(Err(RequestError::Full.into()));
+        Results::new(results.into_iter().map(missing).collect())
     }
 
     /// Makes all items of all servers expire, now or after a duration in whole seconds.
@@ -295,6 +338,24 @@ impl Client {
     }
 }
 
+/// Requests that are handed over together: so many, and so many bytes, that they take their share of a connection's
+/// bounds and no more.
+fn groups(batch: &Batch, indexes: &[usize]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut len = 0;
+    for &index in indexes {
+        len += batch.request_len(index);
+        match groups.last_mut() {
+            Some(group) if group.len() < MULTI_KEYS && len <= GROUP_LEN_MAX => group.push(index),
+            _ => {
+                len = batch.request_len(index);
+                groups.push(vec![index]);
+            }
+        }
+    }
+    groups
+}
+
 impl Inner {
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.operation_timeout
@@ -399,6 +460,13 @@ impl Inner {
         }
     }
 
+    fn lost(&self, server: usize, lost: Lost) -> Error {
+        match lost {
+            Lost::Request(error) => error.into(),
+            Lost::Connection(effect, cause) => self.error(server, effect, cause),
+        }
+    }
+
     /// A connection was closed before it took a command.
     fn closed(&self, server: usize) -> Error {
         let cause = locked(&self.servers[server].failure).clone();
@@ -415,8 +483,7 @@ impl Inner {
     ) -> Result<T, Error> {
         match timeout_at(deadline, answer).await {
             Ok(Ok(Ok(answer))) => Ok(answer),
-            Ok(Ok(Err(Lost::Request(error)))) => Err(error.into()),
-            Ok(Ok(Err(Lost::Connection(effect, cause)))) => Err(self.error(server, effect, cause)),
+            Ok(Ok(Err(lost))) => Err(self.lost(server, lost)),
             // The runtime has ended the connection's task.
             Ok(Err(_)) => Err(self.error(server, effect, Cause::Closed)),
             Err(_) => {

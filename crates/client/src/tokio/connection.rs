@@ -13,6 +13,7 @@ use ::tokio::sync::{mpsc, oneshot};
 use ::tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::address::Address;
+use crate::batch::Batch;
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
 use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
@@ -33,6 +34,12 @@ pub(super) enum Command {
         request: Arc<Request<'static>>,
         caller: oneshot::Sender<Answer>,
     },
+    /// Some requests of a batch, one behind the other.
+    Several {
+        batch: Arc<Batch>,
+        indexes: Vec<usize>,
+        caller: oneshot::Sender<SeveralAnswer>,
+    },
     /// The values of some keys, all of which can be sent.
     Many {
         keys: Vec<Box<[u8]>>,
@@ -42,6 +49,9 @@ pub(super) enum Command {
 
 /// The answer to one request.
 pub(super) type Answer = Result<Reply, Lost>;
+
+/// For each request what became of it.
+pub(super) type SeveralAnswer = Result<Vec<Answer>, Lost>;
 
 /// For each key the answer, or `None` for a miss.
 pub(super) type ManyAnswer = Result<Vec<Option<Reply>>, Lost>;
@@ -154,7 +164,39 @@ enum Taking {
 /// A caller, and what it has so far.
 enum Waiting {
     One(Ticket, oneshot::Sender<Answer>),
+    Several(Several),
     Many(Many),
+}
+
+struct Several {
+    /// `None` while the answer is awaited; they come in this order.
+    answers: Vec<Option<Answer>>,
+    /// All in front of it are there.
+    next: usize,
+    caller: oneshot::Sender<SeveralAnswer>,
+}
+
+impl Several {
+    /// Takes the answer to the oldest request without one. True when it was the last.
+    fn answer(&mut self, answer: Answer) -> bool {
+        self.skip();
+        if let Some(place) = self.answers.get_mut(self.next) {
+            *place = Some(answer);
+        }
+        self.skip();
+        self.next == self.answers.len()
+    }
+
+    fn skip(&mut self) {
+        while matches!(self.answers.get(self.next), Some(Some(_))) {
+            self.next += 1;
+        }
+    }
+
+    fn finish(self) {
+        let answers = self.answers.into_iter().flatten().collect();
+        drop(self.caller.send(Ok(answers)));
+    }
 }
 
 struct Many {
@@ -227,7 +269,9 @@ impl Line {
         cx: &mut Context<'_>,
         commands: &mut mpsc::Receiver<Command>,
     ) -> Taking {
-        while self.waiting.len() < IN_FLIGHT && self.conversation.output().len() < OUTPUT_LEN_MAX {
+        while self.conversation.pending() < IN_FLIGHT
+            && self.conversation.output().len() < OUTPUT_LEN_MAX
+        {
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(command)) => self.take(command),
                 Poll::Ready(None) => return Taking::Closed,
@@ -242,11 +286,32 @@ impl Line {
         match command {
             // Nobody waits for it any more, and it is not sent.
             Command::One { caller, .. } if caller.is_closed() => {}
+            Command::Several { caller, .. } if caller.is_closed() => {}
             Command::Many { caller, .. } if caller.is_closed() => {}
             Command::One { request, caller } => match self.conversation.push(&request) {
                 Ok(ticket) => self.waiting.push_back(Waiting::One(ticket, caller)),
                 Err(error) => drop(caller.send(Err(Lost::Request(error)))),
             },
+            Command::Several {
+                batch,
+                indexes,
+                caller,
+            } => {
+                let push = |&index: &usize| {
+                    let pushed = self.conversation.push(&batch.request(index));
+                    pushed.err().map(|error| Err(Lost::Request(error)))
+                };
+                let mut several = Several {
+                    answers: indexes.iter().map(push).collect(),
+                    next: 0,
+                    caller,
+                };
+                several.skip();
+                match several.next == several.answers.len() {
+                    true => several.finish(),
+                    false => self.waiting.push_back(Waiting::Several(several)),
+                }
+            }
             Command::Many { keys, caller } => match self
                 .conversation
                 .push_multi_get(keys.iter().map(|key| &**key), false)
@@ -345,13 +410,21 @@ impl Line {
                 open.for_each(|answer| *answer = Some(reply.clone()));
             }
         }
+        if let Some(Waiting::Several(several)) = self.waiting.front_mut() {
+            if several.answer(Ok(reply))
+                && let Some(Waiting::Several(several)) = self.waiting.pop_front()
+            {
+                several.finish();
+            }
+            return;
+        }
         match self.waiting.pop_front() {
             Some(Waiting::One(own, caller)) => {
                 debug_assert_eq!(own, ticket);
                 drop(caller.send(Ok(reply)));
             }
             Some(Waiting::Many(many)) => drop(many.caller.send(Ok(many.answers))),
-            None => {}
+            Some(Waiting::Several(_)) | None => {}
         }
     }
 
@@ -359,20 +432,30 @@ impl Line {
     fn abandon(&mut self, cause: &Cause) {
         let mut lost = self.conversation.abandon().into_iter().peekable();
         for waiting in self.waiting.drain(..) {
+            let lost_as = |effect| Lost::Connection(effect, cause.clone());
             let last = match &waiting {
                 Waiting::One(ticket, _) => *ticket,
                 Waiting::Many(many) => many.last,
+                Waiting::Several(_) => 0,
             };
-            // Of several requests, what is known of the oldest without an answer holds for all.
+            // Of the parts of a multi-get, what is known of the oldest without an answer holds for all.
             let mut effect = None;
             while let Some(one) = lost.next_if(|one| one.ticket <= last) {
                 effect.get_or_insert(one.effect);
             }
             let effect = effect.unwrap_or(Effect::Unknown);
-            let lost = Lost::Connection(effect, cause.clone());
             match waiting {
-                Waiting::One(_, caller) => drop(caller.send(Err(lost))),
-                Waiting::Many(many) => drop(many.caller.send(Err(lost))),
+                Waiting::One(_, caller) => drop(caller.send(Err(lost_as(effect)))),
+                Waiting::Many(many) => drop(many.caller.send(Err(lost_as(effect)))),
+                Waiting::Several(mut several) => {
+                    loop {
+                        let effect = lost.next().map_or(Effect::Unknown, |one| one.effect);
+                        if several.answer(Err(lost_as(effect))) {
+                            break;
+                        }
+                    }
+                    several.finish();
+                }
             }
         }
     }
@@ -382,6 +465,7 @@ impl Command {
     fn lose(self, lost: Lost) {
         match self {
             Command::One { caller, .. } => drop(caller.send(Err(lost))),
+            Command::Several { caller, .. } => drop(caller.send(Err(lost))),
             Command::Many { caller, .. } => drop(caller.send(Err(lost))),
         }
     }

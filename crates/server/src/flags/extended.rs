@@ -163,7 +163,7 @@ pub(super) const ALL: &[Suboption] = &[
         "drop_privileges",
         Takes::Nothing,
         "Have the kernel refuse system calls that the server does not need once it has started, and end the process \
-         that executes a program. Not with --net; SIGUSR2 is refused.",
+         that executes a program. Not with --net or flash; SIGUSR2 is refused.",
     ),
     works(
         "no_drop_privileges",

@@ -210,6 +210,13 @@ impl Settings {
         without_effect.extend(extended.without_effect.iter().cloned());
         without_effect.extend(ssl_without_effect);
         let flash = FlashSettings::resolve(raw, &extended, &mut without_effect)?;
+        if extended.drops_privileges && flash.is_some() {
+            // What io_uring is asked for, no filter sees.
+            return Err(FlagError::new(
+                "-o drop_privileges does not go with flash (--flash, -o ext_path), which needs other system \
+                 calls; leave one of them out",
+            ));
+        }
         let mut given = extended.given;
         given.extend(given_for_slabs(raw)?);
         let (protocol_name, dialect) = protocol(protocol_asked(raw)?)?;

@@ -381,6 +381,11 @@ fn wrong_flags_get_one_line_that_names_them() {
              one of them out",
         ),
         (
+            "-o drop_privileges,ext_path=/flash:1g",
+            "-o drop_privileges does not go with flash (--flash, -o ext_path), which needs other system \
+             calls; leave one of them out",
+        ),
+        (
             "-o slow_us=0",
             "-o slow_us cannot be '0': it takes a number from 1 to 60000000",
         ),

@@ -42,6 +42,11 @@ impl Cgroup {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "what is left out is told")]
+fn leave_out() {
+    eprintln!("left out: no cgroup can be made here");
+}
+
 impl Drop for Cgroup {
     fn drop(&mut self) {
         poll("the cgroup's end", || {
@@ -58,7 +63,7 @@ fn less_memory_than_coua_takes_is_told() {
         &[("memory.limit_in_bytes", &limit)],
         ("memory.max", &limit),
     ) else {
-        eprintln!("left out: no cgroup can be made here");
+        leave_out();
         return;
     };
     let process = cgroup.start(&["-m", "90"]);
@@ -90,7 +95,7 @@ fn fewer_processors_than_threads_are_told() {
         ],
         ("cpu.max", "150000 100000"),
     ) else {
-        eprintln!("left out: no cgroup can be made here");
+        leave_out();
         return;
     };
     let process = cgroup.start(&["-t", "3"]);

@@ -169,14 +169,14 @@ fn datagrams_unix_sockets_and_daemons_work() {
     assert!(started.success());
     let text = fs::read_to_string(&pid_file).expect("the pid file");
     let number: i32 = text.trim().parse().expect("a number");
+    let daemon = Daemon(rustix::process::Pid::from_raw(number).expect("a process"));
     assert_is_filtered(number.cast_unsigned());
     let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("it listens");
     stream.write_all(b"mn\r\n").expect("it reads");
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).expect("an answer");
     assert_eq!(&answer, b"MN\r\n");
-    let pid = rustix::process::Pid::from_raw(number).expect("a process");
-    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
+    rustix::process::kill_process(daemon.0, Signal::TERM).expect("it runs");
     // It removes what it has made.
     process::poll("the end", || (!folder.path("pid").exists()).then_some(()));
     assert!(!folder.path("socket").exists());
@@ -195,6 +195,16 @@ fn datagrams_unix_sockets_and_daemons_work() {
     let mut room = [0; 100];
     let len = client.recv(&mut room).expect("an answer");
     assert_eq!(&room[8..len], b"MN\r\n");
+}
+
+/// A process in the background. Dropping it ends the process.
+struct Daemon(rustix::process::Pid);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = rustix::process::kill_process(self.0, Signal::KILL);
+    }
 }
 
 /// New certificates are read while the filters hold.

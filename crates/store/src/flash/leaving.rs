@@ -94,6 +94,11 @@ impl WorkerFlash {
         }
     }
 
+    /// Bytes of a segment on flash.
+    pub(crate) fn segment_len(&self) -> usize {
+        self.volume.volume().segment_len()
+    }
+
     /// Copies an item for flash. Its memory is to be kept until the filling of the returned number has been settled.
     /// `None` if it does not go to flash.
     pub(crate) fn copy(

@@ -202,6 +202,9 @@ impl Directory {
                 .is_ok()
             {
                 word.follow(|word| word);
+                if cfg!(loom) || word.load(Ordering::Acquire) != old.0 {
+                    break;
+                }
             }
             word.follow(|word| word);
         }

@@ -71,6 +71,16 @@ impl PlaceLock<'_> {
 pub(crate) struct Unlinked(Slot);
 
 impl Unlinked {
+    /// What was just cleared under its bucket's lock.
+    pub(super) fn of(slot: Slot) -> Unlinked {
+        Unlinked(slot)
+    }
+
+    /// The slot, to look at.
+    pub(crate) fn slot(&self) -> Slot {
+        self.0
+    }
+
     /// The slot, for the caller that notes the item's bytes.
     #[inline]
     pub(crate) fn into_slot(self) -> Slot {

@@ -16,8 +16,9 @@
 //! ```
 //! A slot moves to the bucket of the same number, or to its key's other bucket in the receiver if
 //! that is full, if need be after a displacement there. Both tables together fill less than half of
-//! one, so there is room: it takes hundreds of keys of the same two buckets that there is none. Then
-//! the slots stay, and the merge stays under way, until there is.
+//! one, so there is room: it takes more than fourteen keys of the same two buckets that there is none,
+//! which chance does not bring about. Then what is left is evicted; where nothing may be, the merge is set
+//! aside, for others, and tried again.
 //!
 //! # Invariants
 //! - Nothing is inserted into the donor or displaced there once all words say that it is merging. A
@@ -53,7 +54,7 @@
 
 use super::bucket::SLOTS;
 use super::displace::Room;
-use super::locked::unlock_both;
+use super::locked::{Unlinked, unlock_both};
 use super::slot::Slot;
 use super::{BucketNumber, Entry, Index, SplitState, TABLE_BUCKETS, TableId, alternate, first};
 use crate::key::KeyHash;
@@ -211,6 +212,24 @@ impl Index {
         }
     }
 
+    /// Takes out what is left in the donor and finds no room, which the caller gives up.
+    pub(crate) fn give_up_left(&self, merge: &Merge) -> Vec<Unlinked> {
+        let mut gone = Vec::new();
+        for number in (0..TABLE_BUCKETS).filter(|&n| self.items_in(merge.entry.other(), n) > 0) {
+            let donor = self.bucket(merge.entry.other(), number);
+            donor.lock();
+            for at in 0..SLOTS {
+                let slot = donor.peek(at);
+                if slot.is_taken() {
+                    donor.put(at, Slot::EMPTY);
+                    gone.push(Unlinked::of(slot));
+                }
+            }
+            donor.unlock();
+        }
+        gone
+    }
+
     /// Says that a merge is over, and returns the donor, which is free after a grace period. Its
     /// buckets are drained wholly, and a grace period has passed since it began. `None` if another
     /// worker is changing the directory.
@@ -328,3 +347,5 @@ impl Index {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

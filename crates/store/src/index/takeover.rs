@@ -13,7 +13,7 @@
 //! | the same, before the parent's bucket is cleared | slots in the parent that belong to the child | they go |
 //! | before the directory says that a split is over | some words that say so | all of them do |
 //! | while the directory says that two tables merge, or that they have | some words that say so | all of them do |
-//! | in a merge | slots in the table that is given up | they move on |
+//! | in a merge | slots in the table that is given up | they move on; if there is no room, both tables stay |
 //! | the same, before such a slot is cleared | the slot in both tables | it is cleared |
 //!
 //! All other changes of the index are one store each. Taking over twice gives the same result as
@@ -156,15 +156,48 @@ impl Index {
                     mended += self.unlock_dead(table, number);
                 }
             }
+            let mut is_drained = true;
             for number in 0..TABLE_BUCKETS {
                 mended += self.drop_moved(entry, number);
-                // What finds no room is given up: a cache may.
-                self.drain_bucket(entry, start, number);
+                is_drained &= self.drain_bucket(entry, start, number);
             }
-            self.say_settled(start, entry.table(), entry.depth());
+            match is_drained {
+                true => self.say_settled(start, entry.table(), entry.depth()),
+                false => self.undo_merge(entry, start),
+            }
             mended += 1;
         }
         mended
+    }
+
+    /// Makes two sub-tables again of those that merge, since one has no room for the slots of both.
+    fn undo_merge(&self, entry: Entry, start: usize) {
+        let depth = entry.depth() + 1;
+        for number in 0..TABLE_BUCKETS {
+            let receiver = self.bucket(entry.table(), number);
+            for at in 0..SLOTS {
+                let slot = receiver.peek(at);
+                if slot.is_empty() || !self.directory.upper_half(slot.tag(), entry.depth()) {
+                    continue;
+                }
+                let numbers = [number, alternate(number, slot.tag())];
+                let homes = numbers.map(|number| self.bucket(entry.other(), number));
+                let room = homes.into_iter().find_map(|home| {
+                    let free = match slot.is_taken() {
+                        true => home.vacant_slot(),
+                        false => home.empty_slot(),
+                    };
+                    Some((home, free?))
+                });
+                // Only what came while they merged can be too much.
+                if let Some((home, free)) = room {
+                    home.put(free, slot);
+                }
+                receiver.put(at, Slot::EMPTY);
+            }
+        }
+        self.say_settled(start, entry.table(), depth);
+        self.say_settled(start + self.directory.span(depth), entry.other(), depth);
     }
 
     /// Clears those slots of a table that is given up which stand in the other one already. Returns

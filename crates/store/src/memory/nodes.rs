@@ -8,7 +8,9 @@
 //! On a machine with one node, and where whoever starts the process has chosen a policy himself
 //! (`numactl`), there is one range, and nothing here costs anything.
 
+use super::mapping::Mapping;
 use super::page_table::PageId;
+use super::policy::{self, Policy};
 use std::io;
 use std::path::Path;
 
@@ -57,7 +59,7 @@ impl Topology {
     /// This machine's, as far as this process may use it. All memory is alike where the system does not
     /// say, or where the process was started with a policy of its own.
     pub fn of_machine() -> Topology {
-        if super::policy::is_chosen() {
+        if policy::is_chosen() {
             return Topology::default();
         }
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -68,7 +70,7 @@ impl Topology {
         Topology::read(
             Path::new("/sys/devices/system/node"),
             allowed.as_deref(),
-            super::policy::current_core,
+            policy::current_core,
         )
         .unwrap_or_default()
     }
@@ -263,10 +265,24 @@ impl Spread {
         self.numbers[node]
     }
 
-    /// The system's numbers of all nodes.
-    #[cfg(not(any(miri, loom)))]
-    pub(crate) fn numbers(&self) -> &[u32] {
-        &self.numbers
+    /// Asks for memory of each node's for its pages of `page_len` bytes, and for the first `tables` bytes in
+    /// turns from all.
+    pub(crate) fn place(&self, mapping: &Mapping, tables: usize, page_len: usize) {
+        const UNIT: usize = 2 << 20;
+        if self.len() == 1 {
+            return;
+        }
+        let tables = tables.next_multiple_of(UNIT).min(mapping.len());
+        mapping.bind(0..tables, Policy::Interleaved, &self.numbers);
+        for (node, number) in self.numbers.iter().enumerate() {
+            let pages = self.pages_of(node);
+            // What is left behind the last page is of no use to anybody.
+            let end = (pages.end as usize * page_len).next_multiple_of(UNIT);
+            let (start, end) = (pages.start as usize * page_len, end.min(mapping.len()));
+            if start.max(tables) < end {
+                mapping.bind(start.max(tables)..end, Policy::Preferred, &[*number]);
+            }
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "mbind and get_mempolicy take addresses")]
 
 use super::mapping::Mapping;
-use super::nodes::Spread;
 use std::ops::Range;
 
 /// Whether whoever started the process has chosen where its memory lies, as `numactl` does.
@@ -40,42 +39,26 @@ pub(super) fn current_core() -> usize {
     0
 }
 
-impl Mapping {
-    /// Asks for memory of each node's for its pages of `page_len` bytes, and for the first `tables`
-    /// bytes in turns from all. Memory that is there already stays where it is. Where a node has no more,
-    /// or the system refuses, memory comes from elsewhere.
-    #[cfg_attr(
-        any(miri, loom),
-        expect(clippy::unused_self, reason = "no system calls")
-    )]
-    pub(crate) fn place(&self, spread: &Spread, tables: usize, page_len: usize) {
-        if spread.len() == 1 {
-            return;
-        }
-        #[cfg(not(any(miri, loom)))]
-        {
-            const UNIT: usize = 2 << 20;
-            let tables = tables.next_multiple_of(UNIT).min(self.len());
-            self.bind(0..tables, libc::MPOL_INTERLEAVE, spread.numbers());
-            for (node, number) in spread.numbers().iter().enumerate() {
-                let pages = spread.pages_of(node);
-                let end = pages.end as usize * page_len;
-                // What is left behind the last page is of no use to anybody.
-                let end = end.next_multiple_of(UNIT).min(self.len());
-                let start = (pages.start as usize * page_len).max(tables);
-                if start < end {
-                    self.bind(start..end, libc::MPOL_PREFERRED, &[*number]);
-                }
-            }
-        }
-        #[cfg(any(miri, loom))]
-        let _ = (tables, page_len);
-    }
+/// Where memory is to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// In turns in all these nodes.
+    Interleaved,
+    /// In this node, as long as it has any.
+    Preferred,
+}
 
+impl Mapping {
+    /// Asks for memory of these nodes, by their numbers, for a range. Memory that is there already stays
+    /// where it is. Where a node has no more, or the system refuses, memory comes from elsewhere.
     #[cfg(not(any(miri, loom)))]
-    fn bind(&self, bytes: Range<usize>, mode: libc::c_int, nodes: &[u32]) {
+    pub(super) fn bind(&self, bytes: Range<usize>, policy: Policy, nodes: &[u32]) {
         const BITS: usize = libc::c_ulong::BITS as usize;
         assert!(bytes.start < bytes.end && bytes.end <= self.len());
+        let mode = match policy {
+            Policy::Interleaved => libc::MPOL_INTERLEAVE,
+            Policy::Preferred => libc::MPOL_PREFERRED,
+        };
         let last = nodes.iter().max().copied().unwrap_or(0) as usize;
         let mut mask = vec![0 as libc::c_ulong; last / BITS + 1];
         for &node in nodes {
@@ -95,4 +78,8 @@ impl Mapping {
             )
         };
     }
+
+    #[cfg(any(miri, loom))]
+    #[expect(clippy::unused_self, reason = "no system calls")]
+    pub(super) fn bind(&self, _: Range<usize>, _: Policy, _: &[u32]) {}
 }

@@ -258,25 +258,10 @@ impl Writer<'_> {
                 return self.try_link(key, new, on_flash);
             }
         }
-        let Some((spot, victim)) = locked.least_used() else {
+        let Some((spot, _)) = locked.least_used() else {
             return LinkOutcome::Raced;
         };
-        let gone = locked.replace(spot, new);
-        if victim.is_on_flash() {
-            local.counters().evicted_index_full.add(1);
-            let _ = gone.into_slot();
-            local.note_off_flash(1);
-            local.counters().flash_dropped.add(1);
-            return self.linked(new);
-        }
-        let item = local.item_of(victim);
-        if local.is_sound(victim.location(), item) {
-            local.counters().evicted_index_full.add(1);
-            local.count_eviction(victim, item, self.now);
-            local.discard(gone);
-        } else {
-            local.note_unsound(gone);
-        }
+        local.evict_for_room(locked.replace(spot, new), self.now);
         self.linked(new)
     }
 

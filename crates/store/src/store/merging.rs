@@ -10,11 +10,11 @@
 //! its grace period, which begins when no word of the directory names it any more.
 
 use super::Store;
-use crate::counters::Counters;
 use crate::epoch::Epoch;
 use crate::index::{Drained, Merge, SLOTS, TABLE_BYTES, TableId};
 use crate::sync::{Mutex, MutexGuard};
-use crate::time::UnixSeconds;
+use crate::time::{UnixSeconds, UnixTime};
+use crate::worker_store::WorkerStore;
 use std::collections::VecDeque;
 // They only say when to look, so loom need not know them.
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -37,6 +37,9 @@ const HOPE_TURNS: u32 = 256;
 pub(super) struct Merging {
     /// Whether there is work.
     is_busy: AtomicBool,
+    /// Whether merges are set aside, which have to come to an end though the index is no longer too
+    /// large: until then their sub-tables cannot split.
+    has_set_aside: AtomicBool,
     /// The second in which to look next whether there is.
     due: AtomicU32,
     state: Mutex<State>,
@@ -49,6 +52,10 @@ struct State {
     /// Whether this round has merged any.
     has_merged: bool,
     under_way: Option<UnderWay>,
+    /// Merges that found no room for some slots, to be tried again once a round.
+    set_aside: Vec<UnderWay>,
+    /// Those of the round before, which come first.
+    again: Vec<UnderWay>,
     /// Sub-tables that were given up, with the end of their grace period.
     left: VecDeque<(Epoch, TableId)>,
     /// Turns in a row that could only wait.
@@ -59,7 +66,12 @@ struct UnderWay {
     merge: Merge,
     /// The grace period after which the merge may be settled.
     published: Epoch,
+    /// How often all buckets were looked at and there was no room.
+    refusals: u32,
 }
+
+/// So often a merge is tried again whose slots find no room, before it is given up or set aside.
+const REFUSALS_MAX: u32 = 4;
 
 /// What a turn could do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,19 +97,20 @@ impl Merging {
 }
 
 impl Store {
-    /// Does a part of the merging that is due, at the end of a turn of the worker with `counters`,
-    /// which is present. True if the next turn should come soon.
+    /// Does a part of the merging that is due, at the end of a turn of the worker of `local`. True if
+    /// the next turn should come soon.
     #[inline]
-    pub(crate) fn merge_tables(&self, counters: &Counters, now: UnixSeconds) -> bool {
-        self.merging.is_due(now) && self.go_on_merging(counters, now)
+    pub(crate) fn merge_tables(&self, local: WorkerStore<'_>, now: UnixTime) -> bool {
+        self.merging.is_due(now.second()) && self.go_on_merging(local, now)
     }
 
     #[cold]
     #[inline(never)]
-    fn go_on_merging(&self, counters: &Counters, now: UnixSeconds) -> bool {
+    fn go_on_merging(&self, local: WorkerStore<'_>, now: UnixTime) -> bool {
         let is_busy = self.merging.is_busy.load(Ordering::Relaxed);
-        if !is_busy && !self.is_index_loose() {
-            self.merging.rest(now, 1);
+        let has_set_aside = self.merging.has_set_aside.load(Ordering::Relaxed);
+        if !is_busy && !has_set_aside && !self.is_index_loose() {
+            self.merging.rest(now.second(), 1);
             return false;
         }
         let Ok(mut state) = self.merging.state.try_lock() else {
@@ -105,7 +118,7 @@ impl Store {
         };
         self.merging.is_busy.store(true, Ordering::Relaxed);
         let mut progress = match state.under_way.take() {
-            Some(under_way) => self.go_on_with(&mut state, under_way, counters),
+            Some(under_way) => self.go_on_with(&mut state, under_way, local, now),
             None => self.look_for_siblings(&mut state),
         };
         if self.free_left(&mut state) {
@@ -124,7 +137,16 @@ impl Store {
                 state.waited < HOPE_TURNS
             }
             Progress::NothingToDo => {
-                self.merging.rest(now, REST_S);
+                // Those that are set aside are tried at the beginning of the next round.
+                let aside = std::mem::take(&mut state.set_aside);
+                self.merging
+                    .has_set_aside
+                    .store(!aside.is_empty(), Ordering::Relaxed);
+                state.again = aside;
+                self.merging.rest(
+                    now.second(),
+                    if state.again.is_empty() { REST_S } else { 1 },
+                );
                 false
             }
         }
@@ -142,6 +164,10 @@ impl Store {
             // Slots may stand where no lookup looks, until their sub-tables merge.
             return Progress::Waits;
         }
+        if let Some(under_way) = state.again.pop() {
+            state.under_way = Some(under_way);
+            return Progress::Some;
+        }
         if state.word == 0 && !self.is_index_loose() {
             return Progress::NothingToDo;
         }
@@ -153,6 +179,7 @@ impl Store {
                 state.under_way = Some(UnderWay {
                     merge,
                     published: self.epochs.advance(),
+                    refusals: 0,
                 });
                 return Progress::Some;
             }
@@ -171,13 +198,14 @@ impl Store {
         &self,
         state: &mut State,
         mut under_way: UnderWay,
-        counters: &Counters,
+        local: WorkerStore<'_>,
+        now: UnixTime,
     ) -> Progress {
         let progress = match self.index.drain(&mut under_way.merge, BUCKETS) {
             Drained::Partly => Progress::Some,
             Drained::Wholly if self.epochs.is_over(under_way.published) => {
                 if let Some(table) = self.index.settle_merge(&under_way.merge) {
-                    counters.merges.add(1);
+                    local.counters().merges.add(1);
                     state.left.push_back((self.epochs.advance(), table));
                     if state.word >= self.index.words() {
                         state.word = 0;
@@ -186,7 +214,26 @@ impl Store {
                 }
                 Progress::Waits
             }
-            Drained::Wholly | Drained::NoRoom => Progress::Waits,
+            Drained::Wholly => Progress::Waits,
+            Drained::NoRoom => {
+                under_way.refusals += 1;
+                if under_way.refusals < REFUSALS_MAX {
+                    Progress::Waits
+                } else if self.evict {
+                    // As for an insert that finds its two buckets full.
+                    for gone in self.index.give_up_left(&under_way.merge) {
+                        local.evict_for_room(gone, now);
+                    }
+                    Progress::Some
+                } else {
+                    under_way.refusals = 0;
+                    state.set_aside.push(under_way);
+                    if state.word >= self.index.words() {
+                        state.word = 0;
+                    }
+                    return Progress::Some;
+                }
+            }
         };
         state.under_way = Some(under_way);
         progress
@@ -204,3 +251,6 @@ impl Store {
         state.left.len() < before
     }
 }
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests;

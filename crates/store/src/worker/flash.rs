@@ -89,8 +89,6 @@ impl Worker {
         let flash = self.store.flash.get();
         let is_ours = flash.is_some_and(|flash| Arc::ptr_eq(&flash.volume, volume.volume()));
         assert!(is_ours, "a handle to another volume than the store's");
-        let segment_len = volume.volume().segment_len();
-        let flash = WorkerFlash::new(volume);
-        self.own.cleaner.attach(&self.store, flash, segment_len);
+        self.own.cleaner.attach(WorkerFlash::new(volume));
     }
 }
