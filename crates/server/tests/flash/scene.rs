@@ -124,6 +124,8 @@ impl Client {
                 request.extend_from_slice(b"\r\n");
             }
             self.send(request);
+            // Where many tests run at once, a device may need a moment, or items are evicted without it.
+            thread::sleep(Duration::from_millis(2));
             for number in numbers {
                 assert_eq!(self.line(), "STORED", "{prefix}{number}");
             }

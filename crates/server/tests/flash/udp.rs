@@ -39,6 +39,6 @@ fn datagrams_wait_for_flash() {
             found += 1;
         }
     }
-    assert!(found > COUNT / 2, "{found}");
-    assert!(client.stat("get_extstore") > 50);
+    assert!(found > COUNT / 10, "{found}");
+    assert!(client.stat("get_extstore") > 10);
 }
