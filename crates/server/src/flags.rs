@@ -18,6 +18,7 @@ mod tls;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -216,11 +217,16 @@ fn explain(error: &clap::Error) -> FlagError {
     })
 }
 
+/// All flags, for looking them up. Making this takes as long as starting does otherwise.
+fn command() -> &'static clap::Command {
+    static COMMAND: LazyLock<clap::Command> = LazyLock::new(Raw::command);
+    &COMMAND
+}
+
 /// The flag that a misspelt one was meant for.
 fn near(flag: &str) -> Option<String> {
-    let command = Raw::command();
     let long = flag.strip_prefix("--")?;
-    command
+    command()
         .get_arguments()
         .filter_map(|argument| argument.get_long())
         .map(|name| (strsim::jaro_winkler(long, name), name))

@@ -19,11 +19,11 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use clap::{Arg, ArgAction, CommandFactory};
+use clap::{Arg, ArgAction};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{FlagError, Raw, extended, near};
+use super::{FlagError, command, extended, near};
 
 /// Bytes of the file at most.
 const LEN_MAX: u64 = 64 << 10;
@@ -117,7 +117,6 @@ pub(super) fn parse(path: &Path, text: &str) -> Keys {
         parsed.errors = in_order(refused);
         return parsed;
     }
-    let command = Raw::command();
     for (key, value) in table.get_ref() {
         if refused.len() >= ERRORS_MAX {
             break;
@@ -147,7 +146,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Keys {
             }
             continue;
         }
-        let mut arguments = command.get_arguments();
+        let mut arguments = command().get_arguments();
         let argument = arguments.find(|argument| argument.get_long() == Some(name));
         let words = match argument {
             Some(_) if ONLY_FLAGS.contains(&name) => {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 use super::file::{self, Keys};
 use super::sources::mentions;
-use super::{FlagError, Raw, Refused, Settings, Sources, explain};
+use super::{FlagError, Raw, Refused, Settings, Sources, command, explain};
 
 /// The settings of a command line and of the file that it names. Paths count from `folder` where one
 /// is given.
@@ -58,7 +58,7 @@ fn resolve(
         mut keys,
         mut errors,
     } = keys;
-    let matches = Raw::command().try_get_matches_from(words);
+    let matches = command().clone().try_get_matches_from(words);
     let matches = matches.map_err(|error| explain(&error))?;
     // What the command line says wins; options of -o stand side by side, and the last one holds.
     let in_words = Sources::of(&matches, &BTreeMap::new(), None);
@@ -101,7 +101,7 @@ fn merged(
     let of_file = keys.iter().flat_map(|key| &key.words);
     let (program, behind) = words.split_at(words.len().min(1));
     let all = program.iter().chain(of_file).chain(behind);
-    let matches = Raw::command().try_get_matches_from(all);
+    let matches = command().clone().try_get_matches_from(all);
     let matches = matches.map_err(|error| explain(&error))?;
     let mut raw = Raw::from_arg_matches(&matches).map_err(|error| explain(&error))?;
     if let Some(folder) = folder {

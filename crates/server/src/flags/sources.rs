@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use clap::ArgMatches;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory};
 
-use super::{FlagError, Raw};
+use super::{FlagError, command};
 
 /// A flag or an option of `-o` that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,8 +110,7 @@ fn subject(line: &str) -> Option<(String, &str)> {
         return Some((format!("{OPTION}.{name}"), rest));
     }
     let name = flag.strip_prefix('-')?;
-    let command = Raw::command();
-    let mut arguments = command.get_arguments();
+    let mut arguments = command().get_arguments();
     let argument = arguments.find(|argument| match name.strip_prefix('-') {
         Some(long) => argument.get_long() == Some(long),
         None => argument
@@ -129,8 +128,7 @@ fn first_word(text: &str) -> (&str, &str) {
 pub(super) fn mentions(line: &str, key: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let option = key.strip_prefix("extended.");
-    let command = Raw::command();
-    let mut arguments = command.get_arguments();
+    let mut arguments = command().get_arguments();
     let argument = arguments.find(|argument| argument.get_long() == Some(key));
     let short = argument.and_then(|argument| argument.get_short());
     line.split(|c| !is_part(c)).any(|word| match option {
@@ -147,7 +145,7 @@ pub(super) fn mentions(line: &str, key: &str) -> bool {
 fn given(matches: &ArgMatches, lines: &BTreeMap<&str, usize>) -> BTreeMap<String, Source> {
     let mut given = BTreeMap::new();
     let line = |name: &str| lines.get(name).copied();
-    for argument in Raw::command().get_arguments() {
+    for argument in command().get_arguments() {
         let id = argument.get_id().as_str();
         let Some(name) = argument.get_long() else {
             continue;
