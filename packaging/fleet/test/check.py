@@ -397,6 +397,12 @@ def copy_items(sources, nodes):
         new.stop()
 
 
+def is_left_alone(nodes, load):
+    before = [node.requests() for node in nodes]
+    load.more(100)
+    return before == [node.requests() for node in nodes]
+
+
 def migration(nodes):
     """A pool of memcached becomes one of coua and memcached again, without an error or a miss."""
     memcached = [Node(MEMCACHED) for _ in nodes]
@@ -407,8 +413,7 @@ def migration(nodes):
         for old, new, where in [(memcached, nodes, "to coua"), (nodes, memcached, "back to memcached")]:
             # What lay there before is older.
             for node in new:
-                node.kill()
-                node.start()
+                Connection(node.port).request(b"flush_all\r\n", b"OK")
             load.start()
             load.more(300)
             front.exchange(old, new)
@@ -418,7 +423,11 @@ def migration(nodes):
             copy_items(old, new)
             load.more(1000)
             front.configure(new)
-            for node in old:
+            # Each thread of the proxy takes the new routes by itself.
+            await_("the old servers are left alone", lambda: is_left_alone(old, load))
+            # The proxy leaves a server alone for a while that has refused a connection, also when it is configured anew:
+            # so only those are ended that do not come back.
+            for node in old if new is memcached else ():
                 node.kill()
             load.more(2000)
             well(load.stop(), front, where)

@@ -72,6 +72,19 @@ class Node(Program):
     def address(self):
         return f"127.0.0.1:{self.port}"
 
+    def requests(self):
+        """How many items were asked for and stored."""
+        connection = Connection(self.port)
+        connection.request(b"mn\r\n", b"MN")
+        connection.socket.sendall(b"stats\r\n")
+        count = 0
+        while (line := connection.line()) != b"END":
+            _, name, value = line.split(b" ", 2)
+            if name in (b"cmd_get", b"cmd_set", b"cmd_touch"):
+                count += int(value)
+        connection.socket.close()
+        return count
+
     def values(self):
         """What it has of all keys."""
         connection, values = Connection(self.port), {}
