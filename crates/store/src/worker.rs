@@ -144,7 +144,11 @@ impl Worker {
         let mut turn = Turn::new(&self.store, self.id, &mut self.presence);
         let more = self.own.cleaner.clean(&mut turn, self.own.appended, now);
         self.own.appended = 0;
-        let merges = self.store.merge_tables(turn.reclaim(), now);
+        let local = turn.reclaim();
+        let evict = |gone| local.evict_for_room(gone, now);
+        let merges = self
+            .store
+            .merge_tables(local.counters(), now.second(), evict);
         more || merges || !self.own.migrations.is_empty()
     }
 

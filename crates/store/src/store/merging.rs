@@ -10,11 +10,11 @@
 //! its grace period, which begins when no word of the directory names it any more.
 
 use super::Store;
+use crate::counters::Counters;
 use crate::epoch::Epoch;
-use crate::index::{Drained, Merge, SLOTS, TABLE_BYTES, TableId};
+use crate::index::{Drained, Merge, SLOTS, TABLE_BYTES, TableId, Unlinked};
 use crate::sync::{Mutex, MutexGuard};
-use crate::time::{UnixSeconds, UnixTime};
-use crate::worker_store::WorkerStore;
+use crate::time::UnixSeconds;
 use std::collections::VecDeque;
 // They only say when to look, so loom need not know them.
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -97,20 +97,30 @@ impl Merging {
 }
 
 impl Store {
-    /// Does a part of the merging that is due, at the end of a turn of the worker of `local`. True if
-    /// the next turn should come soon.
+    /// Does a part of the merging that is due, at the end of a turn of the worker with `counters`,
+    /// which is present; `evict` notes what there is no room for. True if the next turn should come soon.
     #[inline]
-    pub(crate) fn merge_tables(&self, local: WorkerStore<'_>, now: UnixTime) -> bool {
-        self.merging.is_due(now.second()) && self.go_on_merging(local, now)
+    pub(crate) fn merge_tables(
+        &self,
+        counters: &Counters,
+        now: UnixSeconds,
+        mut evict: impl FnMut(Unlinked),
+    ) -> bool {
+        self.merging.is_due(now) && self.go_on_merging(counters, now, &mut evict)
     }
 
     #[cold]
     #[inline(never)]
-    fn go_on_merging(&self, local: WorkerStore<'_>, now: UnixTime) -> bool {
+    fn go_on_merging(
+        &self,
+        counters: &Counters,
+        now: UnixSeconds,
+        evict: &mut dyn FnMut(Unlinked),
+    ) -> bool {
         let is_busy = self.merging.is_busy.load(Ordering::Relaxed);
         let has_set_aside = self.merging.has_set_aside.load(Ordering::Relaxed);
         if !is_busy && !has_set_aside && !self.is_index_loose() {
-            self.merging.rest(now.second(), 1);
+            self.merging.rest(now, 1);
             return false;
         }
         let Ok(mut state) = self.merging.state.try_lock() else {
@@ -118,7 +128,7 @@ impl Store {
         };
         self.merging.is_busy.store(true, Ordering::Relaxed);
         let mut progress = match state.under_way.take() {
-            Some(under_way) => self.go_on_with(&mut state, under_way, local, now),
+            Some(under_way) => self.go_on_with(&mut state, under_way, counters, evict),
             None => self.look_for_siblings(&mut state),
         };
         if self.free_left(&mut state) {
@@ -143,10 +153,8 @@ impl Store {
                     .has_set_aside
                     .store(!aside.is_empty(), Ordering::Relaxed);
                 state.again = aside;
-                self.merging.rest(
-                    now.second(),
-                    if state.again.is_empty() { REST_S } else { 1 },
-                );
+                self.merging
+                    .rest(now, if state.again.is_empty() { REST_S } else { 1 });
                 false
             }
         }
@@ -198,14 +206,14 @@ impl Store {
         &self,
         state: &mut State,
         mut under_way: UnderWay,
-        local: WorkerStore<'_>,
-        now: UnixTime,
+        counters: &Counters,
+        evict: &mut dyn FnMut(Unlinked),
     ) -> Progress {
         let progress = match self.index.drain(&mut under_way.merge, BUCKETS) {
             Drained::Partly => Progress::Some,
             Drained::Wholly if self.epochs.is_over(under_way.published) => {
                 if let Some(table) = self.index.settle_merge(&under_way.merge) {
-                    local.counters().merges.add(1);
+                    counters.merges.add(1);
                     state.left.push_back((self.epochs.advance(), table));
                     if state.word >= self.index.words() {
                         state.word = 0;
@@ -221,9 +229,8 @@ impl Store {
                     Progress::Waits
                 } else if self.evict {
                     // As for an insert that finds its two buckets full.
-                    for gone in self.index.give_up_left(&under_way.merge) {
-                        local.evict_for_room(gone, now);
-                    }
+                    let gone = self.index.give_up_left(&under_way.merge);
+                    gone.into_iter().for_each(evict);
                     Progress::Some
                 } else {
                     under_way.refusals = 0;
