@@ -167,6 +167,11 @@ fn judge(info: &FaultInfo) -> Verdict {
     let keeper = region.keeper.as_ref().map(KeeperPointer::get);
     let remedy = keeper.map_or(Remedy::Zeros, |keeper| keeper.remedy(&range));
     let replaced = match (remedy, keeper) {
+        // As of memory that nobody has registered.
+        (Remedy::None, _) if severity == Severity::ActionOptional => {
+            state.note_elsewhere();
+            return Verdict::GoOn;
+        }
         (Remedy::None, _) => return Verdict::End,
         (Remedy::Restored(file), Some(keeper)) => {
             SEEN.count();
