@@ -156,11 +156,27 @@ impl Batch {
         }
     }
 
-    /// About how many bytes a request takes, by its index.
+    /// Requests that are handed over together: up to `count_max`, and so many bytes that they take their share
+    /// of a connection's bounds and no more.
     #[cfg(feature = "tokio")]
-    pub(crate) fn request_len(&self, index: usize) -> usize {
-        let stored = &self.requests[index];
-        stored.key.len() + stored.value.len()
+    pub(crate) fn groups(&self, indexes: &[usize], count_max: usize) -> Vec<Vec<usize>> {
+        /// But for a single request with more.
+        const LEN_MAX: usize = 256 << 10;
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut len = 0;
+        for &index in indexes {
+            let stored = &self.requests[index];
+            let own = stored.key.len() + stored.value.len();
+            len += own;
+            match groups.last_mut() {
+                Some(group) if group.len() < count_max && len <= LEN_MAX => group.push(index),
+                _ => {
+                    len = own;
+                    groups.push(vec![index]);
+                }
+            }
+        }
+        groups
     }
 
     /// The key of a request, by its index.

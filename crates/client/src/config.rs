@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::error::Error;
-use crate::handshake::{Login, time_limit};
 use crate::health::Ejection;
+use crate::login::Login;
 use crate::route::{Distribution, Place};
 use crate::wire::Limits;
 
@@ -181,6 +181,14 @@ impl Config {
         self
     }
 
+    /// How long opening a connection may take in all. Servers let those wait who fail to log in.
+    pub(crate) fn opening_limit(&self) -> Duration {
+        match self.login {
+            Some(_) => self.connect_timeout + self.operation_timeout,
+            None => self.connect_timeout,
+        }
+    }
+
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |(address, weight): &(Address, u32)| {
             let (host, port) = address.on_ring();
@@ -195,7 +203,7 @@ impl Config {
             failures: self.ejection_failures,
             wait_min: self.ejection_wait_min,
             wait_max: self.ejection_wait_max,
-            trial: time_limit(self) + self.operation_timeout,
+            trial: self.opening_limit() + self.operation_timeout,
         }
     }
 }

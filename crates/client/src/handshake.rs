@@ -1,37 +1,9 @@
 //! What a new connection asks before it is used.
 
-use std::fmt;
-use std::time::Duration;
-
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
 use crate::expiry::Expiry;
 use crate::wire::{Conversation, Dialect, ProtocolError, Refusal, Reply, Request, StoreMode};
-
-/// Who logs in, and with what. Its words are nobody else's: `Debug` shows the user alone.
-#[derive(Clone)]
-pub(crate) struct Login {
-    user: String,
-    /// `USER PASSWORD`, as servers with `-Y` take it.
-    line: Vec<u8>,
-}
-
-impl Login {
-    pub(crate) fn new(user: &str, password: &str) -> Login {
-        Login {
-            user: user.to_owned(),
-            line: format!("{user} {password}").into_bytes(),
-        }
-    }
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A conversation that begins with a login if there is one: a `set` of any key in classic text, which nobody
 /// stores. What else is asked may follow at once, with the first dialect.
@@ -52,14 +24,6 @@ pub(crate) fn logged_in(answer: Option<Reply>) -> Result<(), Cause> {
         Some(Reply::Item(_)) => Ok(()),
         Some(Reply::Refused(refusal)) => Err(Cause::TurnedAway(refusal)),
         _ => Err(Cause::Protocol(ProtocolError::Misplaced)),
-    }
-}
-
-/// How long opening a connection may take. Servers let those wait who fail to log in.
-pub(crate) fn time_limit(config: &Config) -> Duration {
-    match config.login {
-        Some(_) => config.connect_timeout + config.operation_timeout,
-        None => config.connect_timeout,
     }
 }
 

@@ -45,6 +45,7 @@ mod expiry;
 mod handshake;
 mod health;
 mod key;
+mod login;
 mod operations;
 mod outcome;
 mod route;

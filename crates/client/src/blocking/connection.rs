@@ -8,7 +8,7 @@ use crate::address::Address;
 use crate::blocking::transport::{Connect, Transport};
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
+use crate::handshake::{begin, dialect_of, first_dialect, logged_in};
 use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation};
 
@@ -72,7 +72,7 @@ impl Connection {
         address: &Address,
         config: &Config,
     ) -> Result<Connection, Cause> {
-        let mut deadline = Deadline::after(time_limit(config));
+        let mut deadline = Deadline::after(config.opening_limit());
         let transport = connect.connect(address, config.connect_timeout);
         let mut connection = Connection {
             transport: transport.map_err(|error| Cause::connect(&error))?,

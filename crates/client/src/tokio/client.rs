@@ -27,9 +27,6 @@ const CONNECTIONS: usize = 2;
 /// Keys of one multi-get. A larger request is several of them, one after another.
 const MULTI_KEYS: usize = 256;
 
-/// Bytes of a batch that are handed to a connection at once, but for a single request with more.
-const GROUP_LEN_MAX: usize = 256 << 10;
-
 /// An asynchronous client of one or more servers. Clones share connections.
 ///
 /// The operations and what they fail with are those of [`crate::Client`]. They must be called within a
@@ -175,7 +172,7 @@ impl Client {
             }
             // One connection keeps the order of operations on one key.
             let queue = inner.queue(server, admission);
-            for indexes in groups(&batch, &indexes) {
+            for indexes in batch.groups(&indexes, MULTI_KEYS) {
                 let (caller, answer) = oneshot::channel();
                 let command = Command::Several {
                     batch: Arc::clone(&batch),
@@ -336,24 +333,6 @@ impl Client {
             }
         }
     }
-}
-
-/// Requests that are handed over together: so many, and so many bytes, that they take their share of a connection's
-/// bounds and no more.
-fn groups(batch: &Batch, indexes: &[usize]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut len = 0;
-    for &index in indexes {
-        len += batch.request_len(index);
-        match groups.last_mut() {
-            Some(group) if group.len() < MULTI_KEYS && len <= GROUP_LEN_MAX => group.push(index),
-            _ => {
-                len = batch.request_len(index);
-                groups.push(vec![index]);
-            }
-        }
-    }
-    groups
 }
 
 impl Inner {

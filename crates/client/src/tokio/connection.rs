@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::batch::Batch;
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
-use crate::handshake::{begin, dialect_of, first_dialect, logged_in, time_limit};
+use crate::handshake::{begin, dialect_of, first_dialect, logged_in};
 use crate::tokio::transport::{Connect, Transport};
 use crate::wire::{Completion, Conversation, Effect, Reply, Request, RequestError, Ticket};
 
@@ -81,7 +81,7 @@ pub(super) async fn serve(
     mut commands: mpsc::Receiver<Command>,
     watch: impl Watch,
 ) {
-    let limit = time_limit(&config);
+    let limit = config.opening_limit();
     let opened = timeout(limit, open(&*connect, &address, &config)).await;
     let cause = match opened.unwrap_or(Err(Cause::Timeout(limit))) {
         Err(cause) => {
