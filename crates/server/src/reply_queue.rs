@@ -124,7 +124,17 @@ impl ReplyQueue {
                 let last = &last[..value.pinned.value_len() - body_len];
                 let mut sent = value.sent - body_len;
                 let len = last.len() + value.tail.len();
-                drained = send_pieces(stream, [last, value.tail].into_iter(), len, &mut sent);
+                // The longest tail has seven bytes.
+                let mut end = [0; 8];
+                end[..last.len()].copy_from_slice(last);
+                end[last.len()..len].copy_from_slice(value.tail);
+                while drained == Drained::All && sent < len {
+                    match stream.send(&end[sent..len]) {
+                        Sent::Bytes(count) => sent += count,
+                        Sent::Full => drained = Drained::Blocked,
+                        Sent::Broken => drained = Drained::Broken,
+                    }
+                }
                 value.sent = body_len + sent;
             }
             *bytes_sent += (value.sent - start) as u64;
@@ -202,7 +212,7 @@ pub fn send_pieces<'p>(
             // A piece that is lost has no length any more.
             return Drained::Lost;
         }
-        match stream.send_vectored(&slices[..count]) {
+        match stream.send_vectored_more(&slices[..count]) {
             Sent::Bytes(bytes) => *sent += bytes,
             Sent::Full => return Drained::Blocked,
             Sent::Broken => return Drained::Broken,

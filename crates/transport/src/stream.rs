@@ -156,8 +156,18 @@ impl Stream {
 
     /// Sends several pieces, one after the other. At most 1024 pieces.
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Sent {
+        self.send_pieces(pieces, false)
+    }
+
+    /// As [`Stream::send_vectored`], for bytes behind which others come in this turn: the last of them may
+    /// wait for these.
+    pub fn send_vectored_more(&self, pieces: &[IoSlice<'_>]) -> Sent {
+        self.send_pieces(pieces, true)
+    }
+
+    fn send_pieces(&self, pieces: &[IoSlice<'_>], more: bool) -> Sent {
         match &self.end {
-            End::Kernel(fd) => kernel::stream::send_vectored(fd, pieces),
+            End::Kernel(fd) => kernel::stream::send_vectored(fd, pieces, more),
             End::Userspace(end) => end.send(pieces.iter().map(|piece| &**piece)),
             End::Tls(end) => end.send(pieces),
             #[cfg(feature = "simulated")]

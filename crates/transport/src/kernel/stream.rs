@@ -33,10 +33,14 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Sent {
 }
 
 /// Sends several pieces, one after another.
-pub(crate) fn send_vectored(fd: &OwnedFd, pieces: &[IoSlice<'_>]) -> Sent {
+pub(crate) fn send_vectored(fd: &OwnedFd, pieces: &[IoSlice<'_>], more: bool) -> Sent {
+    let flags = match more {
+        true => SendFlags::NOSIGNAL | SendFlags::MORE,
+        false => SendFlags::NOSIGNAL,
+    };
     sent(|| {
         let mut control = SendAncillaryBuffer::default();
-        sendmsg(fd, pieces, &mut control, SendFlags::NOSIGNAL)
+        sendmsg(fd, pieces, &mut control, flags)
     })
 }
 
