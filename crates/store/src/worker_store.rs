@@ -330,12 +330,6 @@ impl<'s> WorkerStore<'s> {
         self.abandon(old.into_slot().location());
     }
 
-    /// As [`WorkerStore::note_dead`], for an item in one piece of `len` bytes.
-    #[inline]
-    pub(crate) fn note_item_dead(self, old: Unlinked, len: usize) {
-        self.note_died(old.into_slot().location(), len);
-    }
-
     /// Notes that a copy has replaced this item. If it is a head, the copy has its pieces.
     pub(crate) fn note_head_dead(self, old: Unlinked) {
         self.abandon_head(old.into_slot().location());

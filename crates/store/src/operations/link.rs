@@ -98,7 +98,7 @@ impl Writer<'_> {
     /// Publishes `new` in place of the item at `place`, and returns the old item; see
     /// [`Writer::replace`].
     #[inline]
-    pub(super) fn publish(
+    fn publish(
         &self,
         place: Place<'_>,
         new: Slot,

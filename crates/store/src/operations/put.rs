@@ -77,8 +77,6 @@ impl<'p> Writer<'p> {
         }
         let (place, old) = local.recall(key, ahead, self.now).ok_or(None)?;
         let old_at = place.slot.location();
-        // Read before anything is written: what comes after could have changed it, for all the compiler knows.
-        let old_len = (!old.is_head()).then(|| old.total_len());
         let log = &local.shared.log;
         let open = &mut self.open[log.entry_of(old_at).queue() as usize];
         let cas_above = local.cas_at(old_at, old);
@@ -94,18 +92,15 @@ impl<'p> Writer<'p> {
             value_len: value.len(),
             chunks: None,
         };
-        let layout = draft.layout();
-        let total = layout.total;
+        let total = draft.layout().total;
         if total > local.shared.whole_max {
             return Err(None);
         }
         let space = log.append(open, total, Purpose::Items).ok_or(None)?;
-        let (new, body) = self.fill_header(key.hash, space, &draft, &layout);
+        let (new, body) = self.fill_header(key.hash, space, &draft);
         copy_short(body, value);
-        let old = self.publish(place, new, |_| {}).ok_or(Some(new))?;
-        match old_len {
-            Some(len) => local.note_item_dead(old, len),
-            None => local.note_dead(old),
+        if !self.try_replace(place, new, |_| {}) {
+            return Err(Some(new));
         }
         Ok(Stored::Stored {
             cas: match put.return_cas {

@@ -9,7 +9,7 @@ use crate::memory::Purpose;
 use crate::memory::Queue;
 use crate::request::Refused;
 use crate::segment::item::RawItem;
-use crate::segment::layout::{Draft, Layout, PIECE_HEADER_LEN, piece_len};
+use crate::segment::layout::{Draft, PIECE_HEADER_LEN, piece_len};
 use crate::segment::space::Space;
 use crate::segment::{Hold, OpenSegment};
 use crate::sync::Ordering;
@@ -187,15 +187,14 @@ impl<'p> Writer<'p> {
             // Another worker's segment may be younger than ours.
             draft.cas = log.cas_after(open, cas_above);
         }
-        let layout = draft.layout();
-        let total = layout.total;
+        let total = draft.layout().total;
         if draft.key.len() > KEY_MAX || total > log.segment_len() {
             return Err(Refused::TooLarge);
         }
         let Some(space) = log.append(open, total, Purpose::Items) else {
             return Err(self.refused(total));
         };
-        Ok(self.fill_header(hash, space, &draft, &layout))
+        Ok(self.fill_header(hash, space, &draft))
     }
 
     /// Writes an item except its value into its space; see [`Writer::write_header`].
@@ -205,7 +204,6 @@ impl<'p> Writer<'p> {
         hash: KeyHash,
         space: Space<'p>,
         draft: &Draft<'_>,
-        layout: &Layout,
     ) -> (Slot, &'p mut [u8]) {
         let (location, total) = (space.location, space.len);
         *self.appended += total;
@@ -221,7 +219,7 @@ impl<'p> Writer<'p> {
             entry.set_has_tags();
         }
         let slot = Slot::item(hash.tag(), location, total);
-        (slot, space.into_item(draft, layout))
+        (slot, space.into_item(draft))
     }
 
     /// Writes a head, and its value in pieces.

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "writes items into segment memory")]
 
 use super::layout::{
-    ACCESS_AT, CLIENT_FLAGS, Draft, EXPIRY, FINE, HEADER_LEN, LONG, Layout, PIECE, PIECE_HEADER_LEN,
+    ACCESS_AT, CLIENT_FLAGS, Draft, EXPIRY, FINE, HEADER_LEN, LONG, PIECE, PIECE_HEADER_LEN,
 };
 use crate::index::slot::Location;
 use crate::memory::{Borrowed, Mapping};
@@ -48,12 +48,7 @@ impl<'m> Space<'m> {
     /// Writes an item's header and key. Returns the body: the value's bytes, to be filled.
     #[inline]
     pub(crate) fn write_item(&mut self, draft: &Draft<'_>) -> &mut [u8] {
-        self.write_laid_out(draft, &draft.layout())
-    }
-
-    /// As [`Space::write_item`], with the draft's layout.
-    #[inline]
-    fn write_laid_out(&mut self, draft: &Draft<'_>, layout: &Layout) -> &mut [u8] {
+        let layout = draft.layout();
         assert!(layout.total <= self.len, "an item larger than its space");
         #[expect(
             clippy::cast_possible_truncation,
@@ -143,10 +138,10 @@ impl<'m> Space<'m> {
         self.memory.tracked().write(at, len, words, chunks);
     }
 
-    /// As [`Space::write_item`], with the draft's layout; the body outlives this value.
+    /// As [`Space::write_item`]; the body outlives this value.
     #[inline]
-    pub(crate) fn into_item(mut self, draft: &Draft<'_>, layout: &Layout) -> &'m mut [u8] {
-        let body = self.write_laid_out(draft, layout);
+    pub(crate) fn into_item(mut self, draft: &Draft<'_>) -> &'m mut [u8] {
+        let body = self.write_item(draft);
         step();
         let (start, len) = (body.as_ptr(), body.len());
         // SAFETY: `start` points into this space.
