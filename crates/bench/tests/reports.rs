@@ -80,7 +80,7 @@ fn one_command_builds_the_load_generator_and_another_starts_the_server() {
     names.sort_unstable();
     assert_eq!(
         (&names[..], &run[..]),
-        (&["coua", "coua-bench"][..], &["coua"][..])
+        (&["coua", "coua-bench", "coua-top"][..], &["coua"][..])
     );
 }
 

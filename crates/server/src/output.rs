@@ -261,6 +261,12 @@ impl Output {
         let total = self.len + body_len;
         let drained = send_pieces(&session.stream, pieces, total, &mut sent);
         self.bytes_sent += sent as u64;
+        // An encrypted stream keeps what the socket has not taken: then the session is blocked, and the
+        // value's last bytes wait with it.
+        let drained = match drained {
+            Drained::All if session.stream.has_unsent() => Drained::Blocked,
+            drained => drained,
+        };
         let flushed = match drained {
             Drained::All => Flushed::All,
             Drained::Broken => {
