@@ -72,3 +72,42 @@ fn who_lets_go_last_frees_the_segment() {
     }
     panic!("only {emptied} segments were emptied while they were pinned");
 }
+
+/// A value that alone takes more than all pins may is read by two workers at once, again and again: a
+/// reader who begins while the other one's pin is half made is not refused.
+#[test]
+#[cfg_attr(miri, ignore = "a long value")]
+fn readers_of_an_oversized_value_join_each_other() {
+    let config = Config {
+        memory: 64 << 20,
+        workers: 2,
+        item_size_max: 32 << 20,
+        seed: Some(7),
+        ..Config::default()
+    };
+    let store = Store::new(config, NOW).unwrap();
+    let mut first = store.worker(0);
+    let set = Put::set(0, Expiry::NEVER);
+    let stored = put(&mut first, b"giant", &set, &vec![1; 24 << 20]);
+    assert!(matches!(stored, Stored::Stored { .. }), "{stored:?}");
+    let together = std::sync::Barrier::new(2);
+    let refused = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for mut worker in [first, store.worker(1)] {
+            let (together, refused) = (&together, &refused);
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    together.wait();
+                    let burst = worker.burst(NOW);
+                    let item = burst.get(&burst.key(b"giant"), LOOK).expect("it stays");
+                    let pinned = burst.pin(&item);
+                    let is_refused = u32::from(pinned.is_none());
+                    refused.fetch_add(is_refused, std::sync::atomic::Ordering::Relaxed);
+                    burst.close();
+                    worker.end(NOW);
+                }
+            });
+        }
+    });
+    assert_eq!(refused.into_inner(), 0, "of 600 readers");
+}

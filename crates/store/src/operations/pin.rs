@@ -59,22 +59,24 @@ impl Burst<'_> {
         );
         assert!(!item.is_fetched(), "an item that lies in no segment");
         let extent = store.extent(item);
-        let may_pin = match extent.is_oversized {
-            true => store.oversized.enter(&extent),
-            false => store.has_room_for(&extent),
+        // Of an oversized value another reader may have pinned a part when its extent was looked at. So readers
+        // of such come one after the other.
+        let readers = match extent.is_oversized {
+            true => Some(store.oversized.enter(|| store.extent(item))?),
+            false if store.has_room_for(&extent) => None,
+            false => return None,
         };
-        if !may_pin {
-            return None;
-        }
         let hold = |location| store.log.hold(self.local.guard(), location);
-        Some(Pinned {
+        let pinned = Pinned {
             store: Arc::clone(store),
             item: Some(hold(item.location)),
             pieces: item.raw.pieces().map(hold).collect(),
             value_len: item.value_len(),
             mark: store.losses.mark(),
             is_oversized: extent.is_oversized,
-        })
+        };
+        drop(readers);
+        Some(pinned)
     }
 
     /// Whether [`Burst::pin`] could pin a value now.
@@ -85,7 +87,7 @@ impl Burst<'_> {
         }
         let extent = store.extent(item);
         match extent.is_oversized {
-            true => extent.may_join(*store.oversized.readers()),
+            true => store.oversized.can_enter(|| store.extent(item)),
             false => store.has_room_for(&extent),
         }
     }
@@ -131,11 +133,11 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        for hold in self.item.take().into_iter().chain(self.pieces.drain(..)) {
-            self.store.log.release(hold);
-        }
-        if self.is_oversized {
-            self.store.oversized.leave();
+        let holds = self.item.take().into_iter().chain(self.pieces.drain(..));
+        let release = || holds.for_each(|hold| self.store.log.release(hold));
+        match self.is_oversized {
+            true => self.store.oversized.leave(release),
+            false => release(),
         }
     }
 }

@@ -27,23 +27,34 @@ impl OversizedPin {
         self.segments.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn readers(&self) -> MutexGuard<'_, usize> {
+    fn readers(&self) -> MutexGuard<'_, usize> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pins the value as the oversized one, or adds a reader to it. False if neither is possible.
-    pub(crate) fn enter(&self, extent: &Extent) -> bool {
+    /// Pins the value as the oversized one, or adds a reader to it. `None` if neither is possible. Nobody
+    /// else enters until what is returned is dropped, by when the value's segments are held.
+    pub(crate) fn enter(&self, extent: impl FnOnce() -> Extent) -> Option<MutexGuard<'_, usize>> {
         let mut readers = self.readers();
-        let may_enter = extent.may_join(*readers);
-        if may_enter {
-            *readers += 1;
-            self.segments.store(extent.segments, Ordering::Relaxed);
+        let extent = extent();
+        if !extent.may_join(*readers) {
+            return None;
         }
-        may_enter
+        *readers += 1;
+        self.segments.store(extent.segments, Ordering::Relaxed);
+        Some(readers)
     }
 
-    pub(crate) fn leave(&self) {
+    /// Whether [`OversizedPin::enter`] could do so now.
+    pub(crate) fn can_enter(&self, extent: impl FnOnce() -> Extent) -> bool {
+        let readers = self.readers();
+        extent().may_join(*readers)
+    }
+
+    /// Takes a reader off, after `release` has let go of its segments: who enters meanwhile would find a part
+    /// of them held.
+    pub(crate) fn leave(&self, release: impl FnOnce()) {
         let mut readers = self.readers();
+        release();
         *readers -= 1;
         if *readers == 0 {
             self.segments.store(0, Ordering::Relaxed);
