@@ -395,13 +395,16 @@ fn begin_value(
 ) -> Result<Option<Whole>, ProtocolError> {
     let len = checked(value_len, limits)?;
     let behind = &input[*consumed..];
-    if behind.len() >= len + 2
-        && let ResponseStep::Part {
+    if behind.len() >= len + 2 {
+        let ResponseStep::Part {
             consumed: of_body,
             part: Part::Body { bytes, last: true },
             ..
         } = responses.next(behind)
-    {
+        else {
+            // Behind the value is no end of a line.
+            return Err(ProtocolError::Malformed);
+        };
         *consumed += of_body as usize;
         let value = bytes.of(behind).to_vec();
         return whole_value(expected, partial, flags, value, index);

@@ -291,7 +291,7 @@ proptest! {
 
 #[test]
 fn what_cannot_be_the_answer_ends_the_conversation() {
-    let table: [(Request<'_>, &str, ProtocolError); 11] = [
+    let table: [(Request<'_>, &str, ProtocolError); 12] = [
         (
             Request::get(b"k"),
             "HD\r\nHD\r\n",
@@ -314,6 +314,12 @@ fn what_cannot_be_the_answer_ends_the_conversation() {
             "VA 1 f0\r\nvv\r\n",
             ProtocolError::Malformed,
         ),
+        (
+            // A value that looks like the end of an empty one.
+            Request::get(b"k"),
+            "VA 2 f0\r\n\r\nxy\r\n",
+            ProtocolError::Malformed,
+        ),
         (Request::get(b"k"), "VA x f0\r\n", ProtocolError::Malformed),
         (set(b"v"), "VA 1 f0\r\nv\r\n", ProtocolError::Misplaced),
         (Request::noop(), "HD\r\n", ProtocolError::Misplaced),
@@ -324,16 +330,17 @@ fn what_cannot_be_the_answer_ends_the_conversation() {
             ProtocolError::BodyRefused,
         ),
     ];
-    for (request, answers, expected) in table {
+    let in_pieces = table.iter().flat_map(|row| [(row, 1), (row, usize::MAX)]);
+    for ((request, answers, expected), piece) in in_pieces {
         let mut conversation = meta();
-        conversation.push(&request).expect("it can be sent");
+        conversation.push(request).expect("it can be sent");
         send_all(&mut conversation);
         assert_eq!(
-            feed(&mut conversation, answers.as_bytes(), 1),
+            feed(&mut conversation, answers.as_bytes(), piece),
             Err(expected.clone()),
             "{answers}"
         );
-        assert_eq!(conversation.poll(), Err(expected));
+        assert_eq!(conversation.poll(), Err(expected.clone()));
         assert!(!conversation.is_idle());
         assert_eq!(conversation.push(&Request::noop()), Err(RequestError::Full));
     }
