@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::Buffer;
+use crate::{Buffer, Region};
 
 /// A device, shared by all workers.
 pub trait BlockDevice: Send + Sync {
@@ -15,7 +15,16 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// Where the device or the kernel has no more, or the device is gone.
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, OpenError>;
+
+    /// Memory for requests of who has none of its own yet: while a volume is opened, closed or recovered. A driver that
+    /// reaches only what was mapped when it was opened has mapped some for that.
+    fn opening_memory(&self) -> Buffer {
+        Region::allocate(OPENING_LEN)
+    }
 }
+
+/// Bytes of [`BlockDevice::opening_memory`].
+pub(crate) const OPENING_LEN: usize = 2 << 20;
 
 /// One worker's way to a device.
 ///

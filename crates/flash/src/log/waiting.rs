@@ -1,7 +1,9 @@
 //! A device whose requests are waited for: while a volume is opened, closed or recovered.
 
-use crate::buffer::{Buffer, Region};
-use crate::device::{BlockDevice, Command, Completion, Failure, Queue, Request, Transfer};
+use crate::buffer::Buffer;
+use crate::device::{
+    BlockDevice, Command, Completion, Failure, OPENING_LEN, Queue, Request, Transfer,
+};
 
 use super::error::VolumeError;
 
@@ -22,7 +24,7 @@ pub(super) struct Waiting {
 }
 
 /// The longest transfer while a volume is opened.
-const BUFFER_LEN: usize = 64 << 10;
+const BUFFER_LEN: usize = OPENING_LEN / DEPTH;
 
 impl Waiting {
     pub(super) fn new(device: &dyn BlockDevice) -> Result<Waiting, VolumeError> {
@@ -32,7 +34,7 @@ impl Waiting {
             error,
         })?;
         let mut buffers = Vec::with_capacity(DEPTH);
-        let mut memory = Region::allocate(DEPTH * BUFFER_LEN);
+        let mut memory = device.opening_memory();
         for _ in 0..DEPTH {
             let rest = memory.split_off(BUFFER_LEN);
             buffers.push(std::mem::replace(&mut memory, rest));

@@ -1,6 +1,6 @@
 //! A namespace as a device.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::binding::Binding;
@@ -11,8 +11,8 @@ use super::prp::PAGE_LEN;
 use super::queue::NvmeQueue;
 use super::shared::{Mapped, NvmeOptions, Shared, elapsed_ns};
 use super::vfio::Vfio;
-use crate::Region;
-use crate::device::{BlockDevice, Identity, OpenError, Queue};
+use crate::device::{BlockDevice, Identity, OPENING_LEN, OpenError, Queue};
+use crate::{Buffer, Region};
 
 /// A transfer is never longer: what is left of a list whose first page is not whole.
 const TRANSFER_LEN_MAX: usize = 1 << 20;
@@ -23,7 +23,12 @@ const TRANSFER_LEN_MAX: usize = 1 << 20;
 pub struct NvmeDevice {
     identity: Identity,
     shared: Arc<Shared>,
+    /// Mapped beside what the caller wanted mapped, for [`BlockDevice::opening_memory`].
+    opening: Mutex<Vec<Buffer>>,
 }
+
+/// How often a device may be asked for such memory: to open, recover and close a volume, and once more.
+const OPENINGS: usize = 4;
 
 impl NvmeDevice {
     /// Takes the controller at a PCI address (`0000:01:00.0`) from the kernel's driver, brings it up, and maps
@@ -39,19 +44,28 @@ impl NvmeDevice {
     ) -> Result<NvmeDevice, OpenError> {
         let binding = Binding::take(pci_address)?;
         let hardware = Arc::new(Vfio::open(&binding, options.queues.saturating_add(1))?);
+        let opening: Vec<Buffer> = (0..OPENINGS)
+            .map(|_| Region::allocate(OPENING_LEN))
+            .collect();
+        let own = opening.iter().map(|buffer| Arc::clone(buffer.region()));
+        let regions: Vec<Arc<Region>> = regions.iter().map(Arc::clone).chain(own).collect();
         let begin = Instant::now();
         let mut clock = || {
             std::thread::sleep(Duration::from_micros(100));
             elapsed_ns(begin)
         };
-        NvmeDevice::over(
+        let device = NvmeDevice::over(
             hardware,
             Some(binding),
             pci_address,
             options,
-            regions,
+            &regions,
             &mut clock,
-        )
+        )?;
+        Ok(NvmeDevice {
+            opening: Mutex::new(opening),
+            ..device
+        })
     }
 
     /// Brings up whatever hardware there is.
@@ -103,6 +117,7 @@ impl NvmeDevice {
         Ok(NvmeDevice {
             identity,
             shared: Arc::new(shared),
+            opening: Mutex::default(),
         })
     }
 }
@@ -115,5 +130,12 @@ impl BlockDevice for NvmeDevice {
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>, OpenError> {
         let queue = NvmeQueue::open(&self.shared, &self.identity, depth)?;
         Ok(Box::new(queue))
+    }
+
+    fn opening_memory(&self) -> Buffer {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        // Beyond what is mapped its requests are refused.
+        let mapped = opening.pop();
+        mapped.unwrap_or_else(|| Region::allocate(OPENING_LEN))
     }
 }
