@@ -33,18 +33,7 @@ impl World {
         if self.dice.one_in(self.faults.breaks) {
             // Half of them arrive, and only their acknowledgment is lost.
             if self.dice.one_in(2) && !matches!(posted.work, Work::Read { .. }) {
-                let payload = self.keep(bytes);
-                let is_again = true;
-                self.schedule(
-                    at,
-                    Event::Arrive {
-                        link,
-                        end,
-                        number,
-                        payload,
-                        is_again,
-                    },
-                );
+                self.send(at, (link, end, number), bytes, false);
             }
             return self.schedule_break(link, at + 1);
         }
@@ -57,30 +46,28 @@ impl World {
         let is_twice =
             matches!(posted.work, Work::Write { .. }) && self.dice.one_in(self.faults.twice);
         if is_twice {
-            let payload = self.keep(bytes.clone());
-            let is_again = true;
-            self.schedule(
-                at,
-                Event::Arrive {
-                    link,
-                    end,
-                    number,
-                    payload,
-                    is_again,
-                },
-            );
+            self.send(at, (link, end, number), bytes.clone(), false);
         }
+        self.send(at, (link, end, number), bytes, true);
+    }
+
+    /// Has what an end has posted under a number arrive.
+    fn send(
+        &mut self,
+        at: u64,
+        (link, end, number): (usize, End, u64),
+        bytes: Vec<u8>,
+        is_acknowledged: bool,
+    ) {
         let payload = self.keep(bytes);
-        self.schedule(
-            at,
-            Event::Arrive {
-                link,
-                end,
-                number,
-                payload,
-                is_again: false,
-            },
-        );
+        let arrive = Event::Arrive {
+            link,
+            end,
+            number,
+            payload,
+            is_acknowledged,
+        };
+        self.schedule(at, arrive);
     }
 
     /// When something that is sent now to an end is there.
@@ -104,7 +91,7 @@ impl World {
         end: End,
         number: u64,
         bytes: &[u8],
-        is_again: bool,
+        is_acknowledged: bool,
     ) -> Arrived {
         let Some(posted) = self.posted(link, end, number) else {
             return Arrived::Dealt;
@@ -162,7 +149,7 @@ impl World {
             }
             Work::Read { .. } => {}
         }
-        if !is_again {
+        if is_acknowledged {
             let at = self.now + self.profile.latency_ps;
             self.schedule(at, Event::Acknowledge { link, end, number });
         }

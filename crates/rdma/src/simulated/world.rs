@@ -62,7 +62,7 @@ pub(super) enum Event {
         end: End,
         number: u64,
         payload: usize,
-        is_again: bool,
+        is_acknowledged: bool,
     },
     /// A read has come to the other end's card.
     Serve { link: usize, end: End, number: u64 },
@@ -245,7 +245,7 @@ impl World {
                 end,
                 number,
                 payload,
-                is_again,
+                is_acknowledged,
             } => {
                 let not_before = self.links[link].not_ready_until[1 - end];
                 if not_before > self.now {
@@ -254,7 +254,7 @@ impl World {
                     return None;
                 }
                 let bytes = self.payloads[payload].take().unwrap_or_default();
-                if self.arrive(link, end, number, &bytes, is_again) == Arrived::NotReady {
+                if self.arrive(link, end, number, &bytes, is_acknowledged) == Arrived::NotReady {
                     self.payloads[payload] = Some(bytes);
                     self.receiver_not_ready += 1;
                     let at = self.now + NOT_READY_PS;
