@@ -235,24 +235,11 @@ fn text(findings: &[Finding]) -> String {
 mod tests {
     use super::*;
 
-    /// A machine of which only these files are there.
-    fn machine(name: &str, files: &[(&str, &str)]) -> Host {
-        let root = format!("coua-doctor-{name}-{}", std::process::id());
-        let host = Host::at(std::env::temp_dir().join(root));
-        for (path, text) in files {
-            let path = host.path(path);
-            let folder = path.parent().expect("it is in a folder");
-            std::fs::create_dir_all(folder).expect("a folder");
-            std::fs::write(path, text).expect("a file");
-        }
-        host
-    }
-
     /// What no machine of the tests has: several nodes, strict accounting, a small cgroup.
     #[test]
     fn a_machine_with_obstacles_is_seen_through() {
-        let host = machine(
-            "obstacles",
+        let host = Host::of_files(
+            "doctor-obstacles",
             &[
                 ("/proc/sys/kernel/osrelease", "5.4.0-1\n"),
                 (

@@ -56,6 +56,20 @@ impl Host {
         Host { root: root.into() }
     }
 
+    /// A machine of which only these files are there, in a folder of this name. Who asks removes it.
+    #[cfg(test)]
+    pub(crate) fn of_files(name: &str, files: &[(&str, &str)]) -> Host {
+        let root = format!("coua-host-{name}-{}", std::process::id());
+        let host = Host::at(std::env::temp_dir().join(root));
+        for (path, text) in files {
+            let path = host.path(path);
+            let folder = path.parent().expect("it is in a folder");
+            std::fs::create_dir_all(folder).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        }
+        host
+    }
+
     /// Where a path of the machine lies.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))

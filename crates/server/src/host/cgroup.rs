@@ -123,21 +123,8 @@ fn part(quota: &str, period: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A machine of which only these files are there.
-    fn machine(name: &str, files: &[(&str, &str)]) -> Host {
-        let root = format!("coua-host-{name}-{}", std::process::id());
-        let host = Host::at(std::env::temp_dir().join(root));
-        for (path, text) in files {
-            let path = host.path(path);
-            let folder = path.parent().expect("it is in a folder");
-            std::fs::create_dir_all(folder).expect("a folder");
-            std::fs::write(path, text).expect("a file");
-        }
-        host
-    }
-
     fn limits(name: &str, files: &[(&str, &str)]) -> (Option<u64>, Option<f64>) {
-        let host = machine(name, files);
+        let host = Host::of_files(name, files);
         let cgroups = host.cgroups();
         std::fs::remove_dir_all(host.path("/")).expect("its files");
         let memory = cgroups.memory.map(|bound| bound.most);
