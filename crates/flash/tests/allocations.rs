@@ -51,6 +51,9 @@ static ALLOCATOR: Counting = Counting;
 /// the kernel may let one start late: so eight counts at most can see that, and what allocates at work is in all.
 const WINDOWS: usize = 9;
 
+/// Rounds a count: all of them together fill no segment.
+const ROUNDS: usize = 3;
+
 const ITEM: &[u8] = b"keyvalue";
 
 fn draft(hash: u64) -> Draft<'static> {
@@ -136,7 +139,7 @@ fn warm_reads_and_appends_allocate_nothing() {
         let allocations = (0..WINDOWS).map(|_| {
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             COUNTS.store(true, Ordering::Relaxed);
-            for _ in 0..20 {
+            for _ in 0..ROUNDS {
                 round(&mut worker, &locations, &mut events);
             }
             COUNTS.store(false, Ordering::Relaxed);
