@@ -47,8 +47,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often it is counted; one count has to be zero. A queue's four threads allocate when they start, twice each, and
-/// the kernel may let one start late: so eight counts at most can see that, and what allocates at work is in all.
+/// How often it is counted; one count has to be zero. A queue's four threads allocate when they start, and the test
+/// harness's own when it begins to wait; the kernel may let each come late. Either happens once, so some counts may see
+/// it. What allocates at work is in all.
 const WINDOWS: usize = 9;
 
 /// Rounds a count: all of them together fill no segment.
