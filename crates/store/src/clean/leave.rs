@@ -8,6 +8,7 @@ use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
 use crate::memory::{PageId, PageState, Queue};
 use crate::segment::layout::{changing, mark};
+use crate::store::tier::slot_of;
 use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
@@ -89,7 +90,7 @@ impl Cleaner {
                 continue;
             };
             let hash = KeyHash(hash);
-            let on_flash = Slot::flash(hash.tag(), place.to_bits());
+            let on_flash = slot_of(volume, hash, place);
             let on_flash = settling.is_written.then_some((on_flash, bytes));
             while !self.settle_one(local, hash, memory, on_flash, copied.leaves_ghost(), now) {}
         }

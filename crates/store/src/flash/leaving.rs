@@ -7,7 +7,7 @@
 //!      └───────────────────────── leaving: neither retired nor picked again ───────────────▶ retired
 //! ```
 
-use crate::index::slot::{Location, Slot};
+use crate::index::slot::Location;
 use crate::key::KeyHash;
 use crate::memory::PageId;
 use crate::segment::item::RawItem;
@@ -17,7 +17,7 @@ use coua_flash::log::{Appended, Draft, Event, Volume, WorkerVolume, WrittenSegme
 use std::collections::VecDeque;
 
 use super::FlashRead;
-use crate::store::tier::rules;
+use crate::store::tier::{rules, slot_of};
 
 /// A worker's part of the tier.
 pub(crate) struct WorkerFlash {
@@ -293,7 +293,7 @@ impl Settling {
         if !volume.is_sealed_still(self.written.segment) {
             for (hash, place) in self.written.records(volume) {
                 let hash = KeyHash(hash);
-                let slot = Slot::flash(hash.tag(), place.to_bits());
+                let slot = slot_of(volume, hash, place);
                 while local.find_on_flash(hash, slot).is_some() {
                     local.drop_on_flash(hash, slot);
                 }
