@@ -159,6 +159,10 @@ impl Fetches {
         };
         fetch.state = State::Ended(read.result);
         session.fetches.under_way -= 1;
+        if session.fetches.is_sending() && session.is_blocked() {
+            // Its client may never read: what was read for it is read again when it does.
+            self.release(&mut session.fetches, false);
+        }
         (!session.fetches.is_waiting()).then_some(id)
     }
 

@@ -257,6 +257,9 @@ impl Volume {
         self.layout.record_len_max - record::HEADER_LEN
     }
 
+    /// Bytes beside the item in a record.
+    pub const RECORD_HEADER_LEN: usize = record::HEADER_LEN;
+
     /// How many segments can be filled before some must be dropped. Another worker may be quicker.
     pub fn free_segments(&self) -> u32 {
         let is_free = |it: &&SegmentState| it.word.load(Ordering::Relaxed) >> STATE_SHIFT == FREE;

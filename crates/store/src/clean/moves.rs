@@ -2,6 +2,7 @@
 
 use super::Cleaner;
 use super::job::{CleanedItem, Kind};
+use crate::flash::Departing;
 use crate::index::Place;
 use crate::index::slot::{Location, Slot};
 use crate::memory::Purpose;
@@ -57,7 +58,7 @@ impl Cleaner {
             }
             let done = match self.fate(local, kind, victim.location, place.slot) {
                 Fate::Evict { leave_ghost } => self
-                    .copy_or_evict(local, victim, place, (item, owner), leave_ghost, now)
+                    .copy_or_evict(local, victim, place, owner, leave_ghost, now)
                     .then_some(Done::Gone),
                 Fate::Move { queue, frequency } => {
                     let moved = if item.is_piece() {
@@ -67,16 +68,9 @@ impl Cleaner {
                     };
                     match moved {
                         Done::NoRoom if local.shared.evict => {
-                            let parts = (item, owner);
-                            self.copy_or_evict(
-                                local,
-                                victim,
-                                place,
-                                parts,
-                                kind == Kind::Small,
-                                now,
-                            )
-                            .then_some(Done::Gone)
+                            let leaves_ghost = kind == Kind::Small;
+                            self.copy_or_evict(local, victim, place, owner, leaves_ghost, now)
+                                .then_some(Done::Gone)
                         }
                         Done::NoRoom => return None,
                         Done::Raced => None,
@@ -138,20 +132,26 @@ impl Cleaner {
         local: WorkerStore<'_>,
         victim: CleanedItem,
         place: Place<'_>,
-        (item, owner): (RawItem<'_>, RawItem<'_>),
+        owner: RawItem<'_>,
         leave_ghost: bool,
         now: UnixTime,
     ) -> bool {
         if !self.evicts
             && let Some(flash) = &mut self.flash
-            && !item.is_piece()
-            && !item.is_head()
-            && let Some(filling) =
-                flash.copy(local, victim.hash, victim.location, item, leave_ghost)
         {
-            // Until it is written there, nothing changes.
-            self.copied = Some(filling);
-            return true;
+            let (location, log) = (place.slot.location(), &local.shared.log);
+            let departing = Departing {
+                hash: victim.hash,
+                location,
+                item: owner,
+                leaves_ghost: leave_ghost,
+                is_elsewhere: log.segment_of(location) != log.segment_of(victim.location),
+            };
+            if let Some(filling) = flash.copy(local, &departing) {
+                // Until it is written there, nothing changes.
+                self.copied = self.copied.max(Some(filling));
+                return true;
+            }
         }
         self.evict(local, place, owner, leave_ghost, now)
     }

@@ -17,6 +17,8 @@ pub(crate) struct Present<'f> {
     pub(crate) place: Place<'f>,
     pub(crate) item: RawItem<'f>,
     pub(crate) cas: u64,
+    /// The item's bytes.
+    pub(crate) bytes: &'f [u8],
     /// The filling that it is of.
     pub(crate) sequence: u64,
 }
@@ -81,6 +83,7 @@ pub(crate) fn present<'f>(
         place: found,
         item,
         cas: record.cas,
+        bytes: record.item,
         sequence,
     })
 }

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "kill-points")]
 mod killed;
+mod large;
 mod model;
 mod restart;
 mod rig;

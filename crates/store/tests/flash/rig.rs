@@ -199,17 +199,88 @@ impl Rig {
                     let key = burst.key(name);
                     let back = burst.bring_back(&key, place, &fetched);
                     burst.close();
-                    self.worker.give_back(fetched);
-                    if back == BroughtBack::NoMemory {
-                        self.turn();
+                    match back {
+                        BroughtBack::NoMemory => self.turn(),
+                        BroughtBack::InPieces => self.recall(name, place, &fetched),
+                        _ => {}
                     }
+                    self.worker.give_back(fetched);
                 }
             }
         }
         panic!("an operation never ends");
     }
 
-    /// A plain read: `with` is shown the item.
+    /// Brings a value in pieces back, if it is all there.
+    fn recall(&mut self, name: &[u8], place: FlashPlace, head: &Fetched) {
+        let now = self.time();
+        let mut burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let begun = burst.begin_recall(&key, place, head);
+        burst.close();
+        let Ok(mut recall) = begun else { return };
+        while let Some(nth) = recall.missing().next() {
+            let Some(piece) = self.fetch(recall.pieces().place(nth)) else {
+                self.worker.burst(now).drop_flash(place);
+                return;
+            };
+            let taken = self.worker.burst(now).recall(&mut recall, &piece);
+            self.worker.give_back(piece);
+            match taken {
+                Ok(is_it) => assert!(is_it, "another piece"),
+                Err(Refused::Wait) => self.turn(),
+                Err(why) => panic!("{why}"),
+            }
+        }
+        loop {
+            let mut burst = self.worker.burst(now);
+            let key = burst.key(name);
+            let finished = burst.finish_recall(&key, head, recall);
+            burst.close();
+            match finished {
+                Ok(_) => return,
+                Err(unfinished) => recall = unfinished,
+            }
+            self.turn();
+        }
+    }
+
+    /// The value of an item that is in pieces on flash, read from there.
+    fn pieced(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        let now = self.time();
+        let burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let unseen = Access {
+            bump: false,
+            cas: false,
+        };
+        let Err(Miss::OnFlash(place)) = burst.get(&key, unseen) else {
+            return None;
+        };
+        burst.close();
+        let head = self.fetch(place)?;
+        let mut burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let pieces = burst.flash_pieces(&key, place, &head);
+        let pieces = pieces.map(|(_, pieces)| pieces);
+        burst.close();
+        self.worker.give_back(head);
+        let pieces = pieces?;
+        let mut value = Vec::new();
+        for nth in 0..pieces.count() {
+            let piece = self.fetch(pieces.place(nth));
+            let Some(piece) = piece else {
+                self.worker.burst(now).drop_flash(place);
+                return None;
+            };
+            value.extend_from_slice(pieces.data(nth, &piece).expect("the piece"));
+            self.worker.give_back(piece);
+        }
+        assert_eq!(value.len(), pieces.value_len());
+        Some(value)
+    }
+
+    /// A plain read: `with` is shown the item, without its value if that is in pieces on flash.
     pub(crate) fn get<T>(
         &mut self,
         name: &[u8],
@@ -236,6 +307,10 @@ impl Rig {
                     assert!(item.is_fetched() && !burst.can_pin(&item) && !item.is_doubtful());
                     Some(Ok(with(&item)))
                 }
+                FetchedGet::InPieces { item, .. } => {
+                    assert!(item.is_fetched() && item.value().next().is_none());
+                    Some(Ok(with(&item)))
+                }
                 FetchedGet::Dead(miss) => Some(Err(miss)),
                 FetchedGet::OtherKey | FetchedGet::Moved => None,
             };
@@ -250,9 +325,13 @@ impl Rig {
 
     pub(crate) fn value(&mut self, name: &[u8]) -> Option<Vec<u8>> {
         let value = self.get(name, Access::default(), |item| {
-            item.value().collect::<Vec<_>>().concat()
+            (item.value_len(), item.value().collect::<Vec<_>>().concat())
         });
-        value.ok()
+        match value {
+            Ok((len, value)) if value.len() == len => Some(value),
+            Ok(_) => self.pieced(name),
+            Err(_) => None,
+        }
     }
 
     pub(crate) fn put(&mut self, name: &[u8], put: &Put, value: &[u8]) -> Stored {
