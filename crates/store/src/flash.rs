@@ -27,7 +27,7 @@ mod leaving;
 mod pieces;
 mod read;
 
-pub(crate) use large::Departing;
+pub(crate) use large::{Copying, Departing};
 pub(crate) use leaving::{Leaving, Settling, WorkerFlash};
 pub(crate) use pieces::are_there;
 pub(crate) use read::{Present, Useless, present};

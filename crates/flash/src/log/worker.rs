@@ -317,6 +317,11 @@ impl WorkerVolume {
         records <= open + fresh * self.memory.segments.len().min(seals)
     }
 
+    /// Whether there is ever room for so many at once.
+    pub fn can_hold(&self, records: usize, len: usize) -> bool {
+        records <= WRITING_MAX * summary::records_in(self.volume.segment_len(), len)
+    }
+
     /// Says that what has this hash and a lower order is no more. Where the answer is `At`, its location is of no
     /// meaning. Only a volume that keeps tombstones has a use for them.
     pub fn append_tombstone(&mut self, hash: u64, order: u64) -> Appended {

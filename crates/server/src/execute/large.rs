@@ -98,11 +98,12 @@ impl Executor<'_, '_> {
                 found => {
                     let waits = found != Found::Nothing || session.fetches.is_waiting();
                     session.fetches.large = Some(large);
-                    return if waits {
-                        Outcome::WaitForFlash
-                    } else {
-                        Outcome::Wait
-                    };
+                    if waits {
+                        return Outcome::WaitForFlash;
+                    }
+                    // What was read for later requests may be what others wait for.
+                    self.fetches.release(&mut session.fetches, false);
+                    return Outcome::Wait;
                 }
             };
             let fetched = self.fetches.record(at);
@@ -122,7 +123,6 @@ impl Executor<'_, '_> {
             match flushed {
                 Flushed::All if !session.is_blocked() => {}
                 Flushed::All | Flushed::Blocked => {
-                    self.fetches.release(&mut session.fetches, false);
                     session.fetches.large = Some(large);
                     return Outcome::WaitForFlash;
                 }
@@ -186,7 +186,10 @@ impl Executor<'_, '_> {
                         }
                     }
                 }
-                Found::Nothing if !session.fetches.is_waiting() => short,
+                Found::Nothing if !session.fetches.is_waiting() => {
+                    self.fetches.release_but(&mut session.fetches, at);
+                    short
+                }
                 _ => Back::Later(Outcome::WaitForFlash),
             };
             if !matches!(later, Back::Refused) {

@@ -211,7 +211,13 @@ impl Worker {
                 held_back |= session.sender_bit();
             } else {
                 match run.end(session, &executed, is_whole && part.is_exhausted) {
-                    Some(left) => outcome = left,
+                    Some(left) => {
+                        outcome = left;
+                        if session.has_fetches && session.is_blocked() {
+                            // Its client may never read, and others need the memory.
+                            run.executor.end_fetches(session, true);
+                        }
+                    }
                     None => continue,
                 }
             }

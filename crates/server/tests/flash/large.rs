@@ -88,15 +88,24 @@ fn long_values_come_back_for_commands() {
         let due = value(number, LONG);
         match number % 4 {
             0 => {
-                assert_eq!(client.ask(format!("append {key} 0 0 3\r\nend\r\n")), "STORED");
+                assert_eq!(
+                    client.ask(format!("append {key} 0 0 3\r\nend\r\n")),
+                    "STORED"
+                );
                 assert!(client.get(&key) == Some([&*due, b"end"].concat()), "{key}");
             }
             1 => {
                 let (bytes, cas) = client.gets(&key).expect("it was there");
                 assert!(bytes == due, "{key}");
                 let other = cas + 1;
-                assert_eq!(client.ask(format!("cas {key} 0 0 1 {other}\r\nx\r\n")), "EXISTS");
-                assert_eq!(client.ask(format!("cas {key} 0 0 1 {cas}\r\nx\r\n")), "STORED");
+                assert_eq!(
+                    client.ask(format!("cas {key} 0 0 1 {other}\r\nx\r\n")),
+                    "EXISTS"
+                );
+                assert_eq!(
+                    client.ask(format!("cas {key} 0 0 1 {cas}\r\nx\r\n")),
+                    "STORED"
+                );
             }
             2 => {
                 assert_eq!(client.ask(format!("touch {key} 100\r\n")), "TOUCHED");
@@ -105,7 +114,10 @@ fn long_values_come_back_for_commands() {
                 assert_eq!(client.ask(format!("mg {key} t\r\n")), "HD t200");
             }
             _ => {
-                assert_eq!(client.ask(format!("add {key} 0 0 1\r\nx\r\n")), "NOT_STORED");
+                assert_eq!(
+                    client.ask(format!("add {key} 0 0 1\r\nx\r\n")),
+                    "NOT_STORED"
+                );
                 assert_eq!(client.ask(format!("delete {key}\r\n")), "DELETED");
                 assert_eq!(client.get(&key), None);
             }
@@ -119,7 +131,10 @@ fn long_values_come_back_for_commands() {
 #[test]
 fn long_values_for_those_who_read_late_or_leave() {
     let (scene, mut client, there) = with_long_values(&[], 16);
-    let requests: String = there.iter().map(|it| format!("mg long{it} v u\r\n")).collect();
+    let requests: String = there
+        .iter()
+        .map(|it| format!("mg long{it} v u\r\n"))
+        .collect();
     let mut late: Vec<Client> = (0..40).map(|_| scene.client()).collect();
     for late in &mut late {
         late.send(&requests);

@@ -35,16 +35,53 @@ pub(crate) struct Departing<'i> {
     pub(crate) is_elsewhere: bool,
 }
 
+/// What came of copying an item for flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copying {
+    /// Its memory is to be kept until this filling has been settled.
+    Into(u64),
+    /// There will be room for all of its records when something has been written.
+    Waits,
+    /// It does not go to flash.
+    Refused,
+}
+
 impl WorkerFlash {
-    /// Copies an item for flash. Its memory is to be kept until the filling of the returned number has been settled.
-    /// `None` if it does not go to flash.
-    pub(crate) fn copy(&mut self, local: WorkerStore<'_>, it: &Departing<'_>) -> Option<u64> {
-        let flash = local.shared.flash.get()?;
+    /// Copies an item for flash. If it `may_wait`, one that is in several records does so rather than be evicted.
+    pub(crate) fn copy(
+        &mut self,
+        local: WorkerStore<'_>,
+        it: &Departing<'_>,
+        may_wait: bool,
+    ) -> Copying {
+        let Some(flash) = local.shared.flash.get() else {
+            return Copying::Refused;
+        };
+        let len = it.item.record_len();
+        if len > flash.volume.item_len_max() {
+            let (records, record_len) = records_of(flash, it);
+            let waits = !self.volume.has_room_for(records, record_len)
+                && self.volume.can_hold(records, record_len);
+            let is_known = self.large.iter().any(|large| large.head == it.location);
+            if may_wait && waits && !is_known && !self.ends_filling {
+                return Copying::Waits;
+            }
+        }
+        let copied = self.copy_now(local, flash, it, len);
+        copied.map_or(Copying::Refused, Copying::Into)
+    }
+
+    fn copy_now(
+        &mut self,
+        local: WorkerStore<'_>,
+        flash: &Attached,
+        it: &Departing<'_>,
+        len: usize,
+    ) -> Option<u64> {
         let is_head = it.item.is_head();
         if is_head && let Some(large) = self.large.iter().find(|large| large.head == it.location) {
             return Some(large.filling);
         }
-        let len = it.item.record_len();
         if self.ends_filling || !rules::goes_to_flash(len, flash.item_len_min) {
             return None;
         }
@@ -105,8 +142,8 @@ impl WorkerFlash {
         let pieces = it.item.value_len().div_ceil(piece_len);
         let words = words_of(pieces);
         let head_len = it.item.key_in_record(true).end + 8 * (words + 1 + it.item.tags().count());
-        let record_len = piece_len + Volume::RECORD_HEADER_LEN;
-        if head_len > piece_len || !self.volume.has_room_for(pieces + 1, record_len) {
+        let (records, record_len) = records_of(flash, it);
+        if head_len > piece_len || !self.volume.has_room_for(records, record_len) {
             local.counters().flash_refused.add(1);
             return None;
         }
@@ -186,6 +223,13 @@ impl WorkerFlash {
             }
         }
     }
+}
+
+/// How many records a value in pieces takes, its head among them, and how long they are at most.
+fn records_of(flash: &Attached, it: &Departing<'_>) -> (usize, usize) {
+    let piece_len = piece_len(&flash.volume);
+    let pieces = it.item.value_len().div_ceil(piece_len);
+    (pieces + 1, piece_len + Volume::RECORD_HEADER_LEN)
 }
 
 /// What is written of an item beside its bytes.
