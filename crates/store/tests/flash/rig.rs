@@ -246,30 +246,17 @@ impl Rig {
     }
 
     /// The value of an item that is in pieces on flash, read from there.
-    fn pieced(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+    fn pieced(&mut self, name: &[u8], place: FlashPlace, head: &Fetched) -> Option<Vec<u8>> {
         let now = self.time();
-        let burst = self.worker.burst(now);
-        let key = burst.key(name);
-        let unseen = Access {
-            bump: false,
-            cas: false,
-        };
-        let Err(Miss::OnFlash(place)) = burst.get(&key, unseen) else {
-            return None;
-        };
-        burst.close();
-        let head = self.fetch(place)?;
         let mut burst = self.worker.burst(now);
         let key = burst.key(name);
-        let pieces = burst.flash_pieces(&key, place, &head);
-        let pieces = pieces.map(|(_, pieces)| pieces);
+        let found = burst.flash_pieces(&key, place, head);
+        let pieces = found.map(|(_, pieces)| pieces);
         burst.close();
-        self.worker.give_back(head);
         let pieces = pieces?;
         let mut value = Vec::new();
         for nth in 0..pieces.count() {
-            let piece = self.fetch(pieces.place(nth));
-            let Some(piece) = piece else {
+            let Some(piece) = self.fetch(pieces.place(nth)) else {
                 self.worker.burst(now).drop_flash(place);
                 return None;
             };
@@ -280,19 +267,30 @@ impl Rig {
         Some(value)
     }
 
-    /// A plain read: `with` is shown the item, without its value if that is in pieces on flash.
+    /// A plain read: `with` is shown the item.
     pub(crate) fn get<T>(
         &mut self,
         name: &[u8],
         access: Access,
         mut with: impl FnMut(&Item<'_>) -> T,
     ) -> Result<T, Miss> {
+        self.get_value(name, access, |item, _| with(item))
+    }
+
+    /// A plain read: `with` is shown the item and its value.
+    pub(crate) fn get_value<T>(
+        &mut self,
+        name: &[u8],
+        access: Access,
+        mut with: impl FnMut(&Item<'_>, Vec<u8>) -> T,
+    ) -> Result<T, Miss> {
+        let value_of = |item: &Item<'_>| item.value().collect::<Vec<_>>().concat();
         for _ in 0..100_000 {
             let now = self.time();
             let burst = self.worker.burst(now);
             let key = burst.key(name);
             let place = match burst.get(&key, access) {
-                Ok(item) => return Ok(with(&item)),
+                Ok(item) => return Ok(with(&item, value_of(&item))),
                 Err(Miss::OnFlash(place)) => place,
                 Err(miss) => return Err(miss),
             };
@@ -302,19 +300,27 @@ impl Rig {
             };
             let mut burst = self.worker.burst(now);
             let key = burst.key(name);
-            let got = match burst.get_fetched(&key, place, &fetched, access) {
+            let mut is_in_pieces = false;
+            let mut got = match burst.get_fetched(&key, place, &fetched, access) {
                 FetchedGet::Hit(item) => {
                     assert!(item.is_fetched() && !burst.can_pin(&item) && !item.is_doubtful());
-                    Some(Ok(with(&item)))
+                    Some(Ok(with(&item, value_of(&item))))
                 }
                 FetchedGet::InPieces { item, .. } => {
                     assert!(item.is_fetched() && item.value().next().is_none());
-                    Some(Ok(with(&item)))
+                    is_in_pieces = true;
+                    None
                 }
                 FetchedGet::Dead(miss) => Some(Err(miss)),
                 FetchedGet::OtherKey | FetchedGet::Moved => None,
             };
             burst.close();
+            if is_in_pieces && let Some(value) = self.pieced(name, place, &fetched) {
+                let mut burst = self.worker.burst(now);
+                let key = burst.key(name);
+                let found = burst.flash_pieces(&key, place, &fetched);
+                got = found.map(|(item, _)| Ok(with(&item, value)));
+            }
             self.worker.give_back(fetched);
             if let Some(got) = got {
                 return got;
@@ -324,14 +330,8 @@ impl Rig {
     }
 
     pub(crate) fn value(&mut self, name: &[u8]) -> Option<Vec<u8>> {
-        let value = self.get(name, Access::default(), |item| {
-            (item.value_len(), item.value().collect::<Vec<_>>().concat())
-        });
-        match value {
-            Ok((len, value)) if value.len() == len => Some(value),
-            Ok(_) => self.pieced(name),
-            Err(_) => None,
-        }
+        let value = self.get_value(name, Access::default(), |_, value| value);
+        value.ok()
     }
 
     pub(crate) fn put(&mut self, name: &[u8], put: &Put, value: &[u8]) -> Stored {
