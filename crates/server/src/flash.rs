@@ -166,7 +166,7 @@ impl Flash {
         }
         let plan = Plan::new(len, settings.memory, workers);
         let takes = plan.memory() * workers;
-        let tables = Fetches::memory(plan.reads()) * workers;
+        let tables = Fetches::memory(plan.reads()) * workers + flags.admission.memory(len);
         let least = coua_store::MEMORY_MIN;
         if settings.memory.saturating_sub(settings.stacks_memory()) < takes + tables + least {
             return Err(FlashError::Memory {
@@ -190,6 +190,9 @@ impl Flash {
             memory,
             options: FlashOptions {
                 item_len_min: flags.item_len_min,
+                item_len_max: flags.item_len_max.unwrap_or(usize::MAX),
+                admission: flags.admission,
+                write_budget: flags.write_budget,
             },
         };
         for (place, device) in flash.places.iter().zip(&mut flash.devices) {
