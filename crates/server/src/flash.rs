@@ -352,10 +352,12 @@ fn start_keeper(
 fn announce(flash: &AttachedFlash) {
     let volume = &flash.volume;
     tracing::info!(
-        "flash: {} MiB in {} segments; items up to {} KiB go there",
+        "flash: {} MiB in {} segments; items up to {} KiB in one record, longer ones in pieces up to {} MiB in all",
         (u64::from(volume.segments()) * volume.segment_len() as u64) >> 20,
         volume.segments(),
         volume.item_len_max() >> 10,
+        // As much as can be written at once, when a segment is full.
+        (2 * volume.segment_len()) >> 20,
     );
     for device in &flash.devices {
         let Identity {
