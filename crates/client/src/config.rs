@@ -189,6 +189,15 @@ impl Config {
         }
     }
 
+    /// Servers in a list.
+    pub(crate) fn names(servers: &[(Address, u32)]) -> String {
+        let names: Vec<String> = servers
+            .iter()
+            .map(|(server, _)| server.to_string())
+            .collect();
+        names.join(",")
+    }
+
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |(address, weight): &(Address, u32)| {
             let (host, port) = address.on_ring();

@@ -59,6 +59,14 @@ pub enum Error {
         /// Its words.
         refusal: Refusal,
     },
+    /// Which servers there are could not be found out ([`crate::Discovery`]).
+    #[error("{server}: {reason}")]
+    Discovery {
+        /// Who was asked.
+        server: Arc<str>,
+        /// What went wrong.
+        reason: String,
+    },
     /// The address of a server cannot be read.
     #[error("`{0}` is not an address: HOST, HOST:PORT, [IPV6]:PORT or unix:/PATH is expected")]
     Address(String),

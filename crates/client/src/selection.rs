@@ -35,6 +35,14 @@ impl Selection {
         }
     }
 
+    /// The same for other servers. What is known of servers that stay has its time from here.
+    pub(crate) fn with(&self, config: &Config) -> Selection {
+        Selection {
+            started: self.started,
+            ..Selection::new(config)
+        }
+    }
+
     /// The server that is asked for a key now.
     pub(crate) fn admit<'h>(
         &self,

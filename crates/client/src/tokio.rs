@@ -20,6 +20,7 @@
 
 mod client;
 mod connection;
+mod follow;
 mod transport;
 
 pub use client::{Builder, Client};

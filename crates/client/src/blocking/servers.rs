@@ -7,6 +7,7 @@ use crate::blocking::connection::{Connection, Deadline};
 use crate::blocking::pool::{Lease, Pool};
 use crate::blocking::transport::Connect;
 use crate::config::Config;
+use crate::discovery::Listed;
 use crate::error::{Cause, Error};
 use crate::health::{Admission, Health};
 use crate::selection::Selection;
@@ -21,8 +22,8 @@ const CONNECTIONS: usize = 16;
 pub(super) struct Servers {
     pub(super) config: Config,
     selection: Selection,
-    pub(super) list: Vec<Server>,
-    connect: Box<dyn Connect>,
+    pub(super) list: Vec<Arc<Server>>,
+    pub(super) connect: Arc<dyn Connect>,
 }
 
 /// A server.
@@ -34,18 +35,39 @@ pub(super) struct Server {
     pub(super) health: Health,
 }
 
-impl Servers {
-    pub(super) fn new(config: Config, connect: Box<dyn Connect>) -> Servers {
-        let server = |(address, _): &(Address, u32)| Server {
+impl Server {
+    fn new(address: &Address, config: &Config) -> Arc<Server> {
+        Arc::new(Server {
             name: address.to_string().into(),
             address: address.clone(),
             pool: Pool::new(config.connections_per_server.unwrap_or(CONNECTIONS)),
             health: Health::default(),
-        };
+        })
+    }
+}
+
+impl Servers {
+    pub(super) fn new(config: Config, connect: Arc<dyn Connect>) -> Servers {
+        let server = |(address, _): &(Address, u32)| Server::new(address, &config);
         Servers {
             selection: Selection::new(&config),
             list: config.servers.iter().map(server).collect(),
             connect,
+            config,
+        }
+    }
+
+    /// The servers of a list, of which those that are here already keep their connections and their health.
+    pub(super) fn with(&self, listed: &Listed) -> Servers {
+        let config = listed.settings(&self.config);
+        let server = |(address, _): &(Address, u32)| {
+            let known = self.list.iter().find(|known| known.address == *address);
+            known.map_or_else(|| Server::new(address, &config), Arc::clone)
+        };
+        Servers {
+            selection: self.selection.with(&config),
+            list: config.servers.iter().map(server).collect(),
+            connect: Arc::clone(&self.connect),
             config,
         }
     }

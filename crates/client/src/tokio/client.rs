@@ -10,14 +10,17 @@ use ::tokio::time::{Instant, timeout_at};
 use crate::address::Address;
 use crate::batch::{Answered, Batch, Results};
 use crate::config::Config;
+use crate::discovery::{Discovery, Listed};
 use crate::error::{Cause, Error};
 use crate::expiry::Expiry;
+use crate::fleet::Fleet;
 use crate::health::{Admission, Health};
 use crate::key;
 use crate::operations::operations;
 use crate::outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
 use crate::selection::{ATTEMPTS, Selection, may_repeat};
 use crate::tokio::connection::{Answer, Command, IN_FLIGHT, Lost, Watch, serve};
+use crate::tokio::follow::{Follower, follow};
 use crate::tokio::transport::{Connect, Sockets};
 use crate::wire::{Effect, ItemReply, Meta, Reply, Request, RequestError, StoreMode};
 
@@ -38,14 +41,17 @@ const MULTI_KEYS: usize = 256;
 /// asked, is closed.
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
+    fleet: Arc<Fleet<Inner>>,
+    /// Whoever keeps the servers up to date.
+    _follower: Option<Follower>,
 }
 
+/// The servers of a client.
 #[derive(Debug)]
-struct Inner {
-    config: Arc<Config>,
+pub(super) struct Inner {
+    pub(super) config: Arc<Config>,
     selection: Arc<Selection>,
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
     connect: Arc<dyn Connect>,
 }
 
@@ -80,24 +86,37 @@ impl Builder {
     /// The client. Connections are opened when they are needed.
     #[must_use]
     pub fn build(self) -> Client {
-        let config = self.config;
+        Client {
+            fleet: Arc::new(Fleet::Fixed(Inner::new(self.config, self.connect))),
+            _follower: None,
+        }
+    }
+
+    /// A client of the servers that those in the settings tell of, which are asked now and later by a task.
+    ///
+    /// # Errors
+    /// When nobody tells; [`Error::Discovery`] when what is told is no list of servers.
+    pub async fn discover(self, discovery: Discovery) -> Result<Client, Error> {
+        let sources = Inner::new(self.config, self.connect);
+        let (fleet, follower) = follow(sources, discovery).await?;
+        Ok(Client {
+            fleet,
+            _follower: Some(follower),
+        })
+    }
+}
+
+impl Server {
+    fn new(address: &Address, config: &Config) -> Arc<Server> {
         let connections = config.connections_per_server.unwrap_or(CONNECTIONS);
-        let server = |(address, _): &(Address, u32)| Server {
+        Arc::new(Server {
             name: address.to_string().into(),
             address: address.clone(),
             health: Arc::default(),
             failure: Arc::default(),
             queues: (0..connections).map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
-        };
-        let inner = Inner {
-            selection: Arc::new(Selection::new(&config)),
-            servers: config.servers.iter().map(server).collect(),
-            connect: self.connect,
-            config: Arc::new(config),
-        };
-        let inner = Arc::new(inner);
-        Client { inner }
+        })
     }
 }
 
@@ -147,7 +166,8 @@ impl Client {
 
     /// Sends the operations of a batch to their servers and waits for all results.
     pub async fn run(&self, batch: Batch) -> Results {
-        let inner = &self.inner;
+        let now = self.fleet.now();
+        let inner = &*now;
         let deadline = inner.deadline();
         let batch = Arc::new(batch);
         let mut results: Vec<Option<Result<Answered, Error>>> = Vec::new();
@@ -243,13 +263,14 @@ impl Client {
     /// Asks every server, whether it is ejected or not.
     async fn on_each<T: Outcome>(&self, request: Request<'_>) -> EachServer<T> {
         let request = Arc::new(request.into_owned());
-        let mut each = Vec::with_capacity(self.inner.servers.len());
-        for (index, server) in self.inner.servers.iter().enumerate() {
+        let inner = self.fleet.now();
+        let mut each = Vec::with_capacity(inner.servers.len());
+        for (index, server) in inner.servers.iter().enumerate() {
             let admission = match server.health.is_live() {
                 true => Admission::Live,
                 false => Admission::Trial,
             };
-            let answered = self.inner.attempt(index, admission, &request).await;
+            let answered = inner.attempt(index, admission, &request).await;
             each.push((
                 server.name.to_string(),
                 answered.and_then(Answered::outcome),
@@ -263,8 +284,9 @@ impl Client {
         let request = Arc::new(request.into_owned());
         let mut attempt = 1;
         loop {
-            let (server, admission) = self.inner.admit(request.key())?;
-            match self.inner.attempt(server, admission, &request).await {
+            let inner = self.fleet.now();
+            let (server, admission) = inner.admit(request.key())?;
+            match inner.attempt(server, admission, &request).await {
                 Err(error) if attempt < ATTEMPTS && may_repeat(&error) => attempt += 1,
                 answered => return answered?.outcome(),
             }
@@ -278,7 +300,8 @@ impl Client {
         open: &[usize],
         results: &mut [Result<Option<Value>, Error>],
     ) {
-        let inner = &self.inner;
+        let now = self.fleet.now();
+        let inner = &*now;
         let deadline = inner.deadline();
         let mut shares: Vec<(Vec<usize>, Admission)> = Vec::new();
         shares.resize_with(inner.servers.len(), || (Vec::new(), Admission::Live));
@@ -336,6 +359,39 @@ impl Client {
 }
 
 impl Inner {
+    pub(super) fn new(config: Config, connect: Arc<dyn Connect>) -> Inner {
+        let server = |(address, _): &(Address, u32)| Server::new(address, &config);
+        Inner {
+            selection: Arc::new(Selection::new(&config)),
+            servers: config.servers.iter().map(server).collect(),
+            connect,
+            config: Arc::new(config),
+        }
+    }
+
+    /// The servers of a list: those that are in `known` already keep their connections and their health.
+    pub(super) fn of(listed: &Listed, known: &Inner) -> Inner {
+        let config = listed.settings(&known.config);
+        let server = |(address, _): &(Address, u32)| {
+            let known = known.servers.iter().find(|known| known.address == *address);
+            known.map_or_else(|| Server::new(address, &config), Arc::clone)
+        };
+        Inner {
+            selection: Arc::new(known.selection.with(&config)),
+            servers: config.servers.iter().map(server).collect(),
+            connect: Arc::clone(&known.connect),
+            config: Arc::new(config),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    pub(super) fn name(&self, server: usize) -> &Arc<str> {
+        &self.servers[server].name
+    }
+
     fn deadline(&self) -> Instant {
         Instant::now() + self.config.operation_timeout
     }
@@ -388,7 +444,7 @@ impl Inner {
         sender
     }
 
-    async fn attempt(
+    pub(super) async fn attempt(
         &self,
         server: usize,
         admission: Admission,
