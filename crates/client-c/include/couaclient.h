@@ -32,7 +32,7 @@ extern "C" {
 #define COUA_NOT_SENT (-2)        /* the server has not got all of it; nothing was done */
 #define COUA_INTERRUPTED (-3)     /* no answer to a request that only reads: ask again */
 #define COUA_OUTCOME_UNKNOWN (-4) /* sent, and whether it was done is not known */
-#define COUA_REFUSED (-5)         /* the server answered an error; nothing was done */
+#define COUA_REFUSED (-5)         /* the server answered an error, or no list of servers; nothing was done */
 
 /* Why a request has no answer, in coua_error.cause. */
 #define COUA_CAUSE_NONE 0
@@ -44,6 +44,7 @@ extern "C" {
 #define COUA_CAUSE_BUSY 6        /* all connections were in use until time ran out */
 #define COUA_CAUSE_EJECTED 7     /* the server failed lately and is left alone for a while */
 #define COUA_CAUSE_TURNED_AWAY 8 /* the server refused the new connection */
+#define COUA_CAUSE_TLS 9         /* encryption failed: a certificate that nobody vouches for, for one */
 
 #define COUA_MESSAGE_LEN 248
 
@@ -89,7 +90,8 @@ uint32_t coua_abi_version(void);
 
 /*
  * Makes a client of servers in a list that commas separate: HOST, HOST:PORT, [IPV6]:PORT or unix:/PATH.
- * Connections are opened when they are needed.
+ * Connections are opened when they are needed. With `discovery`, the servers are asked for at once, and later by a
+ * thread.
  *
  * `options` may be NULL, else it is words that blanks separate:
  *   operation_timeout_ms=N    2500   the longest an operation takes, each of at most two attempts
@@ -101,6 +103,13 @@ uint32_t coua_abi_version(void);
  *   binary_keys=yes|no        no     keys with blanks and control characters
  *   value_len_max=N           67108864
  *   user=NAME password=TEXT          log in; %20 stands for a blank, %25 for a percent sign
+ *   tls_ca_file=PATH                 encrypt, and trust these authorities (PEM); %20 stands for a blank
+ *   tls_cert_file=PATH tls_key_file=PATH
+ *                                    the client's own certificate and key (PEM)
+ *   tls_server_name=NAME             whose certificate servers must show; by default the host's, as it is written
+ *   discovery=NAME                   cluster: `servers` are asked which servers there are (config get cluster);
+ *                                    names: each address of their names is a server
+ *   discovery_interval_ms=N   60000
  *   ejection_failures=N       2      failures in a row after which a server is left alone
  *   ejection_wait_min_ms=N    1000   for how long at first
  *   ejection_wait_max_ms=N    30000  and at most

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn coua_open(
         let servers = unsafe { text("servers", servers) }?;
         // SAFETY: C keeps to the header.
         let options = unsafe { text("options", options) }?;
-        let client = Client::new(options::config(servers, options)?);
+        let client = options::settings(servers, options)?.open()?;
         // SAFETY: C keeps to the header.
         unsafe { put("client", into, into_handle(client)) }?;
         Ok(status::OK)

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::certificates::certificate;
 use support::fake::{Act, Fake};
 use support::{Over, Program, Server};
 
@@ -80,7 +81,7 @@ fn an_unknown_outcome_in_c() {
         _ => Act::Send,
     });
     let address = server.address.to_string();
-    let printed = run(Command::new(&program).args([&address, "mute"]));
+    let printed = run(Command::new(&program).args([&address, "mute", "operation_timeout_ms=300"]));
     assert_eq!(printed, "all well\n");
 }
 
@@ -121,6 +122,73 @@ fn a_login_in_c() {
         let words = [&server.address, "no-login", "user=bob password=wrong"];
         assert_eq!(run(Command::new(&program).args(words)), "all well\n");
     }
+}
+
+/// Every operation over TLS, and what is said where a certificate is missing or is nobody's.
+#[test]
+fn encrypted_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/operations.c", folder.path());
+    let ask = |words: [&str; 3]| run(Command::new(&program).args(words));
+    // A folder with a blank in its name, which options escape.
+    let blank = folder.path().join("a blank");
+    fs::create_dir(&blank).expect("a folder");
+    let (strange, strange_key) = certificate(&blank);
+    let escaped = |path: &str| path.replace('%', "%25").replace(' ', "%20");
+    for kind in BOTH {
+        let own = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = certificate(own.path());
+        let options = format!("ssl_chain_cert={certificate},ssl_key={key}");
+        let server = Server::start_with(kind, Over::Tcp, &["-Z", "-o", &options]);
+        let trusting = format!("tls_ca_file={certificate}");
+        assert_eq!(ask([&server.address, "all", &trusting]), "all well\n");
+        let other = format!("tls_ca_file={}", escaped(&strange));
+        assert_eq!(ask([&server.address, "untrusted", &other]), "all well\n");
+        let named = format!("{trusting} tls_server_name=other.example");
+        assert_eq!(ask([&server.address, "untrusted", &named]), "all well\n");
+        // Certificates of both sides.
+        let wants = format!("{options},ssl_ca_cert={certificate},ssl_verify_mode=2");
+        let server = Server::start_with(kind, Over::Tcp, &["-Z", "-o", &wants]);
+        let shown = format!("{trusting} tls_cert_file={certificate} tls_key_file={key}");
+        assert_eq!(ask([&server.address, "all", &shown]), "all well\n");
+        assert_eq!(ask([&server.address, "unknown", &trusting]), "all well\n");
+    }
+    let unfit = format!(
+        "tls_ca_file={0} tls_cert_file={0} tls_key_file={1}",
+        escaped(&strange),
+        folder.path().join("none").display()
+    );
+    let said = ask(["127.0.0.1:1", "refused", &unfit]);
+    assert!(said.contains("none` cannot be read"), "{said}");
+    drop(strange_key);
+}
+
+#[test]
+fn servers_that_are_found_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/operations.c", folder.path());
+    let ask = |words: [&str; 3]| run(Command::new(&program).args(words));
+    let list = folder.path().join("list");
+    fs::write(&list, "1\n127.0.0.1||1\n").expect("it is written");
+    let option = format!("cluster_config={}", list.display());
+    let server = Server::start_with(Program::Coua, Over::Tcp, &["-o", &option]);
+    let options = "discovery=cluster discovery_interval_ms=100";
+    assert_eq!(ask([&server.address, "1", options]), "all well\n");
+    fs::write(&list, "2\n127.0.0.1||1\n127.0.0.1||2\n").expect("it is written");
+    support::poll("the new list", || {
+        let words = [&server.address, "2", options];
+        let output = Command::new(&program)
+            .args(words)
+            .output()
+            .expect("it runs");
+        output.status.success().then_some(())
+    });
+    let said = ask(["127.0.0.1:1", "refused", options]);
+    assert!(said.contains("not sent: cannot connect"), "{said}");
+    let server = Server::start(Program::Memcached, Over::Tcp);
+    let said = ask([&server.address, "refused", options]);
+    assert!(said.contains("it has no list of servers"), "{said}");
+    assert_eq!(ask([&server.address, "1", "discovery=names"]), "all well\n");
 }
 
 /// The header declares what the library has, no more and no less, with the same numbers.
@@ -173,6 +241,7 @@ fn the_header_is_the_librarys() {
         ("CAUSE_BUSY", cause::BUSY.into()),
         ("CAUSE_EJECTED", cause::EJECTED.into()),
         ("CAUSE_TURNED_AWAY", cause::TURNED_AWAY.into()),
+        ("CAUSE_TLS", cause::TLS.into()),
     ];
     for (name, number) in own {
         assert_eq!(constants.get(name), Some(&number), "{name}");
