@@ -67,8 +67,8 @@ pub struct ErrorDetails {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: i32,
-    cause: i32,
-    message: String,
+    pub(crate) cause: i32,
+    pub(crate) message: String,
 }
 
 impl Failure {
@@ -77,6 +77,15 @@ impl Failure {
             status: status::INVALID,
             cause: cause::NONE,
             message: message.into(),
+        }
+    }
+
+    /// Nothing was done.
+    pub(crate) fn unsent(cause: i32, message: &str) -> Failure {
+        Failure {
+            status: status::NOT_SENT,
+            cause,
+            message: message.to_owned(),
         }
     }
 

@@ -9,6 +9,7 @@ use coua_client::{
 };
 
 use crate::failure::Failure;
+use crate::observed::Observed;
 
 /// What a client is opened with.
 pub(crate) struct Settings {
@@ -18,6 +19,26 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The same, with somebody who is told what becomes of servers.
+    pub(crate) fn observed(mut self, observed: Option<&Observed>) -> Settings {
+        if let Some(observed) = observed {
+            self.config = observed.watching(self.config);
+        }
+        self
+    }
+
+    /// Makes an asynchronous client, within a runtime.
+    pub(crate) async fn open_async(self) -> Result<coua_client::tokio::Client, Failure> {
+        let mut builder = coua_client::tokio::Client::builder(self.config);
+        if let Some(tls) = self.tls {
+            builder = builder.transport(tls);
+        }
+        match self.discovery {
+            Some(discovery) => Ok(builder.discover(discovery).await?),
+            None => Ok(builder.build()),
+        }
+    }
+
     /// Makes the client.
     pub(crate) fn open(self) -> Result<Client, Failure> {
         let mut builder = Client::builder(self.config);

@@ -140,7 +140,9 @@ fn encrypted_in_c() {
         let (certificate, key) = certificate(own.path());
         let options = format!("ssl_chain_cert={certificate},ssl_key={key}");
         let server = Server::start_with(kind, Over::Tcp, &["-Z", "-o", &options]);
-        let trusting = format!("tls_ca_file={certificate}");
+        // A busy machine takes long for a handshake.
+        let patient = "connect_timeout_ms=60000 operation_timeout_ms=60000";
+        let trusting = format!("{patient} tls_ca_file={certificate}");
         assert_eq!(ask([&server.address, "all", &trusting]), "all well\n");
         let other = format!("tls_ca_file={}", escaped(&strange));
         assert_eq!(ask([&server.address, "untrusted", &other]), "all well\n");
@@ -161,6 +163,23 @@ fn encrypted_in_c() {
     let said = ask(["127.0.0.1:1", "refused", &unfit]);
     assert!(said.contains("none` cannot be read"), "{said}");
     drop(strange_key);
+}
+
+/// Operations that nobody waits for, submitted by many threads and collected by one.
+#[test]
+fn a_queue_in_c() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compiled("tests/programs/queue.c", folder.path());
+    for kind in BOTH {
+        let server = Server::start(kind, Over::Tcp);
+        let printed = run(Command::new(&program).args([&server.address, "all"]));
+        assert_eq!(printed, "all well\n");
+    }
+    // Nobody answers: all is given up at the end, and nothing leaks.
+    let mute = Fake::start(|_: usize, _: usize, _: &[u8]| Act::Hang);
+    let address = mute.address.to_string();
+    let printed = run(Command::new(&program).args([&address, "mute"]));
+    assert_eq!(printed, "all well\n");
 }
 
 #[test]
@@ -197,7 +216,7 @@ fn the_header_is_the_librarys() {
     let header = fs::read_to_string(here().join("include/couaclient.h")).expect("the header");
     let mut declared: Vec<&str> = header
         .lines()
-        .filter(|line| line.contains('(') && !line.starts_with([' ', '/', '#']))
+        .filter(|line| line.contains('(') && !line.starts_with([' ', '/', '#', 't']))
         .filter_map(|line| line.split_once('(')?.0.split([' ', '*']).next_back())
         .collect();
     declared.sort_unstable();
@@ -246,6 +265,19 @@ fn the_header_is_the_librarys() {
     for (name, number) in own {
         assert_eq!(constants.get(name), Some(&number), "{name}");
     }
+    let events = [
+        ("EVENT_CONNECTED", couaclient::event::CONNECTED),
+        ("EVENT_LOST", couaclient::event::LOST),
+        ("EVENT_EJECTED", couaclient::event::EJECTED),
+        ("EVENT_RETURNED", couaclient::event::RETURNED),
+    ];
+    for (name, number) in events {
+        assert_eq!(constants.get(name), Some(&i64::from(number)), "{name}");
+    }
+    let operations = 8;
     let modes = ["SET", "ADD", "REPLACE", "APPEND", "PREPEND", "CAS"];
-    assert_eq!(constants.len(), own.len() + modes.len());
+    assert_eq!(
+        constants.len(),
+        own.len() + events.len() + operations + modes.len()
+    );
 }

@@ -48,6 +48,7 @@ mod handshake;
 mod health;
 mod key;
 mod login;
+mod observer;
 mod operations;
 mod outcome;
 mod route;
@@ -67,6 +68,7 @@ pub use discovery::Discovery;
 pub use error::{Cause, Error};
 pub use expiry::Expiry;
 pub use key::KeyError;
+pub use observer::Event;
 pub use outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
 pub use route::Distribution;
 #[cfg(feature = "tls")]

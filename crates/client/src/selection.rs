@@ -66,9 +66,9 @@ impl Selection {
         }
     }
 
-    /// Takes down that a server has failed.
-    pub(crate) fn failed(&self, health: &Health, admission: Admission) {
-        health.failed(admission, self.now_ms(), fastrand::f64(), &self.ejection);
+    /// Takes down that a server has failed. True where that ejects it.
+    pub(crate) fn failed(&self, health: &Health, admission: Admission) -> bool {
+        health.failed(admission, self.now_ms(), fastrand::f64(), &self.ejection)
     }
 
     fn now_ms(&self) -> u64 {

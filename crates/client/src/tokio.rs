@@ -21,6 +21,7 @@
 mod client;
 mod connection;
 mod follow;
+mod servers;
 mod transport;
 
 pub use client::{Builder, Client};

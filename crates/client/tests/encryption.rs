@@ -99,7 +99,7 @@ fn who_is_not_trusted() {
         let is_refused = matches!(
             &error,
             Error::NotSent {
-                cause: Cause::Tls(_) | Cause::Closed | Cause::Connect(..),
+                cause: Cause::Tls(_),
                 ..
             }
         );

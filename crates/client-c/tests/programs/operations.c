@@ -186,6 +186,7 @@ static void *at_once(void *cache) {
         coua_value value;
         coua_error own;
         if (coua_get(cache, TEXT("shared"), &value, &own) != COUA_OK || value.len != 6) {
+            fprintf(stderr, "%d %s\n", own.status, own.message);
             return "a get of many threads went wrong";
         }
         coua_value_release(&value, 1);

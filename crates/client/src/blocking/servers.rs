@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::discovery::Listed;
 use crate::error::{Cause, Error};
 use crate::health::{Admission, Health};
+use crate::observer::Event;
 use crate::selection::Selection;
 use crate::wire::request::Request;
 use crate::wire::{Completion, Conversation, Effect, Reply};
@@ -88,15 +89,31 @@ impl Servers {
         server: &'s Server,
         deadline: &mut Deadline,
     ) -> Result<Lease<'s>, Cause> {
-        let open = || Connection::open(&*self.connect, &server.address, &self.config);
-        server.pool.lend(deadline, open)
+        let observer = &self.config.observer;
+        let open = || {
+            let connection = Connection::open(&*self.connect, &server.address, &self.config)?;
+            observer.tell(&server.name, || Event::Connected);
+            Ok(connection)
+        };
+        let lost = || observer.tell(&server.name, || Event::Lost(Cause::Closed));
+        server.pool.lend(deadline, open, lost)
+    }
+
+    /// Takes down that a server has answered.
+    #[inline]
+    pub(super) fn answered(&self, server: &Server) {
+        if server.health.answered() {
+            self.config.observer.tell(&server.name, || Event::Returned);
+        }
     }
 
     /// Takes down that a server has failed.
     pub(super) fn failed(&self, server: &Server, admission: Admission, cause: &Cause) {
         // Many threads of one's own are no fault of the server's.
-        if !matches!(cause, Cause::Busy(_)) {
-            self.selection.failed(&server.health, admission);
+        let observer = &self.config.observer;
+        observer.tell_failure(&server.name, cause);
+        if !matches!(cause, Cause::Busy(_)) && self.selection.failed(&server.health, admission) {
+            observer.tell(&server.name, || Event::Ejected);
         }
         if matches!(cause, Cause::Closed | Cause::Io(..) | Cause::Connect(..)) {
             server.pool.give_up();
@@ -128,7 +145,7 @@ impl Servers {
         // The answer may be whole although the connection failed behind it.
         let failure = match (reply, driven) {
             (Some(reply), _) => {
-                server.health.answered();
+                self.answered(server);
                 return Ok(reply);
             }
             (None, Err(cause)) => cause,

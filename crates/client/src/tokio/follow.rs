@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::health::Admission;
 use crate::outcome::Value;
-use crate::tokio::client::Inner;
+use crate::tokio::servers::Servers;
 
 /// Ends the task when the last client of a fleet goes.
 pub(super) type Follower = Arc<oneshot::Sender<()>>;
@@ -22,19 +22,19 @@ pub(super) type Follower = Arc<oneshot::Sender<()>>;
 struct Follow {
     discovery: Discovery,
     /// Those whom the settings name, to ask them for the list.
-    sources: Inner,
+    sources: Servers,
     last: Listed,
-    fleet: Weak<Fleet<Inner>>,
+    fleet: Weak<Fleet<Servers>>,
     end: oneshot::Receiver<()>,
 }
 
 /// Finds the servers, and follows what becomes of them.
 pub(super) async fn follow(
-    sources: Inner,
+    sources: Servers,
     discovery: Discovery,
-) -> Result<(Arc<Fleet<Inner>>, Follower), Error> {
+) -> Result<(Arc<Fleet<Servers>>, Follower), Error> {
     let listed = ask(&sources, discovery.source).await?;
-    let fleet = Arc::new(Fleet::followed(Inner::of(&listed, &sources)));
+    let fleet = Arc::new(Fleet::followed(Servers::of(&listed, &sources)));
     let (follower, end) = oneshot::channel();
     let follow = Follow {
         discovery,
@@ -65,7 +65,7 @@ impl Follow {
             if let Ok(listed) = listed
                 && listed.is_newer(&self.last, source)
             {
-                let servers = Inner::of(&listed, &fleet.now());
+                let servers = Servers::of(&listed, &fleet.now());
                 fleet.replace(servers);
                 self.last = listed;
             }
@@ -74,7 +74,7 @@ impl Follow {
 }
 
 /// The servers that there are now, or the last error.
-async fn ask(sources: &Inner, source: Source) -> Result<Listed, Error> {
+async fn ask(sources: &Servers, source: Source) -> Result<Listed, Error> {
     if source == Source::Names {
         return lookup(&sources.config).await;
     }
