@@ -25,6 +25,7 @@ use coua_transport::tls::ClientCertificate;
 use coua_transport::userspace::StackDriverCounters;
 
 use crate::clock::Clock;
+use crate::cluster::{ClusterConfig, ClusterError};
 use crate::connections::Registry;
 use crate::counters::{Counters, Totals};
 use crate::crawler::Crawler;
@@ -61,6 +62,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Who may log in, where somebody must.
     users: Option<Mutex<Arc<Users>>>,
+    /// Which servers the fleet has, where somebody says so.
+    cluster: Option<Mutex<Arc<ClusterConfig>>>,
     /// The connections.
     pub registry: Registry,
     /// Counts by key prefix.
@@ -183,6 +186,7 @@ impl Shared {
             clock,
             registry: Registry::new(workers, settings.connections_max),
             users: settings.users.clone().map(Mutex::new),
+            cluster: settings.cluster.clone().map(Mutex::new),
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.counts_prefixes),
             hot_keys: HotKeys::new(workers),
             missed: HotKeys::new(workers),
@@ -318,6 +322,28 @@ impl Shared {
         let count = read.len();
         *users.lock().unwrap_or_else(PoisonError::into_inner) = read;
         Ok(Some(count))
+    }
+
+    /// Which servers the fleet has; `None` where nobody says so.
+    pub fn cluster(&self) -> Option<Arc<ClusterConfig>> {
+        let cluster = self.cluster.as_ref()?;
+        Some(Arc::clone(
+            &cluster.lock().unwrap_or_else(PoisonError::into_inner),
+        ))
+    }
+
+    /// Reads again which servers the fleet has, if somebody says so, and gives what was known before and what is now.
+    ///
+    /// # Errors
+    /// [`ClusterError`]: the file cannot be read or is not as it should be. What was known before stays.
+    pub fn read_cluster(&self) -> Result<Option<[Arc<ClusterConfig>; 2]>, ClusterError> {
+        let (Some(cluster), Some(path)) = (&self.cluster, &self.settings.cluster_file) else {
+            return Ok(None);
+        };
+        let read = Arc::new(ClusterConfig::read(path)?);
+        let mut cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *cluster, Arc::clone(&read));
+        Ok(Some([before, read]))
     }
 
     /// What has been counted since the start or the last `stats reset`.

@@ -132,6 +132,7 @@ impl Answers<'_> {
             AdminCommand::Watch if request.session.may.admin => {
                 return self.watch(request, args, burst);
             }
+            AdminCommand::Config => return self.config(args, To::line_unless(noreply)),
             _ if !request.session.may.admin => {
                 return self.error(ErrorLine::NotPermitted, To::line_unless(noreply));
             }
@@ -144,6 +145,25 @@ impl Answers<'_> {
             true => Outcome::Done,
             false => self.report(request, report, burst),
         }
+    }
+
+    /// `config get cluster`: which servers the fleet has. There is nothing else to be had by it.
+    fn config(&mut self, mut words: Tokens<'_>, to: To) -> Outcome {
+        let asked = (words.next(), words.next(), words.next());
+        let (Some(cluster), (Some(b"get"), Some(name), None)) = (self.shared.cluster(), asked)
+        else {
+            return self.error(ErrorLine::Unknown, to);
+        };
+        if to == To::Nobody {
+            return Outcome::Done;
+        }
+        if name == b"cluster" {
+            let head = format!("CONFIG cluster 0 {}\r\n", cluster.value.len());
+            self.output.reply(|reply| reply.bytes(head.as_bytes()));
+            self.output.reply(|reply| reply.bytes(&cluster.value));
+            self.output.reply(|reply| reply.bytes(b"\r\n"));
+        }
+        self.end_if(true)
     }
 
     /// `watch`: from now on the connection is sent lines, and nothing of it is executed any more.
@@ -236,6 +256,7 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
         | AdminCommand::LruCrawler
         | AdminCommand::Watch
         | AdminCommand::Poison
+        | AdminCommand::Config
         | AdminCommand::Extstore => error,
     }
 }
