@@ -4,6 +4,7 @@
 //! TLS over a stack of the server's own (`userspace`).
 
 mod hostile;
+mod identities;
 mod listeners;
 mod watching;
 
@@ -35,10 +36,19 @@ struct Secured {
 
 impl Secured {
     fn start(options: &str, flags: &[&str]) -> Secured {
+        Secured::with(Secured::authority(), options, flags)
+    }
+
+    /// An authority that has certified the server and a client.
+    fn authority() -> Authority {
         let authority = Authority::new();
         for name in ["server", "client"] {
             authority.certify(name);
         }
+        authority
+    }
+
+    fn with(authority: Authority, options: &str, flags: &[&str]) -> Secured {
         let options = authority.options("server", options);
         let process = Process::start(coua(&[&["-Z", "-o", &options], flags].concat()));
         let address = process.address();

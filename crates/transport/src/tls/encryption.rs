@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use rustls::{HandshakeKind, ServerConnection};
 
-use super::{ClientCertificate, Tls, TlsEvents};
-use crate::outcome::{Received, Sent};
+use super::{ClientCertificate, Tls, TlsEvents, names};
+use crate::outcome::{Handshake, Received, Sent};
 
 /// What records are read from and written to. `WouldBlock` says that nothing is there, or taken, now.
 pub(crate) trait Wire: Read + Write {}
@@ -50,6 +50,8 @@ struct State {
     has_ended: bool,
     /// Receiving has paused although there may be more records.
     has_paused: bool,
+    /// No more records will come.
+    have_records_ended: bool,
     /// The peer broke the protocol, or the connection is gone.
     is_broken: bool,
 }
@@ -66,6 +68,7 @@ impl Encryption {
                 is_handshaking: true,
                 has_ended: false,
                 has_paused: false,
+                have_records_ended: false,
                 is_broken: false,
             }),
             unsent_max: tls.unsent_max(),
@@ -88,6 +91,39 @@ impl Encryption {
     pub(crate) fn has_unsent(&self) -> bool {
         let state = self.state.borrow();
         state.connection.wants_write() && !state.is_broken
+    }
+
+    /// Goes on with the handshake, and takes no plain bytes out.
+    pub(crate) fn shake_hands(&self, wire: &mut impl Wire) -> Handshake {
+        let state = &mut *self.state.borrow_mut();
+        let mut reads = 0;
+        state.has_paused = false;
+        while state.is_handshaking && !state.has_ended {
+            if reads == READS_MAX {
+                state.has_paused = true;
+                break;
+            }
+            reads += 1;
+            if !self.receive_records(state, wire) {
+                break;
+            }
+            state.has_ended |= state.have_records_ended && state.is_handshaking;
+        }
+        if state.connection.wants_write() {
+            send_records(state, wire);
+        }
+        match state.is_handshaking {
+            false => Handshake::Done,
+            true if state.has_ended => Handshake::Ended,
+            true => Handshake::Waits,
+        }
+    }
+
+    /// The names in the certificate that the peer has shown; see [`names`].
+    pub(crate) fn peer_names(&self) -> Vec<String> {
+        let state = self.state.borrow();
+        let chain = state.connection.peer_certificates().unwrap_or_default();
+        chain.first().map_or(Vec::new(), |own| names::of(own))
     }
 
     /// Receives plain bytes.
@@ -150,7 +186,7 @@ impl Encryption {
     /// Receives records and decrypts them. False if there is nothing to receive.
     fn receive_records(&self, state: &mut State, wire: &mut impl Wire) -> bool {
         match state.connection.read_tls(wire) {
-            Ok(_) => {}
+            Ok(count) => state.have_records_ended = count == 0,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(_) => {
                 (state.has_ended, state.is_broken) = (true, true);
