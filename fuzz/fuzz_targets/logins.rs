@@ -1,5 +1,5 @@
 //! A file of users and a connection that has not logged in, by text and by SASL: no panic, the file means what it says
-//! or is refused with one line that has no password, and who is let in has said a name and its password.
+//! or is refused with a line that says nothing of passwords, and who is let in has said a name and its password.
 #![no_main]
 
 use coua::users::Users;
@@ -24,11 +24,8 @@ fuzz_target!(|data: &[u8]| {
     let users = match Users::parse(file) {
         Ok(users) => users,
         Err(error) => {
-            let line = error.to_string();
-            for secret in pairs(file).map(|(_, secret)| secret).filter(|secret| secret.len() > 7) {
-                let secret = String::from_utf8_lossy(secret);
-                assert!(!line.contains(&*secret) || is_in_sections(file, &secret), "{line}");
-            }
+            let others = Users::parse(&with_other_passwords(file)).expect_err("it was refused before");
+            assert_eq!(error.to_string(), others.to_string());
             return;
         }
     };
@@ -92,8 +89,13 @@ fn pairs(file: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Whether a word that is a password stands in the sections too, whose errors quote them.
-fn is_in_sections(file: &[u8], secret: &str) -> bool {
-    let len: usize = lines(file).map(<[u8]>::len).sum();
-    String::from_utf8_lossy(&file[len.min(file.len())..]).contains(secret)
+/// The file, with other letters in place of all passwords'.
+fn with_other_passwords(file: &[u8]) -> Vec<u8> {
+    let mut changed = file.to_vec();
+    for (_, password) in pairs(file) {
+        // It is a piece of the file.
+        let at = password.as_ptr().addr() - file.as_ptr().addr();
+        changed[at..at + password.len()].fill(b'x');
+    }
+    changed
 }

@@ -4,7 +4,7 @@
 #![no_main]
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
@@ -77,7 +77,7 @@ fuzz_target!(|data: &[u8]| {
     while let Some((&[order, argument], rest)) = orders.split_first_chunk() {
         orders = rest;
         let len = usize::from(argument);
-        match order % 12 {
+        match order % 13 {
             0 => scene.pass(usize::MAX),
             1 => scene.pass(len),
             2 => scene.change(len, order),
@@ -93,7 +93,8 @@ fuzz_target!(|data: &[u8]| {
             8 => scene.hear(),
             9 => scene.drop_records(len),
             10 => scene.repeat(len),
-            _ => scene.end(order & 16 != 0),
+            11 => scene.end(order & 16 != 0),
+            _ => scene.server_ends(),
         }
     }
     scene.conclude(has_certificate && of != ClientCertificate::Ignored);
@@ -115,8 +116,10 @@ struct Scene {
     heard: usize,
     /// Nothing was changed on the way.
     is_honest: bool,
-    /// The client's stream is over.
+    /// One of the streams is over.
     has_ended: bool,
+    /// The client has said its last word: rustls takes no bad records from then on, in builds with assertions.
+    is_client_done: bool,
 }
 
 impl Scene {
@@ -143,6 +146,7 @@ impl Scene {
             heard: 0,
             is_honest: true,
             has_ended: false,
+            is_client_done: false,
         }
     }
 
@@ -282,9 +286,9 @@ impl Scene {
     }
 
     /// The server's descriptor.
-    fn other_end(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn other_end(&self) -> BorrowedFd<'_> {
         // SAFETY: `server` owns it, and lives as long as the result.
-        unsafe { std::os::fd::BorrowedFd::borrow_raw(self.server.descriptor()) }
+        unsafe { BorrowedFd::borrow_raw(self.server.descriptor()) }
     }
 
     fn answer(&mut self, len: usize) {
@@ -310,6 +314,9 @@ impl Scene {
     /// The client reads what the server has sent.
     fn hear(&mut self) {
         let mut space = [0; 4096];
+        if self.is_client_done {
+            return;
+        }
         while let Ok(1..) = self.client.read_tls(&mut self.wire) {
             if self.client.process_new_packets().is_err() {
                 self.is_honest = false;
@@ -326,11 +333,20 @@ impl Scene {
 
     fn end(&mut self, politely: bool) {
         match politely {
-            true => self.client.send_close_notify(),
+            true => {
+                self.client.send_close_notify();
+                self.is_client_done = true;
+            }
             false => {
                 let _ = self.wire.shutdown(std::net::Shutdown::Write);
             }
         }
+        self.has_ended = true;
+    }
+
+    /// The server says its end. Whatever comes then is dropped.
+    fn server_ends(&mut self) {
+        self.server.end_output();
         self.has_ended = true;
     }
 

@@ -52,6 +52,8 @@ struct State {
     has_paused: bool,
     /// No more records will come.
     have_records_ended: bool,
+    /// The peer has been told that nothing more comes.
+    has_said_end: bool,
     /// The peer broke the protocol, or the connection is gone.
     is_broken: bool,
 }
@@ -69,6 +71,7 @@ impl Encryption {
                 has_ended: false,
                 has_paused: false,
                 have_records_ended: false,
+                has_said_end: false,
                 is_broken: false,
             }),
             unsent_max: tls.unsent_max(),
@@ -132,6 +135,9 @@ impl Encryption {
         let mut filled = 0;
         let mut reads = 0;
         state.has_paused = false;
+        if state.has_said_end {
+            return drop_records(&mut state, wire, space);
+        }
         while filled < space.len() && !state.has_ended {
             match state.connection.reader().read(&mut space[filled..]) {
                 Ok(0) => state.has_ended = true,
@@ -250,10 +256,28 @@ impl Encryption {
         let state = &mut *self.state.borrow_mut();
         if !state.is_handshaking && !state.is_broken {
             state.connection.send_close_notify();
+            state.has_said_end = true;
             // Whoever does not read does not hear of it.
             let _ = send_records(state, wire);
         }
     }
+}
+
+/// Receives what comes behind this side's end. Nobody acts on it, so it is not decrypted: rustls would have to answer a bad
+/// record, and has said its last word.
+fn drop_records(state: &mut State, wire: &mut impl Wire, space: &mut [u8]) -> Received {
+    for _ in 0..READS_MAX {
+        match wire.read(space) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Received::Nothing,
+            Ok(0) | Err(_) => {
+                state.has_ended = true;
+                return Received::Ended;
+            }
+        }
+    }
+    state.has_paused = true;
+    Received::Nothing
 }
 
 /// Sends the records that wait.

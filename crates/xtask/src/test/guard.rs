@@ -85,6 +85,11 @@ impl Guard {
         self.flags.extend(["-Y", &file, "-S"].map(str::to_owned));
         self.variables.push(("LOGIN_USER", "tester".to_owned()));
         self.variables.push(("LOGIN_PASSWORD", "open sesame".to_owned()));
+        // pylibmc brings libsasl along, but none of its mechanisms.
+        let libraries = fs::read_dir("/usr/lib")?.filter_map(|entry| Some(entry.ok()?.path().join("sasl2")));
+        if let Some(folder) = libraries.into_iter().find(|path| path.is_dir()) {
+            self.variables.push(("SASL_PATH", folder.display().to_string()));
+        }
         self.only_binary = !asks;
         self.certificates = Some(certificates);
         Ok(self)
