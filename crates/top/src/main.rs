@@ -88,7 +88,9 @@ fn print_text(flags: &Flags) -> Result<()> {
     let mut text = Vec::new();
     match flags.completions {
         Some(shell) => clap_complete::generate(shell, &mut command, "coua-top", &mut text),
-        None => clap_mangen::Man::new(command).manual("coua").render(&mut text)?,
+        None => clap_mangen::Man::new(command)
+            .manual("coua")
+            .render(&mut text)?,
     }
     // If the reader has gone away, nobody wants the rest.
     let _ = std::io::stdout().write_all(&text);

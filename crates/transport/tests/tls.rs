@@ -18,7 +18,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// A file of the fuzz target's.
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/tls").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/tls")
+        .join(name)
 }
 
 fn client() -> ClientConnection {
@@ -26,7 +28,9 @@ fn client() -> ClientConnection {
     let mut roots = RootCertStore::empty();
     roots.add(certificate("ca.pem")).expect("an authority");
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().expect("known");
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .expect("known");
     let key = PrivateKeyDer::from_pem_file(file("client.key")).expect("a key");
     let config = builder
         .with_root_certificates(roots)
@@ -130,6 +134,9 @@ fn what_comes_behind_the_end_is_dropped() {
         client.process_new_packets().expect("good records");
     }
     let mut said = Vec::new();
-    client.reader().read_to_end(&mut said).expect("a proper end");
+    client
+        .reader()
+        .read_to_end(&mut said)
+        .expect("a proper end");
     assert_eq!(said, b"last");
 }

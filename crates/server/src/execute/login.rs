@@ -40,7 +40,9 @@ pub fn by_certificate(session: &mut Session, shared: &Shared, worker: usize, now
         Owner::Several => {
             if let Some(others) = SEVERAL.pass(now.since_start_ms) {
                 let peer = &session.connection.peer;
-                tracing::warn!("certificate from {peer} is several users' (and {others} more before)");
+                tracing::warn!(
+                    "certificate from {peer} is several users' (and {others} more before)"
+                );
             }
         }
     }

@@ -63,8 +63,14 @@ fn sections_say_what_users_may_do() {
 
 #[test]
 fn errors_name_the_line_and_no_password() {
-    assert_eq!(error(""), "has no line user:password, and no user with certificates");
-    assert_eq!(error("[a]\n"), "has no line user:password, and no user with certificates");
+    assert_eq!(
+        error(""),
+        "has no line user:password, and no user with certificates"
+    );
+    assert_eq!(
+        error("[a]\n"),
+        "has no line user:password, and no user with certificates"
+    );
     assert_eq!(error("a:b\nsecret\n"), "line 2 is not user:password");
     let long = format!("a:b\nc:{}\n", "x".repeat(254));
     assert_eq!(error(long), "line 2 has more than 255 bytes");
@@ -127,7 +133,12 @@ fn certificates_name_users_with_or_without_a_password() {
     assert_eq!(users.check(b"probe", b""), None);
 
     // A file may have certificates alone.
-    assert_eq!(Users::parse(text["app:pass\n".len()..].as_bytes()).map(|users| users.len()).ok(), Some(0));
+    assert_eq!(
+        Users::parse(text["app:pass\n".len()..].as_bytes())
+            .map(|users| users.len())
+            .ok(),
+        Some(0)
+    );
     assert_eq!(
         error("[a]\ncertificates = [\"a\"]\n"),
         "[a] has the certificate \"a\": names begin with CN: DNS: email: URI:"

@@ -29,7 +29,11 @@ fn watchers_hear_of_items_that_leave_for_flash() {
         let [fetch, ttl, la, class, bucket] = words[..] else {
             panic!("{line}");
         };
-        assert_eq!((ttl, class, bucket), ("ttl=-1", "clsid=1", "bucket=0"), "{line}");
+        assert_eq!(
+            (ttl, class, bucket),
+            ("ttl=-1", "clsid=1", "bucket=0"),
+            "{line}"
+        );
         assert!(la.starts_with("la="), "{line}");
         if key.starts_with('k') {
             assert_eq!(fetch, "fetch=no", "{line}");

@@ -147,7 +147,10 @@ fn certificates_that_nobody_is_asked_for_are_refused() {
     let authority = Secured::authority();
     let users = authority.file("users");
     std::fs::write(&users, USERS).expect("a file");
-    let line = Process::start(coua(&["-Y", &users])).end().one_line(64).to_owned();
+    let line = Process::start(coua(&["-Y", &users]))
+        .end()
+        .one_line(64)
+        .to_owned();
     let expected = format!(
         "coua: -Y: {users} names certificates, and clients are asked for none; give -Z and the authorities \
          of clients' certificates: -o ssl_ca_cert=FILE"

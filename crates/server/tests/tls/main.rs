@@ -6,6 +6,7 @@
 mod hostile;
 mod identities;
 mod listeners;
+mod memory;
 mod watching;
 
 #[path = "../support/certificates.rs"]
@@ -13,6 +14,8 @@ mod certificates;
 #[path = "../support/process.rs"]
 #[allow(dead_code, reason = "these tests need the process alone")]
 mod process;
+#[path = "../support/resident.rs"]
+mod resident;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "these tests need the program alone")]
 mod support;

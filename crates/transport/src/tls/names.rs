@@ -50,7 +50,10 @@ fn common_names(subject: &Name) -> Vec<String> {
         let value = &part.value;
         let text = match value.tag() {
             Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.to_string(),
-            Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.to_string(),
+            Tag::PrintableString => value
+                .decode_as::<PrintableStringRef<'_>>()
+                .ok()?
+                .to_string(),
             Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.to_string(),
             _ => return None,
         };

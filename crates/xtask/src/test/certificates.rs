@@ -28,8 +28,12 @@ impl Certificates {
         let all = Certificates { folder };
         for authority in ["ca", "strangers"] {
             all.make_key(authority)?;
-            let words = format!("req -x509 -new -key {authority}.key -days {DAYS} -out {authority}.pem");
-            read(all.openssl(&words).args(["-subj", &format!("/CN={authority} of a test")]))?;
+            let words =
+                format!("req -x509 -new -key {authority}.key -days {DAYS} -out {authority}.pem");
+            read(
+                all.openssl(&words)
+                    .args(["-subj", &format!("/CN={authority} of a test")]),
+            )?;
         }
         for (name, by) in [("server", "ca"), ("client", "ca"), ("foreign", "strangers")] {
             all.certify(name, by)?;
@@ -85,7 +89,9 @@ impl Certificates {
     /// A program of openssl in the folder.
     pub(super) fn openssl(&self, words: &str) -> Command {
         let mut command = program("openssl");
-        command.args(words.split_whitespace()).current_dir(&self.folder);
+        command
+            .args(words.split_whitespace())
+            .current_dir(&self.folder);
         command
     }
 

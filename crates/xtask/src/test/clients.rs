@@ -259,12 +259,7 @@ fn over_cable(
 }
 
 /// Runs clients at a site. Runs all of them, and names those that fail.
-fn at(
-    context: &Context,
-    site: Site,
-    how: &str,
-    clients: &[(&str, Client)],
-) -> Result<Vec<String>> {
+fn at(context: &Context, site: Site, how: &str, clients: &[(&str, Client)]) -> Result<Vec<String>> {
     let context = Context {
         site: Arc::new(site),
         test_filter: None,
@@ -301,7 +296,10 @@ fn conclude(failures: &[String]) -> Result<Outcome> {
 fn in_each(context: &Context, dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
     let path = coua(context)?;
     let mut failures = Vec::new();
-    for dialect in dialects.iter().filter(|dialect| context.site.takes(dialect)) {
+    for dialect in dialects
+        .iter()
+        .filter(|dialect| context.site.takes(dialect))
+    {
         let server = context.site.start(&path, FLAGS)?;
         let mut command = client();
         command.args([context.site.host(), &server.port.to_string(), dialect]);

@@ -46,7 +46,10 @@ impl Guard {
         let store = |name: &str| certificates.file(name);
         let mut import = program("keytool");
         import.args(["-importcert", "-noprompt", "-alias", "authority", "-file"]);
-        import.arg(store("ca.pem")).arg("-keystore").arg(store("ca.p12"));
+        import
+            .arg(store("ca.pem"))
+            .arg("-keystore")
+            .arg(store("ca.p12"));
         read(import.args(["-storetype", "PKCS12", "-storepass", STORE_PASSWORD]))?;
         let mut java = vec![
             format!("-Djavax.net.ssl.trustStore={}", store("ca.p12")),
@@ -79,16 +82,21 @@ impl Guard {
         // Certificates are asked of nobody without TLS.
         let users = match asks {
             true => USERS,
-            false => USERS.split_once('[').map_or(USERS, |(passwords, _)| passwords),
+            false => USERS
+                .split_once('[')
+                .map_or(USERS, |(passwords, _)| passwords),
         };
         fs::write(&file, users)?;
         self.flags.extend(["-Y", &file, "-S"].map(str::to_owned));
         self.variables.push(("LOGIN_USER", "tester".to_owned()));
-        self.variables.push(("LOGIN_PASSWORD", "open sesame".to_owned()));
+        self.variables
+            .push(("LOGIN_PASSWORD", "open sesame".to_owned()));
         // pylibmc brings libsasl along, but none of its mechanisms.
-        let libraries = fs::read_dir("/usr/lib")?.filter_map(|entry| Some(entry.ok()?.path().join("sasl2")));
+        let libraries =
+            fs::read_dir("/usr/lib")?.filter_map(|entry| Some(entry.ok()?.path().join("sasl2")));
         if let Some(folder) = libraries.into_iter().find(|path| path.is_dir()) {
-            self.variables.push(("SASL_PATH", folder.display().to_string()));
+            self.variables
+                .push(("SASL_PATH", folder.display().to_string()));
         }
         self.only_binary = !asks;
         self.certificates = Some(certificates);
@@ -97,7 +105,8 @@ impl Guard {
 
     /// A filter of system calls.
     pub(crate) fn with_filter(mut self) -> Guard {
-        self.flags.extend(["-o", "drop_privileges"].map(str::to_owned));
+        self.flags
+            .extend(["-o", "drop_privileges"].map(str::to_owned));
         self
     }
 
@@ -162,16 +171,17 @@ impl Group {
             let text = fs::read_to_string(path).unwrap_or_default();
             text.split_whitespace().any(|word| word == "memory")
         };
-        let (parent, file, events) = match has_memory(Path::new(CGROUPS).join("cgroup.subtree_control")) {
-            true => (PathBuf::from(CGROUPS), "memory.max", "memory.events"),
-            false => {
-                let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-                let own = own.lines().find_map(|line| line.split_once(":memory:"))?.1;
-                let parent = Path::new(CGROUPS).join("memory");
-                let parent = parent.join(own.trim_start_matches('/'));
-                (parent, "memory.limit_in_bytes", "memory.oom_control")
-            }
-        };
+        let (parent, file, events) =
+            match has_memory(Path::new(CGROUPS).join("cgroup.subtree_control")) {
+                true => (PathBuf::from(CGROUPS), "memory.max", "memory.events"),
+                false => {
+                    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+                    let own = own.lines().find_map(|line| line.split_once(":memory:"))?.1;
+                    let parent = Path::new(CGROUPS).join("memory");
+                    let parent = parent.join(own.trim_start_matches('/'));
+                    (parent, "memory.limit_in_bytes", "memory.oom_control")
+                }
+            };
         let folder = parent.join(name);
         fs::create_dir(&folder).ok()?;
         let group = Group { folder, events };

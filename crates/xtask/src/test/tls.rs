@@ -80,7 +80,11 @@ fn clients(context: &Context) -> Result<Vec<(&'static str, Command)>> {
     python.arg(folder.join("modes.py"));
     let mut java = program("java");
     java.arg(folder.join("Modes.java"));
-    Ok(vec![("python", python), ("go", program(binary)), ("java", java)])
+    Ok(vec![
+        ("python", python),
+        ("go", program(binary)),
+        ("java", java),
+    ])
 }
 
 fn with_words(client: &Command, what: &str, port: u16, certificates: &Certificates) -> Command {
@@ -109,7 +113,14 @@ fn s_clients(certificates: &Certificates, port: u16) -> Result<String> {
             ("foreign", "ca", "foreign"),
             ("distrust", "strangers", "client"),
         ] {
-            let said = s_client(certificates, port, version, authority, shown, "mn\r\nquit\r\n")?;
+            let said = s_client(
+                certificates,
+                port,
+                version,
+                authority,
+                shown,
+                "mn\r\nquit\r\n",
+            )?;
             let is_served = said.contains("MN\r\n");
             let outcome = if is_served { "served" } else { "refused" };
             lines.push(format!("{version} {what} {outcome}"));
