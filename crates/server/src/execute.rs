@@ -9,7 +9,7 @@ mod binary;
 mod classic;
 mod complaints;
 mod flash;
-mod login;
+pub mod login;
 mod meta;
 mod permit;
 mod tags;

@@ -96,8 +96,8 @@ fn read_users_and_certificates(shared: &Shared) {
                 || shared.settings.cluster.is_some()
                 || shared.settings.sources.file().is_some() => {}
         Ok(None) => tracing::info!("SIGHUP: ignored, there is no file of users to read again"),
-        Ok(Some(count)) => {
-            tracing::info!("SIGHUP: {} has {count} passwords", file.display());
+        Ok(Some(users)) => {
+            tracing::info!("SIGHUP: {} has {users:?}", file.display());
         }
         Err(error) => tracing::error!(
             "SIGHUP: {} {error}; who could log in before still can",

@@ -309,19 +309,17 @@ impl Shared {
         ))
     }
 
-    /// Reads again who may log in, if somebody must, and returns how many passwords there are. Who has
-    /// logged in stays so.
+    /// Reads again who may log in, if somebody must. Who has logged in stays so.
     ///
     /// # Errors
     /// [`UsersError`]: the file cannot be read or is not as it should be. The users of before stay.
-    pub fn read_users(&self) -> Result<Option<usize>, UsersError> {
+    pub fn read_users(&self) -> Result<Option<Arc<Users>>, UsersError> {
         let (Some(users), Some(path)) = (&self.users, &self.settings.auth_file) else {
             return Ok(None);
         };
         let read = Arc::new(Users::read(path)?);
-        let count = read.len();
-        *users.lock().unwrap_or_else(PoisonError::into_inner) = read;
-        Ok(Some(count))
+        *users.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&read);
+        Ok(Some(read))
     }
 
     /// Which servers the fleet has; `None` where nobody says so.

@@ -505,6 +505,17 @@ impl<'s> WorkerStore<'s> {
         }
     }
 
+    pub(crate) fn tell_left_for_flash(self, item: RawItem<'_>, now: UnixTime) {
+        if let Some(observer) = &self.shared.observer {
+            let is_fetched = item.access() & mark::FETCHED != 0;
+            observer.left_for_flash(
+                seen(item),
+                is_fetched,
+                item.idle_seconds(now, self.shared.made),
+            );
+        }
+    }
+
     #[inline]
     pub(crate) fn tell_stored(self, item: RawItem<'_>) {
         if self.shared.tells_stored

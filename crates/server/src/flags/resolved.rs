@@ -225,7 +225,7 @@ impl Settings {
         let mut given = extended.given;
         given.extend(given_for_slabs(raw)?);
         let (protocol_name, dialect) = protocol(protocol_asked(raw)?)?;
-        let users = users(raw)?;
+        let users = users(raw, tls.as_ref())?;
         Ok(Settings {
             listen,
             listen_udp,

@@ -118,6 +118,11 @@ fn commands(counts: &Totals, all: &mut Exposition) {
     logins.add(&[("result", &"success")], succeeded);
     logins.add(&[("result", &"failure")], counts.auth_errors);
     all.counter(
+        "coua_certificate_logins_total",
+        "Connections that a certificate of TLS has logged in.",
+    )
+    .add(&[], counts.certificate_logins);
+    all.counter(
         "coua_requests_denied_total",
         "Requests that their users may not make.",
     )

@@ -135,6 +135,8 @@ impl Cleaner {
             let gone = lock.replace(slot.with_frequency(old.frequency()));
             local.counters().flash_written.add(1);
             local.note_dead(gone);
+            // Its segment is kept until this is over.
+            local.tell_left_for_flash(item, now);
             return true;
         }
         drop(lock);

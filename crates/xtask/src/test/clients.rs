@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 
 use super::capabilities::memccapable;
+use super::guard::Guard;
 use super::site::{Cable, Site};
 use super::under_test::{FLAGS, LIMIT, coua, coua_with_dpdk};
 use super::{Context, Outcome};
@@ -196,21 +197,71 @@ pub(crate) fn userspace_clients_dpdk(context: &Context) -> Result<Outcome> {
     conclude(&over_cable(&context, "dpdk", EVERYWHERE)?)
 }
 
+/// Those that speak TLS.
+const ENCRYPTED: &[(&str, Client)] = &[
+    ("pymemcache", pymemcache),
+    ("bmemcached", bmemcached),
+    ("gomemcache", gomemcache),
+    ("dalli", dalli),
+    ("folsom", folsom),
+];
+
+/// Those that log in by SASL.
+const BY_PASSWORD: &[(&str, Client)] = &[
+    ("pylibmc", pylibmc),
+    ("bmemcached", bmemcached),
+    ("dalli", dalli),
+    ("spymemcached", spymemcached),
+];
+
+/// Clients at servers that are secured: over TLS; with logins by password, a filter of system calls and a limit of memory,
+/// which is full; and with all of it at once, where a certificate logs in.
+pub(crate) fn secured_clients(context: &Context) -> Result<Outcome> {
+    let guards: [(_, Guard, &[(&str, Client)]); 3] = [
+        ("over TLS", Guard::default().with_tls(false)?, ENCRYPTED),
+        (
+            "with a password, under seccomp and a limit of memory",
+            (Guard::default().with_users()?)
+                .with_filter()
+                .with_memory_limit(),
+            BY_PASSWORD,
+        ),
+        (
+            "the same over TLS, with a certificate",
+            (Guard::default().with_tls(true)?.with_users()?)
+                .with_filter()
+                .with_memory_limit(),
+            ENCRYPTED,
+        ),
+    ];
+    let mut failures = Vec::new();
+    for (how, guard, clients) in guards {
+        println!("-- {how}");
+        failures.extend(at(context, Site::Guarded(guard), how, clients)?);
+    }
+    conclude(&failures)
+}
+
 /// What this machine lacks for a cable between two namespaces, if anything.
 fn missing_for_cables() -> Option<String> {
     let needs = "network namespaces need root, or CAP_NET_ADMIN and CAP_SYS_ADMIN, and the programs ip and ethtool";
     (!Cable::can_be_laid()).then(|| needs.to_owned())
 }
 
-/// Runs clients at one end of a cable and servers at the other. Runs all of them, and names those
-/// that fail.
+/// Runs clients at one end of a cable and servers at the other.
 fn over_cable(
     context: &Context,
     driver: &'static str,
     clients: &[(&str, Client)],
 ) -> Result<Vec<String>> {
+    let site = Site::Cable(Cable::lay(driver)?);
+    at(context, site, &format!("on {driver}"), clients)
+}
+
+/// Runs clients at a site. Runs all of them, and names those that fail.
+fn at(context: &Context, site: Site, how: &str, clients: &[(&str, Client)]) -> Result<Vec<String>> {
     let context = Context {
-        site: Arc::new(Site::Cable(Cable::lay(driver)?)),
+        site: Arc::new(site),
         test_filter: None,
         ..context.clone()
     };
@@ -220,10 +271,13 @@ fn over_cable(
             Ok(Outcome::Passed) => {}
             Ok(Outcome::LeftOut(why)) => println!("  {name} is left out: {why}"),
             Err(error) => {
-                println!("  {name} on {driver}: {error:#}");
-                failures.push(format!("{name} on {driver}"));
+                println!("  {name} {how}: {error:#}");
+                failures.push(format!("{name} {how}"));
             }
         }
+    }
+    if let Err(error) = context.site.conclude() {
+        failures.push(format!("{error:#} ({how})"));
     }
     Ok(failures)
 }
@@ -242,7 +296,10 @@ fn conclude(failures: &[String]) -> Result<Outcome> {
 fn in_each(context: &Context, dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
     let path = coua(context)?;
     let mut failures = Vec::new();
-    for dialect in dialects {
+    for dialect in dialects
+        .iter()
+        .filter(|dialect| context.site.takes(dialect))
+    {
         let server = context.site.start(&path, FLAGS)?;
         let mut command = client();
         command.args([context.site.host(), &server.port.to_string(), dialect]);
