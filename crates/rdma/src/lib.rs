@@ -24,14 +24,19 @@
 //! # Not here
 //! Which memory is registered, how connections come about, what a request does: the server's business.
 
+mod areas;
 mod client;
 mod fabric;
+#[cfg(feature = "libfabric")]
+pub mod libfabric;
 mod limits;
+
 mod server;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 mod wire;
 
+pub use areas::Areas;
 pub use client::{
     Client, ClientEvent, ClientMemory, Misbehaviour as ServerMisbehaviour, NotNow, Submission,
     Ticket, Value,
