@@ -501,4 +501,6 @@ pub enum AdminCommand {
     Poison,
     /// `watch`; it knows no `noreply`.
     Watch,
+    /// `rdma`: not memcached's.
+    Rdma,
 }

@@ -206,6 +206,7 @@ impl<'a> Words<'a> {
             Some(b"extstore") => admin(AdminCommand::Extstore),
             Some(b"refresh_certs") => admin(AdminCommand::RefreshCerts),
             Some(b"poison") => admin(AdminCommand::Poison),
+            Some(b"rdma") => admin(AdminCommand::Rdma),
             _ if self.is_http() => Parsed::Close(CloseReason::Http),
             _ => Parsed::error(ErrorLine::Unknown, noreply),
         }

@@ -270,6 +270,31 @@ impl Driver {
         self.domain.register(memory, access, key)
     }
 
+    /// Whether memory must be registered for this side's own work, so that the network knows it by what it is now.
+    pub fn registers_own(&self) -> bool {
+        self.way.registers_own()
+    }
+
+    /// Bytes of memory of its own.
+    pub fn own_memory(&self) -> usize {
+        let own = self.regions.iter().filter(|region| region.memory.is_own());
+        own.map(|region| region.memory.len()).sum()
+    }
+
+    /// Copies bytes from one span to the beginning of another, which lies elsewhere. No work may be under way with either.
+    ///
+    /// # Panics
+    /// If they overlap, or the other is shorter.
+    pub fn copy_within(&mut self, from: Span, to: Span) {
+        assert!(from.region != to.region, "spans of one region");
+        let (from_memory, to_memory) = (
+            &self.regions[from.region as usize].memory,
+            &self.regions[to.region as usize].memory,
+        );
+        let to = to.part(0, from.len);
+        to_memory.copy_in(to.offset, from_memory.bytes(from.offset, from.len));
+    }
+
     /// Registrations that are open.
     pub fn registrations(&self) -> usize {
         self.regions

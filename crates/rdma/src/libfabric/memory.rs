@@ -56,6 +56,10 @@ impl Memory {
         Layout::from_size_align(len.max(1).next_multiple_of(PAGE_LEN), PAGE_LEN).expect("a length")
     }
 
+    pub(super) fn is_own(&self) -> bool {
+        self.owner.is_none()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }
