@@ -193,6 +193,11 @@ impl Client {
         }
     }
 
+    /// What the server has told.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Says what was measured since.
     pub fn set_measured(&mut self, measured: Measured) {
         self.measured = measured;

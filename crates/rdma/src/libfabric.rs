@@ -12,12 +12,14 @@
 mod bindings;
 mod driver;
 mod library;
+mod link;
 mod memory;
 mod objects;
 mod posts;
 mod works;
 
 pub use driver::{Driver, DriverEvent, Request, Rights, Setup};
+pub use link::{Link, LinkError};
 pub use memory::{Bytes, Memory};
 
 /// Why a network cannot be used.
