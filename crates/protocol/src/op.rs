@@ -503,4 +503,6 @@ pub enum AdminCommand {
     Poison,
     /// `watch`; it knows no `noreply`.
     Watch,
+    /// `rdma`: not memcached's.
+    Rdma,
 }

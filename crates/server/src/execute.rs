@@ -33,6 +33,7 @@ use crate::counters::Counters;
 use crate::fetches::Fetches;
 use crate::outcome::Outcome;
 use crate::output::{Flushed, Output};
+use crate::rdma::WorkerRdma;
 use crate::session::{Session, SessionId, StreamingSet};
 use crate::shared::Shared;
 use crate::watch::LogStreams;
@@ -55,6 +56,8 @@ pub struct Answers<'w> {
     pub output: &'w mut Output,
     /// Memory for replies that the socket does not take.
     pub pool: &'w mut Pool,
+    /// The worker's RDMA.
+    pub rdma: Option<&'w mut WorkerRdma>,
     /// The worker's counters.
     pub counters: &'w Counters,
     /// What all workers share.

@@ -37,6 +37,7 @@ use crate::live::Live;
 use crate::log;
 use crate::losses::LossCounts;
 use crate::prefixes::Prefixes;
+use crate::rdma::RdmaReport;
 use crate::users::{Users, UsersError};
 use crate::watch::Watchers;
 
@@ -98,6 +99,8 @@ pub struct Shared {
     latencies_before: Mutex<Latencies>,
     /// The last published counters of each worker's user-space stack.
     net: Box<[Mutex<Option<StackDriverCounters>>]>,
+    /// What each worker has published of its RDMA last.
+    rdma: Box<[Mutex<Option<RdmaReport>>]>,
     baseline: Mutex<Baseline>,
     wakers: Arc<[Waker]>,
     /// Connections handed to each worker that it has not taken yet.
@@ -201,6 +204,7 @@ impl Shared {
             latencies: (0..workers).map(|_| Latency::default()).collect(),
             latencies_before: Mutex::default(),
             net: (0..workers).map(|_| Mutex::default()).collect(),
+            rdma: (0..workers).map(|_| Mutex::default()).collect(),
             baseline: Mutex::default(),
             wakers,
             handed: (0..workers).map(|_| Mutex::default()).collect(),
@@ -401,6 +405,22 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *told = Some(counters);
+    }
+
+    /// Publishes what there is to know of a worker's RDMA.
+    pub fn tell_rdma(&self, worker: usize, report: RdmaReport) {
+        let mut told = self.rdma[worker]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *told = Some(report);
+    }
+
+    /// What workers have published of their RDMA.
+    pub fn rdma_reports(&self) -> impl Iterator<Item = RdmaReport> {
+        self.rdma.iter().filter_map(|told| {
+            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.clone()
+        })
     }
 
     /// The counters of one worker.

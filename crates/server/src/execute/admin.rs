@@ -126,6 +126,8 @@ impl Answers<'_> {
                 }
                 return Outcome::Done;
             }
+            AdminCommand::Rdma if self.rdma.is_some() => return self.offer_rdma(&request),
+            AdminCommand::Rdma => Report::Line(ErrorLine::Unknown.as_bytes()),
             AdminCommand::Watch if !request.session.may.watch => {
                 return self.error(ErrorLine::WatchDisabled, To::Line);
             }
@@ -182,7 +184,7 @@ impl Answers<'_> {
             streams = LogStreams::FETCHERS;
         }
         // A server that stops would wait for it.
-        if request.session.datagram.is_some() || self.shared.is_stopping() {
+        if request.session.message.is_some() || self.shared.is_stopping() {
             return self.refuse_watch(WATCHER_FAILED);
         }
         match self.shared.watchers.watch(streams) {
@@ -196,6 +198,27 @@ impl Answers<'_> {
             }
             Err(Unwatched::NoMemory) => self.refuse_watch(WATCHER_FAILED),
         }
+    }
+
+    /// `rdma`: tells a client where to connect to.
+    fn offer_rdma(&mut self, request: &Request<'_>) -> Outcome {
+        let session = &*request.session;
+        // Who comes by a message has no connection that the other could end with; and a server that stops waits for nobody.
+        let may = session.message.is_none() && !self.shared.is_stopping();
+        let now_ms = self.now.since_start_ms;
+        let rdma = self.rdma.as_deref_mut().filter(|_| may);
+        match rdma.and_then(|rdma| rdma.offer(request.id, session, now_ms)) {
+            Some(offer) => {
+                let line = offer.encode();
+                self.output.reply(|reply| reply.bytes(line.as_bytes()));
+                self.output.reply(|reply| reply.bytes(b"\r\n"));
+            }
+            None => {
+                let line = b"SERVER_ERROR no more clients over RDMA\r\n";
+                self.output.reply(|reply| reply.bytes(line));
+            }
+        }
+        Outcome::Done
     }
 
     fn refuse_watch(&mut self, line: &'static [u8]) -> Outcome {
@@ -257,6 +280,7 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
         | AdminCommand::Watch
         | AdminCommand::Poison
         | AdminCommand::Config
+        | AdminCommand::Rdma
         | AdminCommand::Extstore => error,
     }
 }

@@ -13,6 +13,7 @@ use super::flash::FlashSettings;
 use super::login::{protocol, protocol_asked, users};
 use super::network::{self, Net};
 use super::pressure::{PressureSettings, pressure};
+use super::rdma::RdmaSettings;
 use super::sizes::{bytes, cores, number};
 use super::sources::Sources;
 use super::tls::TlsSettings;
@@ -58,6 +59,8 @@ pub struct Settings {
     pub udp_reply_rate: u64,
     /// A TCP/IP stack of the server's own.
     pub net: Option<Net>,
+    /// Clients over RDMA.
+    pub rdma: Option<RdmaSettings>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
     /// The unix socket, instead of TCP and UDP.
@@ -191,6 +194,13 @@ impl Settings {
                  one of them out",
             ));
         }
+        let rdma = RdmaSettings::resolve(raw)?;
+        if extended.drops_privileges && rdma.is_some() {
+            return Err(FlagError::new(
+                "-o drop_privileges does not go with --rdma, whose devices need other system calls; leave one \
+                 of them out",
+            ));
+        }
         let mut unmet = Vec::new();
         let memory = memory(raw, &mut unmet)?;
         let has_stacks = net.is_some();
@@ -233,6 +243,7 @@ impl Settings {
             net,
             listen_text: (!raw.listen.is_empty()).then(|| raw.listen.join(",")),
             metrics: metrics(raw)?,
+            rdma,
             unix_socket,
             unix_mask: unix_mask(&raw.unix_mask)?,
             backlog: int(number("-b", &raw.backlog, 1, i32::MAX as u64)?),

@@ -139,6 +139,7 @@ pub(super) fn name_of(op: &Op) -> &'static str {
             AdminCommand::Watch => "watch",
             AdminCommand::Poison => "poison",
             AdminCommand::Extstore => "extstore",
+            AdminCommand::Rdma => "rdma",
         },
         Op::Login(_) => "login",
         Op::Error { .. } => "error",

@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
     ("coua-memory-errors", &[]),
     ("coua-flash", &["coua-cpu"]),
-    ("coua-rdma", &["coua-cpu"]),
+    ("coua-rdma", &[]),
     ("coua-protocol", &["coua-cpu"]),
     ("coua-client", &["coua-protocol"]),
     ("coua-client-c", &["coua-client"]),

@@ -1,4 +1,4 @@
-//! Which parts of the lent memory are in use.
+//! Which parts of a piece of memory are in use.
 
 /// Bytes that are taken at a time.
 const UNIT: usize = 512;
@@ -6,13 +6,14 @@ const UNIT: usize = 512;
 /// The first place that is long enough is taken, from where the last search ended. There are few requests under way
 /// and most are short, so the search is short.
 #[derive(Debug)]
-pub(super) struct Areas {
+pub(crate) struct Areas {
     is_taken: Vec<bool>,
     next: usize,
 }
 
 impl Areas {
-    pub(super) fn new(len: usize) -> Areas {
+    /// All of `len` bytes are free.
+    pub(crate) fn new(len: usize) -> Areas {
         Areas {
             is_taken: vec![false; len / UNIT],
             next: 0,
@@ -20,7 +21,7 @@ impl Areas {
     }
 
     /// The offset of a free place of `len` bytes.
-    pub(super) fn take(&mut self, len: usize) -> Option<usize> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
         let units = len.div_ceil(UNIT).max(1);
         let from = self.find(self.next, self.is_taken.len(), units);
         let from = from.or_else(|| {
@@ -43,7 +44,13 @@ impl Areas {
         None
     }
 
-    pub(super) fn give_back(&mut self, offset: usize, len: usize) {
+    /// Bytes that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        UNIT * self.is_taken.iter().filter(|&&it| it).count()
+    }
+
+    /// Takes back what [`Areas::take`] gave out.
+    pub(crate) fn give_back(&mut self, offset: usize, len: usize) {
         let (from, units) = (offset / UNIT, len.div_ceil(UNIT).max(1));
         debug_assert!(self.is_taken[from..from + units].iter().all(|&it| it));
         self.is_taken[from..from + units].fill(false);
