@@ -1,0 +1,157 @@
+//! The server on NVMe devices in a virtual machine, by each driver, and while the devices fail: `cargo xtask test lab`
+//! runs it there.
+
+mod drivers;
+mod unreadable;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::process::{Process, coua};
+use crate::scene::{Client, value};
+
+/// How many items, and how long their values are: several times the memory of the server.
+const COUNT: usize = 60_000;
+const LEN: usize = 1000;
+
+/// A controller of the machine.
+pub(crate) struct Controller {
+    /// Its place among `--nvme`.
+    number: usize,
+    /// Its PCI address.
+    address: String,
+}
+
+/// How the server reaches a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Block,
+    Passthrough,
+    Own,
+}
+
+impl Controller {
+    /// Finds it; the kernel's driver has it.
+    pub(crate) fn find(number: usize) -> Controller {
+        let serial = format!("lab{number}");
+        let found = classes().find(|path| read(path, "serial") == serial);
+        let path = found.unwrap_or_else(|| panic!("no controller {serial}"));
+        let address = read(&path, "address");
+        Controller { number, address }
+    }
+
+    /// The kernel's name of its namespace, after `/dev/nvme` or `/dev/ng`; none where the kernel does not have it.
+    fn name(&self) -> Option<String> {
+        let mut found = classes().filter(|path| read(path, "address") == self.address);
+        let name = found.next()?.file_name()?.to_string_lossy().into_owned();
+        Some(format!("{}n1", name.strip_prefix("nvme")?))
+    }
+
+    /// What `--flash` takes.
+    pub(crate) fn place(&self, driver: Driver) -> String {
+        let name = || self.name().expect("the kernel's driver has it");
+        match driver {
+            Driver::Block => format!("/dev/nvme{}", name()),
+            Driver::Passthrough => format!("/dev/ng{}", name()),
+            Driver::Own => self.address.clone(),
+        }
+    }
+
+    /// Whether the kernel's driver has it.
+    pub(crate) fn is_the_kernels(&self) -> bool {
+        self.name()
+            .is_some_and(|name| Path::new(&format!("/dev/nvme{name}")).exists())
+    }
+
+    /// Waits until the kernel's driver has it again.
+    pub(crate) fn wait_for_the_kernel(&self) {
+        wait("the kernel's driver has its device again", || {
+            self.is_the_kernels()
+        });
+    }
+
+    /// Pulls it out of the machine.
+    pub(crate) fn pull_out(&self) {
+        from_outside(&format!("device_del ctrl{}", self.number));
+    }
+}
+
+fn classes() -> impl Iterator<Item = PathBuf> {
+    let classes = fs::read_dir("/sys/class/nvme").expect("NVMe controllers");
+    classes.flatten().map(|entry| entry.path())
+}
+
+fn read(path: &Path, name: &str) -> String {
+    let text = fs::read_to_string(path.join(name)).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Waits for something; an emulated machine may take long.
+pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Asks the machine's monitor.
+pub(crate) fn from_outside(command: &str) {
+    let done = Command::new("lab-hmp").arg(command).output();
+    let done = done.expect("lab-run --hmp");
+    let said = String::from_utf8_lossy(&done.stdout).to_lowercase();
+    assert!(
+        done.status.success() && !said.contains("error"),
+        "{command}: {said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// A server with 64 MiB of memory and a device.
+pub(crate) fn start(place: &str, flags: &[&str]) -> Process {
+    let all = [&["-m", "64", "-t", "2", "--flash", place], flags].concat();
+    let process = Process::start(coua(&all));
+    process.hear("listening on");
+    process
+}
+
+/// Stores all items, and waits until nothing is written any more.
+pub(crate) fn store_all(client: &mut Client) {
+    client.fill("k", COUNT, LEN);
+    client.settle();
+}
+
+/// Asks for all items in multi-gets of 50; returns how many are there. All values are right.
+pub(crate) fn found(client: &mut Client) -> usize {
+    let mut found = 0;
+    for first in (0..COUNT).step_by(50) {
+        let keys: String = (first..first + 50)
+            .map(|number| format!(" k{number}"))
+            .collect();
+        client.send(format!("get{keys}\r\n"));
+        for (key, bytes, _) in client.values() {
+            let number: usize = key[1..].parse().expect("a number");
+            assert!((first..first + 50).contains(&number), "{key}");
+            assert!(bytes == value(number, LEN), "{key} has another value");
+            found += 1;
+        }
+    }
+    found
+}
+
+/// Stores all items and reads them; almost all of them are there, and some come from flash.
+pub(crate) fn store_and_read(client: &mut Client) {
+    store_all(client);
+    let found = found(client);
+    // An emulated device may not keep up; what it misses is evicted.
+    let evicted = usize::try_from(client.stat("evictions")).expect("a small number");
+    assert!(found + evicted + 10 >= COUNT, "{found} and {evicted}");
+    assert!(found > COUNT / 2, "{found}");
+    let hits = client.stat("get_extstore");
+    assert!(hits > 2000, "{hits}");
+    assert_eq!(client.stat("badcrc_from_extstore"), 0);
+    assert_eq!(client.stat("miss_from_extstore"), 0);
+    println!("{found} of {COUNT} found, {hits} of them on flash, {evicted} evicted");
+}
