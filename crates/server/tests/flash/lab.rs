@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::process::{Process, coua};
 use crate::scene::{Client, value};
 
@@ -115,6 +117,31 @@ pub(crate) fn start(place: &str, flags: &[&str]) -> Process {
     let process = Process::start(coua(&all));
     process.hear("listening on");
     process
+}
+
+/// Ends a server by a signal to stop; it ends well.
+pub(crate) fn stop(process: Process) {
+    process.signal(Signal::TERM);
+    let (mut process, begin) = (process, Instant::now());
+    while process.runs() {
+        if begin.elapsed() > Duration::from_secs(60) {
+            panic!("it does not end: {}", whereabouts(&process));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let end = process.end();
+    assert!(end.status.success(), "{}", end.said);
+}
+
+/// What a server has said, and what each of its threads waits for in the kernel.
+fn whereabouts(process: &Process) -> String {
+    let mut text = process.said();
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.child.id()));
+    for task in tasks.into_iter().flatten().flatten() {
+        let of = |name| read(&task.path(), name);
+        text += &format!("{} {}\n{}\n", of("comm"), of("syscall"), of("stack"));
+    }
+    text
 }
 
 /// Stores all items, and waits until nothing is written any more.

@@ -2,7 +2,9 @@
 
 use rustix::process::Signal;
 
-use super::{Controller, Driver, found, from_outside, start, store_all, store_and_read, wait};
+use super::{
+    Controller, Driver, found, from_outside, start, stop, store_all, store_and_read, wait,
+};
 use crate::process::{Folder, Process};
 use crate::scene::{Client, value};
 
@@ -37,8 +39,7 @@ fn the_own_driver() {
     let flags = ["-e", memory.as_str()];
     let process = serve(&controller, Driver::Own, &flags);
     assert!(!controller.is_the_kernels());
-    process.signal(Signal::TERM);
-    assert!(process.end().status.success());
+    stop(process);
     controller.wait_for_the_kernel();
 
     let process = start(&controller.place(Driver::Own), &flags);
@@ -57,7 +58,7 @@ fn the_own_driver() {
     assert!(client.stat("get_extstore") > 1000);
 }
 
-/// A device that does a hundred requests a second: what it cannot take is evicted, and nobody waits for it to store.
+/// A device that does twenty requests a second: what it cannot take is evicted, and nobody waits for it to store.
 #[test]
 fn throttled() {
     let controller = Controller::find(0);
@@ -65,7 +66,7 @@ fn throttled() {
         let process = start(&controller.place(driver), &[]);
         let mut client = Client::connect(process.address());
         client.fill("k", 40_000, 1000);
-        from_outside("block_set_io_throttle nvme0 0 0 0 100 0 0");
+        from_outside("block_set_io_throttle nvme0 0 0 0 20 0 0");
         client.fill("other", 60_000, 1000);
         assert!(client.stat("coua_flash_items_refused") > 100, "{driver:?}");
         assert_eq!(client.stat("coua_flash_devices_gone"), 0);
@@ -81,8 +82,7 @@ fn throttled() {
         from_outside("block_set_io_throttle nvme0 0 0 0 0 0 0");
         let said = process.said();
         assert_eq!(said.matches("do not keep up").count(), 1, "{said}");
-        process.signal(Signal::TERM);
-        assert!(process.end().status.success());
+        stop(process);
         controller.wait_for_the_kernel();
     }
 }
@@ -125,8 +125,7 @@ fn pulled_out(number: usize, driver: Driver) {
         .lines()
         .filter(|line| line.contains("flash: ") && line.contains("miss"));
     assert_eq!(lines.count(), 1, "{said}");
-    process.signal(Signal::TERM);
-    assert!(process.end().status.success());
+    stop(process);
 }
 
 /// The last tests of a machine: each takes a device out of it.

@@ -1,8 +1,6 @@
 //! A medium with errors in many places, which are found only when they are read.
 
-use rustix::process::Signal;
-
-use super::{COUNT, Controller, Driver, found, start, store_all};
+use super::{COUNT, Controller, Driver, found, start, stop, store_all};
 use crate::scene::Client;
 
 /// Items on unreadable sectors are misses, and are not asked for again; everything else is right.
@@ -32,8 +30,7 @@ fn items_on_bad_sectors_are_misses() {
         let said = process.said();
         assert_eq!(said.matches("reads have failed").count(), 1, "{said}");
         println!("{driver:?}: {first} of {COUNT} found, {failed} could not be read");
-        process.signal(Signal::TERM);
-        assert!(process.end().status.success());
+        stop(process);
         controller.wait_for_the_kernel();
     }
 }
