@@ -51,10 +51,10 @@ pub(crate) struct Flags {
     /// Bytes per value, for capacity, and how many items are stored there
     #[arg(long, default_value_t = 300)]
     capacity_value_size: usize,
-    #[arg(long, default_value_t = 2_500_000, hide_short_help = true)]
+    #[arg(long, default_value_t = 2_000_000, hide_short_help = true)]
     capacity_items: u32,
     /// Items stored a second while filling: what is evicted faster than it is written is lost to flash
-    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u32).range(1..))]
     fill_rate: u32,
     /// A trace or a folder of traces, for hits; see `coua-bench hits --help` for the formats
     #[arg(long, value_name = "PATH")]

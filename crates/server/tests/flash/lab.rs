@@ -2,6 +2,7 @@
 //! runs it there.
 
 mod drivers;
+mod pulled_out;
 mod unreadable;
 
 use std::fs;

@@ -164,6 +164,12 @@ const MACHINES: &[Machine] = &[
         devices: THREE_NVME_4096,
     },
     Machine {
+        tests: "lab::pulled_out::",
+        program: SERVER_FLASH,
+        kernel: NEW_KERNEL,
+        devices: THREE_NVME,
+    },
+    Machine {
         tests: "lab::unreadable::",
         program: SERVER_FLASH,
         kernel: &[],
