@@ -361,6 +361,7 @@ fn queues_are_given_back_and_bounded() {
 
 /// A controller that takes its time answers, and not before its time.
 #[test]
+#[cfg_attr(miri, ignore = "a thread that is not waited for")]
 fn commands_take_as_long_as_they_should() {
     let latency = super::Latency {
         base_ns: 2_000_000,

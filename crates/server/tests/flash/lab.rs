@@ -5,6 +5,7 @@ mod drivers;
 mod pulled_out;
 mod unreadable;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -151,22 +152,27 @@ pub(crate) fn store_all(client: &mut Client) {
     client.settle();
 }
 
-/// Asks for all items in multi-gets of 50; returns how many are there. All values are right.
+/// Asks for all items; returns how many are there. All values are right.
 pub(crate) fn found(client: &mut Client) -> usize {
-    let mut found = 0;
-    for first in (0..COUNT).step_by(50) {
-        let keys: String = (first..first + 50)
-            .map(|number| format!(" k{number}"))
-            .collect();
+    COUNT - missing(client, 0..COUNT).len()
+}
+
+/// Asks for items in multi-gets of 50; returns those that are not there. All values are right.
+pub(crate) fn missing(client: &mut Client, numbers: impl Iterator<Item = usize>) -> Vec<usize> {
+    let numbers: Vec<usize> = numbers.collect();
+    let mut missing = Vec::new();
+    for asked in numbers.chunks(50) {
+        let keys: String = asked.iter().map(|number| format!(" k{number}")).collect();
         client.send(format!("get{keys}\r\n"));
+        let mut there = BTreeSet::new();
         for (key, bytes, _) in client.values() {
             let number: usize = key[1..].parse().expect("a number");
-            assert!((first..first + 50).contains(&number), "{key}");
             assert!(bytes == value(number, LEN), "{key} has another value");
-            found += 1;
+            assert!(asked.contains(&number) && there.insert(number), "{key}");
         }
+        missing.extend(asked.iter().filter(|number| !there.contains(number)));
     }
-    found
+    missing
 }
 
 /// Stores all items and reads them; almost all of them are there, and some come from flash.

@@ -2,9 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{
-    Controller, Driver, found, from_outside, start, stop, store_all, store_and_read, wait,
-};
+use super::{Controller, Driver, found, from_outside, start, stop, store_and_read};
 use crate::process::{Folder, Process};
 use crate::scene::{Client, value};
 
