@@ -105,7 +105,7 @@ impl Region {
     }
 
     /// Where it begins, for devices of tests.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulated"))]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }

@@ -4,6 +4,8 @@
 //! to the user. The memory that devices read and write is known to their drivers from the start, so everything is
 //! measured first.
 
+mod troubles;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ use crate::fetches::Fetches;
 use crate::flags::{FlashPath, Settings};
 use crate::shared::{FlashDeviceInfo, Shared};
 use crate::worker::WorkerFlash;
+
+use troubles::Troubles;
 
 /// Segments that a worker has memory for: one that is filled while two are written.
 const SEGMENTS_PER_WORKER: usize = 3;
@@ -287,14 +291,15 @@ impl AttachedFlash {
     pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<RunningFlash, FlashError> {
         announce(&self);
         let has_ended = Arc::new(AtomicBool::new(false));
+        let names = self.devices.iter().map(|it| it.identity().name.clone());
+        let troubles = Troubles::new(Arc::clone(&self.volume), names.collect());
         let keeper = match shared.store.flash_keeper() {
             Some(keeper) => Some(
-                start_keeper(keeper, Arc::clone(shared), Arc::clone(&has_ended)).map_err(
-                    |source| FlashError::System {
+                start_keeper(keeper, troubles, Arc::clone(shared), Arc::clone(&has_ended))
+                    .map_err(|source| FlashError::System {
                         action: "start a thread",
                         source,
-                    },
-                )?,
+                    })?,
             ),
             None => None,
         };
@@ -330,6 +335,7 @@ impl RunningFlash {
 
 fn start_keeper(
     mut keeper: FlashKeeper,
+    mut troubles: Troubles,
     shared: Arc<Shared>,
     has_ended: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
@@ -338,6 +344,7 @@ fn start_keeper(
         let now = || -> UnixSeconds { shared.clock.now().unix };
         while !has_ended.load(Relaxed) {
             while keeper.keep(now()) && !has_ended.load(Relaxed) {}
+            troubles.tell(&shared);
             keeper.wait(KEEPER_SLEEP);
         }
     };

@@ -11,6 +11,8 @@ mod binary;
 mod closing;
 mod conditions;
 mod failing;
+#[cfg(feature = "lab")]
+mod lab;
 mod large;
 mod order;
 mod restarts;
