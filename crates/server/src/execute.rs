@@ -9,6 +9,7 @@ mod binary;
 mod classic;
 mod complaints;
 mod flash;
+mod large;
 pub mod login;
 mod meta;
 mod permit;

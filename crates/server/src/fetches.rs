@@ -159,6 +159,10 @@ impl Fetches {
         };
         fetch.state = State::Ended(read.result);
         session.fetches.under_way -= 1;
+        if session.is_blocked() {
+            // Its client may never read: what was read for it is read again when it does.
+            self.release(&mut session.fetches, false);
+        }
         (!session.fetches.is_waiting()).then_some(id)
     }
 
@@ -182,6 +186,19 @@ impl Fetches {
             at = next;
         }
         list.first = kept;
+    }
+
+    /// Lets go of all of a session's records but one.
+    pub fn release_but(&mut self, list: &mut FetchList, kept: u32) {
+        let mut at = list.first;
+        while let Some(fetch) = self.places.get(at as usize) {
+            let next = fetch.next;
+            if at != kept {
+                self.note_used(at);
+            }
+            at = next;
+        }
+        self.release(list, true);
     }
 
     /// Lets go of everything of a session that closes.

@@ -20,7 +20,7 @@ use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
 pub use crawler::crawl;
-pub use produce::produce;
+pub use produce::{produce, write};
 
 use crate::clock::Now;
 use crate::dump::Dump;

@@ -118,7 +118,11 @@ impl<'b> Item<'b> {
             log: &self.store.log,
             guard: self.guard,
             whole: self.as_slice(),
-            pieces: self.raw.chunks().iter(),
+            pieces: match self.is_fetched() {
+                // They lie on flash too.
+                true => [].iter(),
+                false => self.raw.chunks().iter(),
+            },
         }
     }
 

@@ -14,6 +14,7 @@ mod pin;
 #[cfg(not(loom))]
 mod poison;
 mod put;
+mod recall;
 mod touch;
 mod upload;
 mod uploading;
@@ -25,6 +26,7 @@ mod tests;
 pub use pin::Pinned;
 #[cfg(not(loom))]
 pub use poison::{PoisonMeans, PoisonTarget};
+pub use recall::Recall;
 pub use upload::Upload;
 
 use writer::Body;

@@ -9,6 +9,7 @@ use crate::device::{Armed, Command, Completion, Failure, Queue, Rejection, Reque
 use super::layout::Location;
 use super::memory::WorkerMemory;
 use super::record::{self, Draft, Expected, Record};
+use super::summary;
 use super::volume::Volume;
 use super::writer::{OpenSegment, WritingSegment, WrittenSegment};
 
@@ -110,6 +111,11 @@ impl Fetched {
             "a record lies in its buffer"
         );
         (self.buffer.at(from), end - from)
+    }
+
+    /// Its item's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.from + record::HEADER_LEN..self.from + self.len]
     }
 
     /// The hash of its key.
@@ -300,6 +306,22 @@ impl WorkerVolume {
         }
     }
 
+    /// Whether so many records of at most `len` bytes, header and all, can be appended before anything has to be written:
+    /// for items in several records, of which all are needed. The volume may be full all the same.
+    pub fn has_room_for(&self, records: usize, len: usize) -> bool {
+        let segment_len = self.volume.segment_len();
+        let open = self.open.as_ref().map_or(0, |open| open.room_for(len));
+        let fresh = summary::records_in(segment_len, len);
+        let idle = self.writing.iter().filter(|it| it.is_none()).count();
+        let seals = idle + usize::from(self.open.is_none());
+        records <= open + fresh * self.memory.segments.len().min(seals)
+    }
+
+    /// Whether there is ever room for so many at once.
+    pub fn can_hold(&self, records: usize, len: usize) -> bool {
+        records <= WRITING_MAX * summary::records_in(self.volume.segment_len(), len)
+    }
+
     /// Says that what has this hash and a lower order is no more. Where the answer is `At`, its location is of no
     /// meaning. Only a volume that keeps tombstones has a use for them.
     pub fn append_tombstone(&mut self, hash: u64, order: u64) -> Appended {
@@ -311,7 +333,7 @@ impl WorkerVolume {
                 return Appended::Busy;
             };
             if open.append_tombstone(hash, order) {
-                self.counts.bytes_appended += super::summary::ENTRY_LEN as u64;
+                self.counts.bytes_appended += summary::ENTRY_LEN as u64;
                 let sequence = open.filling.sequence;
                 let location = self.volume.layout.locate(open.filling.segment, 0, 0);
                 return Appended::At { location, sequence };

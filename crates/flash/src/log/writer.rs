@@ -44,6 +44,13 @@ impl OpenSegment {
         self.entries == 0
     }
 
+    /// How many more records of `len` bytes there is room for.
+    pub(super) fn room_for(&self, len: usize) -> usize {
+        let len_left = self.buffer.len() - self.data_end;
+        let taken = self.entries * summary::ENTRY_LEN;
+        summary::records_in(len_left.saturating_sub(taken), len)
+    }
+
     /// Appends a record of `len` bytes where there is room.
     pub(super) fn append(
         &mut self,

@@ -238,7 +238,18 @@ impl Answers<'_> {
         form: ItemForm,
     ) -> Outcome {
         let reply_start = self.output.next_start();
-        let question = match form {
+        let question = self.value_head(item, form);
+        let value = InPlace {
+            item,
+            question,
+            reply_start,
+        };
+        self.send_in_place(burst, session, &value)
+    }
+
+    /// Writes what stands before a value that is not copied into the reply.
+    pub(super) fn value_head(&mut self, item: &Item<'_>, form: ItemForm) -> Question {
+        match form {
             ItemForm::Classic { cas, last } => {
                 let (key, flags) = (item.key(), item.client_flags());
                 let cas = cas.then(|| self.shown_cas(item.cas()));
@@ -250,13 +261,7 @@ impl Answers<'_> {
                 self.binary_head(item, binary);
                 Question::Binary(binary.asked)
             }
-        };
-        let value = InPlace {
-            item,
-            question,
-            reply_start,
-        };
-        self.send_in_place(burst, session, &value)
+        }
     }
 
     /// Answers an item of a `get` whose value is copied; as if it were none, if the machine has lost

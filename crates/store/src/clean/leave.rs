@@ -3,11 +3,12 @@
 
 use super::Cleaner;
 use super::job::{Job, Kind};
-use crate::flash::{Leaving, Settling, WorkerFlash};
+use crate::flash::{Leaving, Settling, WorkerFlash, are_there};
 use crate::index::slot::{Location, Slot};
 use crate::key::KeyHash;
 use crate::memory::{PageId, PageState, Queue};
 use crate::segment::layout::{changing, mark};
+use crate::store::tier::slot_of;
 use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
@@ -34,7 +35,7 @@ impl Cleaner {
         };
         let mut left = SLICE;
         while left > 0
-            && let Some(mut settling) = flash.settling.pop_front()
+            && let Some(mut settling) = flash.take_settling()
         {
             let volume = Arc::clone(flash.volume.volume());
             if !settling.has_begun {
@@ -50,15 +51,16 @@ impl Cleaner {
                 break;
             }
             settling.end(local, &volume);
+            flash.end_large(local, Some(settling.written.sequence));
             settling.copies.clear();
             flash.spare.push(settling.copies);
             flash.volume.reuse(settling.written);
             self.retire_left(local, &mut flash);
         }
-        if flash.settling.is_empty() && !flash.leaving.is_empty() {
+        if !flash.has_settling() && !flash.leaving.is_empty() {
             self.retire_left(local, &mut flash);
         }
-        let more = !flash.settling.is_empty();
+        let more = flash.has_settling();
         self.flash = Some(flash);
         more
     }
@@ -89,8 +91,9 @@ impl Cleaner {
                 continue;
             };
             let hash = KeyHash(hash);
-            let on_flash = Slot::flash(hash.tag(), place.to_bits());
-            let on_flash = settling.is_written.then_some((on_flash, bytes));
+            let on_flash = slot_of(volume, hash, place);
+            let is_there = settling.is_written && are_there(volume, bytes);
+            let on_flash = is_there.then_some((on_flash, bytes));
             while !self.settle_one(local, hash, memory, on_flash, copied.leaves_ghost(), now) {}
         }
         // Each copy has its record.
@@ -254,9 +257,10 @@ impl Cleaner {
     /// The worker ends: what is not on flash stays in memory.
     pub(crate) fn abandon_flash(&mut self, local: WorkerStore<'_>, now: UnixTime) {
         while self.settle(local, now) {}
-        let Some(flash) = self.flash.take() else {
+        let Some(mut flash) = self.flash.take() else {
             return;
         };
+        flash.end_large(local, None);
         local.shared.log.change_coming(flash.coming, 0);
         for leaving in &flash.leaving {
             self.return_segment(local, leaving.segment);

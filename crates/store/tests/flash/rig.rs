@@ -199,14 +199,72 @@ impl Rig {
                     let key = burst.key(name);
                     let back = burst.bring_back(&key, place, &fetched);
                     burst.close();
-                    self.worker.give_back(fetched);
-                    if back == BroughtBack::NoMemory {
-                        self.turn();
+                    match back {
+                        BroughtBack::NoMemory => self.turn(),
+                        BroughtBack::InPieces => self.recall(name, place, &fetched),
+                        _ => {}
                     }
+                    self.worker.give_back(fetched);
                 }
             }
         }
         panic!("an operation never ends");
+    }
+
+    /// Brings a value in pieces back, if it is all there.
+    fn recall(&mut self, name: &[u8], place: FlashPlace, head: &Fetched) {
+        let now = self.time();
+        let mut burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let begun = burst.begin_recall(&key, place, head);
+        burst.close();
+        let Ok(mut recall) = begun else { return };
+        while let Some(nth) = recall.missing().next() {
+            let Some(piece) = self.fetch(recall.pieces().place(nth)) else {
+                self.worker.burst(now).drop_flash(place);
+                return;
+            };
+            let taken = self.worker.burst(now).recall(&mut recall, &piece);
+            self.worker.give_back(piece);
+            match taken {
+                Ok(is_it) => assert!(is_it, "another piece"),
+                Err(Refused::Wait) => self.turn(),
+                Err(why) => panic!("{why}"),
+            }
+        }
+        loop {
+            let mut burst = self.worker.burst(now);
+            let key = burst.key(name);
+            let finished = burst.finish_recall(&key, head, recall);
+            burst.close();
+            match finished {
+                Ok(_) => return,
+                Err(unfinished) => recall = unfinished,
+            }
+            self.turn();
+        }
+    }
+
+    /// The value of an item that is in pieces on flash, read from there.
+    fn pieced(&mut self, name: &[u8], place: FlashPlace, head: &Fetched) -> Option<Vec<u8>> {
+        let now = self.time();
+        let mut burst = self.worker.burst(now);
+        let key = burst.key(name);
+        let found = burst.flash_pieces(&key, place, head);
+        let pieces = found.map(|(_, pieces)| pieces);
+        burst.close();
+        let pieces = pieces?;
+        let mut value = Vec::new();
+        for nth in 0..pieces.count() {
+            let Some(piece) = self.fetch(pieces.place(nth)) else {
+                self.worker.burst(now).drop_flash(place);
+                return None;
+            };
+            value.extend_from_slice(pieces.data(nth, &piece).expect("the piece"));
+            self.worker.give_back(piece);
+        }
+        assert_eq!(value.len(), pieces.value_len());
+        Some(value)
     }
 
     /// A plain read: `with` is shown the item.
@@ -216,12 +274,23 @@ impl Rig {
         access: Access,
         mut with: impl FnMut(&Item<'_>) -> T,
     ) -> Result<T, Miss> {
+        self.get_value(name, access, |item, _| with(item))
+    }
+
+    /// A plain read: `with` is shown the item and its value.
+    pub(crate) fn get_value<T>(
+        &mut self,
+        name: &[u8],
+        access: Access,
+        mut with: impl FnMut(&Item<'_>, Vec<u8>) -> T,
+    ) -> Result<T, Miss> {
+        let value_of = |item: &Item<'_>| item.value().collect::<Vec<_>>().concat();
         for _ in 0..100_000 {
             let now = self.time();
             let burst = self.worker.burst(now);
             let key = burst.key(name);
             let place = match burst.get(&key, access) {
-                Ok(item) => return Ok(with(&item)),
+                Ok(item) => return Ok(with(&item, value_of(&item))),
                 Err(Miss::OnFlash(place)) => place,
                 Err(miss) => return Err(miss),
             };
@@ -231,15 +300,27 @@ impl Rig {
             };
             let mut burst = self.worker.burst(now);
             let key = burst.key(name);
-            let got = match burst.get_fetched(&key, place, &fetched, access) {
+            let mut is_in_pieces = false;
+            let mut got = match burst.get_fetched(&key, place, &fetched, access) {
                 FetchedGet::Hit(item) => {
                     assert!(item.is_fetched() && !burst.can_pin(&item) && !item.is_doubtful());
-                    Some(Ok(with(&item)))
+                    Some(Ok(with(&item, value_of(&item))))
+                }
+                FetchedGet::InPieces { item, .. } => {
+                    assert!(item.is_fetched() && item.value().next().is_none());
+                    is_in_pieces = true;
+                    None
                 }
                 FetchedGet::Dead(miss) => Some(Err(miss)),
                 FetchedGet::OtherKey | FetchedGet::Moved => None,
             };
             burst.close();
+            if is_in_pieces && let Some(value) = self.pieced(name, place, &fetched) {
+                let mut burst = self.worker.burst(now);
+                let key = burst.key(name);
+                let found = burst.flash_pieces(&key, place, &fetched);
+                got = found.map(|(item, _)| Ok(with(&item, value)));
+            }
             self.worker.give_back(fetched);
             if let Some(got) = got {
                 return got;
@@ -249,9 +330,7 @@ impl Rig {
     }
 
     pub(crate) fn value(&mut self, name: &[u8]) -> Option<Vec<u8>> {
-        let value = self.get(name, Access::default(), |item| {
-            item.value().collect::<Vec<_>>().concat()
-        });
+        let value = self.get_value(name, Access::default(), |_, value| value);
         value.ok()
     }
 

@@ -86,7 +86,7 @@ impl Store {
             fillings.clear();
         } else {
             self.drop_taken_over(|slot| {
-                let location = location_of(slot);
+                let location = location_of(&volume, slot);
                 let segment = volume.segment_of(location);
                 let filling = volume.filling_of(location);
                 segment
