@@ -11,6 +11,8 @@ pub struct WorkerMemory {
     reads: Vec<Pool>,
     /// Buffers as long as a segment.
     pub(super) segments: Vec<Buffer>,
+    /// A device has it pinned for good: buffers of which pages were lost and replaced are not used again.
+    pub(super) is_pinned: bool,
 }
 
 /// What lies around a record of so many bytes: it may begin and end within sectors.
@@ -46,7 +48,11 @@ impl WorkerMemory {
         let rest = memory.split_off(for_middle);
         reads.insert(0, Pool::carve(std::mem::replace(&mut memory, rest), middle));
         reads.insert(0, Pool::carve(memory, short));
-        WorkerMemory { reads, segments }
+        WorkerMemory {
+            reads,
+            segments,
+            is_pinned: false,
+        }
     }
 
     /// A buffer of so many bytes or more.
@@ -62,8 +68,24 @@ impl WorkerMemory {
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         let len = buffer.len();
         if let Some(pool) = self.reads.iter_mut().find(|pool| pool.buffer_len() == len) {
-            pool.give_back(buffer);
+            match self.is_pinned && buffer.has_replaced_pages() {
+                true => pool.set_aside(buffer),
+                false => pool.give_back(buffer),
+            }
         }
+    }
+
+    /// Takes the memory of a segment back.
+    pub(super) fn give_back_segment(&mut self, buffer: Buffer) {
+        if !self.is_pinned || !buffer.has_replaced_pages() {
+            self.segments.push(buffer);
+        }
+    }
+
+    /// Whether there are buffers of so many bytes or more, lent ones too.
+    pub(super) fn has(&self, len: usize) -> bool {
+        let mut fitting = self.reads.iter().filter(|pool| pool.buffer_len() >= len);
+        fitting.any(|pool| pool.left() > 0)
     }
 
     /// How many reads can be under way at most.

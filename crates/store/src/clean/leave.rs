@@ -12,6 +12,7 @@ use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 use coua_flash::log::Volume;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Slots that are changed in a turn, at most: they take a fraction of a millisecond.
@@ -42,6 +43,12 @@ impl Cleaner {
             }
             while left > 0 && settling.next < settling.copies.len() {
                 let count = self.settle_some(local, &volume, &settling, now);
+                if settling.written.is_lost() {
+                    // Which records they are is not known for certain any more.
+                    self.keep_in_memory(local, &mut flash, &settling, now);
+                    settling.next = settling.copies.len();
+                    break;
+                }
                 settling.next += count;
                 left = left.saturating_sub(count);
             }
@@ -95,6 +102,42 @@ impl Cleaner {
         }
         // Each copy has its record.
         count.max(1)
+    }
+
+    /// The memory of a filling is lost from which its slots were to be changed. Its items are where they were: their
+    /// segments are emptied once more. Those of a segment that is being emptied are evicted.
+    #[cold]
+    fn keep_in_memory(
+        &mut self,
+        local: WorkerStore<'_>,
+        flash: &mut WorkerFlash,
+        settling: &Settling,
+        now: UnixTime,
+    ) {
+        let (store, log) = (local.shared, &local.shared.log);
+        let copies = &settling.copies[settling.next..];
+        let segments = copies.iter().filter_map(|copied| copied.location());
+        let segments: BTreeSet<PageId> = segments.map(|at| log.segment_of(at)).collect();
+        let mut kept = BTreeSet::new();
+        for at in (0..flash.leaving.len()).rev() {
+            let segment = flash.leaving[at].segment;
+            if segments.contains(&segment) {
+                flash.leaving.swap_remove(at);
+                flash.cancel(local, segment);
+                self.return_segment(local, segment);
+                kept.insert(segment);
+            }
+        }
+        for copied in copies {
+            let Some(memory) = copied.location() else {
+                continue;
+            };
+            if kept.contains(&log.segment_of(memory)) {
+                continue;
+            }
+            let hash = store.hasher.hash(local.item(memory).key());
+            while !self.settle_one(local, hash, memory, None, copied.leaves_ghost(), now) {}
+        }
     }
 
     /// Changes a slot to what is on flash if nothing has changed since it was copied; otherwise its item stays in

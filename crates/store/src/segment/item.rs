@@ -61,6 +61,11 @@ impl<'m> RawItem<'m> {
         })
     }
 
+    /// Where it lies in memory: for one that was read from flash, as the arena's are known by their locations.
+    pub(crate) fn address(self) -> usize {
+        self.at.as_ptr().addr()
+    }
+
     /// Where the key lies in the item.
     pub(crate) fn key_range(self) -> Range<usize> {
         let at = key_at(self.fields());
