@@ -438,6 +438,13 @@ impl State {
                 } else {
                     transfer.sector
                 };
+                if self.settings.pins_memory {
+                    // It would write to the lost page.
+                    transfer.buffer.look();
+                    if transfer.buffer.has_replaced_pages() {
+                        return Ok(());
+                    }
+                }
                 let into = &mut transfer.buffer[..transfer.len];
                 self.medium.read(sector, into).ok_or(Failure::Media)
             }

@@ -398,9 +398,11 @@ impl Mender {
     fn count_slots_lost(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
             let (store, local, _) = self.turn();
-            let gone = store.index.estimate_lost(word, bytes);
+            let gone = store.index.estimate_lost(word, bytes, Slot::is_taken);
             local.counters().lost.add(gone);
             local.counters().unlinked.add(gone);
+            let on_flash = store.index.estimate_lost(word, bytes, Slot::is_on_flash);
+            local.counters().flash_unlinked.add(on_flash);
         }
     }
 
