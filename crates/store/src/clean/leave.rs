@@ -42,13 +42,13 @@ impl Cleaner {
                 settling.begin(local, &volume);
             }
             while left > 0 && settling.next < settling.copies.len() {
-                let count = self.settle_some(local, &volume, &settling, now);
                 if settling.written.is_lost() {
-                    // Which records they are is not known for certain any more.
                     self.keep_in_memory(local, &mut flash, &settling, now);
                     settling.next = settling.copies.len();
                     break;
                 }
+                // Where it is lost meanwhile, keys and places are zeros, which lead to no slot.
+                let count = self.settle_some(local, &volume, &settling, now);
                 settling.next += count;
                 left = left.saturating_sub(count);
             }
@@ -104,8 +104,8 @@ impl Cleaner {
         count.max(1)
     }
 
-    /// The memory of a filling is lost from which its slots were to be changed. Its items are where they were: their
-    /// segments are emptied once more. Those of a segment that is being emptied are evicted.
+    /// The memory of a filling is lost from which its slots were to be changed: which records they are is not known for
+    /// certain any more. Its items are where they were, and their segments are emptied once more.
     #[cold]
     fn keep_in_memory(
         &mut self,
@@ -128,6 +128,13 @@ impl Cleaner {
                 kept.insert(segment);
             }
         }
+        if let Some(job) = self.job.take_if(|job| segments.contains(&job.segment())) {
+            self.copied = None;
+            flash.cancel(local, job.segment());
+            kept.insert(job.segment());
+            self.put_back(local, job);
+        }
+        // Of a segment that nobody empties any more.
         for copied in copies {
             let Some(memory) = copied.location() else {
                 continue;
