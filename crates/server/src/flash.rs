@@ -180,7 +180,7 @@ impl Flash {
             });
         }
         settings.flash_memory = takes + tables;
-        let mut rest = Region::allocate(takes);
+        let mut rest = Region::watched(takes);
         let region = Arc::clone(rest.region());
         let mut memory = Vec::with_capacity(workers);
         for _ in 0..workers {

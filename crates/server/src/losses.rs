@@ -35,6 +35,8 @@ pub struct LossCounts {
     pub buffer_pages: AtomicU64,
     /// Pages of tables that the store can do without.
     pub table_pages: AtomicU64,
+    /// Pages of memory that flash is read into and written from.
+    pub flash_pages: AtomicU64,
     /// Pages that held nothing.
     pub free_pages: AtomicU64,
     /// Bytes of all of them.
@@ -60,6 +62,7 @@ impl LossCounts {
                 PageKind::Index => &self.index_pages,
                 PageKind::Lent => &self.buffer_pages,
                 PageKind::Tables | PageKind::Tags => &self.table_pages,
+                PageKind::Flash => &self.flash_pages,
                 PageKind::Free => &self.free_pages,
             };
             of_kind.fetch_add(1, Relaxed);

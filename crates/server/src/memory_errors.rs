@@ -31,6 +31,7 @@ fn word(kind: PageKind) -> &'static str {
         PageKind::Lent => "connection buffers",
         PageKind::Tables => "tables",
         PageKind::Tags => "the table of tags",
+        PageKind::Flash => "buffers of flash",
         PageKind::Free => "nothing",
     }
 }

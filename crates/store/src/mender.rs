@@ -63,6 +63,8 @@ pub enum PageKind {
     Tables,
     /// The table of tags: items with tags that lay there are gone.
     Tags,
+    /// Memory that is not the store's: what flash is read into and written from.
+    Flash,
     /// Nothing.
     Free,
 }
@@ -330,7 +332,10 @@ impl Mender {
     fn mend_index(&mut self, entries: &[Entry]) -> Vec<Loss> {
         let (mut losses, mut has_lost_slots) = (Vec::new(), false);
         for entry in entries {
-            let mut kind = PageKind::Free;
+            let mut kind = match entry.range.is_empty() {
+                true => PageKind::Flash,
+                false => PageKind::Free,
+            };
             let pages: Vec<PageId> = self.store.log.pages_of(&entry.range).collect();
             for page in pages {
                 let table_entry = self.store.log.entry(page);
@@ -393,9 +398,11 @@ impl Mender {
     fn count_slots_lost(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
             let (store, local, _) = self.turn();
-            let gone = store.index.estimate_lost(word, bytes);
+            let gone = store.index.estimate_lost(word, bytes, Slot::is_taken);
             local.counters().lost.add(gone);
             local.counters().unlinked.add(gone);
+            let on_flash = store.index.estimate_lost(word, bytes, Slot::is_on_flash);
+            local.counters().flash_unlinked.add(on_flash);
         }
     }
 

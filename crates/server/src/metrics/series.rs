@@ -412,6 +412,7 @@ fn memory_errors(shared: &Shared, all: &mut Exposition) {
         ("items", &lost.items_pages),
         ("index", &lost.index_pages),
         ("connections", &lost.buffer_pages),
+        ("flash", &lost.flash_pages),
         ("tables", &lost.table_pages),
         ("nothing", &lost.free_pages),
         ("elsewhere", &lost.elsewhere),

@@ -16,6 +16,7 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     stats.add("errors_in_items", read(&losses.items_pages));
     stats.add("errors_in_index", read(&losses.index_pages));
     stats.add("errors_in_connection_buffers", read(&losses.buffer_pages));
+    stats.add("errors_in_flash_buffers", read(&losses.flash_pages));
     stats.add("errors_in_tables", read(&losses.table_pages));
     stats.add("errors_in_free_memory", read(&losses.free_pages));
     stats.add("errors_elsewhere_untouched", read(&losses.elsewhere));

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use coua_rdma::libfabric::{Driver, DriverEvent, Link, LinkError, Rights, Setup};
 use coua_rdma::{
-    Completion, Fabric, Gather, Greeting, Offer, PeerId, RemoteMemory, Remote, Span, Work,
+    Completion, Fabric, Gather, Greeting, Offer, PeerId, Remote, RemoteMemory, Span, Work,
 };
 
 use super::{Client, LENT_LEN, Lines, PATIENCE, hit, server, value};
@@ -30,7 +30,9 @@ impl Forger {
             peers_max: 1,
         })
         .expect("libfabric is there");
-        let (lent, remote) = driver.add_memory(FORGER_LEN, Rights::ReadAndWrite).expect("memory");
+        let (lent, remote) = driver
+            .add_memory(FORGER_LEN, Rights::ReadAndWrite)
+            .expect("memory");
         let memory = RemoteMemory {
             key: remote.key,
             address: remote.address,
@@ -113,7 +115,9 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
         ("a generation that there is not", |head| head[1] = 200),
         ("a slot that there is not", |head| head[3] = 0xff),
         ("a command longer than its frame", |head| head[5] = 0x40),
-        ("an area beyond the lent memory", |head| put(head, 20, u32::MAX)),
+        ("an area beyond the lent memory", |head| {
+            put(head, 20, u32::MAX)
+        }),
         ("an area without room for a length", |head| put(head, 24, 0)),
         ("a value longer than any", |head| put(head, 8, u32::MAX)),
         ("more early bytes than bytes", |head| put(head, 12, 100)),
@@ -134,8 +138,14 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
     for (what, frame) in [
         ("an empty frame", &[][..]),
         ("half a frame", &[1, 0, 0][..]),
-        ("more of a value that nobody waits for", &[2, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3][..]),
-        ("a value ready that nobody waits for", &[3, 0, 0, 0, 9, 0, 0, 0][..]),
+        (
+            "more of a value that nobody waits for",
+            &[2, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3][..],
+        ),
+        (
+            "a value ready that nobody waits for",
+            &[3, 0, 0, 0, 9, 0, 0, 0][..],
+        ),
     ] {
         let mut lines = Lines::connect(&server);
         let offer = lines.offer();
@@ -145,11 +155,17 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
         forger.ends(what);
     }
     // Keys and addresses that are not its own: the network refuses.
-    for (what, key) in [("another's key", 1_u64), ("a guessed key", 0x1234_5678_9abc_def0)] {
+    for (what, key) in [
+        ("another's key", 1_u64),
+        ("a guessed key", 0x1234_5678_9abc_def0),
+    ] {
         let mut lines = Lines::connect(&server);
         let offer = lines.offer();
         let mut forger = Forger::connect(lines, &offer);
-        let remote = Remote { key, ..forger.remote };
+        let remote = Remote {
+            key,
+            ..forger.remote
+        };
         let frame = request(
             |head| {
                 put(head, 8, 50_000);
@@ -174,7 +190,10 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
             forger.remote,
             b"set x 0 0 50000\r\n",
         );
-        forger.driver.copy_in(forger.lent.part(usize::from(slot) * 128, frame.len()), &frame);
+        forger.driver.copy_in(
+            forger.lent.part(usize::from(slot) * 128, frame.len()),
+            &frame,
+        );
         let from = Gather::of(forger.lent.part(usize::from(slot) * 128, frame.len()));
         let _ = forger.driver.post(forger.peer, &Work::Send { from }, 1);
     }
@@ -197,7 +216,9 @@ fn a_token_is_good_once_and_for_its_own_connection() {
     let mut guessed = offer.clone();
     guessed.token[0] ^= 1;
     let refused = |offer: &Offer| {
-        let error = Link::connect(offer, LENT_LEN, PATIENCE).err().expect("refused");
+        let error = Link::connect(offer, LENT_LEN, PATIENCE)
+            .err()
+            .expect("refused");
         assert!(matches!(error, LinkError::Refused), "{error}");
     };
     refused(&guessed);
@@ -232,7 +253,10 @@ fn no_more_clients_than_allowed() {
     let mut refused = 0;
     for _ in 0..12 {
         let mut lines = Lines::connect(&server);
-        if lines.ask("rdma\r\n").starts_with("SERVER_ERROR no more clients") {
+        if lines
+            .ask("rdma\r\n")
+            .starts_with("SERVER_ERROR no more clients")
+        {
             refused += 1;
         }
         waiting.push(lines);

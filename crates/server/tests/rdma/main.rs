@@ -60,7 +60,10 @@ impl Lines {
     }
 
     fn ask(&mut self, request: &str) -> String {
-        self.0.get_mut().write_all(request.as_bytes()).expect("it takes them");
+        self.0
+            .get_mut()
+            .write_all(request.as_bytes())
+            .expect("it takes them");
         self.line()
     }
 
@@ -116,7 +119,12 @@ impl Client {
         Client { lines, link }
     }
 
-    fn try_ask(&mut self, command: &[u8], value: Option<&[u8]>, reply_max: usize) -> Result<Vec<u8>, LinkError> {
+    fn try_ask(
+        &mut self,
+        command: &[u8],
+        value: Option<&[u8]>,
+        reply_max: usize,
+    ) -> Result<Vec<u8>, LinkError> {
         let deadline = Instant::now() + PATIENCE;
         let ticket = self.link.submit(command, value, reply_max, deadline)?;
         let len = self.link.wait(ticket, deadline)?;
@@ -126,7 +134,9 @@ impl Client {
     }
 
     fn ask(&mut self, command: &str) -> String {
-        let reply = self.try_ask(command.as_bytes(), None, 64 << 10).expect(command);
+        let reply = self
+            .try_ask(command.as_bytes(), None, 64 << 10)
+            .expect(command);
         String::from_utf8(reply).expect("text")
     }
 
@@ -137,7 +147,8 @@ impl Client {
     }
 
     fn get(&mut self, key: &str) -> Vec<u8> {
-        self.try_ask(format!("get {key}\r\n").as_bytes(), None, 2 << 20).expect(key)
+        self.try_ask(format!("get {key}\r\n").as_bytes(), None, 2 << 20)
+            .expect(key)
     }
 }
 
@@ -149,5 +160,10 @@ fn value(len: usize, seed: usize) -> Vec<u8> {
 
 /// What `get` answers.
 fn hit(key: &str, value: &[u8]) -> Vec<u8> {
-    [format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes(), value, b"\r\nEND\r\n"].concat()
+    [
+        format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes(),
+        value,
+        b"\r\nEND\r\n",
+    ]
+    .concat()
 }

@@ -139,8 +139,13 @@ impl Index {
     }
 
     /// About how many items stood in a range of the arena's bytes that was lost with a part of the
-    /// sub-table at word `at`: as many as elsewhere in it.
-    pub(crate) fn estimate_lost(&self, at: usize, bytes: &std::ops::Range<usize>) -> u64 {
+    /// sub-table at word `at`: as many as elsewhere in it. `counts` says which slots count.
+    pub(crate) fn estimate_lost(
+        &self,
+        at: usize,
+        bytes: &std::ops::Range<usize>,
+        counts: impl Fn(Slot) -> bool,
+    ) -> u64 {
         let table = self.directory.entry_at(at).table();
         let start = table.0 as usize * super::TABLE_BYTES;
         let is_lost = |number: u32| {
@@ -155,7 +160,7 @@ impl Index {
             }
             left += 1;
             let bucket = self.bucket(table, number);
-            items += (0..SLOTS).filter(|&at| bucket.peek(at).is_taken()).count() as u64;
+            items += (0..SLOTS).filter(|&at| counts(bucket.peek(at))).count() as u64;
         }
         items * lost / u64::max(left, 1)
     }

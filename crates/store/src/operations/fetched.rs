@@ -150,7 +150,8 @@ impl Writer<'_> {
         }
         let lock = place.lock();
         let is_present = lock.is_some() && present.is_so_still(local);
-        let is_doubtful = local.is_unsettled() && local.is_lost(location, copy);
+        let is_doubtful = local.is_unsettled()
+            && (local.is_lost(location, copy) || local.shared.is_record_lost(present.item));
         let Some(lock) = lock.filter(|_| is_present && !is_doubtful) else {
             local.abandon(location);
             if is_doubtful {

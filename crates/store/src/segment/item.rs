@@ -62,6 +62,11 @@ impl<'m> RawItem<'m> {
         })
     }
 
+    /// Where it lies in memory: for one that was read from flash, as the arena's are known by their locations.
+    pub(crate) fn address(self) -> usize {
+        self.at.as_ptr().addr()
+    }
+
     /// The address of byte `offset`, inside the item.
     #[inline]
     fn byte(self, offset: usize) -> NonNull<u8> {

@@ -95,6 +95,24 @@ impl Losses {
             || list.since(mark).any(|entry| overlap(&entry.range, range))
     }
 
+    /// As [`Losses::overlaps`], of memory that is not the arena's, by its address.
+    #[cold]
+    #[cfg(not(loom))]
+    fn overlaps_elsewhere(&self, log: &Log, mark: u64, addresses: &Range<usize>) -> bool {
+        let list = self.list(log);
+        let is_there = |entry: &Entry| {
+            let lost = entry.lost.address..entry.lost.address + entry.lost.length;
+            overlap(&lost, addresses)
+        };
+        mark < list.first || list.overflowed || list.since(mark).any(is_there)
+    }
+
+    /// loom knows no errors.
+    #[cfg(loom)]
+    fn overlaps_elsewhere(&self, _: &Log, _: u64, _: &Range<usize>) -> bool {
+        false
+    }
+
     /// Whether buckets of the index were lost that are not put in order yet.
     #[cold]
     pub(crate) fn is_index_unsettled(&self, log: &Log) -> bool {
@@ -177,6 +195,9 @@ impl Store {
         item: RawItem<'_>,
     ) -> bool {
         let (log, mark) = (&self.log, self.losses.mark());
+        if location == Location::NOWHERE {
+            return self.is_record_lost(item);
+        }
         let is_lost = |location, total| self.losses.overlaps(log, mark, &extent(location, total));
         // What is no piece is lost, or its head is.
         let is_piece_lost = |at| match log.piece(guard, at) {
@@ -184,6 +205,15 @@ impl Store {
             None => true,
         };
         is_lost(location, item.total_len()) || item.pieces().any(is_piece_lost)
+    }
+
+    /// Whether a part of an item that was read from flash is lost and unsettled.
+    #[cold]
+    pub(crate) fn is_record_lost(&self, item: RawItem<'_>) -> bool {
+        let start = item.address();
+        let bytes = start..start + item.total_len().max(LEN_AT_MOST);
+        let losses = &self.losses;
+        losses.overlaps_elsewhere(&self.log, losses.mark(), &bytes)
     }
 
     /// How many times the machine has lost a part of the memory of this process.
