@@ -80,6 +80,9 @@ impl<'w> Burst<'w> {
             present.bytes,
             present.item.value_len(),
         );
+        if fetched.is_lost() {
+            return None;
+        }
         if pieces.is_none() {
             self.drop_flash(place);
         }
