@@ -54,7 +54,10 @@ fn lose(region: &Region, offset: usize) -> bool {
 
 fn item(number: u64) -> Vec<u8> {
     let text = format!("{number}:");
-    text.bytes().cycle().take(300 + number as usize % 3000).collect()
+    text.bytes()
+        .cycle()
+        .take(300 + number as usize % 3000)
+        .collect()
 }
 
 struct Rig<'d> {
@@ -199,7 +202,9 @@ fn live(device: &dyn BlockDevice, memory: coua_flash::Buffer, events: &mut Event
     assert!(lose(&region, at.as_ptr().addr() - region.address()));
     // Whoever looks meets it.
     let right = item(7);
-    let is_same = fetched.of_key(7, &right[..2]).is_some_and(|it| it.item == right);
+    let is_same = fetched
+        .of_key(7, &right[..2])
+        .is_some_and(|it| it.item == right);
     assert!(!is_same && fetched.is_lost());
     rig.worker.give_back(fetched);
 
@@ -232,7 +237,10 @@ fn live(device: &dyn BlockDevice, memory: coua_flash::Buffer, events: &mut Event
     }
     assert!(lost >= 3, "{lost}");
     let counts = rig.worker.counts();
-    assert!(counts.segments_written > before.segments_written, "{counts:?}");
+    assert!(
+        counts.segments_written > before.segments_written,
+        "{counts:?}"
+    );
     assert_eq!((counts.damaged, counts.reads_failed), (0, 0), "{counts:?}");
     for &read in &first {
         rig.begin_read(read);

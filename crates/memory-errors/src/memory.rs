@@ -80,7 +80,8 @@ impl WatchedMemory {
         let keeper: Arc<dyn Keeper> = Arc::clone(&lost) as _;
         // SAFETY: one private mapping, and nothing else lies in it. That its bytes may turn to zeros is said
         // to whoever uses it; the keeper restores nothing.
-        let registration = unsafe { register_kept(start, len, PAGE_BYTES, Backing::Anonymous, keeper) };
+        let registration =
+            unsafe { register_kept(start, len, PAGE_BYTES, Backing::Anonymous, keeper) };
         Ok(WatchedMemory {
             start,
             len,
@@ -117,6 +118,26 @@ impl WatchedMemory {
     pub fn is_lost_since(&self, bytes: Range<usize>, mark: LossMark) -> bool {
         fence(Ordering::Acquire);
         self.lost.count.load(Ordering::Relaxed) != mark.0 && self.lost.is_lost_since(bytes, mark.0)
+    }
+}
+
+#[cfg(feature = "poison")]
+impl WatchedMemory {
+    /// Loses the page of a byte, for tests: by `MADV_HWPOISON`, or by `UFFDIO_POISON`. The byte's address.
+    ///
+    /// # Errors
+    /// As of [`by_userfaultfd`](crate::poison::by_userfaultfd).
+    pub fn lose(&self, offset: usize, by_hwpoison: bool) -> io::Result<usize> {
+        let offset = offset.min(self.len - 1) / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: inside of the mapping.
+        let page = unsafe { self.start.add(offset) };
+        match by_hwpoison {
+            // SAFETY: the page is watched.
+            true => unsafe { crate::poison::by_madvise(page, PAGE_BYTES) }?,
+            // SAFETY: as above.
+            false => unsafe { crate::poison::by_userfaultfd(page, PAGE_BYTES) }?,
+        }
+        Ok(page.as_ptr().addr())
     }
 }
 

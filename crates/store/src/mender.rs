@@ -330,7 +330,7 @@ impl Mender {
 
     /// Puts the index in order, and says what each lost range was.
     fn mend_index(&mut self, entries: &[Entry]) -> Vec<Loss> {
-        let (mut losses, mut has_lost_slots) = (Vec::new(), false);
+        let mut losses = Vec::new();
         for entry in entries {
             let mut kind = match entry.range.is_empty() {
                 true => PageKind::Flash,
@@ -349,7 +349,6 @@ impl Mender {
                 };
                 kind = here;
                 if here == PageKind::Index {
-                    has_lost_slots = true;
                     let bytes = self.store.log.range_of(page);
                     let start = bytes.start.max(entry.range.start);
                     let lost = start..bytes.end.min(entry.range.end);
@@ -361,9 +360,6 @@ impl Mender {
                 lost: entry.lost,
                 kind,
             });
-        }
-        if has_lost_slots {
-            self.drop_stranded();
         }
         losses
     }
@@ -380,17 +376,7 @@ impl Mender {
             for slot in store.index.put_in_order(word, is_same_key) {
                 local.note_lost(slot);
             }
-        }
-    }
-
-    /// Drops what stands where no lookup looks, since a part of the index is lost.
-    fn drop_stranded(&mut self) {
-        let mut word = 0;
-        while word < self.store.index.words() {
-            let (store, local, _) = self.turn();
-            let (dropped, next) = store.index.drop_stranded(word);
-            dropped.into_iter().for_each(|slot| local.note_lost(slot));
-            word = next;
+            local.note_stranded();
         }
     }
 
@@ -432,6 +418,7 @@ impl Mender {
                 }),
                 |place| visit(local, open, &wanted, place, now, &mut kept),
             );
+            local.note_stranded();
         }
         // Where there was no room to move what lives there, the segment stays.
         self.taken.retain(|page| !kept.contains(page));

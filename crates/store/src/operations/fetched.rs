@@ -106,8 +106,8 @@ impl Writer<'_> {
         }
         let lock = place.lock();
         let is_present = lock.is_some() && present.is_so_still(local);
-        let is_doubtful = local.is_unsettled()
-            && (local.is_lost(location, copy) || store.is_record_lost(item));
+        let is_doubtful =
+            local.is_unsettled() && (local.is_lost(location, copy) || store.is_record_lost(item));
         let Some(lock) = lock.filter(|_| is_present && !is_doubtful) else {
             log.note_dead(local.id, location, len);
             if is_doubtful {

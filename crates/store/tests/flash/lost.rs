@@ -113,9 +113,14 @@ fn live(loses: Loses, pins_memory: bool) -> (usize, usize) {
                 }
                 6 => {
                     let touched = rig.run(&name(n), |burst, key| {
-                        match burst.touch(key, Expiry::at(UnixSeconds(2_000_000)), Access::default())
-                        {
-                            Err(Untouched::Miss(Miss::OnFlash(place))) => Err(Again::OnFlash(place)),
+                        match burst.touch(
+                            key,
+                            Expiry::at(UnixSeconds(2_000_000)),
+                            Access::default(),
+                        ) {
+                            Err(Untouched::Miss(Miss::OnFlash(place))) => {
+                                Err(Again::OnFlash(place))
+                            }
                             Err(Untouched::Refused(Refused::Wait)) => Err(Again::Wait),
                             other => Ok(other.is_ok()),
                         }
