@@ -10,9 +10,15 @@
 //! | lent | bytes of connections | nothing: the server closes them |
 //! | free | nothing | nothing |
 //!
-//! A damaged segment is never read from item to item: behind a lost header nothing says where the
-//! next item begins. What lives in it is found by a sweep (`Index::sweep`) over the index, a sub-table at
-//! a time. Between two sub-tables the mender is quiescent, so it keeps nobody's memory.
+//! Behind a lost header nothing says where the next item begins. So what lives in a damaged segment is found
+//! by a sweep (`Index::sweep`) over the index, a sub-table at a time. Between two sub-tables the mender is
+//! quiescent, so it keeps nobody's memory.
+//!
+//! For a sealed segment without pieces nobody has to wait for that sweep. Zeros in the place of a key match no
+//! key, so of all that lay there only one item could still be read with zeros in its value: the one that begins
+//! before the lost page and ends in it ([`quick`]). It is found by the headers before it, and dropped by its
+//! key. Then the loss is settled, and the sweep follows behind the scenes; nothing is written there before it
+//! has ended. So the time until nothing is doubtful does not grow with memory.
 //!
 //! # The order
 //!
@@ -20,9 +26,10 @@
 //!    still open, under cleaning or held is taken later, when its owner has let go.
 //! 2. A grace period: bursts end that may have looked for losses before this one was counted, and may
 //!    be about to publish an item that lies in the range, or have a bucket locked that is lost.
-//! 3. Index pages are put in order; then the sweep.
+//! 3. Index pages are put in order; then the items that are cut off are dropped, or the sweep drops all.
 //! 4. Another grace period: bursts end that may have found an item that is lost.
 //! 5. The loss is settled: from here on nobody compares what was read with it.
+//! 6. The sweep, if it was not needed before. Then the segment is empty, and after another grace period free.
 //!
 //! A loss that comes meanwhile stays unsettled, and is seen to next.
 
@@ -42,6 +49,8 @@ use coua_cpu::prefetch_lines;
 use coua_memory_errors::{Events, Lost};
 use std::ops::Range;
 use std::sync::Arc;
+
+mod quick;
 use std::time::{Duration, Instant};
 
 /// How long to wait before looking again whether a grace period is over.
@@ -87,8 +96,13 @@ pub struct Mended {
     pub items: u64,
     /// The bytes of those whose length is known.
     pub bytes: u64,
-    /// From when the mender began to when nothing referred to the losses any more.
+    /// From when the mender began to when nothing was doubtful any more: requests no longer compare what they read
+    /// with what was lost.
     pub took: Duration,
+    /// To when nothing referred to the losses any more, and the memory could be used again.
+    pub emptied_after: Duration,
+    /// Sub-tables of the index that were looked at before nothing was doubtful any more.
+    pub tables: u64,
     /// So many were lost at once that they were not all noted: anything may be gone.
     pub overflowed: bool,
 }
@@ -102,6 +116,8 @@ pub struct Mender {
     damaged: Vec<PageId>,
     /// Of these, those that nobody else may empty.
     taken: Vec<PageId>,
+    /// Sub-tables that were looked at.
+    tables: u64,
 }
 
 /// What a sweep looks for.
@@ -195,6 +211,7 @@ impl Mender {
             ],
             damaged: Vec::new(),
             taken: Vec::new(),
+            tables: 0,
             store,
         }
     }
@@ -210,6 +227,8 @@ impl Mender {
             return None;
         }
         let before = self.lost();
+        let damaged_before = self.damaged.clone();
+        self.tables = 0;
         for page in entries
             .iter()
             .flat_map(|entry| store.log.pages_of(&entry.range))
@@ -221,10 +240,20 @@ impl Mender {
         self.take_damaged();
         self.wait_for_grace();
         let losses = self.mend_index(&entries);
+        store.losses.settle_index(behind);
         let lost: Vec<Range<usize>> = entries.into_iter().map(|entry| entry.range).collect();
-        self.sweep(lost.clone(), now);
+        let is_quick = self.drop_cut_off(&lost, &damaged_before);
+        if !is_quick {
+            self.sweep(lost.clone(), now);
+        }
         self.wait_for_grace();
         store.losses.settle(behind);
+        let (took, tables) = (began.elapsed(), self.tables);
+        if is_quick && !self.damaged.is_empty() {
+            self.sweep(lost.clone(), now);
+            // Bursts end that have found an item here, before its memory is used again.
+            self.wait_for_grace();
+        }
         for range in &lost {
             store.log.superblock().forget_loss(range);
         }
@@ -234,7 +263,9 @@ impl Mender {
             losses,
             items: after.0 - before.0,
             bytes: after.1 - before.1,
-            took: began.elapsed(),
+            took,
+            emptied_after: began.elapsed(),
+            tables,
             overflowed: store.losses.beyond(&store.log).0,
         })
     }
@@ -367,6 +398,7 @@ impl Mender {
     /// Puts the sub-tables in order of which these bytes are lost.
     fn put_in_order(&mut self, bytes: &Range<usize>) {
         for word in self.store.index.words_of(bytes) {
+            self.tables += 1;
             let (store, local, _) = self.turn();
             let is_same_key = |one: Slot, other: Slot| {
                 // What is on flash is not read for that.
@@ -409,6 +441,7 @@ impl Mender {
         let mut kept = Vec::new();
         let mut word = 0;
         while word < store.index.words() {
+            self.tables += 1;
             let (store, local, open) = self.turn();
             word = store.index.sweep(
                 word,
