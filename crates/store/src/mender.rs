@@ -56,6 +56,10 @@ use std::time::{Duration, Instant};
 /// How long to wait before looking again whether a grace period is over.
 const GRACE_PAUSE: Duration = Duration::from_micros(100);
 
+/// How long a sweep that nobody waits for leaves its core to others after each sub-table, which takes it some tens of
+/// microseconds.
+const SLICE_PAUSE: Duration = Duration::from_micros(50);
+
 /// Items of which a segment is known by its pieces: they are fetched some ahead.
 const HEADER_LINES: usize = 1;
 
@@ -98,9 +102,9 @@ pub struct Mended {
     pub bytes: u64,
     /// From when the mender began to when nothing was doubtful any more: requests no longer compare what they read
     /// with what was lost.
-    pub took: Duration,
+    pub doubtful_for: Duration,
     /// To when nothing referred to the losses any more, and the memory could be used again.
-    pub emptied_after: Duration,
+    pub took: Duration,
     /// Sub-tables of the index that were looked at before nothing was doubtful any more.
     pub tables: u64,
     /// So many were lost at once that they were not all noted: anything may be gone.
@@ -237,6 +241,15 @@ impl Mender {
                 self.damaged.push(page);
             }
         }
+        // What was moved last may lie there.
+        for open in &mut self.open {
+            if open
+                .segment()
+                .is_some_and(|page| self.damaged.contains(&page))
+            {
+                store.log.seal(open);
+            }
+        }
         self.take_damaged();
         self.wait_for_grace();
         let losses = self.mend_index(&entries);
@@ -244,13 +257,13 @@ impl Mender {
         let lost: Vec<Range<usize>> = entries.into_iter().map(|entry| entry.range).collect();
         let is_quick = self.drop_cut_off(&lost, &damaged_before);
         if !is_quick {
-            self.sweep(lost.clone(), now);
+            self.sweep(lost.clone(), now, Duration::ZERO);
         }
         self.wait_for_grace();
         store.losses.settle(behind);
-        let (took, tables) = (began.elapsed(), self.tables);
+        let (doubtful_for, tables) = (began.elapsed(), self.tables);
         if is_quick && !self.damaged.is_empty() {
-            self.sweep(lost.clone(), now);
+            self.sweep(lost.clone(), now, SLICE_PAUSE);
             // Bursts end that have found an item here, before its memory is used again.
             self.wait_for_grace();
         }
@@ -263,8 +276,8 @@ impl Mender {
             losses,
             items: after.0 - before.0,
             bytes: after.1 - before.1,
-            took,
-            emptied_after: began.elapsed(),
+            doubtful_for,
+            took: began.elapsed(),
             tables,
             overflowed: store.losses.beyond(&store.log).0,
         })
@@ -311,7 +324,7 @@ impl Mender {
     fn empty_now(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
         if !self.damaged.is_empty() {
             self.take_damaged();
-            self.sweep(lost, now);
+            self.sweep(lost, now, Duration::ZERO);
             self.retire_emptied();
         }
     }
@@ -346,7 +359,7 @@ impl Mender {
         if self.take_damaged() || !self.taken.is_empty() {
             // Items that their writers have not published yet.
             self.wait_for_grace();
-            self.sweep(Vec::new(), now);
+            self.sweep(Vec::new(), now, SLICE_PAUSE);
             self.wait_for_grace();
             self.retire_emptied();
         }
@@ -425,8 +438,8 @@ impl Mender {
     }
 
     /// Drops all items of which a part is in `lost`, and moves what else is in the taken segments
-    /// away.
-    fn sweep(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds) {
+    /// away. It pauses between sub-tables.
+    fn sweep(&mut self, lost: Vec<Range<usize>>, now: UnixSeconds, pause: Duration) {
         if self.damaged.is_empty() {
             return;
         }
@@ -452,6 +465,11 @@ impl Mender {
                 |place| visit(local, open, &wanted, place, now, &mut kept),
             );
             local.note_stranded();
+            if !pause.is_zero() {
+                // Nobody's memory is kept meanwhile.
+                self.presence.leave(&self.store.epochs);
+                std::thread::sleep(pause);
+            }
         }
         // Where there was no room to move what lives there, the segment stays.
         self.taken.retain(|page| !kept.contains(page));
