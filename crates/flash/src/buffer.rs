@@ -135,6 +135,11 @@ impl Region {
         }
     }
 
+    /// What knows which of its pages were lost, where it is watched.
+    pub fn watch(&self) -> Option<&Arc<WatchedMemory>> {
+        self.watched.as_ref()
+    }
+
     /// Where it begins.
     pub fn address(&self) -> usize {
         self.base.as_ptr().addr()

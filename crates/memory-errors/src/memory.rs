@@ -121,6 +121,26 @@ impl WatchedMemory {
     }
 }
 
+#[cfg(feature = "poison")]
+impl WatchedMemory {
+    /// Loses the page of a byte, for tests: by `MADV_HWPOISON`, or by `UFFDIO_POISON`. The byte's address.
+    ///
+    /// # Errors
+    /// As of [`by_userfaultfd`](crate::poison::by_userfaultfd).
+    pub fn lose(&self, offset: usize, by_hwpoison: bool) -> io::Result<usize> {
+        let offset = offset.min(self.len - 1) / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: inside of the mapping.
+        let page = unsafe { self.start.add(offset) };
+        match by_hwpoison {
+            // SAFETY: the page is watched.
+            true => unsafe { crate::poison::by_madvise(page, PAGE_BYTES) }?,
+            // SAFETY: as above.
+            false => unsafe { crate::poison::by_userfaultfd(page, PAGE_BYTES) }?,
+        }
+        Ok(page.as_ptr().addr())
+    }
+}
+
 impl Drop for WatchedMemory {
     fn drop(&mut self) {
         self.registration = None;

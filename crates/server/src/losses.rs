@@ -51,6 +51,10 @@ pub struct LossCounts {
     pub last_us: AtomicU64,
     /// The longest.
     pub longest_us: AtomicU64,
+    /// How long it took the last time, and the longest, until nothing was doubtful any more.
+    pub last_doubtful_us: AtomicU64,
+    /// The longest.
+    pub longest_doubtful_us: AtomicU64,
 }
 
 impl LossCounts {
@@ -71,8 +75,17 @@ impl LossCounts {
         }
         self.items_lost.fetch_add(mended.items, Relaxed);
         self.item_bytes_lost.fetch_add(mended.bytes, Relaxed);
-        let took = u64::try_from(mended.took.as_micros()).unwrap_or(u64::MAX);
-        self.last_us.store(took, Relaxed);
-        self.longest_us.fetch_max(took, Relaxed);
+        for (time, last, longest) in [
+            (mended.took, &self.last_us, &self.longest_us),
+            (
+                mended.doubtful_for,
+                &self.last_doubtful_us,
+                &self.longest_doubtful_us,
+            ),
+        ] {
+            let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            last.store(us, Relaxed);
+            longest.fetch_max(us, Relaxed);
+        }
     }
 }

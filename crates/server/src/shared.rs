@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coua_flash::log::Volume;
-use coua_memory_errors::wake_waiters;
+use coua_memory_errors::{WatchedMemory, wake_waiters};
 use coua_protocol::Parser;
 use coua_store::{FlashStats, LimitRefused, Store};
 use coua_transport::Waker;
@@ -87,6 +87,8 @@ pub struct Shared {
     pub(crate) flash_devices: Vec<FlashDeviceInfo>,
     /// The volume on them, which goes before this does.
     pub(crate) flash_volume: Option<Weak<Volume>>,
+    /// The memory that flash is read into and written from, for `poison`.
+    pub(crate) flash_memory: Option<Arc<WatchedMemory>>,
     /// Bytes of memory as `cache_memlimit` has set them last.
     memory: AtomicUsize,
     /// Bytes of it that are held back under memory pressure.
@@ -199,6 +201,7 @@ impl Shared {
             listening: Listening::default(),
             memory_per_worker,
             flash_devices: Vec::new(),
+            flash_memory: None,
             flash_volume: None,
             counters: (0..workers).map(|_| Counters::default()).collect(),
             latencies: (0..workers).map(|_| Latency::default()).collect(),

@@ -454,6 +454,12 @@ impl<'s> WorkerStore<'s> {
         counters.unlinked.add(1);
     }
 
+    /// Counts what splits have left where no lookup looks, in the burst in which one may have been completed.
+    #[inline]
+    pub(crate) fn note_stranded(self) {
+        self.shared.index.take_stranded(|slot| self.note_lost(slot));
+    }
+
     /// Seals `open` if a part of its segment is lost: what is written there from here on would be
     /// taken for lost.
     #[cold]

@@ -120,7 +120,7 @@ impl Answers<'_> {
         let args = Tokens::new(args.of(request.input));
         let report = match command {
             AdminCommand::Poison if self.shared.live.permits_poison() => {
-                let answer = poison(args, burst);
+                let answer = poison(args, self.shared, burst);
                 if !noreply {
                     self.output.reply(|reply| reply.bytes(&answer));
                 }
@@ -285,23 +285,25 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
     }
 }
 
-/// `poison <key> [item|value|index|buffers|superblock|page_table|directory|copies]
+/// `poison <key> [item|value|index|bucket|buffers|flash|superblock|page_table|directory|copies]
 /// [untouched|hwpoison|where]`: loses a page on purpose. With `untouched` the machine tells of it before
 /// anybody reads there; the tables' are met at once. `hwpoison` has the kernel take the page out of use
-/// for ever. `where` does nothing and answers the address, for whoever makes an error from outside.
-fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
+/// for ever. For `flash` the key is the number of a page of its buffers. `where` does nothing and answers the address, for whoever makes an error from outside.
+fn poison(mut args: Tokens<'_>, shared: &Shared, burst: &Burst<'_>) -> Vec<u8> {
     let Some(key) = args.next() else {
         return ErrorLine::BadFormat.as_bytes().to_vec();
     };
     let target = match args.next() {
-        None | Some(b"item") => PoisonTarget::Item,
-        Some(b"value") => PoisonTarget::Value,
-        Some(b"index") => PoisonTarget::Index,
-        Some(b"buffers") => PoisonTarget::Buffers,
-        Some(b"superblock") => PoisonTarget::Superblock,
-        Some(b"page_table") => PoisonTarget::PageTable,
-        Some(b"directory") => PoisonTarget::Directory,
-        Some(b"copies") => PoisonTarget::Copies,
+        None | Some(b"item") => Some(PoisonTarget::Item),
+        Some(b"value") => Some(PoisonTarget::Value),
+        Some(b"index") => Some(PoisonTarget::Index),
+        Some(b"bucket") => Some(PoisonTarget::Bucket),
+        Some(b"buffers") => Some(PoisonTarget::Buffers),
+        Some(b"superblock") => Some(PoisonTarget::Superblock),
+        Some(b"page_table") => Some(PoisonTarget::PageTable),
+        Some(b"directory") => Some(PoisonTarget::Directory),
+        Some(b"copies") => Some(PoisonTarget::Copies),
+        Some(b"flash") => None,
         Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
     let (means, is_reported) = match args.next() {
@@ -311,7 +313,11 @@ fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
         Some(b"where") => (PoisonMeans::Nothing, false),
         Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
-    let line: &[u8] = match burst.poison(&burst.key(key), target, means) {
+    let lost = match target {
+        Some(target) => burst.poison(&burst.key(key), target, means),
+        None => poison_flash(shared, key, means),
+    };
+    let line: &[u8] = match lost {
         Ok(None) => Line::NotFound.as_bytes(),
         Ok(Some(address)) if means == PoisonMeans::Nothing => {
             return format!("{address:#x}\r\n").into_bytes();
@@ -326,6 +332,24 @@ fn poison(mut args: Tokens<'_>, burst: &Burst<'_>) -> Vec<u8> {
         Err(_) => b"SERVER_ERROR the page cannot be poisoned\r\n",
     };
     line.to_vec()
+}
+
+/// Loses a page of the memory that flash is read into and written from.
+fn poison_flash(
+    shared: &Shared,
+    number: &[u8],
+    means: PoisonMeans,
+) -> std::io::Result<Option<usize>> {
+    let (Some(memory), Some(number)) = (&shared.flash_memory, parse_u32(number)) else {
+        return Ok(None);
+    };
+    let offset = (number as usize * 4096) % memory.len();
+    match means {
+        PoisonMeans::Nothing => Ok(Some(memory.start().as_ptr().addr() + offset)),
+        _ => memory
+            .lose(offset, means == PoisonMeans::Hwpoison)
+            .map(Some),
+    }
 }
 
 /// Whether memcached reads a word as the number of a slab class: it takes -2^31 to 2^31 - 1.

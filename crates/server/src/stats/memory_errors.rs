@@ -33,6 +33,8 @@ pub(super) fn write(shared: &Shared, _now: Now, output: &mut Output) {
     );
     stats.add("last_recovery_us", read(&losses.last_us));
     stats.add("longest_recovery_us", read(&losses.longest_us));
+    stats.add("last_doubtful_us", read(&losses.last_doubtful_us));
+    stats.add("longest_doubtful_us", read(&losses.longest_doubtful_us));
     stats.add("limit_errors", allowed.at_most);
     stats.add("limit_seconds", allowed.seconds);
     stats.end();

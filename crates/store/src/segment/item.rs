@@ -128,7 +128,7 @@ impl<'m> RawItem<'m> {
     }
 
     #[inline]
-    fn key_len(self) -> usize {
+    pub(crate) fn key_len(self) -> usize {
         usize::from(self.read::<1>(0)[0])
     }
 

@@ -37,6 +37,8 @@ const KEPT: usize = 1024;
 pub(crate) struct Losses {
     /// Losses before this number are settled.
     settled: AtomicU64,
+    /// Before this number the index is in order.
+    index_settled: AtomicU64,
     list: Mutex<List>,
 }
 
@@ -69,6 +71,7 @@ impl Losses {
     pub(crate) fn new() -> Losses {
         Losses {
             settled: AtomicU64::new(events_seen()),
+            index_settled: AtomicU64::new(0),
             list: Mutex::default(),
         }
     }
@@ -117,8 +120,9 @@ impl Losses {
     #[cold]
     pub(crate) fn is_index_unsettled(&self, log: &Log) -> bool {
         let list = self.list(log);
+        let mark = self.mark().max(self.index_settled.load(Ordering::Acquire));
         list.overflowed
-            || list.since(self.mark()).any(|entry| {
+            || list.since(mark).any(|entry| {
                 log.pages_of(&entry.range)
                     .any(|page| log.entry(page).state() == PageState::Index)
             })
@@ -173,6 +177,11 @@ impl Losses {
     /// Nothing refers to losses before this number any more.
     pub(crate) fn settle(&self, behind: u64) {
         self.settled.fetch_max(behind, Ordering::Release);
+    }
+
+    /// The index is in order, as far as losses before this number go.
+    pub(crate) fn settle_index(&self, behind: u64) {
+        self.index_settled.fetch_max(behind, Ordering::Release);
     }
 
     /// Whether so many came at once that they were not all noted, and how many errors were met
