@@ -21,7 +21,7 @@ use coua_flash::files::{FileDevice, Options, Way};
 use coua_flash::nvme::{Latency, NvmeDevice};
 use coua_flash::{BlockDevice, Buffer, Command, Completion, Queue, Region, Request, Transfer};
 
-const FILE_LEN: u64 = 4 << 20;
+const FILE_LEN: usize = 4 << 20;
 const SECTOR: usize = 512;
 /// The kernel's path is walked with so much.
 const SHORT: usize = 512;
@@ -51,7 +51,7 @@ fn main() {
         base_ns: base_us * 1000,
         ns_per_kib: 1_024_000 / mb_a_second,
     };
-    std::fs::write(&path, vec![0x5a; FILE_LEN as usize]).expect("a file that can be written");
+    std::fs::write(&path, vec![0x5a; FILE_LEN]).expect("a file that can be written");
     // Otherwise the kernel is up to 50 us late with a sleep on purpose.
     std::fs::write("/proc/self/timerslack_ns", "1").expect("timers of high resolution");
     println!("A read takes the device {base_us} us, and its bytes at {mb_a_second} MB/s.\n");
@@ -125,8 +125,7 @@ fn read_by(
 fn own(latency: Latency, len: usize, reads: u64) -> f64 {
     let memory = Region::allocate(len);
     let regions = [Arc::clone(memory.region())];
-    let sectors = usize::try_from(FILE_LEN).expect("small") / SECTOR;
-    let device = NvmeDevice::simulated(sectors, SECTOR, Some(latency), &regions);
+    let device = NvmeDevice::simulated(FILE_LEN / SECTOR, SECTOR, Some(latency), &regions);
     let device = device.expect("a device");
     let mut queue = device.queue(1).expect("a queue");
     let (mut held, mut done) = (Some(memory), Vec::with_capacity(1));
@@ -138,7 +137,7 @@ fn own(latency: Latency, len: usize, reads: u64) -> f64 {
 fn by_io_uring(path: &Path, latency: Latency, len: usize, reads: u64) -> f64 {
     let memory = Region::allocate(4096);
     let options = Options {
-        len: Some(FILE_LEN),
+        len: Some(FILE_LEN as u64),
         way: Way::Best,
     };
     let device = FileDevice::open(path, options, &[Arc::clone(memory.region())]);

@@ -60,7 +60,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH")]
     traces: Vec<PathBuf>,
     /// For hits: the share of all bytes that memory has room for, in per cent; flash has room for four times as much
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 8.0)]
     memory_percent: f64,
     /// For hits: keys of a synthetic stream, and its requests
     #[arg(long, default_value_t = 500_000)]

@@ -24,7 +24,7 @@ const WINDOW: usize = 16;
 
 /// The shortest and the longest values. Longer ones would not go to flash everywhere.
 const VALUE_MIN: u64 = 200;
-const VALUE_MAX: u64 = 8000;
+const VALUE_MAX: u64 = 15_000;
 
 /// Bytes that an item takes beside its value, roughly.
 const OVERHEAD: u64 = 70;

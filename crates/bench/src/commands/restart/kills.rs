@@ -200,10 +200,11 @@ pub(super) fn run(flags: &Flags, kills: u32) -> anyhow::Result<()> {
             outcome.missing,
             outcome.right
         );
-        return Ok(ensure!(
+        ensure!(
             outcome.from_flash > 0,
             "nothing came from flash: give more --items"
-        ));
+        );
+        return Ok(());
     }
     ensure!(
         outcome.missing == 0 || outcome.evictions > 0,
