@@ -38,8 +38,36 @@ impl Library {
             .map_err(Clone::clone)
     }
 
+    /// Loads the library and has it begin. Some of its providers then handle signals, even to end the process, and even if
+    /// nobody uses them: what the program does with signals stays as it is.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn load() -> Result<Library, Error> {
+        let before = signals::all();
+        let library = Library::open_library();
+        if let Ok(library) = &library {
+            library.begin();
+        }
+        signals::restore(&before);
+        library
+    }
+
+    /// Its first look for devices starts all providers.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn begin(&self) {
+        let mut found = std::ptr::null_mut();
+        let nothing = std::ptr::null();
+        // SAFETY: without hints, everything that there is is found; it is freed at once.
+        unsafe {
+            (self.getinfo)(API_VERSION, nothing, nothing, 0, std::ptr::null(), &raw mut found);
+        }
+        if !found.is_null() {
+            // SAFETY: the library has made it.
+            unsafe { (self.freeinfo)(found) }
+        }
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn open_library() -> Result<Library, Error> {
         // SAFETY: the names end in a zero. What the library does when it is loaded is its own business: who installs it
         // trusts it.
         let open = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
@@ -188,5 +216,38 @@ impl Drop for OwnedInfo {
     fn drop(&mut self) {
         // SAFETY: it was made by the library, and is freed once.
         unsafe { (self.library.freeinfo)(self.info.as_ptr()) }
+    }
+}
+
+/// What a process does with signals.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod signals {
+    use std::mem::MaybeUninit;
+
+    /// Signals that may be handled, those of real time included.
+    const LAST: i32 = 64;
+
+    /// What is done with each signal, where it can be told.
+    pub(super) fn all() -> Vec<(i32, libc::sigaction)> {
+        let of = |signal| {
+            let mut action = MaybeUninit::uninit();
+            // SAFETY: it only writes what is done with a signal.
+            let returned = unsafe {
+                libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr())
+            };
+            // SAFETY: it has been written.
+            (returned == 0).then(|| (signal, unsafe { action.assume_init() }))
+        };
+        (1..=LAST).filter_map(of).collect()
+    }
+
+    /// Has that done again.
+    pub(super) fn restore(actions: &[(i32, libc::sigaction)]) {
+        for (signal, action) in actions {
+            // SAFETY: it was done with this signal before. Two signals cannot be changed, which does no harm.
+            unsafe {
+                libc::sigaction(*signal, action, std::ptr::null_mut());
+            }
+        }
     }
 }
