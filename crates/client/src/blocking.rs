@@ -4,6 +4,8 @@ mod client;
 mod connection;
 mod fetch;
 mod pool;
+#[cfg(feature = "rdma")]
+pub(crate) mod rdma;
 mod run;
 mod servers;
 pub(crate) mod transport;
