@@ -67,6 +67,7 @@ impl Connect for Rdma {
             is_inner: false,
             waiting: None,
             reply: None,
+            again: Vec::new(),
         }))
     }
 }
@@ -84,6 +85,8 @@ struct Upgraded {
     waiting: Option<Ticket>,
     /// An answer, how long it is, and how much of it was taken.
     reply: Option<(Ticket, usize, usize)>,
+    /// What was asked last, if it only reads: an answer that is too long is asked for again the other way.
+    again: Vec<u8>,
 }
 
 impl Upgraded {
@@ -131,6 +134,15 @@ impl Upgraded {
                 Ok(())
             }
             Err(LinkError::TimedOut) => Err(io::ErrorKind::TimedOut.into()),
+            Err(LinkError::ReplyTooLong { .. }) if !self.again.is_empty() => {
+                (self.waiting, self.is_inner) = (None, true);
+                let again = std::mem::take(&mut self.again);
+                let mut sent = 0;
+                while sent < again.len() {
+                    sent += self.inner.send(&again[sent..])?;
+                }
+                Ok(())
+            }
             Err(error) => {
                 (self.waiting, self.link) = (None, None);
                 Err(io::Error::new(io::ErrorKind::ConnectionReset, error))
@@ -157,6 +169,10 @@ impl Transport for Upgraded {
         match sent {
             Ok(ticket) => {
                 self.waiting = Some(ticket);
+                self.again.clear();
+                if only_reads(bytes) {
+                    self.again.extend_from_slice(bytes);
+                }
                 Ok(bytes.len())
             }
             // Nothing was sent.
@@ -209,6 +225,26 @@ impl Transport for Upgraded {
     }
 }
 
+/// Requests of up to this many bytes are looked at: they can be sent at once on the inner connection, which has nothing else
+/// to send.
+const AGAIN_LEN_MAX: usize = 4096;
+
+/// Whether requests change nothing, so that they may be executed twice.
+fn only_reads(bytes: &[u8]) -> bool {
+    let only_reads = |line: &[u8]| {
+        let mut words = line.trim_ascii_end().split(|&byte| byte == b' ');
+        match words.next() {
+            Some(b"get" | b"gets" | b"mn" | b"") => true,
+            // Of meta's flags, others may change the item.
+            Some(b"mg") => words.skip(1).all(|flag| {
+                flag.first().is_some_and(|flag| b"vfcsktOqb".contains(flag))
+            }),
+            _ => false,
+        }
+    };
+    bytes.len() <= AGAIN_LEN_MAX && bytes.split(|&byte| byte == b'\n').all(only_reads)
+}
+
 /// Requests as a command and a value behind it, if they are too long for a command alone. Requests end with the end of a
 /// line, which the server adds to a value.
 fn parts(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
@@ -228,6 +264,16 @@ fn parts(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_executed_twice() {
+        for reads in ["get a b\r\n", "gets a\r\n", "mg a v f\r\nmn\r\n", "mg a v q k Oa\r\nmn\r\n"] {
+            assert!(only_reads(reads.as_bytes()), "{reads}");
+        }
+        for writes in ["mg a v N30\r\n", "mg a T5\r\n", "gat 5 a\r\n", "get a\r\ndelete a\r\n", "ma a\r\n"] {
+            assert!(!only_reads(writes.as_bytes()), "{writes}");
+        }
+    }
 
     #[test]
     fn long_requests_are_divided_behind_their_first_line() {

@@ -51,14 +51,21 @@ impl Library {
         library
     }
 
-    /// Its first look for devices starts all providers.
+    /// Its first look for devices starts all providers. To ask all of them for devices would take much longer.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn begin(&self) {
         let mut found = std::ptr::null_mut();
         let nothing = std::ptr::null();
-        // SAFETY: without hints, everything that there is is found; it is freed at once.
+        // SAFETY: for nothing, it allocates an empty one with all of its parts.
+        let hints = unsafe { (self.dupinfo)(std::ptr::null()) };
+        let Some(at) = NonNull::new(hints) else {
+            return;
+        };
+        // SAFETY: hints have all of their parts, and `freeinfo` frees the name. What is found is freed at once.
         unsafe {
-            (self.getinfo)(API_VERSION, nothing, nothing, 0, std::ptr::null(), &raw mut found);
+            (*(*at.as_ptr()).fabric_attr).prov_name = libc::strdup(c"tcp".as_ptr());
+            (self.getinfo)(API_VERSION, nothing, nothing, 0, hints, &raw mut found);
+            (self.freeinfo)(hints);
         }
         if !found.is_null() {
             // SAFETY: the library has made it.
