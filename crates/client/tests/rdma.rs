@@ -38,7 +38,9 @@ fn client(server: &Server, dialect: DialectChoice) -> Client {
 }
 
 fn value(len: usize) -> Vec<u8> {
-    (0..len).map(|at| u8::try_from((at * 31 + len) % 251).expect("below 251")).collect()
+    (0..len)
+        .map(|at| u8::try_from((at * 31 + len) % 251).expect("below 251"))
+        .collect()
 }
 
 /// Every kind of operation, with values of every length.
@@ -48,7 +50,10 @@ fn use_it(cache: &Client) -> Result<(), Error> {
     for len in lens {
         let key = format!("k{len}");
         cache.set(&key, value(len), HOUR)?;
-        assert!(cache.get(&key)?.expect("a hit").bytes == value(len), "{len}");
+        assert!(
+            cache.get(&key)?.expect("a hit").bytes == value(len),
+            "{len}"
+        );
     }
     let keys: Vec<String> = lens.iter().map(|len| format!("k{len}")).collect();
     for (found, len) in cache.get_many(&keys[..7])?.iter().zip(lens) {
@@ -81,7 +86,9 @@ fn counted(cache: &Client, name: &str) -> u64 {
         .into_iter()
         .map(|(_, statistics)| statistics.expect("an answer").into_iter().collect())
         .collect();
-    all[0].get(name).map_or(0, |number| number.parse().unwrap_or(0))
+    all[0]
+        .get(name)
+        .map_or(0, |number| number.parse().unwrap_or(0))
 }
 
 #[test]
@@ -93,13 +100,19 @@ fn operations_go_over_rdma() {
         let cache = client(&server, dialect);
         use_it(&cache).expect("no operation fails");
         // Longer than RDMA carries: they go the other way, and back again.
-        cache.set("long", value(3_000_000), HOUR).expect("it is set");
+        cache
+            .set("long", value(3_000_000), HOUR)
+            .expect("it is set");
         assert!(cache.get("long").expect("an answer").expect("a hit").bytes == value(3_000_000));
         use_it(&cache).expect("no operation fails");
         if has_rdma {
             let began = Instant::now();
             while counted(&cache, "requests") < 40 {
-                assert!(began.elapsed() < PATIENCE, "{} requests", counted(&cache, "requests"));
+                assert!(
+                    began.elapsed() < PATIENCE,
+                    "{} requests",
+                    counted(&cache, "requests")
+                );
             }
             assert!(counted(&cache, "values_read") > 0);
             assert_eq!(counted(&cache, "misbehaved"), 0);
@@ -149,7 +162,9 @@ fn threads_share_a_client() {
                 for nth in 0..200 {
                     let (key, len) = (format!("{thread}-{nth}"), nth * 100 + thread);
                     cache.set(&key, value(len), HOUR).expect("it is set");
-                    assert!(cache.get(&key).expect("an answer").expect("a hit").bytes == value(len));
+                    assert!(
+                        cache.get(&key).expect("an answer").expect("a hit").bytes == value(len)
+                    );
                 }
             });
         }

@@ -211,7 +211,8 @@ impl<K> Server<K> {
 
     /// Whether requests of a connection are not answered yet, or their replies are under way.
     pub fn is_busy(&self, peer: PeerId) -> bool {
-        self.connection(peer).is_some_and(|connection| !connection.requests.is_empty())
+        self.connection(peer)
+            .is_some_and(|connection| !connection.requests.is_empty())
     }
 
     /// Whether there is room for another connection.

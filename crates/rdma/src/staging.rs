@@ -51,7 +51,9 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        self.areas.borrow_mut().give_back(self.offset, self.span.len);
+        self.areas
+            .borrow_mut()
+            .give_back(self.offset, self.span.len);
     }
 }
 

@@ -37,7 +37,10 @@ const BEGINNING: &str = "RDMA version=1 ";
 impl Offer {
     /// The line, without its end.
     pub fn encode(&self) -> String {
-        let mut line = format!("{BEGINNING}provider={} address={} token=", self.provider, self.address);
+        let mut line = format!(
+            "{BEGINNING}provider={} address={} token=",
+            self.provider, self.address
+        );
         for byte in self.token {
             // Writing to a string does not fail.
             let _ = write!(line, "{byte:02x}");
@@ -64,14 +67,17 @@ impl Offer {
     pub fn decode(line: &str) -> Option<Offer> {
         let rest = line.strip_prefix(BEGINNING)?;
         let word = |name: &str| {
-            rest.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+            rest.split(' ')
+                .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
         };
         let number = |name: &str, least: usize, most: usize| {
             let number = word(name)?.parse().ok()?;
             (least..=most).contains(&number).then_some(number)
         };
         let provider = word("provider")?;
-        let is_name = provider.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_;-".contains(&byte));
+        let is_name = provider
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_;-".contains(&byte));
         let hex = word("token")?;
         if hex.len() != 2 * TOKEN_LEN || !hex.is_ascii() || !is_name {
             return None;
@@ -122,7 +128,9 @@ impl Greeting {
 
     /// What bytes say; networks may have added zeros behind them. `None` if they are too few, or the memory is none.
     pub fn decode(bytes: &[u8]) -> Option<Greeting> {
-        let (token, rest) = bytes.get(..GREETING_LEN)?.split_first_chunk::<TOKEN_LEN>()?;
+        let (token, rest) = bytes
+            .get(..GREETING_LEN)?
+            .split_first_chunk::<TOKEN_LEN>()?;
         let mut words = rest.chunks_exact(8).map(|word| {
             let word: &[u8; 8] = word.first_chunk().expect("eight bytes");
             u64::from_le_bytes(*word)
@@ -189,8 +197,15 @@ mod tests {
 
     #[test]
     fn memory_beyond_all_addresses_is_none() {
-        let memory = RemoteMemory { key: 1, address: u64::MAX - 5, len: 6 };
-        let greeting = Greeting { token: [0; TOKEN_LEN], memory };
+        let memory = RemoteMemory {
+            key: 1,
+            address: u64::MAX - 5,
+            len: 6,
+        };
+        let greeting = Greeting {
+            token: [0; TOKEN_LEN],
+            memory,
+        };
         assert_eq!(Greeting::decode(&greeting.encode()), None);
     }
 }

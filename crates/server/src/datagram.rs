@@ -205,7 +205,11 @@ mod tests {
         let reply = [b'r'; 3000];
         let all = REPLIES_LEN_MAX;
         let mut room = all;
-        assert!(datagram.gathered.gather([&reply[..100], &reply[100..]].into_iter(), &mut room));
+        assert!(
+            datagram
+                .gathered
+                .gather([&reply[..100], &reply[100..]].into_iter(), &mut room)
+        );
         assert_eq!(room, all - 3000);
         assert_eq!(datagram.reply(), &reply[..]);
         assert_eq!(
@@ -228,8 +232,16 @@ mod tests {
         assert_eq!(datagram.parts(&reply).count(), 4);
         datagram.gathered.clear(&mut room);
         assert_eq!((datagram.reply().len(), room), (0, all));
-        assert!(!datagram.gathered.gather(std::iter::repeat_n(&reply[..], 1000), &mut room));
-        assert!(!datagram.gathered.gather([&b"more"[..]].into_iter(), &mut room));
+        assert!(
+            !datagram
+                .gathered
+                .gather(std::iter::repeat_n(&reply[..], 1000), &mut room)
+        );
+        assert!(
+            !datagram
+                .gathered
+                .gather([&b"more"[..]].into_iter(), &mut room)
+        );
         assert_eq!((datagram.reply().len(), room), (0, all));
     }
 
@@ -241,7 +253,9 @@ mod tests {
         let fit = datagrams
             .iter_mut()
             .filter_map(|datagram| {
-                let fits = datagram.gathered.gather(std::iter::once(&reply[..]), &mut room);
+                let fits = datagram
+                    .gathered
+                    .gather(std::iter::once(&reply[..]), &mut room);
                 fits.then_some(())
             })
             .count();

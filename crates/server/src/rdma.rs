@@ -50,7 +50,9 @@ const VALUE_LEN_MAX: usize = 1 << 20;
 
 /// Why there is no RDMA.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("--rdma {address},provider={provider}: {why}; give another address or provider, or leave --rdma out")]
+#[error(
+    "--rdma {address},provider={provider}: {why}; give another address or provider, or leave --rdma out"
+)]
 pub struct RdmaError {
     address: SocketAddr,
     provider: String,
@@ -285,9 +287,10 @@ impl WorkerRdma {
     /// The ordinary connection of a session has ended: so does what it was allowed here.
     pub fn end_session(&mut self, id: SessionId) {
         self.expected.retain(|it| it.client.session != id);
-        let of = self.clients.iter().position(|client| {
-            client.as_ref().is_some_and(|client| client.session == id)
-        });
+        let of = self
+            .clients
+            .iter()
+            .position(|client| client.as_ref().is_some_and(|client| client.session == id));
         if let Some(peer) = of.and_then(|peer| u32::try_from(peer).ok()) {
             self.server.disconnect(&mut self.driver, PeerId(peer));
         }

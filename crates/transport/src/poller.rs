@@ -228,9 +228,7 @@ impl Poller {
         match (&self.set, source.into()) {
             (Set::Kernel(epoll), Source::Kernel(fd)) => epoll::delete(epoll, fd),
             // A connection is removed when its stream is dropped.
-            (_, Source::Userspace(_) | Source::UserspaceDatagrams | Source::Nothing) => {
-                Ok(())
-            }
+            (_, Source::Userspace(_) | Source::UserspaceDatagrams | Source::Nothing) => Ok(()),
             #[cfg(feature = "simulated")]
             (Set::Simulated(end), Source::Simulated(id)) => end.remove(id),
             #[cfg(feature = "simulated")]

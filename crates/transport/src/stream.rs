@@ -142,7 +142,9 @@ impl Stream {
             End::Kernel(fd) => kernel::stream::receive(fd, space),
             End::Userspace(end) => end.receive(std::iter::once(space)),
             End::Tls(end) => end.receive(space),
-            End::Given(end) => end.as_ref().map_or(Received::Ended, |end| end.receive(space)),
+            End::Given(end) => end
+                .as_ref()
+                .map_or(Received::Ended, |end| end.receive(space)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(&mut [IoSliceMut::new(space)]),
         }
@@ -154,9 +156,9 @@ impl Stream {
             End::Kernel(fd) => kernel::stream::receive_vectored(fd, spaces),
             End::Userspace(end) => end.receive(spaces.iter_mut().map(|space| &mut **space)),
             End::Tls(end) => end.receive_vectored(spaces),
-            End::Given(end) => {
-                end.as_ref().map_or(Received::Ended, |end| end.receive_vectored(spaces))
-            }
+            End::Given(end) => end
+                .as_ref()
+                .map_or(Received::Ended, |end| end.receive_vectored(spaces)),
             #[cfg(feature = "simulated")]
             End::Simulated(end) => end.receive(spaces),
         }

@@ -236,9 +236,9 @@ fn only_reads(bytes: &[u8]) -> bool {
         match words.next() {
             Some(b"get" | b"gets" | b"mn" | b"") => true,
             // Of meta's flags, others may change the item.
-            Some(b"mg") => words.skip(1).all(|flag| {
-                flag.first().is_some_and(|flag| b"vfcsktOqb".contains(flag))
-            }),
+            Some(b"mg") => words
+                .skip(1)
+                .all(|flag| flag.first().is_some_and(|flag| b"vfcsktOqb".contains(flag))),
             _ => false,
         }
     };
@@ -267,10 +267,21 @@ mod tests {
 
     #[test]
     fn what_may_be_executed_twice() {
-        for reads in ["get a b\r\n", "gets a\r\n", "mg a v f\r\nmn\r\n", "mg a v q k Oa\r\nmn\r\n"] {
+        for reads in [
+            "get a b\r\n",
+            "gets a\r\n",
+            "mg a v f\r\nmn\r\n",
+            "mg a v q k Oa\r\nmn\r\n",
+        ] {
             assert!(only_reads(reads.as_bytes()), "{reads}");
         }
-        for writes in ["mg a v N30\r\n", "mg a T5\r\n", "gat 5 a\r\n", "get a\r\ndelete a\r\n", "ma a\r\n"] {
+        for writes in [
+            "mg a v N30\r\n",
+            "mg a T5\r\n",
+            "gat 5 a\r\n",
+            "get a\r\ndelete a\r\n",
+            "ma a\r\n",
+        ] {
             assert!(!only_reads(writes.as_bytes()), "{writes}");
         }
     }

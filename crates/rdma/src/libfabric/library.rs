@@ -239,9 +239,8 @@ mod signals {
         let of = |signal| {
             let mut action = MaybeUninit::uninit();
             // SAFETY: it only writes what is done with a signal.
-            let returned = unsafe {
-                libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr())
-            };
+            let returned =
+                unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
             // SAFETY: it has been written.
             (returned == 0).then(|| (signal, unsafe { action.assume_init() }))
         };

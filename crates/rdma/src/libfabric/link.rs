@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::driver::{Driver, DriverEvent, Rights, Setup};
 use super::Error;
+use super::driver::{Driver, DriverEvent, Rights, Setup};
 use crate::client::{Client, ClientEvent, ClientMemory, NotNow, Submission, Ticket, Value};
 use crate::fabric::{Completion, Fabric};
 use crate::limits::{FRAME_LEN, Measured};
@@ -53,7 +53,9 @@ pub enum LinkError {
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("is_closed", &self.is_closed).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("is_closed", &self.is_closed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,7 +116,9 @@ impl Link {
         let memory = ClientMemory {
             lent,
             remote,
-            frames: (0..credits).map(|nth| frames.part(nth * FRAME_LEN, FRAME_LEN)).collect(),
+            frames: (0..credits)
+                .map(|nth| frames.part(nth * FRAME_LEN, FRAME_LEN))
+                .collect(),
         };
         let measured = Measured {
             round_trip_ns: 10_000,
@@ -259,7 +263,8 @@ impl Link {
         let has_any = !driver_events.is_empty();
         for event in driver_events.drain(..) {
             if let DriverEvent::Completion(completion) = event {
-                self.client.take(&mut self.driver, completion, &mut self.events);
+                self.client
+                    .take(&mut self.driver, completion, &mut self.events);
             }
         }
         self.driver_events = driver_events;
@@ -267,7 +272,8 @@ impl Link {
             match event {
                 ClientEvent::Done { ticket, len } => self.done.push((ticket, Ok(len))),
                 ClientEvent::TooLong { ticket, len } => {
-                    self.done.push((ticket, Err(LinkError::ReplyTooLong { len })));
+                    self.done
+                        .push((ticket, Err(LinkError::ReplyTooLong { len })));
                 }
                 ClientEvent::Lost { ticket } => self.done.push((ticket, Err(LinkError::Lost))),
                 ClientEvent::Closed => self.is_closed = true,
@@ -288,7 +294,9 @@ fn sleep(driver: &Driver, most: Duration) {
         return;
     }
     let descriptors = driver.descriptors();
-    let mut polled = descriptors.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+    let mut polled = descriptors
+        .each_ref()
+        .map(|fd| PollFd::new(fd, PollFlags::IN));
     // Signals and odd times end the sleep early, which does no harm.
     let most = Timespec::try_from(most).ok();
     let _ = poll(&mut polled, most.as_ref());

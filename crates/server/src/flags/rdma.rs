@@ -73,7 +73,10 @@ mod tests {
     fn an_address_and_what_follows_it() {
         let settings = parse("192.0.2.1").expect("an address");
         assert_eq!(settings.address, "192.0.2.1:0".parse().expect("an address"));
-        assert_eq!((&settings.provider[..], settings.clients), ("verbs", CLIENTS));
+        assert_eq!(
+            (&settings.provider[..], settings.clients),
+            ("verbs", CLIENTS)
+        );
         let settings = parse("[::1]:18515,provider=tcp,clients=7").expect("an address");
         assert_eq!(settings.address, "[::1]:18515".parse().expect("an address"));
         assert_eq!((&settings.provider[..], settings.clients), ("tcp", 7));
@@ -90,7 +93,10 @@ mod tests {
             ("192.0.2.1,fast", "'fast' is not known"),
         ] {
             let error = parse(text).expect_err(text).to_string();
-            assert!(error.starts_with("--rdma cannot be") && error.contains(why), "{error}");
+            assert!(
+                error.starts_with("--rdma cannot be") && error.contains(why),
+                "{error}"
+            );
         }
     }
 }

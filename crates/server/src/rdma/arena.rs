@@ -1,6 +1,9 @@
 //! The store's memory, as the network reads it.
 
-#![allow(unsafe_code, reason = "hands the store's memory to the network by its address")]
+#![allow(
+    unsafe_code,
+    reason = "hands the store's memory to the network by its address"
+)]
 
 use std::sync::Arc;
 

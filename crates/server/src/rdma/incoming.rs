@@ -6,7 +6,7 @@ use coua_rdma::{Fabric, Greeting, PeerId, RequestId, ServerEvent, Span, Staged};
 use coua_transport::Stream;
 use subtle::ConstantTimeEq;
 
-use super::{Upload, Waiting, WorkerRdma, What};
+use super::{Upload, Waiting, What, WorkerRdma};
 use crate::log::Limit;
 use crate::message::{Gathered, Message, RdmaMessage};
 use crate::session::Session;
@@ -139,7 +139,9 @@ impl WorkerRdma {
                     let address = &client.connection.peer;
                     MISBEHAVED.debug(
                         now_ms,
-                        format_args!("connection from {address} closed: over RDMA it has sent {how}"),
+                        format_args!(
+                            "connection from {address} closed: over RDMA it has sent {how}"
+                        ),
                     );
                     self.ended.push(client.session);
                 }

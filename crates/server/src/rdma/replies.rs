@@ -21,7 +21,13 @@ pub enum Ending {
 impl WorkerRdma {
     /// Answers a request with what was gathered for it, and `written` behind that. Gives its part of the worker's `room`
     /// for replies back.
-    pub fn answer(&mut self, mut message: Box<Message>, written: &[u8], room: &mut usize, ending: Ending) {
+    pub fn answer(
+        &mut self,
+        mut message: Box<Message>,
+        written: &[u8],
+        room: &mut usize,
+        ending: Ending,
+    ) {
         let Message::Rdma(rdma) = &mut *message else {
             return;
         };
@@ -98,8 +104,13 @@ impl WorkerRdma {
         end[..tail[0].len()].copy_from_slice(tail[0]);
         end[tail[0].len()..tail_len].copy_from_slice(tail[1]);
         let around = (head, &end[..tail_len]);
-        self.server
-            .reply_from(&mut self.driver, request, around, &places, Keep::Pinned(pinned));
+        self.server.reply_from(
+            &mut self.driver,
+            request,
+            around,
+            &places,
+            Keep::Pinned(pinned),
+        );
     }
 
     /// Where a value's pieces lie in the store's memory; `None` where the network does not read that, or one is too
@@ -116,6 +127,9 @@ impl WorkerRdma {
             .collect();
         let least = self.server.limits().part_len_max();
         let (_, all_but_last) = places.split_last()?;
-        all_but_last.iter().all(|piece| piece.len >= least).then_some(places)
+        all_but_last
+            .iter()
+            .all(|piece| piece.len >= least)
+            .then_some(places)
     }
 }

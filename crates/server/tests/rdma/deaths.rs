@@ -10,6 +10,11 @@ use super::{Client, Lines, PATIENCE, hit, server, value};
 
 #[test]
 fn nothing_stays_behind_of_a_thousand_clients_that_die() {
+    clients_die(1000);
+}
+
+/// So many clients connect and die, in one way or another.
+pub(super) fn clients_die(count: u64) {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -22,7 +27,7 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
     lines.wait_for("connections", 0);
     let registrations = lines.stat("registrations");
     let frames = lines.stat("frames_free");
-    for nth in 0..1000 {
+    for nth in 0..count {
         let mut tcp = Lines::connect(&server);
         let offer = loop {
             let line = tcp.ask("rdma\r\n");
@@ -37,14 +42,18 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
         match nth % 4 {
             0 => {}
             1 => {
-                link.submit(b"get large\r\n", None, 1 << 20, deadline).expect("room");
+                link.submit(b"get large\r\n", None, 1 << 20, deadline)
+                    .expect("room");
             }
             2 => {
                 let command = b"set other 0 0 900000\r\n";
-                link.submit(command, Some(&large), 64, deadline).expect("room");
+                link.submit(command, Some(&large), 64, deadline)
+                    .expect("room");
             }
             _ => {
-                let ticket = link.submit(b"get large\r\n", None, 1 << 20, deadline).expect("room");
+                let ticket = link
+                    .submit(b"get large\r\n", None, 1 << 20, deadline)
+                    .expect("room");
                 let len = link.wait(ticket, deadline).expect("a reply");
                 assert!(link.reply(ticket, len) == hit("large", &large), "{nth}");
             }
@@ -55,11 +64,14 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
             std::thread::yield_now();
         }
     }
-    lines.wait_until("total_connections", |count| count >= 1001);
+    lines.wait_until("total_connections", |all| all > count);
     lines.wait_for("connections", 0);
     lines.wait_for("requests_under_way", 0);
     lines.wait_for("staging_bytes", 0);
-    assert_eq!((lines.stat("registrations"), lines.stat("frames_free")), (registrations, frames));
+    assert_eq!(
+        (lines.stat("registrations"), lines.stat("frames_free")),
+        (registrations, frames)
+    );
     assert_eq!(lines.stat("misbehaved"), 0);
     // Others notice nothing.
     let mut client = Client::connect(&server);
@@ -67,7 +79,7 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
 }
 
 #[test]
-fn the_end_of_the_ordinary_connection_ends_the_other() {
+pub(super) fn the_end_of_the_ordinary_connection_ends_the_other() {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -75,7 +87,9 @@ fn the_end_of_the_ordinary_connection_ends_the_other() {
     assert_eq!(client.ask("mn\r\n"), "MN\r\n");
     client.lines = Lines::connect(&server);
     client.lines.wait_for("connections", 0);
-    let error = client.try_ask(b"mn\r\n", None, 64).expect_err("it has ended");
+    let error = client
+        .try_ask(b"mn\r\n", None, 64)
+        .expect_err("it has ended");
     assert!(matches!(error, LinkError::Lost), "{error}");
 }
 
@@ -91,7 +105,7 @@ fn quit_ends_both() {
 }
 
 #[test]
-fn a_server_that_stops_ends_its_connections() {
+pub(super) fn a_server_that_stops_ends_its_connections() {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -121,7 +135,10 @@ fn a_killed_server_is_seen_as_an_end() {
     let mut client = Client::connect(&server);
     client.set("k", &value(1_000_000, 1));
     let deadline = Instant::now() + PATIENCE;
-    client.link.submit(b"get k\r\n", None, 2 << 20, deadline).expect("room");
+    client
+        .link
+        .submit(b"get k\r\n", None, 2 << 20, deadline)
+        .expect("room");
     server.process.child.kill().expect("it runs");
     let ticket = client.link.submit(b"get k\r\n", None, 2 << 20, deadline);
     let end = ticket.and_then(|ticket| client.link.wait(ticket, deadline));

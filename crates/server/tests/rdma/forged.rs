@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use coua_rdma::libfabric::{Driver, DriverEvent, Link, LinkError, Rights, Setup};
 use coua_rdma::{
-    Completion, Fabric, Gather, Greeting, Offer, PeerId, RemoteMemory, Remote, Span, Work,
+    Completion, Fabric, Gather, Greeting, Offer, PeerId, Remote, RemoteMemory, Span, Work,
 };
 
 use super::{Client, LENT_LEN, Lines, PATIENCE, hit, server, value};
@@ -24,13 +24,15 @@ const FORGER_LEN: usize = 1 << 20;
 impl Forger {
     fn connect(lines: Lines, offer: &Offer) -> Forger {
         let mut driver = Driver::client(Setup {
-            provider: "tcp".to_owned(),
+            provider: offer.provider.clone(),
             address: offer.address,
             credits: 0,
             peers_max: 1,
         })
         .expect("libfabric is there");
-        let (lent, remote) = driver.add_memory(FORGER_LEN, Rights::ReadAndWrite).expect("memory");
+        let (lent, remote) = driver
+            .add_memory(FORGER_LEN, Rights::ReadAndWrite)
+            .expect("memory");
         let memory = RemoteMemory {
             key: remote.key,
             address: remote.address,
@@ -85,7 +87,10 @@ impl Forger {
         self.ends(what);
         let read = self.lines.0.read(&mut [0; 8]);
         let is_reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
-        assert!(matches!(&read, Ok(0)) || read.as_ref().is_err_and(is_reset), "{what}: {read:?}");
+        assert!(
+            matches!(&read, Ok(0)) || read.as_ref().is_err_and(is_reset),
+            "{what}: {read:?}"
+        );
     }
 }
 
@@ -106,7 +111,7 @@ fn put(head: &mut [u8; 48], at: usize, number: u32) {
 }
 
 #[test]
-fn who_cheats_is_disconnected_and_others_notice_nothing() {
+pub(super) fn who_cheats_is_disconnected_and_others_notice_nothing() {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -120,7 +125,9 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
         ("a generation that there is not", |head| head[1] = 200),
         ("a slot that there is not", |head| head[3] = 0xff),
         ("a command longer than its frame", |head| head[5] = 0x40),
-        ("an area beyond the lent memory", |head| put(head, 20, u32::MAX)),
+        ("an area beyond the lent memory", |head| {
+            put(head, 20, u32::MAX)
+        }),
         ("an area without room for a length", |head| put(head, 24, 0)),
         ("a value longer than any", |head| put(head, 8, u32::MAX)),
         ("more early bytes than bytes", |head| put(head, 12, 100)),
@@ -141,8 +148,14 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
     for (what, frame) in [
         ("an empty frame", &[][..]),
         ("half a frame", &[1, 0, 0][..]),
-        ("more of a value that nobody waits for", &[2, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3][..]),
-        ("a value ready that nobody waits for", &[3, 0, 0, 0, 9, 0, 0, 0][..]),
+        (
+            "more of a value that nobody waits for",
+            &[2, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3][..],
+        ),
+        (
+            "a value ready that nobody waits for",
+            &[3, 0, 0, 0, 9, 0, 0, 0][..],
+        ),
     ] {
         let mut lines = Lines::connect(&server);
         let offer = lines.offer();
@@ -152,11 +165,17 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
         forger.both_end(what);
     }
     // Keys and addresses that are not its own: the network refuses.
-    for (what, key) in [("another's key", 1_u64), ("a guessed key", 0x1234_5678_9abc_def0)] {
+    for (what, key) in [
+        ("another's key", 1_u64),
+        ("a guessed key", 0x1234_5678_9abc_def0),
+    ] {
         let mut lines = Lines::connect(&server);
         let offer = lines.offer();
         let mut forger = Forger::connect(lines, &offer);
-        let remote = Remote { key, ..forger.remote };
+        let remote = Remote {
+            key,
+            ..forger.remote
+        };
         let frame = request(
             |head| {
                 put(head, 8, 50_000);
@@ -182,7 +201,10 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
             forger.remote,
             b"set x 0 0 50000\r\n",
         );
-        forger.driver.copy_in(forger.lent.part(usize::from(slot) * 128, frame.len()), &frame);
+        forger.driver.copy_in(
+            forger.lent.part(usize::from(slot) * 128, frame.len()),
+            &frame,
+        );
         let from = Gather::of(forger.lent.part(usize::from(slot) * 128, frame.len()));
         let _ = forger.driver.post(forger.peer, &Work::Send { from }, 1);
     }
@@ -196,7 +218,7 @@ fn who_cheats_is_disconnected_and_others_notice_nothing() {
 }
 
 #[test]
-fn a_token_is_good_once_and_for_its_own_connection() {
+pub(super) fn a_token_is_good_once_and_for_its_own_connection() {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -205,7 +227,9 @@ fn a_token_is_good_once_and_for_its_own_connection() {
     let mut guessed = offer.clone();
     guessed.token[0] ^= 1;
     let refused = |offer: &Offer| {
-        let error = Link::connect(offer, LENT_LEN, PATIENCE).err().expect("refused");
+        let error = Link::connect(offer, LENT_LEN, PATIENCE)
+            .err()
+            .expect("refused");
         assert!(matches!(error, LinkError::Refused), "{error}");
     };
     refused(&guessed);
@@ -230,7 +254,7 @@ fn a_token_is_good_once_and_for_its_own_connection() {
 }
 
 #[test]
-fn no_more_clients_than_allowed() {
+pub(super) fn no_more_clients_than_allowed() {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -240,7 +264,10 @@ fn no_more_clients_than_allowed() {
     let mut refused = 0;
     for _ in 0..12 {
         let mut lines = Lines::connect(&server);
-        if lines.ask("rdma\r\n").starts_with("SERVER_ERROR no more clients") {
+        if lines
+            .ask("rdma\r\n")
+            .starts_with("SERVER_ERROR no more clients")
+        {
             refused += 1;
         }
         waiting.push(lines);

@@ -12,9 +12,12 @@ mod requests;
 #[expect(dead_code, reason = "each test file uses its own part of the support")]
 mod support;
 mod switched;
+#[cfg(feature = "lab")]
+mod verbs;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use coua_rdma::Offer;
@@ -60,9 +63,13 @@ impl Server {
     }
 }
 
+/// Where the servers of this process take clients, unless that is the kernel's TCP.
+static WHERE: OnceLock<&str> = OnceLock::new();
+
 /// A server that takes clients over RDMA; `None` without libfabric.
 fn server(flags: &[&str]) -> Option<Server> {
-    let rdma = ["--rdma", "127.0.0.1,provider=tcp,clients=8"];
+    let place = WHERE.get().unwrap_or(&"127.0.0.1,provider=tcp,clients=8");
+    let rdma = ["--rdma", place];
     has_libfabric().then(|| Server::start(&[&rdma[..], flags].concat()))
 }
 
@@ -77,7 +84,10 @@ impl Lines {
     }
 
     fn ask(&mut self, request: &str) -> String {
-        self.0.get_mut().write_all(request.as_bytes()).expect("it takes them");
+        self.0
+            .get_mut()
+            .write_all(request.as_bytes())
+            .expect("it takes them");
         self.line()
     }
 
@@ -138,7 +148,12 @@ impl Client {
         Client { lines, link }
     }
 
-    fn try_ask(&mut self, command: &[u8], value: Option<&[u8]>, reply_max: usize) -> Result<Vec<u8>, LinkError> {
+    fn try_ask(
+        &mut self,
+        command: &[u8],
+        value: Option<&[u8]>,
+        reply_max: usize,
+    ) -> Result<Vec<u8>, LinkError> {
         let deadline = Instant::now() + PATIENCE;
         let ticket = self.link.submit(command, value, reply_max, deadline)?;
         let len = self.link.wait(ticket, deadline)?;
@@ -148,7 +163,9 @@ impl Client {
     }
 
     fn ask(&mut self, command: &str) -> String {
-        let reply = self.try_ask(command.as_bytes(), None, 64 << 10).expect(command);
+        let reply = self
+            .try_ask(command.as_bytes(), None, 64 << 10)
+            .expect(command);
         String::from_utf8(reply).expect("text")
     }
 
@@ -159,7 +176,8 @@ impl Client {
     }
 
     fn get(&mut self, key: &str) -> Vec<u8> {
-        self.try_ask(format!("get {key}\r\n").as_bytes(), None, 2 << 20).expect(key)
+        self.try_ask(format!("get {key}\r\n").as_bytes(), None, 2 << 20)
+            .expect(key)
     }
 }
 
@@ -171,5 +189,10 @@ fn value(len: usize, seed: usize) -> Vec<u8> {
 
 /// What `get` answers.
 fn hit(key: &str, value: &[u8]) -> Vec<u8> {
-    [format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes(), value, b"\r\nEND\r\n"].concat()
+    [
+        format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes(),
+        value,
+        b"\r\nEND\r\n",
+    ]
+    .concat()
 }

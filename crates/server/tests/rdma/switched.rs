@@ -21,14 +21,20 @@ fn what_is_missing_is_said_in_one_line() {
     }
     for (flag, why) in [
         ("192.0.2.77,provider=tcp", "cannot listen"),
-        ("127.0.0.1", "libfabric's provider \"verbs\" has no device with this address"),
+        (
+            "127.0.0.1",
+            "libfabric's provider \"verbs\" has no device with this address",
+        ),
         ("127.0.0.1,provider=shm", "neither verbs nor tcp"),
     ] {
         let end = Process::start(coua(&["--rdma", flag])).end();
         let status = end.status.code().expect("no signal");
         let said = end.one_line(status);
         assert_ne!(status, 0, "{flag}");
-        assert!(said.contains("--rdma") && said.contains(why), "{flag}: {said}");
+        assert!(
+            said.contains("--rdma") && said.contains(why),
+            "{flag}: {said}"
+        );
     }
 }
 
@@ -44,7 +50,10 @@ fn who_must_log_in_does_so_first_and_has_the_same_rights_over_rdma() {
     let _ = std::fs::remove_file(&file);
     let mut lines = Lines::connect(&server);
     let refused = lines.ask("rdma\r\n");
-    assert!(Offer::decode(&refused).is_none(), "not before a login: {refused}");
+    assert!(
+        Offer::decode(&refused).is_none(),
+        "not before a login: {refused}"
+    );
     let client = |name: &str| {
         let mut lines = Lines::connect(&server);
         let login = format!("set auth 0 0 {}\r\n{name}\r\n", name.len());
@@ -57,13 +66,19 @@ fn who_must_log_in_does_so_first_and_has_the_same_rights_over_rdma() {
     boss.set("own:a", b"1");
     boss.set("other", b"2");
     let mut reader = client("reader r");
-    assert_eq!(reader.ask("get own:a\r\n"), "VALUE own:a 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(
+        reader.ask("get own:a\r\n"),
+        "VALUE own:a 0 1\r\n1\r\nEND\r\n"
+    );
     let denied = "CLIENT_ERROR permission denied\r\n";
     assert_eq!(reader.ask("get other\r\n"), denied);
     assert_eq!(reader.ask("set own:a 0 0 1\r\n3\r\n"), denied);
     let large = value(50_000, 1);
     let reply = reader.try_ask(b"set own:a 0 0 50000\r\n", Some(&large), 100);
     assert_eq!(reply.expect("room"), denied.as_bytes());
-    assert_eq!(reader.ask("get own:a\r\n"), "VALUE own:a 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(
+        reader.ask("get own:a\r\n"),
+        "VALUE own:a 0 1\r\n1\r\nEND\r\n"
+    );
     reader.lines.wait_for("staging_bytes", 0);
 }
