@@ -61,6 +61,8 @@ pub mod wire;
 
 pub use address::Address;
 pub use batch::{Batch, BatchTicket, Results};
+#[cfg(feature = "rdma")]
+pub use blocking::rdma::Rdma;
 pub use blocking::transport::{Connect, Sockets, Transport};
 pub use blocking::{Builder, Client};
 pub use config::{Config, DialectChoice, Failover};

@@ -9,6 +9,7 @@ const UNIT: usize = 512;
 pub(crate) struct Areas {
     is_taken: Vec<bool>,
     next: usize,
+    taken: usize,
 }
 
 impl Areas {
@@ -17,20 +18,31 @@ impl Areas {
         Areas {
             is_taken: vec![false; len / UNIT],
             next: 0,
+            taken: 0,
         }
     }
 
     /// The offset of a free place of `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
         let units = len.div_ceil(UNIT).max(1);
+        if self.taken == 0 && units <= self.is_taken.len() {
+            // Nothing is to be looked for.
+            self.next = 0;
+            return Some(self.mark(0, units));
+        }
         let from = self.find(self.next, self.is_taken.len(), units);
         let from = from.or_else(|| {
             let end = (self.next + units).min(self.is_taken.len());
             self.find(0, end, units)
         })?;
+        Some(self.mark(from, units))
+    }
+
+    fn mark(&mut self, from: usize, units: usize) -> usize {
         self.is_taken[from..from + units].fill(true);
         self.next = from + units;
-        Some(from * UNIT)
+        self.taken += units;
+        from * UNIT
     }
 
     fn find(&self, from: usize, end: usize, units: usize) -> Option<usize> {
@@ -46,7 +58,7 @@ impl Areas {
 
     /// Bytes that are taken.
     pub(crate) fn taken(&self) -> usize {
-        UNIT * self.is_taken.iter().filter(|&&it| it).count()
+        UNIT * self.taken
     }
 
     /// Takes back what [`Areas::take`] gave out.
@@ -54,6 +66,7 @@ impl Areas {
         let (from, units) = (offset / UNIT, len.div_ceil(UNIT).max(1));
         debug_assert!(self.is_taken[from..from + units].iter().all(|&it| it));
         self.is_taken[from..from + units].fill(false);
+        self.taken -= units;
     }
 }
 

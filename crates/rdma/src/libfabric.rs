@@ -11,6 +11,8 @@
 
 mod bindings;
 mod driver;
+#[cfg(test)]
+mod layout;
 mod library;
 mod link;
 mod memory;

@@ -1,6 +1,6 @@
 //! libfabric's types and numbers, as far as they are used: `rdma/fabric.h`, `fi_domain.h`, `fi_endpoint.h`, `fi_cm.h`,
 //! `fi_rma.h` and `fi_eq.h` of version 1.17, whose layout later versions keep. What is not used is a pointer without a
-//! type. `tests/libfabric_layout.rs` compares them with the headers of the machine.
+//! type. A test (`layout.rs`) compares them with the headers of the machine.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -196,8 +196,7 @@ pub(super) struct FidDomain {
 #[repr(C)]
 pub(super) struct DomainOps {
     pub(super) size: usize,
-    pub(super) av_open:
-        unsafe extern "C" fn(*mut FidDomain, *mut AvAttr, *mut *mut FidAv, *mut c_void) -> c_int,
+    pub(super) av_open: Unused,
     pub(super) cq_open:
         unsafe extern "C" fn(*mut FidDomain, *mut CqAttr, *mut *mut FidCq, *mut c_void) -> c_int,
     pub(super) endpoint:
@@ -236,36 +235,6 @@ pub(super) struct FidMr {
     pub(super) fid: Fid,
     pub(super) mem_desc: *mut c_void,
     pub(super) key: u64,
-}
-
-#[repr(C)]
-pub(super) struct AvAttr {
-    pub(super) av_type: c_int,
-    pub(super) rx_ctx_bits: c_int,
-    pub(super) count: usize,
-    pub(super) ep_per_node: usize,
-    pub(super) name: *const c_char,
-    pub(super) map_addr: *mut c_void,
-    pub(super) flags: u64,
-}
-
-#[repr(C)]
-pub(super) struct FidAv {
-    pub(super) fid: Fid,
-    pub(super) ops: *mut AvOps,
-}
-
-#[repr(C)]
-pub(super) struct AvOps {
-    pub(super) size: usize,
-    pub(super) insert:
-        unsafe extern "C" fn(*mut FidAv, *const c_void, usize, *mut u64, u64, *mut c_void) -> c_int,
-    pub(super) insertsvc: Unused,
-    pub(super) insertsym: Unused,
-    pub(super) remove: unsafe extern "C" fn(*mut FidAv, *mut u64, usize, u64) -> c_int,
-    pub(super) lookup: Unused,
-    pub(super) straddr: Unused,
-    pub(super) av_set: Unused,
 }
 
 #[repr(C)]

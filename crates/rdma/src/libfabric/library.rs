@@ -38,8 +38,43 @@ impl Library {
             .map_err(Clone::clone)
     }
 
+    /// Loads the library and has it begin. Some of its providers then handle signals, even to end the process, and even if
+    /// nobody uses them: what the program does with signals stays as it is.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn load() -> Result<Library, Error> {
+        let before = signals::all();
+        let library = Library::open_library();
+        if let Ok(library) = &library {
+            library.begin();
+        }
+        signals::restore(&before);
+        library
+    }
+
+    /// Its first look for devices starts all providers. To ask all of them for devices would take much longer.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn begin(&self) {
+        let mut found = std::ptr::null_mut();
+        let nothing = std::ptr::null();
+        // SAFETY: for nothing, it allocates an empty one with all of its parts.
+        let hints = unsafe { (self.dupinfo)(std::ptr::null()) };
+        let Some(at) = NonNull::new(hints) else {
+            return;
+        };
+        // SAFETY: hints have all of their parts, and `freeinfo` frees the name. What is found is freed at once.
+        unsafe {
+            (*(*at.as_ptr()).fabric_attr).prov_name = libc::strdup(c"tcp".as_ptr());
+            (self.getinfo)(API_VERSION, nothing, nothing, 0, hints, &raw mut found);
+            (self.freeinfo)(hints);
+        }
+        if !found.is_null() {
+            // SAFETY: the library has made it.
+            unsafe { (self.freeinfo)(found) }
+        }
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn open_library() -> Result<Library, Error> {
         // SAFETY: the names end in a zero. What the library does when it is loaded is its own business: who installs it
         // trusts it.
         let open = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
@@ -188,5 +223,37 @@ impl Drop for OwnedInfo {
     fn drop(&mut self) {
         // SAFETY: it was made by the library, and is freed once.
         unsafe { (self.library.freeinfo)(self.info.as_ptr()) }
+    }
+}
+
+/// What a process does with signals.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod signals {
+    use std::mem::MaybeUninit;
+
+    /// Signals that may be handled, those of real time included.
+    const LAST: i32 = 64;
+
+    /// What is done with each signal, where it can be told.
+    pub(super) fn all() -> Vec<(i32, libc::sigaction)> {
+        let of = |signal| {
+            let mut action = MaybeUninit::uninit();
+            // SAFETY: it only writes what is done with a signal.
+            let returned =
+                unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+            // SAFETY: it has been written.
+            (returned == 0).then(|| (signal, unsafe { action.assume_init() }))
+        };
+        (1..=LAST).filter_map(of).collect()
+    }
+
+    /// Has that done again.
+    pub(super) fn restore(actions: &[(i32, libc::sigaction)]) {
+        for (signal, action) in actions {
+            // SAFETY: it was done with this signal before. Two signals cannot be changed, which does no harm.
+            unsafe {
+                libc::sigaction(*signal, action, std::ptr::null_mut());
+            }
+        }
     }
 }

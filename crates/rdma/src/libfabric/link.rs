@@ -1,5 +1,7 @@
 //! A client's connection that waits for its replies: the protocol's client on a network of its own.
 
+#![allow(unsafe_code, reason = "a link may go from thread to thread")]
+
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +13,7 @@ use crate::fabric::{Completion, Fabric};
 use crate::limits::{FRAME_LEN, Measured};
 use crate::server::RemoteMemory;
 use crate::upgrade::{Greeting, Offer};
+use crate::wire::REQUEST_LEN;
 
 /// How long it looks for a reply before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
@@ -34,15 +37,26 @@ pub enum LinkError {
         /// How long it is.
         len: usize,
     },
-    /// The connection has ended, or the time was over, and it is not known whether the request was executed.
+    /// The connection has ended, and it is not known whether the request was executed.
     #[error("the connection over RDMA has ended")]
     Lost,
+    /// The time is over; the reply may still come.
+    #[error("no reply over RDMA in time")]
+    TimedOut,
     /// There is no connection, and nothing was sent.
     #[error("{0}")]
     Network(#[from] Error),
     /// The server has refused the connection, or did not answer in time.
     #[error("the server does not take the connection over RDMA")]
     Refused,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("is_closed", &self.is_closed)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A client's connection.
@@ -140,6 +154,9 @@ impl Link {
         Ok(())
     }
 
+    /// Bytes that it carries as a command, at most.
+    pub const COMMAND_LEN_MAX: usize = FRAME_LEN - REQUEST_LEN;
+
     /// Whether it has ended.
     pub fn is_closed(&self) -> bool {
         self.is_closed
@@ -191,7 +208,8 @@ impl Link {
     /// Waits for a request's reply, and says how long it is. It stays until [`Link::release`].
     ///
     /// # Errors
-    /// [`LinkError::ReplyTooLong`]; [`LinkError::Lost`], also when `deadline` has passed. Nothing is to be released then.
+    /// [`LinkError::ReplyTooLong`] and [`LinkError::Lost`], of which nothing is to be released; [`LinkError::TimedOut`],
+    /// behind which it may be waited for again, or [`Link::give_up`].
     pub fn wait(&mut self, ticket: Ticket, deadline: Instant) -> Result<usize, LinkError> {
         loop {
             if let Some(at) = self.done.iter().position(|(done, _)| *done == ticket) {
@@ -200,10 +218,7 @@ impl Link {
             if self.is_closed {
                 return Err(LinkError::Lost);
             }
-            if let Err(error) = self.turn(deadline) {
-                self.client.give_up(ticket);
-                return Err(error);
-            }
+            self.turn(deadline)?;
         }
     }
 
@@ -218,6 +233,12 @@ impl Link {
         self.client.release(ticket);
     }
 
+    /// Asks no more for a reply.
+    pub fn give_up(&mut self, ticket: Ticket) {
+        self.done.retain(|(done, _)| *done != ticket);
+        self.client.give_up(ticket);
+    }
+
     /// Waits until something has happened.
     fn turn(&mut self, deadline: Instant) -> Result<(), LinkError> {
         let began = Instant::now();
@@ -227,7 +248,7 @@ impl Link {
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(LinkError::Lost);
+                return Err(LinkError::TimedOut);
             }
             if now - began >= SPIN {
                 sleep(&self.driver, deadline - now);
@@ -262,6 +283,10 @@ impl Link {
         has_any
     }
 }
+
+// SAFETY: libfabric's objects may be used by any thread, one at a time; all of them are the link's own. What the driver
+// counts references to is lent to nobody outside of the link.
+unsafe impl Send for Link {}
 
 /// Sleeps until a driver has something to do, or the time is over.
 fn sleep(driver: &Driver, most: Duration) {

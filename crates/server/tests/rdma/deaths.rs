@@ -4,11 +4,17 @@ use std::io::Read;
 use std::time::Instant;
 
 use coua_rdma::libfabric::{Link, LinkError};
+use rustix::process::Signal;
 
-use super::{Client, LENT_LEN, Lines, PATIENCE, hit, server, value};
+use super::{Client, Lines, PATIENCE, hit, server, value};
 
 #[test]
 fn nothing_stays_behind_of_a_thousand_clients_that_die() {
+    clients_die(1000);
+}
+
+/// So many clients connect and die, in one way or another.
+pub(super) fn clients_die(count: u64) {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -21,7 +27,7 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
     lines.wait_for("connections", 0);
     let registrations = lines.stat("registrations");
     let frames = lines.stat("frames_free");
-    for nth in 0..1000 {
+    for nth in 0..count {
         let mut tcp = Lines::connect(&server);
         let offer = loop {
             let line = tcp.ask("rdma\r\n");
@@ -58,6 +64,7 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
             std::thread::yield_now();
         }
     }
+    lines.wait_until("total_connections", |all| all > count);
     lines.wait_for("connections", 0);
     lines.wait_for("requests_under_way", 0);
     lines.wait_for("staging_bytes", 0);
@@ -65,7 +72,6 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
         (lines.stat("registrations"), lines.stat("frames_free")),
         (registrations, frames)
     );
-    assert!(lines.stat("total_connections") >= 1000);
     assert_eq!(lines.stat("misbehaved"), 0);
     // Others notice nothing.
     let mut client = Client::connect(&server);
@@ -73,7 +79,7 @@ fn nothing_stays_behind_of_a_thousand_clients_that_die() {
 }
 
 #[test]
-fn the_end_of_the_ordinary_connection_ends_the_other() {
+pub(super) fn the_end_of_the_ordinary_connection_ends_the_other() {
     let Some(server) = server(&[]) else {
         return;
     };
@@ -99,18 +105,17 @@ fn quit_ends_both() {
 }
 
 #[test]
-fn a_server_that_stops_ends_its_connections() {
-    let Some(mut server) = server(&[]) else {
+pub(super) fn a_server_that_stops_ends_its_connections() {
+    let Some(server) = server(&[]) else {
         return;
     };
     let mut client = Client::connect(&server);
     client.set("k", &value(100_000, 1));
     assert!(client.get("k").len() > 100_000);
-    let pid = rustix::process::Pid::from_child(&server.child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    server.process.signal(Signal::TERM);
     assert_eq!(client.lines.0.read(&mut [0; 8]).expect("the end"), 0);
-    let status = server.child.wait().expect("it ends");
-    assert!(status.success(), "{status}");
+    let end = server.process.end();
+    assert!(end.status.success(), "{end:?}");
     let deadline = Instant::now() + PATIENCE;
     let lost = loop {
         let sent = client.link.submit(b"get k\r\n", None, 1 << 20, deadline);
@@ -134,7 +139,7 @@ fn a_killed_server_is_seen_as_an_end() {
         .link
         .submit(b"get k\r\n", None, 2 << 20, deadline)
         .expect("room");
-    server.child.kill().expect("it runs");
+    server.process.child.kill().expect("it runs");
     let ticket = client.link.submit(b"get k\r\n", None, 2 << 20, deadline);
     let end = ticket.and_then(|ticket| client.link.wait(ticket, deadline));
     // It may have answered both.
@@ -147,5 +152,4 @@ fn a_killed_server_is_seen_as_an_end() {
         let sent = client.link.submit(b"mn\r\n", None, 64, deadline);
         let _ = sent.and_then(|ticket| client.link.wait(ticket, deadline));
     }
-    let _ = LENT_LEN;
 }

@@ -4,20 +4,26 @@
 
 mod deaths;
 mod forged;
+#[path = "../support/process.rs"]
+#[expect(dead_code, reason = "each test file uses its own part of the support")]
+mod process;
 mod requests;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "each test file uses its own part of the support")]
 mod support;
 mod switched;
+#[cfg(feature = "lab")]
+mod verbs;
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use coua_rdma::Offer;
 use coua_rdma::libfabric::{Driver, Error, Link, LinkError, Setup};
 
-use support::Server;
+use process::{Process, coua};
 
 /// Generous: the machine may do much else.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,10 +49,28 @@ fn has_libfabric() -> bool {
     }
 }
 
+/// A running server.
+struct Server {
+    address: SocketAddr,
+    process: Process,
+}
+
+impl Server {
+    fn start(flags: &[&str]) -> Server {
+        let process = Process::start(coua(flags));
+        let address = process.address();
+        Server { address, process }
+    }
+}
+
+/// Where the servers of this process take clients, unless that is the kernel's TCP.
+static WHERE: OnceLock<&str> = OnceLock::new();
+
 /// A server that takes clients over RDMA; `None` without libfabric.
 fn server(flags: &[&str]) -> Option<Server> {
-    let rdma = ["--rdma", "127.0.0.1,provider=tcp,clients=8"];
-    has_libfabric().then(|| Server::coua(&[&rdma[..], flags].concat()))
+    let place = WHERE.get().unwrap_or(&"127.0.0.1,provider=tcp,clients=8");
+    let rdma = ["--rdma", place];
+    has_libfabric().then(|| Server::start(&[&rdma[..], flags].concat()))
 }
 
 /// An ordinary connection, on which lines are asked for.
@@ -93,13 +117,18 @@ impl Lines {
 
     /// Waits until `stats rdma` says `wanted` of a name.
     fn wait_for(&mut self, name: &str, wanted: u64) {
+        self.wait_until(name, |is| is == wanted);
+    }
+
+    /// Waits until what `stats rdma` says of a name is right: it may be a tenth of a second old.
+    fn wait_until(&mut self, name: &str, is_right: impl Fn(u64) -> bool) {
         let began = Instant::now();
         loop {
             let is = self.stat(name);
-            if is == wanted {
+            if is_right(is) {
                 return;
             }
-            assert!(began.elapsed() < PATIENCE, "{name} is {is}, not {wanted}");
+            assert!(began.elapsed() < PATIENCE, "{name} is {is}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
