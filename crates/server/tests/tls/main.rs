@@ -3,6 +3,7 @@
 //! # Not here
 //! TLS over a stack of the server's own (`userspace`).
 
+mod copying;
 mod hostile;
 mod identities;
 mod listeners;
