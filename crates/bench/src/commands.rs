@@ -8,6 +8,7 @@ pub(crate) mod echo;
 pub(crate) mod figure;
 pub(crate) mod fill;
 pub(crate) mod first_screen;
+pub(crate) mod flash;
 pub(crate) mod gaps;
 pub(crate) mod guard;
 pub(crate) mod hits;

@@ -184,7 +184,6 @@ impl<'b> Item<'b> {
     #[inline]
     pub fn is_doubtful(&self) -> bool {
         self.store.losses.are_unsettled()
-            && !self.is_fetched()
             && self.store.is_item_lost(self.guard, self.location, self.raw)
     }
 

@@ -122,7 +122,7 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// The files that are named, and those in the folders that are named, except documentation.
-pub(super) fn trace_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn trace_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
         if path.is_dir() {

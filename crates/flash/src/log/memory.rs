@@ -11,6 +11,8 @@ pub struct WorkerMemory {
     reads: Vec<(Pool, usize)>,
     /// Buffers as long as a segment.
     pub(super) segments: Vec<Buffer>,
+    /// A device has it pinned for good: buffers of which pages were lost and replaced are not used again.
+    pub(super) is_pinned: bool,
 }
 
 /// What lies around a record of so many bytes: it may begin and end within sectors.
@@ -50,8 +52,11 @@ impl WorkerMemory {
             let count = pool.available();
             (pool, count)
         };
-        let reads = reads.into_iter().map(with_count).collect();
-        WorkerMemory { reads, segments }
+        WorkerMemory {
+            reads: reads.into_iter().map(with_count).collect(),
+            segments,
+            is_pinned: false,
+        }
     }
 
     /// A buffer of so many bytes or more. Shorter reads leave half of the longer buffers to the reads that need them: else
@@ -71,8 +76,24 @@ impl WorkerMemory {
         let len = buffer.len();
         let mut pools = self.reads.iter_mut().map(|(pool, _)| pool);
         if let Some(pool) = pools.find(|pool| pool.buffer_len() == len) {
-            pool.give_back(buffer);
+            match self.is_pinned && buffer.has_replaced_pages() {
+                true => pool.set_aside(buffer),
+                false => pool.give_back(buffer),
+            }
         }
+    }
+
+    /// Takes the memory of a segment back.
+    pub(super) fn give_back_segment(&mut self, buffer: Buffer) {
+        if !self.is_pinned || !buffer.has_replaced_pages() {
+            self.segments.push(buffer);
+        }
+    }
+
+    /// Whether there are buffers of so many bytes or more, lent ones too.
+    pub(super) fn has(&self, len: usize) -> bool {
+        let mut fitting = (self.reads.iter()).filter(|(pool, _)| pool.buffer_len() >= len);
+        fitting.any(|(pool, _)| pool.left() > 0)
     }
 
     /// How many reads can be under way at most.

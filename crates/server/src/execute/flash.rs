@@ -91,7 +91,7 @@ impl Executor<'_, '_> {
                 }
                 Some((at, FetchedGet::InPieces { item, comes_back })) => {
                     let is_changed = access.cas && item.is_stale_by_tag();
-                    let is_from_memory = is_changed || request.session.datagram.is_some();
+                    let is_from_memory = is_changed || request.session.message.is_some();
                     if comes_back || is_from_memory {
                         match self.bring_back(request, key, place) {
                             Back::Again => {}

@@ -107,13 +107,29 @@ impl Executor<'_, '_> {
                 }
             };
             let fetched = self.fetches.record(at);
-            let Some(data) = fetched.and_then(|fetched| pieces.data(*next, fetched)) else {
+            let found = fetched.and_then(|it| Some((it, pieces.data(*next, it)?.split_last()?)));
+            let Some((fetched, (last, data))) = found else {
                 // What has left is not taken back.
                 return Outcome::Close;
             };
             let (output, pool) = (&mut *self.answers.output, &mut *self.answers.pool);
             let written = stats::write(data, output, session, pool);
-            len += data.len();
+            // A reply is not complete before it is known that nothing of it was lost.
+            if fetched.is_lost() {
+                output.truncate(0);
+                return Outcome::CloseForLoss;
+            }
+            let last = std::slice::from_ref(last);
+            let written = match written {
+                Flushed::All => stats::write(last, output, session, pool),
+                Flushed::Blocked => {
+                    let queue = session.queue.get_or_insert_default();
+                    let queued = queue.push(pool, last);
+                    queued.map_or_else(Flushed::from, |()| Flushed::Blocked)
+                }
+                gone => gone,
+            };
+            len += data.len() + last.len();
             *next += 1;
             self.fetches.note_used(at);
             let flushed = match written {

@@ -49,7 +49,7 @@ pub fn produce(
         len += text.len();
         parts += more;
         // A datagram's answer has one turn, and a length that it may not exceed.
-        let is_over = session.datagram.is_none() && (len >= TURN_LEN || parts >= TURN_PARTS);
+        let is_over = session.message.is_none() && (len >= TURN_LEN || parts >= TURN_PARTS);
         let taken = match taken {
             Flushed::All if is_over => output.flush(session, pool),
             taken => taken,

@@ -15,9 +15,12 @@ mod closing;
 mod conditions;
 mod failing;
 mod guarded;
+#[cfg(feature = "lab")]
+mod lab;
 mod large;
 mod order;
 mod restarts;
 mod scene;
 mod udp;
+mod watching;
 mod words;

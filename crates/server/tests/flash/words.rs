@@ -1,7 +1,8 @@
 //! What the server says of flash: at the start, in `stats` and `stats settings`, and where it cannot be had.
 
-use crate::process::{Folder, Process, coua};
+use crate::process::{Folder, Process, coua, wrapped};
 use crate::scene::Scene;
+use crate::support::is_root;
 
 #[test]
 fn the_start_says_how_devices_are_reached() {
@@ -157,4 +158,31 @@ fn what_cannot_be_had_is_said_in_one_line() {
     let end = Process::start(coua(&["-o", &path])).end();
     let line = end.one_line(71);
     assert!(line.contains("another process uses it"), "{line}");
+}
+
+/// A user who may lock little memory has io_uring all the same, with memory that is not registered.
+#[test]
+fn a_limit_of_locked_memory_leaves_io_uring() {
+    let folder = Folder::new();
+    let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(folder.path(""), everyone).expect("it is ours");
+    let path = format!("ext_path={}:256m", folder.text("flash"));
+    // An ordinary user is needed: root's memory is not counted.
+    let mut wrapper = vec!["prlimit", "--memlock=65536:65536"];
+    if is_root() {
+        wrapper.extend(["setpriv", "--reuid=65534", "--clear-groups"]);
+    }
+    let process = Process::start(wrapped(&wrapper, &["-m", "32", "-o", &path]));
+    process.listening();
+    let line = process.hear(", by ");
+    // Where this kernel or a profile refuses io_uring, it is for another reason.
+    let is_refused = line.contains("no io_uring: ");
+    assert!(
+        !line.contains("no io_uring: Cannot allocate memory"),
+        "{line}"
+    );
+    assert!(
+        is_refused || line.contains("memory not registered"),
+        "{line}"
+    );
 }

@@ -13,6 +13,7 @@ use crate::time::UnixTime;
 use crate::worker_store::WorkerStore;
 use coua_cpu::prefetch_for_write;
 use coua_flash::log::Volume;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Slots that are changed in a turn, at most: they take a fraction of a millisecond.
@@ -42,6 +43,12 @@ impl Cleaner {
                 settling.begin(local, &volume);
             }
             while left > 0 && settling.next < settling.copies.len() {
+                if settling.written.is_lost() {
+                    self.keep_in_memory(local, &mut flash, &settling, now);
+                    settling.next = settling.copies.len();
+                    break;
+                }
+                // Where it is lost meanwhile, keys and places are zeros, which lead to no slot.
                 let count = self.settle_some(local, &volume, &settling, now);
                 settling.next += count;
                 left = left.saturating_sub(count);
@@ -100,6 +107,49 @@ impl Cleaner {
         count.max(1)
     }
 
+    /// The memory of a filling is lost from which its slots were to be changed: which records they are is not known for
+    /// certain any more. Its items are where they were, and their segments are emptied once more.
+    #[cold]
+    fn keep_in_memory(
+        &mut self,
+        local: WorkerStore<'_>,
+        flash: &mut WorkerFlash,
+        settling: &Settling,
+        now: UnixTime,
+    ) {
+        let (store, log) = (local.shared, &local.shared.log);
+        let copies = &settling.copies[settling.next..];
+        let segments = copies.iter().filter_map(|copied| copied.location());
+        let segments: BTreeSet<PageId> = segments.map(|at| log.segment_of(at)).collect();
+        let mut kept = BTreeSet::new();
+        for at in (0..flash.leaving.len()).rev() {
+            let segment = flash.leaving[at].segment;
+            if segments.contains(&segment) {
+                flash.leaving.swap_remove(at);
+                flash.cancel(local, segment);
+                self.return_segment(local, segment);
+                kept.insert(segment);
+            }
+        }
+        if let Some(job) = self.job.take_if(|job| segments.contains(&job.segment())) {
+            self.copied = None;
+            flash.cancel(local, job.segment());
+            kept.insert(job.segment());
+            self.put_back(local, job);
+        }
+        // Of a segment that nobody empties any more.
+        for copied in copies {
+            let Some(memory) = copied.location() else {
+                continue;
+            };
+            if kept.contains(&log.segment_of(memory)) {
+                continue;
+            }
+            let hash = store.hasher.hash(local.item(memory).key());
+            while !self.settle_one(local, hash, memory, None, copied.leaves_ghost(), now) {}
+        }
+    }
+
     /// Changes a slot to what is on flash if nothing has changed since it was copied; otherwise its item stays in
     /// memory, or is evicted. False if the slot has changed under its hands.
     fn settle_one(
@@ -138,6 +188,8 @@ impl Cleaner {
             let gone = lock.replace(slot.with_frequency(old.frequency()));
             local.counters().flash_written.add(1);
             local.note_dead(gone);
+            // Its segment is kept until this is over.
+            local.tell_left_for_flash(item, now);
             return true;
         }
         drop(lock);

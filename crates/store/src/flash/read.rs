@@ -41,7 +41,13 @@ pub(crate) fn present<'f>(
     let store = local.shared;
     let flash = store.flash.get().ok_or(Useless::Moved)?;
     let sequence = fetched.sequence();
-    let Some(record) = fetched.of_key(key.hash.0, key.bytes) else {
+    let record = fetched.of_key(key.hash.0, key.bytes);
+    let item = RawItem::fetched(store.log.mapping(), fetched);
+    // After all that is concluded from its bytes; of those that an item is shown with later, whoever copies them asks.
+    if fetched.is_lost() {
+        return Err(Useless::Moved);
+    }
+    let Some(record) = record else {
         local.counters().flash_false_matches.add(1);
         if fetched.hash() == key.hash.0 {
             // Two keys of one hash cannot be told apart by what is remembered: the other one gives way.
@@ -61,8 +67,10 @@ pub(crate) fn present<'f>(
     {
         return Err(Useless::Moved);
     }
-    let item = RawItem::fetched(store.log.mapping(), fetched);
     let Some(item) = item.filter(|item| item.key_is(key.bytes)) else {
+        if fetched.is_lost() {
+            return Err(Useless::Moved);
+        }
         // A record that is whole and holds no item: not written by this program.
         local.drop_on_flash(place.hash, place.slot);
         return Err(Useless::Moved);

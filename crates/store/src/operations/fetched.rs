@@ -80,6 +80,9 @@ impl<'w> Burst<'w> {
             present.bytes,
             present.item.value_len(),
         );
+        if fetched.is_lost() {
+            return None;
+        }
         if pieces.is_none() {
             self.drop_flash(place);
         }
@@ -150,7 +153,8 @@ impl Writer<'_> {
         }
         let lock = place.lock();
         let is_present = lock.is_some() && present.is_so_still(local);
-        let is_doubtful = local.is_unsettled() && local.is_lost(location, copy);
+        let is_doubtful = local.is_unsettled()
+            && (local.is_lost(location, copy) || local.shared.is_record_lost(present.item));
         let Some(lock) = lock.filter(|_| is_present && !is_doubtful) else {
             local.abandon(location);
             if is_doubtful {

@@ -86,6 +86,10 @@ impl Burst<'_> {
             recall.upload.advance(count);
             rest = &rest[count..];
         }
+        // What was copied may be what stands where memory was lost.
+        if piece.is_lost() {
+            return Ok(false);
+        }
         recall.next += 1;
         Ok(true)
     }

@@ -21,6 +21,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tags::TagWord;
 use crate::time::{Expiry, UnixSeconds, UnixTime};
 use coua_flash::log::Fetched;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// An item or piece in segment memory.
@@ -60,6 +61,17 @@ impl<'m> RawItem<'m> {
             at,
             memory: memory.borrowed(),
         })
+    }
+
+    /// Where it lies in memory: for one that was read from flash, as the arena's are known by their locations.
+    pub(crate) fn address(self) -> usize {
+        self.at.as_ptr().addr()
+    }
+
+    /// Where the key lies in the item.
+    pub(crate) fn key_range(self) -> Range<usize> {
+        let at = key_at(self.fields());
+        at..at + self.key_len()
     }
 
     /// The address of byte `offset`, inside the item.
@@ -123,7 +135,7 @@ impl<'m> RawItem<'m> {
     }
 
     #[inline]
-    fn key_len(self) -> usize {
+    pub(crate) fn key_len(self) -> usize {
         usize::from(self.read::<1>(0)[0])
     }
 

@@ -6,6 +6,7 @@
 #[cfg(feature = "kill-points")]
 mod killed;
 mod large;
+mod lost;
 mod model;
 mod restart;
 mod rig;
@@ -14,6 +15,9 @@ mod threads;
 use coua_flash::simulated::{Faults, Timing};
 use coua_store::*;
 use rig::*;
+
+#[path = "../support/losses.rs"]
+mod losses;
 
 fn name(n: usize) -> Vec<u8> {
     format!("key-{n}").into_bytes()

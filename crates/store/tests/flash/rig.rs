@@ -49,6 +49,23 @@ impl Devices {
         }
     }
 
+    /// Devices that have memory pinned for good.
+    pub(crate) fn pinning(mib: &[usize], seed: u64) -> Devices {
+        let devices = (seed..).zip(mib).map(|(seed, mib)| {
+            let settings = Settings {
+                sectors: (mib * MIB / 512) as u64,
+                transfer_len_max: 256 << 10,
+                pins_memory: true,
+                ..Settings::default()
+            };
+            SimulatedDevice::new(settings, seed)
+        });
+        Devices {
+            devices: devices.collect(),
+            now_ns: 0,
+        }
+    }
+
     /// As they are now, for the next process.
     #[cfg(feature = "kill-points")]
     pub(crate) fn fork(&self) -> Devices {
@@ -84,6 +101,8 @@ pub(crate) struct Rig {
     pub(crate) store: Arc<Store>,
     pub(crate) keeper: FlashKeeper,
     pub(crate) devices: Devices,
+    /// What is read into and written from.
+    pub(crate) region: Arc<Region>,
     /// Milliseconds.
     pub(crate) now: u64,
     reads: Vec<FlashRead>,
@@ -111,7 +130,9 @@ impl Rig {
             .expect("the first");
         let keeper = store.flash_keeper().expect("the first");
         let mut worker = store.worker(0);
-        let memory = WorkerMemory::carve(Region::allocate(5 * MIB), &opened.volume, 3);
+        let memory = Region::watched(5 * MIB);
+        let region = Arc::clone(memory.region());
+        let memory = WorkerMemory::carve(memory, &opened.volume, 3);
         let volume = opened.volume.worker(&devices.all(), 64, memory);
         worker.attach_flash(volume.expect("queues"));
         Rig {
@@ -119,6 +140,7 @@ impl Rig {
             store,
             keeper,
             devices,
+            region,
             now,
             reads: Vec::new(),
             next_token: 0,
@@ -290,7 +312,13 @@ impl Rig {
             let burst = self.worker.burst(now);
             let key = burst.key(name);
             let place = match burst.get(&key, access) {
-                Ok(item) => return Ok(with(&item, value_of(&item))),
+                Ok(item) => {
+                    let got = with(&item, value_of(&item));
+                    if item.is_doubtful() {
+                        continue;
+                    }
+                    return Ok(got);
+                }
                 Err(Miss::OnFlash(place)) => place,
                 Err(miss) => return Err(miss),
             };
@@ -303,8 +331,9 @@ impl Rig {
             let mut is_in_pieces = false;
             let mut got = match burst.get_fetched(&key, place, &fetched, access) {
                 FetchedGet::Hit(item) => {
-                    assert!(item.is_fetched() && !burst.can_pin(&item) && !item.is_doubtful());
-                    Some(Ok(with(&item, value_of(&item))))
+                    assert!(item.is_fetched() && !burst.can_pin(&item));
+                    let got = with(&item, value_of(&item));
+                    (!item.is_doubtful()).then_some(Ok(got))
                 }
                 FetchedGet::InPieces { item, .. } => {
                     assert!(item.is_fetched() && item.value().next().is_none());

@@ -178,7 +178,7 @@ impl Executor<'_, '_> {
                     return Some(outcome);
                 }
                 FetchedGet::InPieces { comes_back, .. } => {
-                    let is_from_memory = request.session.datagram.is_some();
+                    let is_from_memory = request.session.message.is_some();
                     if !comes_back && !is_from_memory {
                         return self.begin_meta_get(request, meta, key, place, at);
                     }

@@ -8,6 +8,7 @@ use crate::index::Visited;
 use crate::index::slot::Slot;
 use crate::memory::PageState;
 use crate::store::Store;
+use crate::worker_store::WorkerStore;
 use coua_flash::log::Volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,7 +166,7 @@ impl Store {
         let mut presence = Presence::new(id);
         let (mut word, mut dropped) = (0, 0);
         while word < self.index.words() {
-            presence.announce(&self.epochs);
+            let guard = presence.announce(&self.epochs);
             word = self.index.sweep(word, None::<fn(Slot)>, |place| {
                 if !place.slot.is_on_flash() || !unwanted(place.slot) {
                     return Visited::Done;
@@ -179,6 +180,7 @@ impl Store {
                 dropped += 1;
                 Visited::Done
             });
+            WorkerStore::new(self, id, guard).note_stranded();
         }
         presence.leave(&self.epochs);
         dropped
