@@ -20,6 +20,8 @@
 
 mod client;
 mod connection;
+mod follow;
+mod servers;
 mod transport;
 
 pub use client::{Builder, Client};

@@ -180,8 +180,12 @@ impl<K: Kind> Ring<K> {
         Ok(pieces)
     }
 
-    /// The registered piece that a transfer lies in.
+    /// The registered piece that a transfer lies in; none where the kernel has to look for the memory anew, since
+    /// pages of it are no longer those that were registered.
     pub(crate) fn registered_piece(&self, buffer: &Buffer, len: usize) -> Option<u16> {
+        if buffer.has_replaced_pages() {
+            return None;
+        }
         let from = buffer.base().as_ptr().addr();
         let holds = |&(base, piece_len): &(usize, usize)| {
             from.checked_sub(base)

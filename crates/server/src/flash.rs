@@ -180,7 +180,7 @@ impl Flash {
             });
         }
         settings.flash_memory = takes + tables;
-        let mut rest = Region::allocate(takes);
+        let mut rest = Region::watched(takes);
         let region = Arc::clone(rest.region());
         let mut memory = Vec::with_capacity(workers);
         for _ in 0..workers {
@@ -239,6 +239,8 @@ impl Flash {
         let opened = Volume::open(&borrowed, options, start, random()?, &mut clock(began))?;
         let volume = opened.volume;
         store.attach_flash(Arc::clone(&volume), self.options)?;
+        let region = self.memory.first().map(Buffer::region);
+        let watched = region.and_then(|region| region.watch().map(Arc::clone));
         let mut by_worker = Vec::with_capacity(self.memory.len());
         for memory in self.memory {
             let memory = WorkerMemory::carve(memory, &volume, SEGMENTS_PER_WORKER);
@@ -256,6 +258,7 @@ impl Flash {
         Ok(AttachedFlash {
             devices,
             volume,
+            memory: watched,
             by_worker,
             kept,
         })
@@ -266,6 +269,7 @@ impl Flash {
 pub(crate) struct AttachedFlash {
     devices: Vec<Box<dyn BlockDevice>>,
     volume: Arc<Volume>,
+    memory: Option<Arc<memory_errors::WatchedMemory>>,
     /// Each worker's part.
     pub(crate) by_worker: Vec<WorkerFlash>,
     /// Where items were to be found again: how many segments are lost, or why nothing was.
@@ -284,6 +288,7 @@ impl AttachedFlash {
             }
         });
         shared.flash_devices = devices.collect();
+        shared.flash_memory = self.memory.clone();
         shared.flash_volume = Some(Arc::downgrade(&self.volume));
     }
 

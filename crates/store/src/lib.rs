@@ -74,13 +74,15 @@ pub mod kill_points {
 pub use {
     coua_flash::log::{Fetched, NoRecord},
     counters::Totals,
-    flash::{BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashRead},
+    flash::{
+        BroughtBack, FetchStart, FetchedGet, FlashKeeper, FlashPieces, FlashRead, PIECES_AT_ONCE,
+    },
     item::{Chunks, Item},
     key::{Key, KeyHash},
     look_ahead::Ahead,
     memory::{HugePages, Page, Topology},
     observer::{ItemView, Observer, RemovalReason},
-    operations::{Pinned, Upload},
+    operations::{Pinned, Recall, Upload},
     request::{
         Access, Arithmetic, ArithmeticResult, Delete, Deleted, FlashPlace, MetaGet, MetaHit,
         MetaMiss, Miss, Mode, Put, Refused, Stored, Untouched,

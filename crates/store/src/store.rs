@@ -425,6 +425,14 @@ impl Store {
         Ok(self)
     }
 
+    /// Where all of its memory lies, and how long that is: for a network that is told of values by their addresses. It stays
+    /// as long as the store does.
+    #[cfg(not(loom))]
+    pub fn memory_range(&self) -> (std::ptr::NonNull<u8>, usize) {
+        let mapping = self.log.mapping();
+        (mapping.at(0), mapping.len())
+    }
+
     /// Whether it was begun with items that another process wrote, whose lengths are what they are.
     pub(crate) fn has_foreign_items(&self) -> bool {
         matches!(self.start, Start::Warm(_))

@@ -67,8 +67,12 @@ pub(super) enum Lost {
 
 /// Whoever wants to know how the connection does.
 pub(super) trait Watch: Send + 'static {
+    /// The connection is open.
+    fn opened(&self);
     /// Answers have come.
     fn answered(&self);
+    /// The server has closed the connection while nothing was asked.
+    fn closed(&self, cause: &Cause);
     /// The connection has failed; told once, before the callers are.
     fn failed(&self, cause: &Cause);
 }
@@ -89,14 +93,18 @@ pub(super) async fn serve(
             cause
         }
         Ok(mut line) => {
+            watch.opened();
             let ended = std::future::poll_fn(|cx| line.poll(cx, &mut commands, &watch)).await;
             // Callers try again as soon as they know, and must not find this queue then.
             commands.close();
+            let ended_by_server = ended.is_err();
             let cause = ended.err().unwrap_or(Cause::Closed);
             // A server may close a connection that is not used.
             let is_asked = line.conversation.pending() > 0;
             if is_asked || !matches!(cause, Cause::Closed | Cause::Io(..)) {
                 watch.failed(&cause);
+            } else if ended_by_server {
+                watch.closed(&cause);
             }
             line.abandon(&cause);
             cause

@@ -313,7 +313,7 @@ impl Conversation {
                 key,
             } => {
                 let index = match expected.shape {
-                    Shape::ClassicGet => Some(0),
+                    Shape::ClassicGet | Shape::Cluster => Some(0),
                     Shape::MultiGet { .. } => {
                         let keys = self.multi_keys.front_mut();
                         keys.and_then(|keys| keys.find(key.of(input)))

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::layout::{Layout, Location, Place};
+use super::layout::{ADDRESS_BITS, Layout, Location, Place};
 use super::record;
 
 /// Sequence numbers: how often the volume was opened, and the turn.
@@ -68,6 +68,7 @@ pub struct Volume {
     pub(super) start: u32,
     pub(super) keeps_tombstones: bool,
     pub(super) seed: u32,
+    address_bits: u32,
     segments: Box<[SegmentState]>,
     ring: Mutex<Ring>,
     gone: Box<[AtomicBool]>,
@@ -161,6 +162,7 @@ impl Volume {
                 .map(|_| AtomicBool::new(false))
                 .collect(),
             segments,
+            address_bits: layout.address_bits(),
             layout,
         }
     }
@@ -173,6 +175,21 @@ impl Volume {
     /// No filling that begins from now on has a lower sequence number, and every one that has begun has.
     pub fn next_sequence(&self) -> u64 {
         u64::from(self.start) << TURN_BITS | self.next_turn()
+    }
+
+    /// How many bits of 44 are left over by a location here.
+    pub fn spare_bits(&self) -> u32 {
+        ADDRESS_BITS - self.address_bits
+    }
+
+    /// The 44 bits of a location, with the lowest [`Volume::spare_bits`] of `more` in those that it leaves over.
+    pub fn joined(&self, location: Location, more: u64) -> u64 {
+        location.with_more(self.address_bits, more)
+    }
+
+    /// What [`Volume::joined`] was given.
+    pub fn apart(&self, bits: u64) -> (Location, u64) {
+        Location::apart(bits, self.address_bits)
     }
 
     /// The segment in which a location lies, if the volume has it.
@@ -239,6 +256,9 @@ impl Volume {
     pub fn item_len_max(&self) -> usize {
         self.layout.record_len_max - record::HEADER_LEN
     }
+
+    /// Bytes beside the item in a record.
+    pub const RECORD_HEADER_LEN: usize = record::HEADER_LEN;
 
     /// How many segments can be filled before some must be dropped. Another worker may be quicker.
     pub fn free_segments(&self) -> u32 {

@@ -1,5 +1,7 @@
 //! The options of `-o`: one table, from which they are read and explained.
 
+use std::path::PathBuf;
+
 use super::sizes::number;
 use super::{FlagError, no_effect};
 use crate::losses::LossLimit;
@@ -158,6 +160,12 @@ pub(super) const ALL: &[Suboption] = &[
         Takes::Number(1, 60_000_000),
         "Count requests that take so many microseconds or longer, tell of them who watches slowreqs, and log the \
          first of each second. Each request is timed, which costs some throughput.",
+    ),
+    works(
+        "cluster_config",
+        Takes::Text("FILE"),
+        "Tell clients with auto-discovery which servers the fleet has (config get cluster, as AWS ElastiCache \
+         answers it): a line with a version, then a line NAME|ADDRESS|PORT for each server. SIGHUP reads it again.",
     ),
     works(
         "drop_privileges",
@@ -348,6 +356,8 @@ pub(super) struct Extended {
     pub(super) permits_poison: bool,
     pub(super) slow_us: Option<u64>,
     pub(super) drops_privileges: bool,
+    /// `cluster_config`.
+    pub(super) cluster_file: Option<PathBuf>,
     /// Bytes of lines that wait for each who watches.
     pub(super) watcher_queue: usize,
     /// What `ext_path` says, each time that it is given.
@@ -376,6 +386,7 @@ impl Extended {
             permits_poison: false,
             slow_us: None,
             drops_privileges: false,
+            cluster_file: None,
             watcher_queue: watch::QUEUE_LEN,
             flash_paths: Vec::new(),
             flash_item_size: None,
@@ -413,6 +424,7 @@ impl Extended {
             "memory_pressure_stall" => self.pressure_stall_ms = value.parse().unwrap_or(150),
             "poison_command" => self.permits_poison = true,
             "slow_us" => self.slow_us = value.parse().ok(),
+            "cluster_config" => self.cluster_file = Some(value.into()),
             "drop_privileges" => self.drops_privileges = true,
             "no_drop_privileges" => self.drops_privileges = false,
             "watcher_logbuf_size" => {

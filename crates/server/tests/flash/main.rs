@@ -18,4 +18,5 @@ mod order;
 mod restarts;
 mod scene;
 mod udp;
+mod watching;
 mod words;

@@ -73,7 +73,7 @@ impl FlashKeeper {
             return false;
         }
         let gone = store.sweep_flash(|slot| {
-            let location = location_of(slot);
+            let location = location_of(volume, slot);
             all.iter().any(|dropped| dropped.contains(volume, location))
         });
         // The last worker's set is the keeper's.

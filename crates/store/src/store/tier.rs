@@ -64,14 +64,23 @@ impl Tier {
 }
 
 /// The place on flash that a slot names.
-pub(crate) fn location_of(slot: Slot) -> Location {
-    Location::from_bits(slot.flash_place())
+pub(crate) fn location_of(volume: &Volume, slot: Slot) -> Location {
+    volume.apart(slot.flash_place()).0
+}
+
+/// The slot of an item on flash. The bits that its location leaves over lengthen its tag.
+pub(crate) fn slot_of(volume: &Volume, hash: KeyHash, location: Location) -> Slot {
+    let place = volume.joined(location, hash.beside_tag());
+    Slot::flash(hash.tag(), place)
 }
 
 impl Attached {
     /// Whether a slot on flash may be that of a key with this hash, as far as a worker knows.
     pub(crate) fn may_be(&self, worker: usize, hash: KeyHash, slot: Slot) -> bool {
-        !self.foreign[worker].has(hash, slot, &self.volume)
+        let volume = &self.volume;
+        let lowest = (1 << volume.spare_bits()) - 1;
+        volume.apart(slot.flash_place()).1 == hash.beside_tag() & lowest
+            && !self.foreign[worker].has(hash, slot, &self.volume)
     }
 
     /// A worker has seen that the record of a slot, of this filling, is another key's.

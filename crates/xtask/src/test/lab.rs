@@ -132,6 +132,12 @@ const MACHINES: &[Machine] = &[
         devices: MACHINE_CHECKS,
     },
     Machine {
+        tests: "verbs::",
+        program: RDMA,
+        kernel: &[],
+        devices: SOFT_ROCE,
+    },
+    Machine {
         tests: "two_nodes_",
         program: NUMA,
         kernel: &[],
@@ -217,6 +223,12 @@ const SERVER_ERRORS: &[&str] = &["-p", "coua", "--features", "lab", "--test", "m
 
 /// Those of the server on a machine whose memory is in two places.
 const NUMA: &[&str] = &["-p", "coua", "--features", "lab", "--test", "numa"];
+
+/// Those of clients over RDMA.
+const RDMA: &[&str] = &["-p", "coua", "--features", "lab", "--test", "rdma"];
+
+/// A card on which the kernel does RoCE.
+const SOFT_ROCE: &[&str] = &["--module=rdma_rxe", "--module=rdma_ucm", "--nic=virtio"];
 
 /// Those of devices for items.
 const FLASH: &[&str] = &["-p", "coua-flash", "--features", "lab", "--test", "devices"];

@@ -26,6 +26,10 @@ struct Counter {
 }
 
 impl Watch for Counter {
+    fn opened(&self) {}
+
+    fn closed(&self, _: &Cause) {}
+
     fn answered(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }

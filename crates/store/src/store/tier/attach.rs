@@ -7,6 +7,7 @@ use crate::index::Visited;
 use crate::index::slot::Slot;
 use crate::memory::PageState;
 use crate::store::Store;
+use crate::worker_store::WorkerStore;
 use coua_flash::log::Volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +87,7 @@ impl Store {
             fillings.clear();
         } else {
             self.drop_taken_over(|slot| {
-                let location = location_of(slot);
+                let location = location_of(&volume, slot);
                 let segment = volume.segment_of(location);
                 let filling = volume.filling_of(location);
                 segment
@@ -148,7 +149,7 @@ impl Store {
         let mut presence = Presence::new(id);
         let (mut word, mut dropped) = (0, 0);
         while word < self.index.words() {
-            presence.announce(&self.epochs);
+            let guard = presence.announce(&self.epochs);
             word = self.index.sweep(word, None::<fn(Slot)>, |place| {
                 if !place.slot.is_on_flash() || !unwanted(place.slot) {
                     return Visited::Done;
@@ -162,6 +163,7 @@ impl Store {
                 dropped += 1;
                 Visited::Done
             });
+            WorkerStore::new(self, id, guard).note_stranded();
         }
         presence.leave(&self.epochs);
         dropped
