@@ -2,7 +2,11 @@
 //! into and written from, and of the index that says what is on flash.
 //!
 //! Pages are lost by `UFFDIO_POISON`. A kernel that cannot do that leaves the tests out, and they say so.
-#![allow(unsafe_code, reason = "poisons memory that the test lends")]
+#![allow(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    reason = "poisons memory that the test lends; small numbers"
+)]
 
 use super::rig::*;
 use super::{name, value};
