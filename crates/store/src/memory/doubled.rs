@@ -16,8 +16,8 @@
 //!   ([`Twin::repeat`]); holds of a segment are not trusted any more (`page_table.rs`); sequence numbers are
 //!   skipped by the handler. The count of losses moves before a restored word can be read.
 
-use super::events_seen;
 use super::mapping::{Mapping, Shared, Slice};
+use super::seen::events_seen;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::ops::Deref;
 use std::sync::Arc;

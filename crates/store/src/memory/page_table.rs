@@ -12,8 +12,8 @@
 //! ```
 
 use super::doubled::Twin;
-use super::events_seen;
 use super::mapping::shared;
+use super::seen::events_seen;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::{Expiry, UnixSeconds};
 
