@@ -16,6 +16,7 @@ mod cards;
 mod datagrams;
 mod forger;
 mod large;
+mod lost_frames;
 mod memory;
 mod moving;
 #[cfg(feature = "dpdk")]
