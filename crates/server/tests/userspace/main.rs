@@ -14,6 +14,7 @@ mod bridge;
 #[cfg(feature = "lab")]
 mod cards;
 mod datagrams;
+mod flash;
 mod forger;
 mod large;
 mod lost_frames;

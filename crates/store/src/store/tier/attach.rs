@@ -1,5 +1,6 @@
 //! How a store and its workers come by a volume, and what of it was taken over.
 
+use super::admission::{Admission, Gate};
 use super::fillings::Fillings;
 use super::{Attached, location_of};
 use crate::epoch::{Guard, Presence};
@@ -16,12 +17,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct FlashOptions {
     /// Shorter items, header and key included, are evicted as without flash: extstore's `ext_item_size`.
     pub item_len_min: usize,
+    /// So are longer ones.
+    pub item_len_max: usize,
+    /// Which of the others go there.
+    pub admission: Admission,
+    /// Bytes of items that may be written a day, if there is a limit. An hour's may be saved up.
+    pub write_budget: Option<u64>,
 }
 
 impl Default for FlashOptions {
     /// A record has 48 bytes beside its item.
     fn default() -> FlashOptions {
-        FlashOptions { item_len_min: 64 }
+        FlashOptions {
+            item_len_min: 64,
+            item_len_max: usize::MAX,
+            admission: Admission::All,
+            write_budget: None,
+        }
     }
 }
 
@@ -101,7 +113,12 @@ impl Store {
         }
         log.attach(Arc::clone(&volume));
         let attached = Attached {
-            item_len_min: options.item_len_min,
+            gate: Gate::new(
+                options.item_len_min..=options.item_len_max,
+                options.admission,
+                options.write_budget,
+                u64::from(volume.segments()) * volume.segment_len() as u64,
+            ),
             foreign: self.counters.iter().map(|_| Default::default()).collect(),
             fillings,
             wanted: Default::default(),
