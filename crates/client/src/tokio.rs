@@ -21,6 +21,7 @@
 mod client;
 mod connection;
 mod follow;
+mod lease;
 mod servers;
 mod transport;
 

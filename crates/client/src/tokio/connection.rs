@@ -1,6 +1,7 @@
 //! A connection: the task that owns it, and what is asked of the task.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use crate::batch::Batch;
 use crate::config::{Config, DialectChoice};
 use crate::error::Cause;
 use crate::handshake::{begin, dialect_of, first_dialect, logged_in};
+use crate::tokio::lease::{SharedSlot, Slot};
 use crate::tokio::transport::{Connect, Transport};
 use crate::wire::{Completion, Conversation, Effect, Reply, Request, RequestError, Ticket};
 
@@ -31,7 +33,7 @@ const OUTPUT_LEN_MAX: usize = 256 << 10;
 pub(super) enum Command {
     /// One request.
     One {
-        request: Arc<Request<'static>>,
+        request: Box<Request<'static>>,
         caller: oneshot::Sender<Answer>,
     },
     /// Some requests of a batch, one behind the other.
@@ -77,12 +79,14 @@ pub(super) trait Watch: Send + 'static {
     fn failed(&self, cause: &Cause);
 }
 
-/// Opens a connection and serves `commands` until it fails, or until nobody can send any more.
+/// Opens a connection and serves `commands` until it fails, or until nobody can send any more. While nothing is under
+/// way, the connection lies in `slot` for callers.
 pub(super) async fn serve(
     connect: Arc<dyn Connect>,
     address: Address,
     config: Arc<Config>,
     mut commands: mpsc::Receiver<Command>,
+    slot: SharedSlot,
     watch: impl Watch,
 ) {
     let limit = config.opening_limit();
@@ -92,9 +96,9 @@ pub(super) async fn serve(
             watch.failed(&cause);
             cause
         }
-        Ok(mut line) => {
+        Ok(line) => {
             watch.opened();
-            let ended = std::future::poll_fn(|cx| line.poll(cx, &mut commands, &watch)).await;
+            let (mut line, ended) = run(Box::new(line), &mut commands, &slot, &watch).await;
             // Callers try again as soon as they know, and must not find this queue then.
             commands.close();
             let ended_by_server = ended.is_err();
@@ -117,11 +121,46 @@ pub(super) async fn serve(
     }
 }
 
+/// Serves a connection to its end.
+async fn run(
+    mut line: Box<Line>,
+    commands: &mut mpsc::Receiver<Command>,
+    slot: &Slot,
+    watch: &impl Watch,
+) -> (Box<Line>, Result<(), Cause>) {
+    loop {
+        match std::future::poll_fn(|cx| line.poll(cx, commands, watch)).await {
+            Ok(Pause::Over) => return (line, Ok(())),
+            Err(cause) => return (line, Err(cause)),
+            Ok(Pause::Idle) => {}
+        }
+        slot.park(line);
+        let woken = std::future::poll_fn(|cx| match commands.poll_recv(cx) {
+            Poll::Ready(command) => Poll::Ready(Some(command)),
+            Poll::Pending => slot.poll_need(cx).map(|()| None),
+        });
+        let woken = woken.await;
+        line = slot.take().await;
+        if let Some(cause) = line.failure.take() {
+            if let Some(Some(command)) = woken {
+                command.lose(Lost::Connection(Effect::NotSent, cause.clone()));
+            }
+            return (line, Err(cause));
+        }
+        match woken {
+            Some(Some(command)) => line.take(command),
+            // Nobody can ask any more, and whoever had the line has put it back.
+            Some(None) | None => {}
+        }
+    }
+}
+
 async fn open(connect: &dyn Connect, address: &Address, config: &Config) -> Result<Line, Cause> {
     let connected = connect.connect(address).await;
     let mut line = Line {
         transport: connected.map_err(|error| Cause::connect(&error))?,
         conversation: begin(config),
+        failure: None,
         is_flushed: true,
         waiting: VecDeque::new(),
         patience: config.operation_timeout,
@@ -143,11 +182,13 @@ async fn open(connect: &dyn Connect, address: &Address, config: &Config) -> Resu
 }
 
 /// A connection that is open.
-struct Line {
+pub(super) struct Line {
     transport: Box<dyn Transport>,
-    conversation: Conversation,
+    pub(super) conversation: Conversation,
+    /// Why it has come to its end, where somebody else than its task has found out.
+    pub(super) failure: Option<Cause>,
     /// What was written has left a transport that keeps bytes back.
-    is_flushed: bool,
+    pub(super) is_flushed: bool,
     /// Who waits for answers, oldest first.
     waiting: VecDeque<Waiting>,
     /// How long the server may send nothing while something is asked.
@@ -156,6 +197,14 @@ struct Line {
     silent_since: Instant,
     /// Not before this is over can it have been silent for too long.
     timer: Pin<Box<Sleep>>,
+}
+
+/// Why a line is not driven further by its task.
+enum Pause {
+    /// Nothing is under way.
+    Idle,
+    /// Nobody can ask any more, and all is answered.
+    Over,
 }
 
 /// How the taking of commands ended.
@@ -216,21 +265,20 @@ struct Many {
 }
 
 impl Line {
-    /// Takes, sends and receives what it can. Ready when the connection has failed, or when nobody can ask
-    /// any more and all is answered.
+    /// Takes, sends and receives what it can. Ready when the connection has failed, or when all is answered.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         commands: &mut mpsc::Receiver<Command>,
         watch: &impl Watch,
-    ) -> Poll<Result<(), Cause>> {
+    ) -> Poll<Result<Pause, Cause>> {
         // Whether commands may be there that nobody has looked for since this began.
         let (mut has_room, mut taking) = (true, Taking::All);
         loop {
             if mem::replace(&mut has_room, false) {
                 taking = self.poll_commands(cx, commands);
                 if taking == Taking::Closed && self.conversation.pending() == 0 {
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(Pause::Over));
                 }
             }
             let has_sent = self.poll_send(cx)?;
@@ -251,10 +299,37 @@ impl Line {
                 Taking::Full => has_sent || has_received,
                 Taking::Closed => has_received && self.conversation.pending() == 0,
             };
-            if !has_room && !has_received {
-                return self.poll_timer(cx);
+            if has_room || has_received {
+                continue;
             }
+            if taking == Taking::All && self.is_idle() {
+                return Poll::Ready(Ok(Pause::Idle));
+            }
+            return self.poll_timer(cx).map_ok(|never| match never {});
         }
+    }
+
+    /// Takes the request of a caller who has the line for itself.
+    pub(super) fn begin(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<(Ticket, Instant), RequestError> {
+        let ticket = self.conversation.push(request)?;
+        self.restart_timer();
+        Ok((ticket, self.silent_since))
+    }
+
+    /// The answer to the only request.
+    pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, Cause>> {
+        match self.poll_first(cx) {
+            Poll::Pending => self.poll_timer(cx).map_ok(|never| match never {}),
+            ready => ready,
+        }
+    }
+
+    /// Whoever asked with this ticket waits for the task's word from now on.
+    pub(super) fn await_answer(&mut self, ticket: Ticket, caller: oneshot::Sender<Answer>) {
+        self.waiting.push_back(Waiting::One(ticket, caller));
     }
 
     /// The answer to the only request.
@@ -366,7 +441,7 @@ impl Line {
         Ok(has_sent)
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Cause> {
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Cause> {
         let mut space = ReadBuf::new(self.conversation.space());
         match Pin::new(&mut self.transport).poll_read(cx, &mut space) {
             Poll::Ready(Ok(())) => {
@@ -389,7 +464,7 @@ impl Line {
 
     /// Ready when something is asked and nothing has come for too long. The timer is set anew when it goes off, not
     /// with each answer.
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Infallible, Cause>> {
         if self.conversation.pending() == 0 {
             return Poll::Pending;
         }
@@ -466,6 +541,12 @@ impl Line {
                 }
             }
         }
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").finish_non_exhaustive()
     }
 }
 
