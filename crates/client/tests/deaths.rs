@@ -366,7 +366,9 @@ fn nonsense_for_answers() {
     let runtime = runtime.expect("a runtime");
     for round in 0..90 {
         let quick = Duration::from_millis(40);
-        let quick = config(&server).operation_timeout(quick).connect_timeout(quick);
+        let quick = config(&server)
+            .operation_timeout(quick)
+            .connect_timeout(quick);
         let cache = Client::new(quick.clone());
         let other = coua_client::tokio::Client::new(quick);
         for key in ["key", "other"] {

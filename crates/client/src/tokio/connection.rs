@@ -284,6 +284,7 @@ impl Line {
             let has_sent = self.poll_send(cx)?;
             let has_received = self.poll_receive(cx)?;
             if has_received {
+                self.restart_timer();
                 let mut is_answered = false;
                 while let Some(completion) = self.conversation.poll()? {
                     // Before the caller knows: it may ask for the next one at once, on another thread.
@@ -309,7 +310,7 @@ impl Line {
         }
     }
 
-    /// Takes the request of a caller who has the line for itself.
+    /// Takes the request of a caller who has the line for itself, and for whom the line has been looked at.
     pub(super) fn begin(
         &mut self,
         request: &Request<'_>,
@@ -319,12 +320,24 @@ impl Line {
         Ok((ticket, self.silent_since))
     }
 
+    /// Sends what is left of the only request.
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<Infallible, Cause>> {
+        self.poll_send(cx)?;
+        self.poll_timer(cx)
+    }
+
     /// The answer to the only request.
     pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, Cause>> {
-        match self.poll_first(cx) {
-            Poll::Pending => self.poll_timer(cx).map_ok(|never| match never {}),
-            ready => ready,
+        if !self.conversation.output().is_empty() || !self.is_flushed {
+            self.poll_send(cx)?;
         }
+        while self.poll_receive(cx)? {
+            if let Some(completion) = self.conversation.poll()? {
+                return Poll::Ready(Ok(completion.reply));
+            }
+            self.restart_timer();
+        }
+        self.poll_timer(cx).map_ok(|never| match never {})
     }
 
     /// Whoever asked with this ticket waits for the task's word from now on.
@@ -450,7 +463,6 @@ impl Line {
                     return Err(Cause::Closed);
                 }
                 self.conversation.received(received);
-                self.restart_timer();
                 Ok(true)
             }
             Poll::Ready(Err(error)) => Err(Cause::io(&error)),

@@ -135,8 +135,10 @@ impl Lease<'_> {
         let Some(line) = &mut self.line else {
             return Poll::Ready(Asked::Unusable);
         };
-        if self.ticket.is_none() {
-            // The server may have closed the connection while it lay there.
+        let polled = if self.ticket.is_some() {
+            line.poll_answer(cx)
+        } else {
+            // The server may have closed the connection while it lay there. Whatever comes from here on wakes us.
             if line.poll_unasked(cx).is_ready() {
                 return Poll::Ready(Asked::Unusable);
             }
@@ -144,8 +146,9 @@ impl Lease<'_> {
                 Ok((ticket, now)) => (self.ticket, self.asked_at) = (Some(ticket), Some(now)),
                 Err(error) => return Poll::Ready(Asked::Refused(error)),
             }
-        }
-        match line.poll_answer(cx) {
+            line.poll_rest(cx).map_ok(|never| match never {})
+        };
+        match polled {
             Poll::Ready(Ok(reply)) => {
                 self.ticket = None;
                 return Poll::Ready(Asked::Answer(reply));
