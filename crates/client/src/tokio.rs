@@ -22,6 +22,7 @@ mod client;
 mod connection;
 mod follow;
 mod lease;
+mod line;
 mod servers;
 mod transport;
 

@@ -23,7 +23,7 @@ use ::tokio::sync::oneshot;
 use ::tokio::time::Instant;
 
 use crate::error::Cause;
-use crate::tokio::connection::{Answer, Line};
+use crate::tokio::line::{Answer, Line};
 use crate::wire::{ProtocolError, Reply, Request, RequestError, Ticket};
 
 /// Where a connection lies while its task does not need it.

@@ -14,8 +14,9 @@ use crate::error::{Cause, Error};
 use crate::health::{Admission, Health};
 use crate::observer::{Event, Observer};
 use crate::selection::Selection;
-use crate::tokio::connection::{Answer, Command, IN_FLIGHT, Lost, Watch, serve};
+use crate::tokio::connection::serve;
 use crate::tokio::lease::{Asked, SharedSlot};
+use crate::tokio::line::{Answer, Command, IN_FLIGHT, Lost, Watch};
 use crate::tokio::transport::Connect;
 use crate::wire::{Effect, Reply, Request};
 

@@ -2,11 +2,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use ::tokio::sync::oneshot;
 
 use super::*;
 use crate::expiry::Expiry;
-use crate::tokio::transport::Connecting;
-use crate::wire::StoreMode;
+use crate::tokio::line::{Answer, IN_FLIGHT};
+use crate::tokio::transport::{Connecting, Transport};
+use crate::wire::{Reply, StoreMode};
 
 /// A connection whose other end a test holds.
 #[derive(Debug)]
