@@ -349,7 +349,7 @@ fn nonsense_for_answers() {
                 return;
             };
             let wrong = nonsense(number as u64 * 31 + step);
-            let bytes = if number % 4 == 0 && step < 2 {
+            let bytes = if number.is_multiple_of(4) && step < 2 {
                 right
             } else {
                 wrong

@@ -83,10 +83,9 @@ async fn run(
             }
             return (line, Err(cause));
         }
-        match woken {
-            Some(Some(command)) => line.take(command),
-            // Nobody can ask any more, and whoever had the line has put it back.
-            Some(None) | None => {}
+        // Without a command nobody can ask any more, or a caller has left something under way.
+        if let Some(Some(command)) = woken {
+            line.take(command);
         }
     }
 }
