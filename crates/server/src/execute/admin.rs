@@ -6,9 +6,11 @@ use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::{Burst, PoisonMeans, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
+use crate::cluster::VALUE_LEN_MAX;
 use crate::connections::Activity;
 use crate::dump::Dump;
 use crate::outcome::Outcome;
+use crate::output::IN_PLACE_LEN_MIN;
 use crate::permissions::Permissions;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -226,6 +228,9 @@ impl Answers<'_> {
         Outcome::Done
     }
 }
+
+/// The list of servers is one reply.
+const _: () = assert!(VALUE_LEN_MAX <= IN_PLACE_LEN_MIN);
 
 const WATCHER_FAILED: &[u8] = b"WATCHER_FAILED failed to add log watcher\r\n";
 
