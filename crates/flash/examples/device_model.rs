@@ -25,16 +25,8 @@ const FILE_LEN: usize = 4 << 20;
 const SECTOR: usize = 512;
 /// The kernel's path is walked with so much.
 const SHORT: usize = 512;
-const LENS: [usize; 8] = [
-    1 << 10,
-    4 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    128 << 10,
-    256 << 10,
-    512 << 10,
-];
+/// Up to the longest record.
+const LENS: [usize; 6] = [1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

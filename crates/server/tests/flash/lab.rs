@@ -1,6 +1,11 @@
 //! The server on NVMe devices in a virtual machine, by each driver, and while the devices fail: `cargo xtask test lab`
 //! runs it there.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "tests say how each device was reached, and what came of it"
+)]
+
 mod drivers;
 mod pulled_out;
 mod unreadable;

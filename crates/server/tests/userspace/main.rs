@@ -17,6 +17,7 @@ mod datagrams;
 mod flash;
 mod forger;
 mod large;
+mod lost_frames;
 mod memory;
 mod moving;
 #[cfg(feature = "dpdk")]

@@ -3,12 +3,11 @@
 use super::admission::{Admission, Gate};
 use super::fillings::Fillings;
 use super::{Attached, location_of};
-use crate::epoch::Presence;
+use crate::epoch::{Guard, Presence};
 use crate::index::Visited;
 use crate::index::slot::Slot;
 use crate::memory::PageState;
 use crate::store::Store;
-use crate::worker_store::WorkerStore;
 use coua_flash::log::Volume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,17 +149,24 @@ impl Store {
             return;
         }
         let mut stay = 0;
-        self.sweep_flash(|slot| {
+        let unwanted = |slot: Slot| {
             let stays = kept(slot);
             stay += u64::from(stays);
             !stays
-        });
+        };
+        // No split is under way yet.
+        self.sweep_flash(unwanted, |_, _| ());
         self.flash.taken_over.store(stay, Ordering::Relaxed);
     }
 
     /// Drops all slots on flash that are `unwanted`, which may be asked twice of the same. Returns how many. Not to
-    /// be called by two threads at once.
-    pub(crate) fn sweep_flash(&self, mut unwanted: impl FnMut(Slot) -> bool) -> u64 {
+    /// be called by two threads at once. After each sub-table `after` is called in the same burst, with the number that
+    /// the sweep counts by.
+    pub(crate) fn sweep_flash(
+        &self,
+        mut unwanted: impl FnMut(Slot) -> bool,
+        after: impl Fn(usize, Guard<'_>),
+    ) -> u64 {
         // Behind the menders.
         let id = self.counters.len() - 1;
         let mut presence = Presence::new(id);
@@ -180,7 +186,7 @@ impl Store {
                 dropped += 1;
                 Visited::Done
             });
-            WorkerStore::new(self, id, guard).note_stranded();
+            after(id, guard);
         }
         presence.leave(&self.epochs);
         dropped
