@@ -7,8 +7,9 @@ use coua_transport::Stream;
 use subtle::ConstantTimeEq;
 
 use super::{Upload, Waiting, What, WorkerRdma};
+use crate::gathered::Gathered;
 use crate::log::Limit;
-use crate::message::{Gathered, Message, RdmaMessage};
+use crate::message::{Message, RdmaMessage};
 use crate::session::Session;
 
 /// What follows a value that comes apart from its command.

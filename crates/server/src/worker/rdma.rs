@@ -149,7 +149,7 @@ impl Executor<'_, '_> {
                 return Some(outcome);
             }
             ending = Ending::Refused;
-        } else if !closes && !(part.is_exhausted && session.parser.is_between_requests()) {
+        } else if !(closes || part.is_exhausted && session.parser.is_between_requests()) {
             ending = Ending::Incomplete;
         }
         self.abandon_fetches(session);

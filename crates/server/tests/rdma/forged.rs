@@ -227,9 +227,7 @@ pub(super) fn a_token_is_good_once_and_for_its_own_connection() {
     let mut guessed = offer.clone();
     guessed.token[0] ^= 1;
     let refused = |offer: &Offer| {
-        let error = Link::connect(offer, LENT_LEN, PATIENCE)
-            .err()
-            .expect("refused");
+        let error = Link::connect(offer, LENT_LEN, PATIENCE).expect_err("refused");
         assert!(matches!(error, LinkError::Refused), "{error}");
     };
     refused(&guessed);
