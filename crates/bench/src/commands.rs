@@ -1,5 +1,6 @@
 //! The subcommands: flags, the order of what is measured, and the report.
 
+pub(crate) mod admission;
 pub(crate) mod agent;
 pub(crate) mod compare;
 pub(crate) mod diff;

@@ -32,7 +32,7 @@ use coua::flags::FlagError;
 use report::{ConditionsHeld, WrongFlags};
 
 use commands::{
-    agent, compare, diff, echo as echo_command, figure, fill, first_screen, flash, gaps,
+    admission, agent, compare, diff, echo as echo_command, figure, fill, first_screen, flash, gaps,
     guard as guard_command, hits as hits_command, memaslap, memory, net, net_echo, net_load, page,
     restart, run, server, site as site_command, soak as soak_command, stack, store, verify,
     workers, xdp,
@@ -78,6 +78,7 @@ enum Command {
     Memaslap(memaslap::Flags),
     Memory(memory::Flags),
     Hits(hits_command::Flags),
+    Admission(admission::Flags),
     Restart(restart::Flags),
     Net(net::Flags),
     NetLoad(net_load::Flags),
@@ -130,6 +131,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Memaslap(flags) => memaslap::run(&flags),
         Command::Memory(flags) => memory::run(&flags),
         Command::Hits(flags) => hits_command::run(&flags),
+        Command::Admission(flags) => admission::run(&flags),
         Command::Restart(flags) => restart::run(&flags),
         Command::Net(flags) => net::run(&flags),
         Command::NetLoad(flags) => net_load::run(&flags),

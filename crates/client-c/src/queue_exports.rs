@@ -193,10 +193,9 @@ pub unsafe extern "C" fn coua_completions_release(completions: *mut Completion, 
         // SAFETY: C keeps to the header.
         let completion = unsafe { &mut *completions.wrapping_add(at) };
         // SAFETY: C keeps to the header; what is given back is not there a second time.
-        unsafe {
-            give_back(&raw mut completion.value, 1);
-            take_many(&mut completion.values, &mut completion.count);
-        }
+        unsafe { give_back(&raw mut completion.value, 1) };
+        // SAFETY: as above.
+        unsafe { take_many(&mut completion.values, &mut completion.count) };
     }
 }
 

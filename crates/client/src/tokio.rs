@@ -21,6 +21,8 @@
 mod client;
 mod connection;
 mod follow;
+mod lease;
+mod line;
 mod servers;
 mod transport;
 

@@ -56,7 +56,7 @@ fn item(number: u64) -> Vec<u8> {
     let text = format!("{number}:");
     text.bytes()
         .cycle()
-        .take(300 + number as usize % 3000)
+        .take(300 + usize::try_from(number % 3000).expect("short"))
         .collect()
 }
 

@@ -122,6 +122,8 @@ mod limit;
 mod lock;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(loom)]
+mod memory_loom;
 #[cfg(all(not(loom), feature = "poison"))]
 pub mod poison;
 #[cfg(not(loom))]
@@ -146,6 +148,9 @@ pub use {
     registration::{Registration, register, register_kept},
     state::{Backing, EVENTS_MAX, Lost, REGIONS_MAX, RegisterError, Severity, Taken},
 };
+
+#[cfg(loom)]
+pub use memory_loom::{LossMark, WatchedMemory, check};
 
 /// What the handler and the functions that feed it share: a handler has no other place to look.
 #[cfg(not(loom))]

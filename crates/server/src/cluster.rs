@@ -13,13 +13,11 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use crate::output::IN_PLACE_LEN_MIN;
-
 /// Bytes of the file at most.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// Bytes of the answer's value at most: it is written into a worker's output in one piece.
-const VALUE_LEN_MAX: usize = IN_PLACE_LEN_MIN;
+pub const VALUE_LEN_MAX: usize = 16 << 10;
 
 /// Bytes of a name at most, as in DNS.
 const NAME_LEN_MAX: usize = 253;

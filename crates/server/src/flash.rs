@@ -170,7 +170,7 @@ impl Flash {
         }
         let plan = Plan::new(len, settings.memory, workers);
         let takes = plan.memory() * workers;
-        let tables = Fetches::memory(plan.reads()) * workers;
+        let tables = Fetches::memory(plan.reads()) * workers + flags.admission.memory(len);
         let least = coua_store::MEMORY_MIN;
         if settings.memory.saturating_sub(settings.stacks_memory()) < takes + tables + least {
             return Err(FlashError::Memory {
@@ -194,6 +194,9 @@ impl Flash {
             memory,
             options: FlashOptions {
                 item_len_min: flags.item_len_min,
+                item_len_max: flags.item_len_max.unwrap_or(usize::MAX),
+                admission: flags.admission,
+                write_budget: flags.write_budget,
             },
         };
         for (place, device) in flash.places.iter().zip(&mut flash.devices) {
@@ -361,10 +364,12 @@ fn start_keeper(
 fn announce(flash: &AttachedFlash) {
     let volume = &flash.volume;
     tracing::info!(
-        "flash: {} MiB in {} segments; items up to {} KiB go there",
+        "flash: {} MiB in {} segments; items up to {} KiB in one record, longer ones in pieces up to {} MiB in all",
         (u64::from(volume.segments()) * volume.segment_len() as u64) >> 20,
         volume.segments(),
         volume.item_len_max() >> 10,
+        // As much as can be written at once, when a segment is full.
+        (2 * volume.segment_len()) >> 20,
     );
     for device in &flash.devices {
         let Identity {

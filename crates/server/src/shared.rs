@@ -376,10 +376,15 @@ impl Shared {
         &self.flash_devices
     }
 
+    /// The volume on flash, while it is there.
+    pub fn flash_volume(&self) -> Option<Arc<Volume>> {
+        self.flash_volume.as_ref().and_then(Weak::upgrade)
+    }
+
     /// How many of them are gone.
     pub fn flash_devices_gone(&self) -> usize {
-        let gone = self.flash_volume.as_ref().and_then(Weak::upgrade);
-        gone.map_or(0, |volume| volume.gone_devices().count())
+        self.flash_volume()
+            .map_or(0, |volume| volume.gone_devices().count())
     }
 
     /// Resets the counts to 0.

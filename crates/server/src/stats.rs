@@ -67,6 +67,9 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     if is(b"conns") {
         return Report::Dump(Dump::connections());
     }
+    if is(b"extstore") && shared.flash_volume().is_some() {
+        return Report::Dump(Dump::segments());
+    }
     if is(b"extstore") || is(b"proxy") || is(b"proxyfuncs") || is(b"proxybe") {
         return Report::Line(Line::End.as_bytes());
     }

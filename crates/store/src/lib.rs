@@ -89,8 +89,8 @@ pub use {
     },
     scan::ScanPosition,
     store::{
-        ColdReason, Config, FlashOptions, FlashRefused, FlashStats, ITEM_SIZE_LIMIT, LimitRefused,
-        MEMORY_MIN, NodeStats, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
+        Admission, ColdReason, Config, FlashOptions, FlashRefused, FlashStats, ITEM_SIZE_LIMIT,
+        LimitRefused, MEMORY_MIN, NodeStats, Start, Stats, Store, StoreError, WORKERS_MAX, Warm,
     },
     tags::{Invalidation, NO_TAGS, TAGS_MAX, Tag, Tags},
     time::{Expiry, UnixSeconds, UnixTime},

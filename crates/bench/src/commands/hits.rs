@@ -162,7 +162,7 @@ fn points(flags: &Flags, stream: &Stream) -> anyhow::Result<Vec<Point>> {
     clippy::cast_possible_truncation,
     reason = "a share of a 32-bit number"
 )]
-fn share(keys: u32, percent: f64) -> u32 {
+pub(super) fn share(keys: u32, percent: f64) -> u32 {
     (f64::from(keys) * percent / 100.0) as u32
 }
 

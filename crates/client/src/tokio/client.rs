@@ -16,8 +16,8 @@ use crate::key;
 use crate::operations::operations;
 use crate::outcome::{EachServer, Outcome, Statistics, StoreOutcome, Value};
 use crate::selection::{ATTEMPTS, may_repeat};
-use crate::tokio::connection::Command;
 use crate::tokio::follow::{Follower, follow};
+use crate::tokio::line::Command;
 use crate::tokio::servers::Servers;
 use crate::tokio::transport::{Connect, Sockets};
 use crate::wire::{Effect, ItemReply, Meta, Reply, Request, RequestError, StoreMode};
@@ -221,7 +221,6 @@ impl Client {
 
     /// Asks every server, whether it is ejected or not.
     async fn on_each<T: Outcome>(&self, request: Request<'_>) -> EachServer<T> {
-        let request = Arc::new(request.into_owned());
         let servers = self.fleet.now();
         let mut each = Vec::with_capacity(servers.list.len());
         for (index, server) in servers.list.iter().enumerate() {
@@ -240,7 +239,6 @@ impl Client {
 
     /// Sends a request to the server of its key.
     async fn call<T: Outcome>(&self, request: Request<'_>) -> Result<T, Error> {
-        let request = Arc::new(request.into_owned());
         let mut attempt = 1;
         loop {
             let servers = self.fleet.now();

@@ -81,7 +81,6 @@ async fn ask(sources: &Servers, source: Source) -> Result<Listed, Error> {
     let mut last = None;
     for server in 0..sources.len() {
         for request in requests() {
-            let request = Arc::new(request);
             let answered = sources.attempt(server, Admission::Live, &request).await;
             let value = answered.and_then(|answered| answered.outcome::<Option<Value>>());
             let name = sources.name(server);

@@ -14,7 +14,9 @@ use crate::error::{Cause, Error};
 use crate::health::{Admission, Health};
 use crate::observer::{Event, Observer};
 use crate::selection::Selection;
-use crate::tokio::connection::{Answer, Command, IN_FLIGHT, Lost, Watch, serve};
+use crate::tokio::connection::serve;
+use crate::tokio::lease::{Asked, SharedSlot};
+use crate::tokio::line::{Answer, Command, IN_FLIGHT, Lost, Watch};
 use crate::tokio::transport::Connect;
 use crate::wire::{Effect, Reply, Request};
 
@@ -38,9 +40,17 @@ pub(super) struct Server {
     /// Why the connection that was opened last has failed, for callers who come too late to be told by it.
     failure: Arc<Mutex<Option<Cause>>>,
     /// Its connections, opened when they are needed.
-    queues: Vec<Mutex<Option<mpsc::Sender<Command>>>>,
+    queues: Vec<Mutex<Option<Arc<Queue>>>>,
     /// Which connection the next request takes.
     next: AtomicUsize,
+}
+
+/// The way to a connection.
+#[derive(Debug)]
+pub(super) struct Queue {
+    commands: mpsc::Sender<Command>,
+    /// The connection itself, while nothing is under way on it.
+    slot: SharedSlot,
 }
 
 impl Server {
@@ -117,14 +127,15 @@ impl Servers {
     }
 
     /// A connection's queue. The task of a connection that is not there, or has failed, begins.
-    pub(super) fn queue(&self, server: usize, admission: Admission) -> mpsc::Sender<Command> {
+    pub(super) fn queue(&self, server: usize, admission: Admission) -> Arc<Queue> {
         let server = &self.list[server];
         let at = server.next.fetch_add(1, Ordering::Relaxed) % server.queues.len();
         let mut queue = locked(&server.queues[at]);
-        if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_closed()) {
-            return queue.clone();
+        if let Some(queue) = queue.as_ref().filter(|queue| !queue.commands.is_closed()) {
+            return Arc::clone(queue);
         }
         let (sender, commands) = mpsc::channel(IN_FLIGHT);
+        let slot = SharedSlot::default();
         *locked(&server.failure) = None;
         let watch = ServerWatch {
             health: Arc::clone(&server.health),
@@ -139,35 +150,62 @@ impl Servers {
             server.address.clone(),
             Arc::clone(&self.config),
             commands,
+            Arc::clone(&slot),
             watch,
         ));
-        *queue = Some(sender.clone());
-        sender
+        let commands = sender;
+        let opened = Arc::new(Queue { commands, slot });
+        *queue = Some(Arc::clone(&opened));
+        opened
     }
 
     pub(super) async fn attempt(
         &self,
         server: usize,
         admission: Admission,
-        request: &Arc<Request<'static>>,
+        request: &Request<'_>,
     ) -> Result<Answered, Error> {
-        let deadline = self.deadline();
         let effect = request.effect();
         let queue = self.queue(server, admission);
+        if let Some(lease) = queue.slot.lend() {
+            match lease.ask(request).await {
+                Asked::Answer(reply) => {
+                    self.has_answered(server);
+                    return Ok(self.answered(server, effect, reply));
+                }
+                Asked::Refused(error) => return Err(error.into()),
+                Asked::Handed(answer, asked_at) => {
+                    let deadline = asked_at + self.config.operation_timeout;
+                    let reply = self.wait(server, effect, answer, deadline).await?;
+                    return Ok(self.answered(server, effect, reply));
+                }
+                Asked::Unusable => {}
+            }
+        }
+        let deadline = self.deadline();
         let answer = self.send_one(server, &queue, request, deadline).await?;
         let reply = self.wait(server, effect, answer, deadline).await?;
         Ok(self.answered(server, effect, reply))
     }
 
+    /// Takes down that a server has answered a caller.
+    fn has_answered(&self, server: usize) {
+        let server = &self.list[server];
+        if server.health.answered() {
+            let observer = &self.config.observer;
+            observer.tell(&server.name, || Event::Returned);
+        }
+    }
+
     async fn send_one(
         &self,
         server: usize,
-        queue: &mpsc::Sender<Command>,
-        request: &Arc<Request<'static>>,
+        queue: &Queue,
+        request: &Request<'_>,
         deadline: Instant,
     ) -> Result<oneshot::Receiver<Answer>, Error> {
         let (caller, answer) = oneshot::channel();
-        let request = Arc::clone(request);
+        let request = Box::new(request.clone().into_owned());
         let command = Command::One { request, caller };
         self.send(server, queue, command, deadline).await?;
         Ok(answer)
@@ -177,16 +215,16 @@ impl Servers {
     pub(super) async fn send(
         &self,
         server: usize,
-        queue: &mpsc::Sender<Command>,
+        queue: &Queue,
         command: Command,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let command = match queue.try_send(command) {
+        let command = match queue.commands.try_send(command) {
             Ok(()) => return Ok(()),
             Err(mpsc::error::TrySendError::Full(command)) => command,
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(self.closed(server)),
         };
-        match timeout_at(deadline, queue.send(command)).await {
+        match timeout_at(deadline, queue.commands.send(command)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.closed(server)),
             Err(_) => {

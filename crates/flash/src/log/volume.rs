@@ -274,14 +274,16 @@ impl Volume {
     /// The filling of each segment, for whoever keeps an index over a restart: an index is worth something only
     /// together with what it believes of the segments. 0 where a segment holds nothing.
     pub fn sequences(&self) -> impl Iterator<Item = u64> {
-        self.segments.iter().map(|state| {
-            let is_sealed = state.word.load(Ordering::Acquire) >> STATE_SHIFT == SEALED;
-            if is_sealed {
-                state.sequence.load(Ordering::Relaxed)
-            } else {
-                0
-            }
-        })
+        (0..self.layout.segments).map(|segment| self.sequence_of(segment))
+    }
+
+    /// The filling of one segment; 0 where it holds nothing.
+    pub fn sequence_of(&self, segment: u32) -> u64 {
+        let state = self.state(segment);
+        match state.word.load(Ordering::Acquire) >> STATE_SHIFT == SEALED {
+            true => state.sequence.load(Ordering::Relaxed),
+            false => 0,
+        }
     }
 
     /// Drops up to `count` of the oldest segments. The caller then unlinks every slot with a location in them, and

@@ -6,9 +6,11 @@ use coua_protocol::{AdminCommand, ErrorLine, ShutdownMode, Span, Tokens};
 use coua_store::{Burst, PoisonMeans, PoisonTarget, UnixSeconds};
 
 use super::{Answers, Executor, Request, To};
+use crate::cluster::VALUE_LEN_MAX;
 use crate::connections::Activity;
 use crate::dump::Dump;
 use crate::outcome::Outcome;
+use crate::output::IN_PLACE_LEN_MIN;
 use crate::permissions::Permissions;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -227,6 +229,9 @@ impl Answers<'_> {
     }
 }
 
+/// The list of servers is one reply.
+const _: () = assert!(VALUE_LEN_MAX <= IN_PLACE_LEN_MIN);
+
 const WATCHER_FAILED: &[u8] = b"WATCHER_FAILED failed to add log watcher\r\n";
 
 /// Answers `cache_memlimit` and changes the limit.
@@ -285,15 +290,17 @@ fn admin_answer(command: AdminCommand, args: Tokens<'_>, shared: &Shared) -> &'s
     }
 }
 
-/// `poison <key> [item|value|index|bucket|buffers|flash|superblock|page_table|directory|copies]
+/// `poison <key> [item|value|index|bucket|buffers|flash|address|superblock|page_table|directory|copies]
 /// [untouched|hwpoison|where]`: loses a page on purpose. With `untouched` the machine tells of it before
 /// anybody reads there; the tables' are met at once. `hwpoison` has the kernel take the page out of use
-/// for ever. For `flash` the key is the number of a page of its buffers. `where` does nothing and answers the address, for whoever makes an error from outside.
+/// for ever. For `flash` the key is the number of a page of its buffers, for `address` the address of memory that is not
+/// watched, whose loss ends the process. `where` does nothing and answers the address, for whoever makes an error from outside.
 fn poison(mut args: Tokens<'_>, shared: &Shared, burst: &Burst<'_>) -> Vec<u8> {
     let Some(key) = args.next() else {
         return ErrorLine::BadFormat.as_bytes().to_vec();
     };
-    let target = match args.next() {
+    let word = args.next();
+    let target = match word {
         None | Some(b"item") => Some(PoisonTarget::Item),
         Some(b"value") => Some(PoisonTarget::Value),
         Some(b"index") => Some(PoisonTarget::Index),
@@ -303,7 +310,7 @@ fn poison(mut args: Tokens<'_>, shared: &Shared, burst: &Burst<'_>) -> Vec<u8> {
         Some(b"page_table") => Some(PoisonTarget::PageTable),
         Some(b"directory") => Some(PoisonTarget::Directory),
         Some(b"copies") => Some(PoisonTarget::Copies),
-        Some(b"flash") => None,
+        Some(b"flash" | b"address") => None,
         Some(_) => return ErrorLine::BadFormat.as_bytes().to_vec(),
     };
     let (means, is_reported) = match args.next() {
@@ -315,6 +322,7 @@ fn poison(mut args: Tokens<'_>, shared: &Shared, burst: &Burst<'_>) -> Vec<u8> {
     };
     let lost = match target {
         Some(target) => burst.poison(&burst.key(key), target, means),
+        None if word == Some(b"address") => poison_address(key),
         None => poison_flash(shared, key, means),
     };
     let line: &[u8] = match lost {
@@ -332,6 +340,14 @@ fn poison(mut args: Tokens<'_>, shared: &Shared, burst: &Burst<'_>) -> Vec<u8> {
         Err(_) => b"SERVER_ERROR the page cannot be poisoned\r\n",
     };
     line.to_vec()
+}
+
+/// Loses a page at a hexadecimal address.
+fn poison_address(address: &[u8]) -> std::io::Result<Option<usize>> {
+    let digits = std::str::from_utf8(address).ok();
+    let address = digits.and_then(|digits| usize::from_str_radix(digits, 16).ok());
+    let address = address.ok_or(std::io::ErrorKind::InvalidInput)?;
+    coua_memory_errors::poison::unwatched(address).map(|()| Some(address))
 }
 
 /// Loses a page of the memory that flash is read into and written from.

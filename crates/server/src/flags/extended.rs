@@ -261,6 +261,24 @@ pub(super) const ALL: &[Suboption] = &[
         "With ext_path or --flash: items of fewer bytes, key and header among them, are evicted and do \
          not go to flash. 128 by default.",
     ),
+    works(
+        "ext_item_size_max",
+        NUMBER,
+        "With ext_path or --flash: items of more bytes are evicted and do not go to flash.",
+    ),
+    works(
+        "ext_admission",
+        Takes::Text("RULE"),
+        "With ext_path or --flash: which items that memory evicts go there. all, the default; read: those \
+         that were read since they were stored, or stored again soon after an eviction; twice: those, and what \
+         is evicted for the second time.",
+    ),
+    works(
+        "ext_write_budget",
+        Takes::Text("SIZE"),
+        "With ext_path or --flash: bytes of items that may be written there a day, such as 500g. When it \
+         gets short, items that were read come first.",
+    ),
     without_value("ext_page_size", NUMBER, FLASH_SEGMENTS),
     without_value("ext_page_count", NUMBER, FLASH_SEGMENTS),
     without_value("ext_wbuf_size", NUMBER, FLASH_SEGMENTS),
@@ -364,6 +382,12 @@ pub(super) struct Extended {
     pub(super) flash_paths: Vec<String>,
     /// `ext_item_size`.
     pub(super) flash_item_size: Option<usize>,
+    /// `ext_item_size_max`.
+    pub(super) flash_item_size_max: Option<usize>,
+    /// `ext_admission`.
+    pub(super) flash_admission: Option<String>,
+    /// `ext_write_budget`.
+    pub(super) flash_write_budget: Option<String>,
     /// Options of mechanisms that coua does not have, and what was given for them: `stats settings`
     /// shows it.
     pub(super) given: Vec<(&'static str, String)>,
@@ -390,6 +414,9 @@ impl Extended {
             watcher_queue: watch::QUEUE_LEN,
             flash_paths: Vec::new(),
             flash_item_size: None,
+            flash_item_size_max: None,
+            flash_admission: None,
+            flash_write_budget: None,
             given: Vec::new(),
             without_effect: Vec::new(),
         };
@@ -433,6 +460,9 @@ impl Extended {
             }
             "ext_path" => self.flash_paths.push(value),
             "ext_item_size" => self.flash_item_size = value.parse().ok(),
+            "ext_item_size_max" => self.flash_item_size_max = value.parse().ok(),
+            "ext_admission" => self.flash_admission = Some(value),
+            "ext_write_budget" => self.flash_write_budget = Some(value),
             "mce_limit" => {
                 let (at_most, seconds) = rate(&value).unwrap_or_default();
                 let seconds = seconds.unwrap_or(LossLimit::default().seconds);

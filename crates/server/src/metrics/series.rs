@@ -370,6 +370,7 @@ fn flash(shared: &Shared, counts: &Totals, all: &mut Exposition) {
     for (event, count) in [
         ("written", stats.written),
         ("refused", stats.refused),
+        ("rejected", stats.rejected),
         ("hit", counts.get_flash_hits),
         ("brought_back", stats.brought_back),
         ("dropped", stats.dropped),

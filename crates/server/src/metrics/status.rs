@@ -59,6 +59,9 @@ pub struct Status {
     pub removed: RemovedStatus,
     /// Seconds for which the item that was evicted last had not been read.
     pub evicted_idle_s: u64,
+    /// Flash; `None` without.
+    #[serde(default)]
+    pub flash: Option<FlashStatus>,
     /// What went wrong, by cause.
     pub errors: BTreeMap<String, u64>,
     /// The keys that are asked for most; `None` where they must not be shown.
@@ -137,6 +140,37 @@ pub struct RemovedStatus {
     pub reclaimed: u64,
     /// Dead, and found by cleaning.
     pub crawled: u64,
+}
+
+/// What is on flash, and what became of items there.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct FlashStatus {
+    /// Items on flash.
+    pub items: u64,
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Bytes of those that are free.
+    pub free_bytes: u64,
+    /// Lookups that flash has answered.
+    pub hits: u64,
+    /// Records that were read.
+    pub reads: u64,
+    /// Reads that have failed.
+    pub failed: u64,
+    /// Items that went there, and their bytes.
+    pub written: u64,
+    /// See `written`.
+    pub written_bytes: u64,
+    /// Items that were dropped with the oldest segments.
+    pub dropped: u64,
+    /// Items that were evicted because it could not take them at that moment.
+    pub refused: u64,
+    /// Items that were evicted because the rules of admission left them out.
+    pub rejected: u64,
+    /// Devices.
+    pub devices: u64,
+    /// Devices that are gone.
+    pub devices_gone: u64,
 }
 
 /// A key that is asked for often.
@@ -232,10 +266,30 @@ impl Status {
                 crawled: store.totals.crawler_reclaimed,
             },
             evicted_idle_s: store.evicted_idle_s,
+            flash: flash(shared, counts.get_flash_hits),
             errors: errors(shared),
             hot_keys: hot_keys(shared, now.since_start_ms),
         }
     }
+}
+
+fn flash(shared: &Shared, hits: u64) -> Option<FlashStatus> {
+    let stats = shared.store.flash_stats()?;
+    Some(FlashStatus {
+        items: stats.items,
+        bytes: stats.segments * stats.segment_len,
+        free_bytes: stats.segments_free * stats.segment_len,
+        hits,
+        reads: stats.reads,
+        failed: stats.failed + stats.damaged,
+        written: stats.written,
+        written_bytes: stats.bytes_appended,
+        dropped: stats.dropped,
+        refused: stats.refused,
+        rejected: stats.rejected,
+        devices: shared.flash_devices().len() as u64,
+        devices_gone: shared.flash_devices_gone() as u64,
+    })
 }
 
 fn errors(shared: &Shared) -> BTreeMap<String, u64> {

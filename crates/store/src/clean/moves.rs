@@ -146,6 +146,7 @@ impl Cleaner {
                 location,
                 item: owner,
                 leaves_ghost: leave_ghost,
+                now_ms: now.millis(),
                 is_elsewhere: log.segment_of(location) != log.segment_of(victim.location),
             };
             match flash.copy(local, &departing, patience) {

@@ -4,10 +4,11 @@ use super::leaving::{Copied, WorkerFlash};
 use super::pieces::{piece_len, words_of};
 use crate::index::slot::Location;
 use crate::key::KeyHash;
+use crate::memory::Queue;
 use crate::segment::Hold;
 use crate::segment::item::RawItem;
-use crate::store::tier::Attached;
-use crate::store::tier::rules;
+use crate::segment::layout::mark;
+use crate::store::tier::{Attached, Candidate};
 use crate::worker_store::WorkerStore;
 use coua_flash::log::{Appended, Draft, Volume};
 
@@ -33,6 +34,7 @@ pub(crate) struct Departing<'i> {
     pub(crate) leaves_ghost: bool,
     /// Whether it lies in another segment than the piece that the cleaner has met.
     pub(crate) is_elsewhere: bool,
+    pub(crate) now_ms: u64,
 }
 
 /// What came of copying an item for flash.
@@ -82,7 +84,19 @@ impl WorkerFlash {
         if is_head && let Some(large) = self.large.iter().find(|large| large.head == it.location) {
             return Some(large.filling);
         }
-        if self.ends_filling || !rules::goes_to_flash(len, flash.item_len_min) {
+        if self.ends_filling {
+            return None;
+        }
+        let log = &local.shared.log;
+        let was_read = it.item.access() & mark::FETCHED != 0;
+        let candidate = Candidate {
+            hash: it.hash,
+            len,
+            was_read: was_read || log.entry_of(it.location).queue() == Queue::Main,
+            now_ms: it.now_ms,
+        };
+        if !flash.gate.admits(candidate) {
+            local.counters().flash_rejected.add(1);
             return None;
         }
         let (first, filling) = match len <= flash.volume.item_len_max() {

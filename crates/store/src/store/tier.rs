@@ -1,6 +1,7 @@
 //! The tier below memory, as far as all workers share it: the volume, what is known of its segments, and who keeps some
 //! of them free. `flash.rs` says how it is used.
 
+mod admission;
 mod attach;
 mod fillings;
 mod foreign;
@@ -8,11 +9,14 @@ pub(crate) mod rules;
 mod stats;
 mod wanted;
 
+pub use admission::Admission;
+pub(crate) use admission::Candidate;
 pub use attach::{FlashOptions, FlashRefused};
 pub use stats::FlashStats;
 
 use crate::index::slot::Slot;
 use crate::key::KeyHash;
+use admission::Gate;
 use coua_flash::log::{Location, Volume};
 use crossbeam_utils::CachePadded;
 use fillings::Fillings;
@@ -34,8 +38,8 @@ pub(crate) struct Tier {
 /// What all workers share of it.
 pub(crate) struct Attached {
     pub(crate) volume: Arc<Volume>,
-    /// Shorter items are evicted.
-    pub(crate) item_len_min: usize,
+    /// Says which items go there.
+    pub(crate) gate: Gate,
     /// What each worker has seen to be other keys' records.
     foreign: Box<[CachePadded<Foreign>]>,
     pub(crate) fillings: Fillings,

@@ -2,7 +2,11 @@
 //! into and written from, and of the index that says what is on flash.
 //!
 //! Pages are lost by `UFFDIO_POISON`. A kernel that cannot do that leaves the tests out, and they say so.
-#![allow(unsafe_code, reason = "poisons memory that the test lends")]
+#![allow(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    reason = "poisons memory that the test lends; small numbers"
+)]
 
 use super::rig::*;
 use super::{name, value};
@@ -180,11 +184,11 @@ fn live(loses: Loses, pins_memory: bool) -> (usize, usize) {
         if loses == Loses::Buffers && !pins_memory {
             assert!(stats.segments_lost > 1, "{stats:?}");
         }
-        // Counts agree with what is there, but for what an estimate counts.
+        // Counts agree with what is there, but for what an estimate counts, and for tags of other keys on flash.
         rig.settle();
         let there = (0..KEYS).filter(|&n| is_there(&mut rig, n)).count();
         let items = rig.store.stats().items;
-        let most = if loses == Loses::Buffers { 0 } else { 600 };
+        let most = if loses == Loses::Buffers { 30 } else { 600 };
         assert!(items.abs_diff(there as u64) <= most, "{items} {there}");
         counted.store(missing, SeqCst);
         lost.store(poisoned, SeqCst);
