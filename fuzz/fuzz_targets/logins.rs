@@ -16,7 +16,9 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[cut, sasl], data)) = data.split_first_chunk() else {
         return;
     };
-    let between = data.windows(BETWEEN.len()).position(|window| window == BETWEEN);
+    let between = data
+        .windows(BETWEEN.len())
+        .position(|window| window == BETWEEN);
     let (file, said) = match between {
         Some(at) => (&data[..at], &data[at + BETWEEN.len()..]),
         None => (FILE, data),
@@ -24,7 +26,8 @@ fuzz_target!(|data: &[u8]| {
     let users = match Users::parse(file) {
         Ok(users) => users,
         Err(error) => {
-            let others = Users::parse(&with_other_passwords(file)).expect_err("it was refused before");
+            let others =
+                Users::parse(&with_other_passwords(file)).expect_err("it was refused before");
             assert_eq!(error.to_string(), others.to_string());
             return;
         }
@@ -77,7 +80,11 @@ fn lines(file: &[u8]) -> impl Iterator<Item = &[u8]> {
             (!is_section).then_some(line)
         })
         .filter(|line| !line.trim_ascii_end().is_empty())
-        .map(|line| line.split(|&byte| byte == b'\r' || byte == 0).next().unwrap_or_default())
+        .map(|line| {
+            line.split(|&byte| byte == b'\r' || byte == 0)
+                .next()
+                .unwrap_or_default()
+        })
         .filter(|line| line.contains(&b':'))
 }
 

@@ -4,7 +4,7 @@
 #![no_main]
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
@@ -39,7 +39,9 @@ static CLIENTS: LazyLock<[[Arc<ClientConfig>; 2]; 2]> =
     LazyLock::new(|| [false, true].map(|new| [false, true].map(|own| Arc::new(client(new, own)))));
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tls").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tls")
+        .join(name)
 }
 
 fn client(is_new: bool, has_certificate: bool) -> ClientConfig {
@@ -108,6 +110,8 @@ struct Scene {
     /// What the client has written and the connection has not.
     pending: Vec<u8>,
     server: Stream,
+    /// The server's end, to see what it has left there.
+    theirs: UnixStream,
     /// Bytes that the client has said, and the worker has received: byte `n` is `n` modulo 251.
     said: usize,
     received: usize,
@@ -128,7 +132,8 @@ impl Scene {
         for end in [&wire, &theirs] {
             end.set_nonblocking(true).expect("a socket");
         }
-        let server = Stream::from(OwnedFd::from(theirs));
+        let stream = theirs.try_clone().expect("a descriptor");
+        let server = Stream::from(OwnedFd::from(stream));
         let Ok(server) = server.encrypted(&SERVER, of) else {
             panic!("there are authorities");
         };
@@ -140,6 +145,7 @@ impl Scene {
             wire,
             pending: Vec::new(),
             server,
+            theirs,
             said: 0,
             received: 0,
             answered: 0,
@@ -262,7 +268,10 @@ impl Scene {
     fn check_received(&mut self, bytes: &[u8], room: usize) {
         assert!(!bytes.is_empty() && bytes.len() <= room);
         let due = (self.received..self.said).map(byte);
-        assert!(self.received + bytes.len() <= self.said, "more than was said");
+        assert!(
+            self.received + bytes.len() <= self.said,
+            "more than was said"
+        );
         assert!(bytes.iter().copied().eq(due.take(bytes.len())));
         self.received += bytes.len();
         if bytes.len() < room {
@@ -279,16 +288,10 @@ impl Scene {
             }
             _ if self.server.has_more() => {}
             _ => {
-                let left = rustix::io::ioctl_fionread(self.other_end()).expect("a socket");
+                let left = rustix::io::ioctl_fionread(&self.theirs).expect("a socket");
                 assert_eq!(left, 0, "nobody will tell of them");
             }
         }
-    }
-
-    /// The server's descriptor.
-    fn other_end(&self) -> BorrowedFd<'_> {
-        // SAFETY: `server` owns it, and lives as long as the result.
-        unsafe { BorrowedFd::borrow_raw(self.server.descriptor()) }
     }
 
     fn answer(&mut self, len: usize) {
@@ -373,7 +376,10 @@ impl Scene {
         assert_eq!((self.received, self.heard), (self.said, self.answered));
         let names = self.server.peer_names();
         match shows_certificate {
-            true => assert_eq!(names, ["CN:client", "DNS:localhost", "URI:spiffe://example/client"]),
+            true => assert_eq!(
+                names,
+                ["CN:client", "DNS:localhost", "URI:spiffe://example/client"]
+            ),
             false => assert!(names.is_empty()),
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct Rates {
     pub(crate) sets: f64,
     /// Items evicted.
     pub(crate) evicted: f64,
+    /// Lookups that flash has answered, and items that went there.
+    pub(crate) flash: [f64; 2],
     /// Bytes received.
     pub(crate) received: f64,
     /// Bytes sent.
@@ -52,6 +54,10 @@ impl Rates {
             misses: rate(was.get_misses, is.get_misses),
             sets: rate(was.sets, is.sets),
             evicted: rate(before.removed.evicted, after.removed.evicted),
+            flash: match (&before.flash, &after.flash) {
+                (Some(was), Some(is)) => [rate(was.hits, is.hits), rate(was.written, is.written)],
+                _ => [0.0; 2],
+            },
             received: workers()
                 .map(|(was, is)| rate(was.received_bytes, is.received_bytes))
                 .sum(),

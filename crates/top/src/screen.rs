@@ -35,9 +35,10 @@ const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 /// Draws the picture.
 pub(crate) fn draw(frame: &mut Frame<'_>, shown: &Shown) {
+    let has_flash = u16::from((shown.status.as_ref()).is_some_and(|status| status.flash.is_some()));
     let [head, figures, graphs, tables] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(5),
+        Constraint::Length(5 + has_flash),
         Constraint::Percentage(32),
         Constraint::Min(4),
     ])
@@ -91,7 +92,7 @@ fn figures(status: &Status, rates: &Rates) -> Vec<Vec<(&'static str, String)>> {
     let limit = status.memory_limit;
     let used = limit.saturating_sub(status.memory.free);
     let used_share = used as f64 / limit.max(1) as f64;
-    vec![
+    let mut rows = vec![
         vec![
             ("requests/s", number(rates.requests)),
             ("hits/s", number(rates.hits)),
@@ -123,7 +124,22 @@ fn figures(status: &Status, rates: &Rates) -> Vec<Vec<(&'static str, String)>> {
             ("evicted/s", number(rates.evicted)),
             ("unread for", duration(status.evicted_idle_s)),
         ],
-    ]
+    ];
+    if let Some(flash) = &status.flash {
+        let used = flash.bytes.saturating_sub(flash.free_bytes) as f64 / flash.bytes.max(1) as f64;
+        let [hits, written] = rates.flash;
+        rows.push(vec![
+            ("on flash", number(flash.items as f64)),
+            (
+                "flash",
+                format!("{} of {}", percent(used), bytes(flash.bytes as f64)),
+            ),
+            ("flash hits/s", number(hits)),
+            ("written/s", number(written)),
+            ("devices gone", flash.devices_gone.to_string()),
+        ]);
+    }
+    rows
 }
 
 fn figures_of(status: &Status, rates: &Rates) -> Vec<Line<'static>> {

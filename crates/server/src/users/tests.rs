@@ -134,7 +134,7 @@ fn certificates_name_users_with_or_without_a_password() {
 
     // A file may have certificates alone.
     assert_eq!(
-        Users::parse(text["app:pass\n".len()..].as_bytes())
+        Users::parse(&text.as_bytes()["app:pass\n".len()..])
             .map(|users| users.len())
             .ok(),
         Some(0)

@@ -120,6 +120,26 @@ fn the_page_shows_a_server() {
         strange.iter().all(|asked| asked.starts_with("data:")),
         "{strange:?}"
     );
+    shows_flash(&mut browser);
+}
+
+/// The graph of flash is there where there is flash. One browser at a time: two that begin at once may hang.
+fn shows_flash(browser: &mut Browser) {
+    let file = std::env::temp_dir().join(format!("coua-page-{}", std::process::id()));
+    let path = format!("ext_path={}:64m", file.display());
+    for (options, is_hidden) in [(&[][..], "true"), (&["-o", &path][..], "false")] {
+        let metrics = free_address();
+        let address = metrics.to_string();
+        let flags = [&["-m", "64", "-t", "1", "--metrics", &address], options].concat();
+        let _server = Server::coua(&flags);
+        browser.open(&format!("http://{metrics}/"), "light", 1400);
+        browser.wait_until("samples", "samples.length > 2 && rates.length > 1", || {});
+        let hidden = "String(document.getElementById('flash').parentElement.hidden)";
+        assert_eq!(browser.text(hidden), is_hidden);
+        let tiles = browser.text("document.getElementById('tiles').innerText");
+        assert_eq!(tiles.contains("flash"), is_hidden == "false", "{tiles}");
+    }
+    let _ = std::fs::remove_file(file);
 }
 
 /// More readers than are answered at a time do no harm: they get the same answer, or none.

@@ -34,6 +34,7 @@ fn connections() -> usize {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "what was measured is told")]
 fn ten_thousand_connections_and_long_values_stay_within_what_is_stated() {
     let count = connections();
     let server = Secured::start("", &["-t", "2", "-m", "64", "-c", "11000"]);

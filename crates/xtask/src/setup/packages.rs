@@ -51,6 +51,12 @@ pub(crate) const OF_TESTS: &[Package] = &[
     (&["curl"], "curl"),
     (&["php"], "php-cli"),
     (&["php", "-r", "new Memcached();"], "php-memcached"),
+    // Mechanisms of SASL for libmemcached.
+    (
+        &["sh", "-c", "ls /usr/lib/*/sasl2/libplain.so"],
+        "libsasl2-modules",
+    ),
+    (&["openssl", "version"], "openssl"),
 ];
 
 /// Installs the packages that are missing.
