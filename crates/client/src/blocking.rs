@@ -3,6 +3,7 @@
 mod client;
 mod connection;
 mod fetch;
+mod follow;
 mod pool;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;

@@ -167,7 +167,7 @@ fn summary(settings: &Settings) -> String {
     }
     line("protocol", settings.protocol_name.to_owned());
     if let Some(users) = &settings.users {
-        line("logins", format!("{} passwords", users.len()));
+        line("logins", format!("{users:?}"));
     }
     if let Some(address) = settings.metrics {
         line("metrics", format!("http://{address}/"));

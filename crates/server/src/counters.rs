@@ -113,6 +113,8 @@ counters! {
     auth_cmds,
     /// Attempts to log in that failed.
     auth_errors,
+    /// Connections that a certificate has logged in.
+    certificate_logins,
     /// Requests that their users may not make.
     requests_denied,
     /// Bytes received.

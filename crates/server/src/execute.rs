@@ -9,7 +9,8 @@ mod binary;
 mod classic;
 mod complaints;
 mod flash;
-mod login;
+mod large;
+pub mod login;
 mod meta;
 mod permit;
 mod tags;
@@ -20,8 +21,8 @@ mod watched;
 use coua_protocol::expiry::Exptime;
 use coua_protocol::reply::{BinaryAnswer, Line};
 use coua_protocol::{
-    BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status, StoreMode,
-    StoreReply, base64, expiry,
+    AdminCommand, BinaryCommand, BinaryRequestId, ErrorLine, KEY_LEN_MAX, Op, Span, Status,
+    StoreMode, StoreReply, base64, expiry,
 };
 use coua_store::{Ahead, Burst, Expiry, Intent, Key, KeyHash, Miss, UnixSeconds};
 
@@ -251,6 +252,15 @@ impl Executor<'_, '_> {
             }
             Op::Stats { args } => self.answers.stats(request, *args, &self.burst),
             Op::Shutdown { mode, noreply } => self.answers.shutdown(request, *mode, *noreply),
+            // Where there is no list of servers, there is no such command.
+            Op::Admin {
+                command: AdminCommand::Config,
+                noreply,
+                ..
+            } if self.answers.shared.settings.cluster.is_none() => {
+                let (error, noreply) = (ErrorLine::Unknown, *noreply);
+                self.execute_op(request, &Op::Error { error, noreply })
+            }
             Op::Admin {
                 command,
                 args,

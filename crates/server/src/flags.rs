@@ -25,7 +25,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 pub use addresses::Listen;
-pub use flash::{FlashPath, FlashSettings};
+pub use flash::{ADMISSIONS, FlashPath, FlashSettings};
 pub use network::{Driver, Net, NetFlags};
 pub use pressure::PressureSettings;
 pub use raw::Raw;

@@ -14,6 +14,7 @@ pub mod buffers;
 pub mod check;
 pub mod clock;
 pub mod closing;
+pub mod cluster;
 pub mod connections;
 pub mod counters;
 pub mod crawler;

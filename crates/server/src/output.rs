@@ -85,7 +85,7 @@ pub enum Question {
 
 impl Question {
     /// What follows the value.
-    fn tail(self) -> &'static [u8] {
+    pub fn tail(self) -> &'static [u8] {
         match self {
             Question::Classic { last: true } => b"\r\nEND\r\n",
             Question::Classic { last: false } | Question::Meta => b"\r\n",

@@ -20,7 +20,7 @@ use coua_protocol::reply::Line;
 use coua_protocol::{ErrorLine, Tokens};
 
 pub use crawler::crawl;
-pub use produce::produce;
+pub use produce::{produce, write};
 
 use crate::clock::Now;
 use crate::dump::Dump;
@@ -66,6 +66,9 @@ pub fn report(mut args: Tokens<'_>, shared: &Shared, may: Permissions) -> Report
     }
     if is(b"conns") {
         return Report::Dump(Dump::connections());
+    }
+    if is(b"extstore") && shared.flash_volume().is_some() {
+        return Report::Dump(Dump::segments());
     }
     if is(b"extstore") || is(b"proxy") || is(b"proxyfuncs") || is(b"proxybe") {
         return Report::Line(Line::End.as_bytes());

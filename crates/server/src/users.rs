@@ -7,6 +7,7 @@
 //! [monitor]                     from the first such line on TOML: what users may do
 //! rights = ["read"]             of read, write, flush and admin; without it all
 //! prefixes = ["app1:", "b/"]    how keys begin that the user may use; without it all keys
+//! certificates = ["CN:monitor"] whose certificate of TLS logs in without a password
 //! ```
 //!
 //! A name may have several lines, so that passwords can be changed one client after another. memcached reads no more than
@@ -24,6 +25,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use coua_transport::tls::names::KINDS;
 use serde::Deserialize;
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
@@ -41,6 +43,19 @@ const FILE_LEN_MAX: u64 = 1 << 20;
 /// Everybody who may log in.
 pub struct Users {
     entries: Vec<Entry>,
+    /// By a name in the certificate.
+    certificates: BTreeMap<String, Arc<User>>,
+}
+
+/// Whose certificate it is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Nobody's: who has it logs in with a password.
+    Nobody,
+    /// A user's.
+    User(Arc<User>),
+    /// Several users', by several names, so it logs nobody in.
+    Several,
 }
 
 /// A line of the file.
@@ -63,6 +78,8 @@ struct Section {
     rights: Option<Vec<Right>>,
     #[serde(default)]
     prefixes: Vec<String>,
+    #[serde(default)]
+    certificates: Vec<String>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -84,7 +101,7 @@ pub enum UsersError {
     #[error("has {FILE_LEN_MAX} bytes or more")]
     TooLong,
     /// It names nobody.
-    #[error("has no line user:password")]
+    #[error("has no line user:password, and no user with certificates")]
     Empty,
     /// It has too many lines with a password.
     #[error("line {0} is one too many: {ENTRIES_MAX} passwords may be there")]
@@ -104,11 +121,27 @@ pub enum UsersError {
         message: String,
     },
     /// A section is about nobody.
-    #[error("[{0}] is about nobody: it has no line with a password")]
+    #[error("[{0}] is about nobody: it has no line with a password, and no certificates")]
     Nobody(String),
     /// A prefix that every key has.
     #[error("[{0}] has an empty prefix: leave prefixes out for all keys")]
     EmptyPrefix(String),
+    /// A certificate's name has no kind.
+    #[error("[{user}] has the certificate {name:?}: names begin with {kinds}", kinds = KINDS.join(" "))]
+    Kind {
+        /// Whose section has it.
+        user: String,
+        /// What it says.
+        name: String,
+    },
+    /// A certificate logs in as one user.
+    #[error("[{user}] has the certificate {name:?}, which another section has too")]
+    SameCertificate {
+        /// Whose section is the second.
+        user: String,
+        /// Of the certificate.
+        name: String,
+    },
 }
 
 impl Users {
@@ -123,7 +156,11 @@ impl Users {
         Users::parse(&std::fs::read(path)?)
     }
 
-    fn parse(text: &[u8]) -> Result<Users, UsersError> {
+    /// Reads what such a file says.
+    ///
+    /// # Errors
+    /// [`UsersError`]: it is not as it should be.
+    pub fn parse(text: &[u8]) -> Result<Users, UsersError> {
         let mut passwords: Vec<(&[u8], &[u8])> = Vec::new();
         let mut at = 0;
         let mut sections: &[u8] = b"";
@@ -151,15 +188,18 @@ impl Users {
             }
             passwords.push((&line[..colon], &line[colon + 1..]));
         }
-        if passwords.is_empty() {
+        let before = text[..at].iter().filter(|&&byte| byte == b'\n').count();
+        let Sections {
+            rights,
+            certificates,
+        } = parse_sections(sections, before)?;
+        if passwords.is_empty() && certificates.is_empty() {
             return Err(UsersError::Empty);
         }
-        let before = text[..at].iter().filter(|&&byte| byte == b'\n').count();
-        let rights = parse_sections(sections, before)?;
-        if let Some(nobody) = rights
-            .keys()
-            .find(|name| !passwords.iter().any(|(of, _)| *of == name.as_bytes()))
-        {
+        let has_certificate = |user| certificates.values().any(|of| Arc::ptr_eq(of, user));
+        if let Some((nobody, _)) = rights.iter().find(|(name, user)| {
+            !passwords.iter().any(|(of, _)| *of == name.as_bytes()) && !has_certificate(user)
+        }) {
             return Err(UsersError::Nobody(nobody.clone()));
         }
         let almighty = Arc::new(User::ALMIGHTY);
@@ -175,6 +215,7 @@ impl Users {
         });
         Ok(Users {
             entries: entries.collect(),
+            certificates,
         })
     }
 
@@ -185,7 +226,24 @@ impl Users {
 
     /// Whether nobody may log in, which no file can say.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.certificates.is_empty()
+    }
+
+    /// How many names of certificates there are.
+    pub fn certificates(&self) -> usize {
+        self.certificates.len()
+    }
+
+    /// Whose certificate it is that has these names.
+    pub fn owner(&self, names: &[String]) -> Owner {
+        let mut users = names.iter().filter_map(|name| self.certificates.get(name));
+        match users.next() {
+            None => Owner::Nobody,
+            Some(user) if users.all(|other| Arc::ptr_eq(user, other)) => {
+                Owner::User(Arc::clone(user))
+            }
+            Some(_) => Owner::Several,
+        }
     }
 
     /// The user of that name, if the password is right.
@@ -202,9 +260,14 @@ impl Users {
     }
 }
 
+/// How many there are, and nothing of them.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} users", self.len())
+        write!(f, "{} passwords", self.len())?;
+        match self.certificates() {
+            0 => Ok(()),
+            count => write!(f, " and {count} names of certificates"),
+        }
     }
 }
 
@@ -225,8 +288,16 @@ impl ConstantTimeEq for Padded {
     }
 }
 
+/// What all sections say.
+struct Sections {
+    /// By the user's name.
+    rights: BTreeMap<String, Arc<User>>,
+    /// By a name in the certificate.
+    certificates: BTreeMap<String, Arc<User>>,
+}
+
 /// Reads what users may do. The sections begin behind line `before`.
-fn parse_sections(text: &[u8], before: usize) -> Result<BTreeMap<String, Arc<User>>, UsersError> {
+fn parse_sections(text: &[u8], before: usize) -> Result<Sections, UsersError> {
     let error = |line, message: &str| UsersError::Section {
         line,
         message: message.to_owned(),
@@ -240,7 +311,8 @@ fn parse_sections(text: &[u8], before: usize) -> Result<BTreeMap<String, Arc<Use
         let line = line_of(text.as_bytes(), what.span().unwrap_or_default());
         error(before + line, what.message())
     })?;
-    let users = sections.into_iter().map(|(name, section)| {
+    let (mut rights, mut certificates) = (BTreeMap::new(), BTreeMap::new());
+    for (name, section) in sections {
         if section.prefixes.iter().any(String::is_empty) {
             return Err(UsersError::EmptyPrefix(name));
         }
@@ -248,16 +320,31 @@ fn parse_sections(text: &[u8], before: usize) -> Result<BTreeMap<String, Arc<Use
             let given = section.rights.as_ref();
             given.is_none_or(|rights| rights.contains(&right))
         };
-        let user = User {
+        let user = Arc::new(User {
             read: has(Right::Read),
             write: has(Right::Write),
             flush: has(Right::Flush),
             admin: has(Right::Admin),
             prefixes: section.prefixes,
-        };
-        Ok((name, Arc::new(user)))
-    });
-    users.collect()
+        });
+        for certificate in section.certificates {
+            let user_name = || name.clone();
+            if !KINDS.iter().any(|kind| certificate.starts_with(kind)) {
+                let (user, name) = (user_name(), certificate);
+                return Err(UsersError::Kind { user, name });
+            }
+            if certificates.contains_key(&certificate) {
+                let (user, name) = (user_name(), certificate);
+                return Err(UsersError::SameCertificate { user, name });
+            }
+            certificates.insert(certificate, Arc::clone(&user));
+        }
+        rights.insert(name, user);
+    }
+    Ok(Sections {
+        rights,
+        certificates,
+    })
 }
 
 /// The line, counted from 1, where a piece of text begins.

@@ -49,4 +49,7 @@ pub trait Observer: Send + Sync {
     fn stored(&self, item: ItemView<'_>);
     /// An item is gone.
     fn gone(&self, item: ItemView<'_>, why: RemovalReason);
+    /// An item is on flash from now on, and no more in memory. It was last read, stored or touched `idle_s`
+    /// seconds ago, and was read since it was stored if `is_fetched`.
+    fn left_for_flash(&self, _item: ItemView<'_>, _is_fetched: bool, _idle_s: u32) {}
 }

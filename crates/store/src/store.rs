@@ -16,7 +16,7 @@ pub use config::{Config, ITEM_SIZE_LIMIT, MEMORY_MIN, StoreError, WORKERS_MAX};
 pub use limit::LimitRefused;
 pub use stats::{NodeStats, Stats};
 pub use takeover::{ColdReason, Start, Warm};
-pub use tier::{FlashOptions, FlashRefused, FlashStats};
+pub use tier::{Admission, FlashOptions, FlashRefused, FlashStats};
 
 use crate::counters::Counters;
 use crate::epoch::Epochs;

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use rates::Rates;
@@ -42,6 +43,14 @@ struct Flags {
     /// Print one picture as lines, and end: for files and scripts.
     #[arg(long)]
     once: bool,
+
+    /// Print this as a manual page: coua-top --man | man -l -
+    #[arg(long, exclusive = true)]
+    man: bool,
+
+    /// Print completions of the flags for a shell.
+    #[arg(long, value_name = "SHELL", exclusive = true)]
+    completions: Option<Shell>,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -55,6 +64,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 fn main() -> ExitCode {
     let flags = Flags::parse();
     let done = match flags.once {
+        _ if flags.man || flags.completions.is_some() => print_text(&flags),
         true => print_once(&flags),
         false if !std::io::stdout().is_terminal() => Err(anyhow::anyhow!(
             "this is no terminal: give --once for lines"
@@ -72,6 +82,21 @@ fn main() -> ExitCode {
 }
 
 /// Two questions, and what happened between them.
+/// Prints what is made from the flags.
+fn print_text(flags: &Flags) -> Result<()> {
+    let mut command = Flags::command();
+    let mut text = Vec::new();
+    match flags.completions {
+        Some(shell) => clap_complete::generate(shell, &mut command, "coua-top", &mut text),
+        None => clap_mangen::Man::new(command)
+            .manual("coua")
+            .render(&mut text)?,
+    }
+    // If the reader has gone away, nobody wants the rest.
+    let _ = std::io::stdout().write_all(&text);
+    Ok(())
+}
+
 fn print_once(flags: &Flags) -> Result<()> {
     let first = source::ask(&flags.server)?;
     std::thread::sleep(flags.interval);

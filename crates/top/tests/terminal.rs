@@ -252,6 +252,26 @@ fn lines_are_for_files() {
 
 /// Whoever stands at the other end is not trusted with the terminal, nor with this machine's memory.
 #[test]
+fn the_manual_and_completions_are_made_from_the_flags() {
+    let said = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_coua-top"))
+            .args(words)
+            .output();
+        let output = output.expect("the program runs");
+        assert!(output.status.success(), "{words:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let manual = said(&["--man"]);
+    assert!(
+        manual.contains(".TH coua-top 1") && manual.contains("--metrics"),
+        "{manual}"
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(said(&["--completions", shell]).contains("once"), "{shell}");
+    }
+}
+
+#[test]
 fn hostile_answers_do_no_harm() {
     let answer = |body: &'static str, times: usize| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -87,7 +87,7 @@ mod waker;
 pub use datagrams::{DatagramSocket, Datagrams};
 pub use kernel::datagrams::dropped_by_kernel;
 pub use listener::{ListenError, Listener, TcpOptions};
-pub use outcome::{Accepted, Arrived, Received, Sent, StreamFailure};
+pub use outcome::{Accepted, Arrived, Handshake, Received, Sent, StreamFailure};
 pub use peer_address::PeerAddress;
 pub use poller::{Events, Poller};
 pub use readiness::{Readiness, Token};

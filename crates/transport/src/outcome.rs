@@ -26,6 +26,17 @@ pub enum Sent {
     Broken,
 }
 
+/// How far the two ends of a stream have come with agreeing on its encryption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// They have agreed.
+    Done,
+    /// The peer's next part has not come.
+    Waits,
+    /// They will not agree: the connection has ended, or one of them has refused.
+    Ended,
+}
+
 /// Why a connection broke, if not by an orderly close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFailure {

@@ -10,7 +10,7 @@ use encrypted::Encrypted;
 use given::Given;
 
 use crate::kernel;
-use crate::outcome::{Received, Sent, StreamFailure};
+use crate::outcome::{Handshake, Received, Sent, StreamFailure};
 use crate::peer_address::PeerAddress;
 #[cfg(feature = "simulated")]
 use crate::simulated;
@@ -81,6 +81,24 @@ impl Stream {
         match &self.end {
             End::Tls(end) => end.encryption.is_handshaking(),
             _ => false,
+        }
+    }
+
+    /// Goes on with agreeing on its encryption, without receiving. What the peer has sent behind its part of
+    /// that is received as ever.
+    pub fn shake_hands(&self) -> Handshake {
+        match &self.end {
+            End::Tls(end) => end.shake_hands(),
+            _ => Handshake::Done,
+        }
+    }
+
+    /// The names in the certificate that the peer has proved to be its own ([`names`](crate::tls::names));
+    /// none before the handshake is done, or where no certificate was shown.
+    pub fn peer_names(&self) -> Vec<String> {
+        match &self.end {
+            End::Tls(end) if !end.encryption.is_handshaking() => end.encryption.peer_names(),
+            _ => Vec::new(),
         }
     }
 

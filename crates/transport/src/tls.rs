@@ -17,6 +17,7 @@
 //! connections keep the one that they began with.
 
 pub(crate) mod encryption;
+pub mod names;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! `cargo xtask package`: Debian packages of the server, for the release of Debian that this runs on.
 //!
 //! The server is built twice, without DPDK and with it, as `packaging/README.md` explains. The
-//! programs, the manual page and the licences of the crates in them are put into a folder beside
+//! programs, `coua-top`, the manual pages and the licences of the crates in them are put into a folder beside
 //! `packaging/debian`, and Debian's own debhelper makes the packages.
 
 mod licences;
@@ -61,12 +61,20 @@ pub(crate) fn run(flags: &Flags) -> Result<Vec<PathBuf>> {
         fs::copy(built(flags, *feature)?, folder.join(name))?;
     }
     println!("== packages");
-    let manual = read(program(folder.join("coua")).arg("--man"))?;
-    fs::write(folder.join("coua.1"), manual + "\n")?;
+    run_command(cargo().args(["build", "--release", "-p", "coua-top"]))?;
+    fs::copy(target().join("release/coua-top"), folder.join("coua-top"))?;
     fs::create_dir(folder.join("completions"))?;
-    for (shell, name) in [("bash", "coua"), ("zsh", "_coua"), ("fish", "coua.fish")] {
-        let script = read(program(folder.join("coua")).args(["--completions", shell]))?;
-        fs::write(folder.join("completions").join(name), script + "\n")?;
+    for name in ["coua", "coua-top"] {
+        let said = |words: &[&str]| read(program(folder.join(name)).args(words));
+        fs::write(folder.join(format!("{name}.1")), said(&["--man"])? + "\n")?;
+        for (shell, file) in [
+            ("bash", name.to_owned()),
+            ("zsh", format!("_{name}")),
+            ("fish", format!("{name}.fish")),
+        ] {
+            let script = said(&["--completions", shell])?;
+            fs::write(folder.join("completions").join(file), script + "\n")?;
+        }
     }
     fs::copy(root().join("packaging/coua.toml"), folder.join("coua.toml"))?;
     fs::write(folder.join("third-party-licences"), licences::text()?)?;

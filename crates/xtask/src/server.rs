@@ -63,6 +63,11 @@ impl Server {
         bail!("{command:?} does not answer within {START_LIMIT:?}");
     }
 
+    /// Sends it a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) -> Result<()> {
+        run(program("kill").args([&format!("-{name}"), &self.child.id().to_string()]))
+    }
+
     /// Asks it to end, and waits until it has ended.
     pub(crate) fn stop(mut self) -> Result<()> {
         run(program("kill").arg(self.child.id().to_string()))?;

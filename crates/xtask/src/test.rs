@@ -2,10 +2,12 @@
 
 mod aarch64;
 mod capabilities;
+mod certificates;
 mod clients;
 mod containers;
 mod deep;
 mod fleet;
+mod guard;
 mod java_client;
 mod lab;
 mod monitoring;
@@ -13,6 +15,7 @@ mod package;
 mod proxies;
 mod site;
 mod steps;
+mod tls;
 mod under_test;
 
 use std::path::PathBuf;

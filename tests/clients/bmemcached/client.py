@@ -1,6 +1,8 @@
 """Every operation of python-binary-memcached, a client of the binary protocol alone, against the server at HOST PORT."""
 
+import os
 import socket
+import ssl
 import sys
 import time
 
@@ -107,8 +109,10 @@ def refusals(client, address):
     refused("a value too large", TOO_LARGE, lambda: client.set("big", b"x" * 2_000_000, compress_level=0))
     check("after a value too large", (client.set("a", "b"), client.get("a")), (True, "b"))
     check("get of what was too large", client.get("big"), None)
+    if "LOGIN_USER" in os.environ:
+        return
     # A server without SASL does not know its opcodes, which this client takes as leave to go on.
-    with_password = bmemcached.Client([address], "user", "password", socket_timeout=10)
+    with_password = bmemcached.Client([address], "user", "password", socket_timeout=10, tls_context=encryption())
     check("a password for a server that has none", (with_password.set("p", "x"), with_password.get("p")), (True, "x"))
 
 
@@ -129,11 +133,24 @@ def protocol(client):
     return list(client.servers)[0]
 
 
+def encryption():
+    """TLS as the environment asks for it, with a certificate of the client's if it names one; None without."""
+    if "TLS_CA" not in os.environ:
+        return None
+    context = ssl.create_default_context(cafile=os.environ["TLS_CA"])
+    if "TLS_CERTIFICATE" in os.environ:
+        context.load_cert_chain(os.environ["TLS_CERTIFICATE"], os.environ["TLS_KEY"])
+    return context
+
+
 def main():
     address = f"{sys.argv[1]}:{sys.argv[2]}"
     socket.setdefaulttimeout(20)
-    plain = bmemcached.Client([address], socket_timeout=10)
-    for name, client in (("Client", plain), ("DistributedClient", bmemcached.DistributedClient([address], socket_timeout=10))):
+    login = (os.environ.get("LOGIN_USER"), os.environ.get("LOGIN_PASSWORD"))
+    settings = {"socket_timeout": 10, "tls_context": encryption()}
+    plain = bmemcached.Client([address], *login, **settings)
+    distributed = bmemcached.DistributedClient([address], *login, **settings)
+    for name, client in (("Client", plain), ("DistributedClient", distributed)):
         client.flush_all()
         storage(client, name)
         many(client, name)

@@ -2,6 +2,7 @@
 # Exits with 1 at the first surprise.
 
 require 'dalli'
+require 'openssl'
 
 HOST, PORT, DIALECT = ARGV
 Dalli.logger.level = Logger::FATAL
@@ -161,7 +162,20 @@ end
 def main
   server = "#{HOST}:#{PORT}"
   # The client itself would refuse a value of more than a megabyte.
-  client = Dalli::Client.new(server, protocol: DIALECT.to_sym, socket_timeout: 10, value_max_bytes: 4 * 1024 * 1024)
+  settings = { protocol: DIALECT.to_sym, socket_timeout: 10, value_max_bytes: 4 * 1024 * 1024 }
+  if (authority = ENV.fetch('TLS_CA', nil))
+    context = OpenSSL::SSL::SSLContext.new
+    context.set_params(ca_file: authority)
+    if (name = ENV.fetch('TLS_CERTIFICATE', nil))
+      context.cert = OpenSSL::X509::Certificate.new(File.read(name))
+      context.key = OpenSSL::PKey.read(File.read(ENV.fetch('TLS_KEY')))
+    end
+    settings[:ssl_context] = context
+  end
+  if DIALECT == 'binary' && ENV.key?('LOGIN_USER')
+    settings.update(username: ENV.fetch('LOGIN_USER'), password: ENV.fetch('LOGIN_PASSWORD'))
+  end
+  client = Dalli::Client.new(server, settings)
   client.flush
   storage(client)
   strange_keys(client)

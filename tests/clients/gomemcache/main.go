@@ -3,6 +3,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -16,6 +19,9 @@ func main() {
 	client := memcache.New(net.JoinHostPort(os.Args[1], os.Args[2]))
 	client.Timeout = 10 * time.Second
 	client.MaxIdleConns = 16
+	if authority := os.Getenv("TLS_CA"); authority != "" {
+		client.DialContext = encrypted(authority)
+	}
 	storage(client)
 	compareAndSwap(client)
 	counting(client)
@@ -24,6 +30,26 @@ func main() {
 	crowd(client)
 	wholeServer(client)
 	fmt.Println("gomemcache: all well")
+}
+
+// encrypted opens connections over TLS, with a certificate of the client's if the environment names one.
+func encrypted(authority string) func(context.Context, string, string) (net.Conn, error) {
+	pem, err := os.ReadFile(authority)
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: os.Args[1]}
+	if err != nil || !config.RootCAs.AppendCertsFromPEM(pem) {
+		fmt.Println("gomemcache: no authority in", authority, err)
+		os.Exit(1)
+	}
+	if name := os.Getenv("TLS_CERTIFICATE"); name != "" {
+		own, err := tls.LoadX509KeyPair(name, os.Getenv("TLS_KEY"))
+		if err != nil {
+			fmt.Println("gomemcache:", err)
+			os.Exit(1)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	dialer := &tls.Dialer{Config: config}
+	return dialer.DialContext
 }
 
 func storage(client *memcache.Client) {

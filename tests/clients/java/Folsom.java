@@ -14,6 +14,7 @@ import com.spotify.folsom.GetResult;
 import com.spotify.folsom.MemcacheClient;
 import com.spotify.folsom.MemcacheClientBuilder;
 import com.spotify.folsom.MemcacheStatus;
+import com.spotify.folsom.client.tls.DefaultSSLEngineFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -25,6 +26,7 @@ import java.util.Random;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import javax.net.ssl.SSLContext;
 
 public final class Folsom {
   private static MemcacheClient<String> client;
@@ -41,6 +43,7 @@ public final class Folsom {
         .withConnections(2)
         .withMaxOutstandingRequests(10_000)
         .withRequestTimeoutMillis(10_000);
+    secured(builder);
     if (arguments[2].equals("binary")) {
       binary = builder.connectBinary();
       client = binary;
@@ -63,6 +66,13 @@ public final class Folsom {
       System.exit(1);
     }
     client.shutdown();
+  }
+
+  /** TLS with the stores of certificates that the virtual machine is given, where the environment asks for it. */
+  private static <V> void secured(MemcacheClientBuilder<V> builder) throws Exception {
+    if (System.getenv("TLS_CA") != null) {
+      builder.withSSLEngineFactory(new DefaultSSLEngineFactory(SSLContext.getDefault(), true));
+    }
   }
 
   private static void storage() throws Exception {
@@ -94,6 +104,7 @@ public final class Folsom {
 
   private static void large() throws Exception {
     var builder = MemcacheClientBuilder.newByteArrayClient().withAddress(host, port).withMaxSetLength(4 << 20);
+    secured(builder);
     MemcacheClient<byte[]> bytes = binary != null ? builder.connectBinary() : builder.connectAscii();
     ConnectFuture.connectFuture(bytes).toCompletableFuture().get(10, TimeUnit.SECONDS);
     byte[] large = new byte[900_000];
@@ -177,7 +188,9 @@ public final class Folsom {
     check("incr wraps", await(binary.incr("k", 2, 0, 0)), 1L);
     await(client.set("text", "x", 0));
     // Folsom leaves a connection after this answer, so it gets one of its own.
-    var other = MemcacheClientBuilder.newStringClient().withAddress(host, port).connectBinary();
+    var others = MemcacheClientBuilder.newStringClient().withAddress(host, port);
+    secured(others);
+    var other = others.connectBinary();
     ConnectFuture.connectFuture(other).toCompletableFuture().get(10, TimeUnit.SECONDS);
     try {
       throw new Surprise("incr of text: got " + await(other.incr("text", 1, 0, 0)));

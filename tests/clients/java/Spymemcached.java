@@ -20,6 +20,8 @@ import net.spy.memcached.CASValue;
 import net.spy.memcached.ConnectionFactoryBuilder;
 import net.spy.memcached.ConnectionFactoryBuilder.Protocol;
 import net.spy.memcached.MemcachedClient;
+import net.spy.memcached.auth.AuthDescriptor;
+import net.spy.memcached.auth.PlainCallbackHandler;
 import net.spy.memcached.transcoders.SerializingTranscoder;
 
 public final class Spymemcached {
@@ -56,6 +58,11 @@ public final class Spymemcached {
         .setProtocol(binary ? Protocol.BINARY : Protocol.TEXT)
         .setTranscoder(new SerializingTranscoder(largest))
         .setOpTimeout(10_000);
+    String user = System.getenv("LOGIN_USER");
+    if (binary && user != null) {
+      var words = new PlainCallbackHandler(user, System.getenv("LOGIN_PASSWORD"));
+      settings.setAuthDescriptor(new AuthDescriptor(new String[] {"PLAIN"}, words));
+    }
     return new MemcachedClient(settings.build(), List.of(address));
   }
 

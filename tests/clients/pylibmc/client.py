@@ -1,5 +1,6 @@
 """Every operation of pylibmc (libmemcached) against the server at HOST PORT, in the DIALECT text or binary."""
 
+import os
 import sys
 import threading
 import time
@@ -112,7 +113,7 @@ def times(client):
 
 def threads(address, binary):
     """A pool of connections, used by eight threads at once."""
-    pool = pylibmc.ClientPool(pylibmc.Client([address], binary=binary, behaviors={"tcp_nodelay": True}), 4)
+    pool = pylibmc.ClientPool(pylibmc.Client([address], binary=binary, **login(binary), behaviors={"tcp_nodelay": True}), 4)
     with pool.reserve() as client:
         client.set("count", 0)
 
@@ -132,12 +133,12 @@ def threads(address, binary):
 
 def without_waiting(address, binary, plain):
     """Unanswered requests are read back over a connection that waits for its answers."""
-    client = pylibmc.Client([address], binary=binary, behaviors={**plain, "_noreply": True})
+    client = pylibmc.Client([address], binary=binary, **login(binary), behaviors={**plain, "_noreply": True})
     for number in range(1000):
         client.set(f"n{number % 10}", number)
     client.delete("n2")
     client.disconnect_all()
-    reader = pylibmc.Client([address], binary=binary, behaviors=plain)
+    reader = pylibmc.Client([address], binary=binary, **login(binary), behaviors=plain)
     for _ in range(100):
         found = (reader.get("n9"), reader.get("n2"))
         if found == (999, None):
@@ -159,6 +160,13 @@ def whole_server(client):
     check("get flushed", client.get("n9"), None)
 
 
+def login(binary):
+    """Name and password as the environment has them: libmemcached logs in by SASL alone."""
+    if not binary or "LOGIN_USER" not in os.environ:
+        return {}
+    return {"username": os.environ["LOGIN_USER"], "password": os.environ["LOGIN_PASSWORD"]}
+
+
 def main():
     address = f"{sys.argv[1]}:{sys.argv[2]}"
     binary = {"text": False, "binary": True}[sys.argv[3]]
@@ -170,13 +178,13 @@ def main():
         ("ketama", {**plain, "ketama": True}),
         ("no_block", {**plain, "no_block": True}),
     ):
-        client = pylibmc.Client([address], binary=binary, behaviors=behaviors)
+        client = pylibmc.Client([address], binary=binary, **login(binary), behaviors=behaviors)
         client.flush_all()
         storage(client, name)
         many(client, name)
         counting(client, name)
         cas(client, name)
-    client = pylibmc.Client([address], binary=binary, behaviors=plain)
+    client = pylibmc.Client([address], binary=binary, **login(binary), behaviors=plain)
     without_waiting(address, binary, plain)
     times(client)
     threads(address, binary)

@@ -1,5 +1,7 @@
 """Every operation of pymemcache against the server at HOST PORT. Exits with 1 at the first surprise."""
 
+import os
+import ssl
 import sys
 import time
 
@@ -158,19 +160,30 @@ def errors(client, address):
         sys.exit("pymemcache: a value of two megabytes was taken")
     except MemcacheServerError as error:
         check("too large", str(error), "b'object too large for cache'")
-    fresh = Client(address)
+    fresh = Client(address, tls_context=encryption())
     check("after an error", fresh.set("a", b"b", noreply=False), True)
     fresh.close()
+
+
+def encryption():
+    """TLS as the environment asks for it, with a certificate of the client's if it names one; None without."""
+    if "TLS_CA" not in os.environ:
+        return None
+    context = ssl.create_default_context(cafile=os.environ["TLS_CA"])
+    if "TLS_CERTIFICATE" in os.environ:
+        context.load_cert_chain(os.environ["TLS_CERTIFICATE"], os.environ["TLS_KEY"])
+    return context
 
 
 def main():
     host, port = sys.argv[1], int(sys.argv[2])
     address = (host, port)
-    plain = Client(address, timeout=10, no_delay=True)
+    secured = {"tls_context": encryption()}
+    plain = Client(address, timeout=10, no_delay=True, **secured)
     for name, client in (
         ("Client", plain),
-        ("PooledClient", PooledClient(address, max_pool_size=4, timeout=10)),
-        ("HashClient", HashClient([address], timeout=10)),
+        ("PooledClient", PooledClient(address, max_pool_size=4, timeout=10, **secured)),
+        ("HashClient", HashClient([address], timeout=10, **secured)),
     ):
         plain.flush_all(noreply=False)
         storage(client, name)
@@ -179,10 +192,10 @@ def main():
         cas(client, name)
         counting(client, name)
     times(plain, "Client")
-    objects = Client(address, serde=serde.pickle_serde)
+    objects = Client(address, serde=serde.pickle_serde, **secured)
     objects.set("o", {"a": [1, "zwei", 3.0]}, noreply=False)
     check("objects by flags", objects.get("o"), {"a": [1, "zwei", 3.0]})
-    squeezed = Client(address, serde=serde.compressed_serde)
+    squeezed = Client(address, serde=serde.compressed_serde, **secured)
     squeezed.set("z", "text " * 1000, noreply=False)
     check("compressed by flags", squeezed.get("z"), "text " * 1000)
     tags(plain)

@@ -9,15 +9,44 @@ use coua_protocol::{
 };
 
 use super::{Answers, Executor, Request, To};
+use crate::clock::Now;
 use crate::log::Limit;
 use crate::outcome::Outcome;
 use crate::output::Flushed;
 use crate::session::Session;
+use crate::shared::Shared;
+use crate::users::Owner;
 
 /// What memcached answers to a login by SASL.
 const AUTHENTICATED: &[u8] = b"Authenticated";
 
 static FAILED: Limit = Limit::new();
+
+static SEVERAL: Limit = Limit::new();
+
+/// Logs in whose certificate says who it is, where the file of users has a name in it. Everybody else logs
+/// in with a password, if somebody has to.
+pub fn by_certificate(session: &mut Session, shared: &Shared, worker: usize, now: Now) {
+    let Some(users) = shared.users().filter(|users| users.certificates() > 0) else {
+        return;
+    };
+    match users.owner(&session.stream.peer_names()) {
+        Owner::Nobody => {}
+        Owner::User(user) => {
+            session.parser = Parser::of(shared.settings.dialect);
+            session.log_in(user, shared.live.permissions());
+            shared.counters(worker).certificate_logins.add(1);
+        }
+        Owner::Several => {
+            if let Some(others) = SEVERAL.pass(now.since_start_ms) {
+                let peer = &session.connection.peer;
+                tracing::warn!(
+                    "certificate from {peer} is several users' (and {others} more before)"
+                );
+            }
+        }
+    }
+}
 
 impl Executor<'_, '_> {
     pub(super) fn login(&mut self, request: Request<'_>, login: &Login) -> Outcome {

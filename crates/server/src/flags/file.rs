@@ -74,7 +74,10 @@ pub(super) fn read(path: &Path) -> Keys {
         Ok(text) => parse(path, &text),
         Err(why) => Keys {
             keys: Vec::new(),
-            errors: vec![FlagError::in_file(format!("{}: {why}", path.display()))],
+            errors: vec![FlagError::in_file(format!(
+                "--config {}: {why}",
+                path.display()
+            ))],
         },
     }
 }

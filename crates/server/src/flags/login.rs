@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use coua_protocol::Dialect;
 
+use super::tls::TlsSettings;
 use super::{FlagError, Raw};
 use crate::users::Users;
 
@@ -27,7 +28,7 @@ pub(super) fn protocol_asked(raw: &Raw) -> Result<&str, FlagError> {
 }
 
 /// Who may log in.
-pub(super) fn users(raw: &Raw) -> Result<Option<Arc<Users>>, FlagError> {
+pub(super) fn users(raw: &Raw, tls: Option<&TlsSettings>) -> Result<Option<Arc<Users>>, FlagError> {
     let Some(path) = &raw.auth_file else {
         return Ok(None);
     };
@@ -37,6 +38,15 @@ pub(super) fn users(raw: &Raw) -> Result<Option<Arc<Users>>, FlagError> {
         ));
     }
     match Users::read(path) {
+        Ok(users)
+            if users.certificates() > 0 && !tls.is_some_and(|tls| tls.tls.has_authorities()) =>
+        {
+            Err(FlagError::new(format!(
+                "-Y: {} names certificates, and clients are asked for none; give -Z and the authorities of \
+                 clients' certificates: -o ssl_ca_cert=FILE",
+                path.display()
+            )))
+        }
         Ok(users) => Ok(Some(Arc::new(users))),
         Err(error) => Err(FlagError::new(format!("-Y: {} {error}", path.display()))),
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coua_protocol::{Dialect, Limits};
@@ -18,6 +18,7 @@ use super::sizes::{bytes, cores, number};
 use super::sources::Sources;
 use super::tls::TlsSettings;
 use super::{FlagError, Raw, no_effect};
+use crate::cluster::ClusterConfig;
 use crate::log::LogFormat;
 use crate::losses::LossLimit;
 use crate::permissions::Permissions;
@@ -84,6 +85,10 @@ pub struct Settings {
     pub permits_poison: bool,
     /// From how many microseconds on a request is a slow one; `None` where they are not timed.
     pub slow_us: Option<u64>,
+    /// The file that says which servers the fleet has (`-o cluster_config`).
+    pub cluster_file: Option<PathBuf>,
+    /// What it said at the start.
+    pub cluster: Option<Arc<ClusterConfig>>,
     /// The system calls of the server are filtered.
     pub drops_privileges: bool,
     /// Bytes of lines that wait for each client that watches.
@@ -237,7 +242,7 @@ impl Settings {
         let mut given = extended.given;
         given.extend(given_for_slabs(raw)?);
         let (protocol_name, dialect) = protocol(protocol_asked(raw)?)?;
-        let users = users(raw)?;
+        let users = users(raw, tls.as_ref())?;
         Ok(Settings {
             listen,
             listen_udp,
@@ -257,6 +262,8 @@ impl Settings {
             loss_limit: extended.loss_limit,
             permits_poison: extended.permits_poison,
             slow_us: extended.slow_us,
+            cluster: cluster(extended.cluster_file.as_deref())?,
+            cluster_file: extended.cluster_file,
             drops_privileges: extended.drops_privileges,
             watcher_queue: extended.watcher_queue,
             protocol_name,
@@ -349,6 +356,20 @@ impl Settings {
             "any".to_owned()
         } else {
             text
+        }
+    }
+}
+
+/// Which servers the fleet has.
+fn cluster(file: Option<&Path>) -> Result<Option<Arc<ClusterConfig>>, FlagError> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    match ClusterConfig::read(file) {
+        Ok(cluster) => Ok(Some(Arc::new(cluster))),
+        Err(error) => {
+            let file = file.display();
+            Err(FlagError::new(format!("-o cluster_config: {file} {error}")))
         }
     }
 }

@@ -118,6 +118,11 @@ fn commands(counts: &Totals, all: &mut Exposition) {
     logins.add(&[("result", &"success")], succeeded);
     logins.add(&[("result", &"failure")], counts.auth_errors);
     all.counter(
+        "coua_certificate_logins_total",
+        "Connections that a certificate of TLS has logged in.",
+    )
+    .add(&[], counts.certificate_logins);
+    all.counter(
         "coua_requests_denied_total",
         "Requests that their users may not make.",
     )
@@ -365,6 +370,7 @@ fn flash(shared: &Shared, counts: &Totals, all: &mut Exposition) {
     for (event, count) in [
         ("written", stats.written),
         ("refused", stats.refused),
+        ("rejected", stats.rejected),
         ("hit", counts.get_flash_hits),
         ("brought_back", stats.brought_back),
         ("dropped", stats.dropped),
@@ -407,6 +413,7 @@ fn memory_errors(shared: &Shared, all: &mut Exposition) {
         ("items", &lost.items_pages),
         ("index", &lost.index_pages),
         ("connections", &lost.buffer_pages),
+        ("flash", &lost.flash_pages),
         ("tables", &lost.table_pages),
         ("nothing", &lost.free_pages),
         ("elsewhere", &lost.elsewhere),

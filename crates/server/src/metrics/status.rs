@@ -55,6 +55,9 @@ pub struct Status {
     pub memory_held_back: u64,
     /// That memory by what it is used for.
     pub memory: MemoryStatus,
+    /// Items on flash, if there is any.
+    #[serde(default)]
+    pub flash: Option<FlashStatus>,
     /// Items that the server has removed by itself.
     pub removed: RemovedStatus,
     /// Seconds for which the item that was evicted last had not been read.
@@ -126,6 +129,35 @@ pub struct MemoryStatus {
     pub connections: u64,
     /// The server's own TCP stacks.
     pub stacks: u64,
+}
+
+/// What is on flash, and counts since the start.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct FlashStatus {
+    /// Items there.
+    pub items: u64,
+    /// Bytes of all segments.
+    pub bytes: u64,
+    /// Bytes of those that can be filled at once.
+    pub bytes_free: u64,
+    /// Gets that were answered from there.
+    pub hits: u64,
+    /// Records that were read.
+    pub reads: u64,
+    /// Reads that failed, or brought something else.
+    pub reads_bad: u64,
+    /// Bytes of items written.
+    pub bytes_written: u64,
+    /// Items dropped to make room.
+    pub dropped: u64,
+    /// Items evicted since devices were too slow, or full.
+    pub refused: u64,
+    /// Items evicted since they are not admitted.
+    pub rejected: u64,
+    /// Devices, and those that have failed or were removed.
+    pub devices: u64,
+    /// See `devices`.
+    pub devices_gone: u64,
 }
 
 /// Items that the server has removed by itself.
@@ -226,6 +258,7 @@ impl Status {
                 connections: store.memory_lent,
                 stacks: shared.settings.stacks_memory() as u64,
             },
+            flash: flash(shared, counts.get_flash_hits),
             removed: RemovedStatus {
                 evicted: store.totals.evicted,
                 reclaimed: store.totals.reclaimed,
@@ -236,6 +269,24 @@ impl Status {
             hot_keys: hot_keys(shared, now.since_start_ms),
         }
     }
+}
+
+fn flash(shared: &Shared, hits: u64) -> Option<FlashStatus> {
+    let stats = shared.store.flash_stats()?;
+    Some(FlashStatus {
+        items: stats.items,
+        bytes: stats.segments * stats.segment_len,
+        bytes_free: stats.segments_free * stats.segment_len,
+        hits,
+        reads: stats.reads,
+        reads_bad: stats.damaged + stats.failed + stats.false_matches,
+        bytes_written: stats.bytes_appended,
+        dropped: stats.dropped,
+        refused: stats.refused,
+        rejected: stats.rejected,
+        devices: shared.flash_devices().len() as u64,
+        devices_gone: shared.flash_devices_gone() as u64,
+    })
 }
 
 fn errors(shared: &Shared) -> BTreeMap<String, u64> {

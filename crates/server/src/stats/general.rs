@@ -169,6 +169,7 @@ pub(super) fn write(shared: &Shared, now: Now, output: &mut Output) {
     stats.add("coua_requests_deferred", counts.requests_deferred);
     stats.add("coua_slow_requests", counts.slow_requests);
     stats.add("coua_connections_shed", counts.connections_shed);
+    stats.add("coua_certificate_logins", counts.certificate_logins);
     stats.add("coua_requests_denied", counts.requests_denied);
     let losses = &shared.losses;
     stats.add("coua_memory_errors", losses.losses.load(Relaxed));

@@ -74,7 +74,7 @@ pub fn produce(
 }
 
 /// Appends a text of any length. What the client does not take waits in its reply queue.
-fn write(text: &[u8], output: &mut Output, session: &mut Session, pool: &mut Pool) -> Flushed {
+pub fn write(text: &[u8], output: &mut Output, session: &mut Session, pool: &mut Pool) -> Flushed {
     for (at, piece) in text.chunks(PIECE_LEN).enumerate() {
         if !output.has_room() {
             match output.flush(session, pool) {

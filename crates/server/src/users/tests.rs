@@ -1,4 +1,4 @@
-use super::Users;
+use super::{Owner, Users};
 use crate::permissions::{Access, User};
 
 fn users(text: &str) -> Users {
@@ -63,8 +63,14 @@ fn sections_say_what_users_may_do() {
 
 #[test]
 fn errors_name_the_line_and_no_password() {
-    assert_eq!(error(""), "has no line user:password");
-    assert_eq!(error("[a]\n"), "has no line user:password");
+    assert_eq!(
+        error(""),
+        "has no line user:password, and no user with certificates"
+    );
+    assert_eq!(
+        error("[a]\n"),
+        "has no line user:password, and no user with certificates"
+    );
     assert_eq!(error("a:b\nsecret\n"), "line 2 is not user:password");
     let long = format!("a:b\nc:{}\n", "x".repeat(254));
     assert_eq!(error(long), "line 2 has more than 255 bytes");
@@ -75,7 +81,7 @@ fn errors_name_the_line_and_no_password() {
     );
     assert_eq!(
         error("a:b\n[c]\n"),
-        "[c] is about nobody: it has no line with a password"
+        "[c] is about nobody: it has no line with a password, and no certificates"
     );
     assert_eq!(
         error("a:b\n[a]\nprefixes = [\"\"]\n"),
@@ -93,4 +99,52 @@ fn errors_name_the_line_and_no_password() {
         );
     }
     assert_eq!(error(b"a:b\n[a]\n# \xff\n"), "line 3: is not text in UTF-8");
+}
+
+#[test]
+fn certificates_name_users_with_or_without_a_password() {
+    let text = "app:pass\n[app]\nrights = [\"read\"]\ncertificates = [\"CN:app\", \"DNS:a.example\"]\n\
+                [probe]\ncertificates = [\"URI:spiffe://example/probe\"]\nprefixes = [\"p:\"]\n";
+    let users = users(text);
+    assert_eq!((users.len(), users.certificates()), (1, 3));
+    let owner = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        users.owner(&names)
+    };
+    let Owner::User(app) = owner(&["CN:other", "DNS:a.example", "CN:app"]) else {
+        panic!("not app's");
+    };
+    assert!(app.read && !app.write && !app.admin);
+    let Owner::User(probe) = owner(&["URI:spiffe://example/probe"]) else {
+        panic!("not the probe's");
+    };
+    assert!(probe.admin && probe.may(Access::SET, b"p:1") && !probe.may(Access::SET, b"q"));
+    // The kind is a part of the name, and names are compared to the byte.
+    for other in [
+        &["DNS:app"][..],
+        &["CN:a.example", "CN:App"],
+        &["app", ""],
+        &[],
+    ] {
+        assert_eq!(owner(other), Owner::Nobody, "{other:?}");
+    }
+    let both = ["CN:app", "URI:spiffe://example/probe"];
+    assert_eq!(owner(&both), Owner::Several);
+    assert_eq!(users.check(b"probe", b""), None);
+
+    // A file may have certificates alone.
+    assert_eq!(
+        Users::parse(text["app:pass\n".len()..].as_bytes())
+            .map(|users| users.len())
+            .ok(),
+        Some(0)
+    );
+    assert_eq!(
+        error("[a]\ncertificates = [\"a\"]\n"),
+        "[a] has the certificate \"a\": names begin with CN: DNS: email: URI:"
+    );
+    assert_eq!(
+        error("[a]\ncertificates = [\"CN:x\"]\n[b]\ncertificates = [\"CN:x\"]\n"),
+        "[b] has the certificate \"CN:x\", which another section has too"
+    );
 }

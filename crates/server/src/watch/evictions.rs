@@ -1,4 +1,4 @@
-//! Tells watchers of the items that the store evicts.
+//! Tells watchers of the items that the store evicts, or keeps on flash alone.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,6 +24,22 @@ impl Observer for EvictionTeller {
             RemovalReason::EvictedUnread { idle_s } => (false, idle_s),
             _ => return,
         };
+        self.tell(item, is_fetched, idle_s, lines::eviction);
+    }
+
+    fn left_for_flash(&self, item: ItemView<'_>, is_fetched: bool, idle_s: u32) {
+        self.tell(item, is_fetched, idle_s, lines::written_to_flash);
+    }
+}
+
+impl EvictionTeller {
+    fn tell(
+        &self,
+        item: ItemView<'_>,
+        is_fetched: bool,
+        idle_s: u32,
+        write: fn(&mut Vec<u8>, &EvictionLine<'_>),
+    ) {
         self.0.tell(LogStreams::EVICTIONS, |line| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.unwrap_or_default().as_secs().cast_signed();
@@ -35,7 +51,7 @@ impl Observer for EvictionTeller {
                 idle_s,
                 value_len: item.value_len,
             };
-            lines::eviction(line, &evicted);
+            write(line, &evicted);
         });
     }
 }

@@ -103,7 +103,7 @@ pub fn deleted(line: &mut Vec<u8>, key: &[u8], command: &str, value_len: usize) 
     let _ = write!(line, " cmd={command} clsid={CLASS} size={value_len}");
 }
 
-/// What is told of an item that is evicted.
+/// What is told of an item that leaves memory.
 #[derive(Clone, Copy, Debug)]
 pub struct EvictionLine<'k> {
     /// Its key.
@@ -128,6 +128,18 @@ pub fn eviction(line: &mut Vec<u8>, item: &EvictionLine<'_>) {
         item.ttl,
         item.idle_s,
         item.value_len,
+    );
+}
+
+/// An item has left memory for flash. memcached's buckets are kinds of pages; there is one kind here.
+pub fn written_to_flash(line: &mut Vec<u8>, item: &EvictionLine<'_>) {
+    begin(line, "extwrite", item.key);
+    let _ = write!(
+        line,
+        " fetch={} ttl={} la={} clsid={CLASS} bucket=0",
+        if item.is_fetched { "yes" } else { "no" },
+        item.ttl,
+        item.idle_s,
     );
 }
 

@@ -1,7 +1,7 @@
 //! From ready connections to requests: a session's bytes go into the input buffer and are parsed
 //! into the batch at once.
 
-use coua_transport::{Received, Sent};
+use coua_transport::{Handshake, Received, Sent};
 
 use super::batch::share;
 use super::input::SESSION_INPUT_LEN;
@@ -9,6 +9,7 @@ use super::{Worker, list_session};
 use crate::clock::Now;
 use crate::closing::CloseCause;
 use crate::connections::Activity;
+use crate::execute::login;
 use crate::outcome::Outcome;
 use crate::reply_queue::Drained;
 use crate::session::{Listed, SessionId};
@@ -68,11 +69,41 @@ impl Worker {
                     continue;
                 }
                 handshakes += 1;
+                if !self.shake_hands(id, now) {
+                    continue;
+                }
             }
             bytes_read += self.receive_from(id);
         }
         let counters = self.shared.counters(self.index);
         counters.bytes_read.add(bytes_read as u64);
+    }
+
+    /// Goes on with the handshake of TLS. True if it is done.
+    #[inline(never)]
+    fn shake_hands(&mut self, id: SessionId, now: Now) -> bool {
+        let Some(session) = self.sessions.get(id) else {
+            return false;
+        };
+        match session.stream.shake_hands() {
+            Handshake::Done => {
+                login::by_certificate(session, &self.shared, self.index, now);
+                true
+            }
+            Handshake::Waits => {
+                session.readable = session.stream.has_more();
+                if session.readable {
+                    list_session(session, id, &mut self.ready);
+                }
+                false
+            }
+            Handshake::Ended => {
+                session.readable = false;
+                session.has_no_more_input = true;
+                self.close(id);
+                false
+            }
+        }
     }
 
     /// Sends the replies that wait, if any. True if the session may go on.

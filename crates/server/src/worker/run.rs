@@ -226,7 +226,13 @@ impl Worker {
                 held_back |= session.sender_bit();
             } else {
                 match run.end(session, &executed, is_whole && part.is_exhausted) {
-                    Some(left) => outcome = left,
+                    Some(left) => {
+                        outcome = left;
+                        if session.has_fetches && session.is_blocked() {
+                            // Its client may never read, and others need the memory.
+                            run.executor.end_fetches(session, true);
+                        }
+                    }
                     None => continue,
                 }
             }
@@ -321,7 +327,10 @@ impl Run<'_, '_> {
                 Outcome::Done => executed.to += 1,
                 Outcome::Wait => break,
                 Outcome::WaitForFlash => {
-                    self.fetch_ahead(&entries[executed.to + 1..all.end], session, part.input);
+                    if !session.is_blocked() {
+                        let later = &entries[executed.to + 1..all.end];
+                        self.fetch_ahead(later, session, part.input);
+                    }
                     break;
                 }
                 _ => {
@@ -496,6 +505,9 @@ impl Executor<'_, '_> {
             && let Some(denied) = self.deny(&mut request, entry.what, requests)
         {
             return denied;
+        }
+        if request.session.has_fetches && request.session.fetches.is_sending() {
+            return self.send_large(request.id, request.session);
         }
         match entry.what {
             What::Get { key, cas, last } => self.execute_get(request, key, cas, last),

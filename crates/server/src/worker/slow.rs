@@ -135,6 +135,7 @@ pub(super) fn name_of(op: &Op) -> &'static str {
             AdminCommand::LruCrawler => "lru_crawler",
             AdminCommand::CacheMemlimit => "cache_memlimit",
             AdminCommand::RefreshCerts => "refresh_certs",
+            AdminCommand::Config => "config",
             AdminCommand::Watch => "watch",
             AdminCommand::Poison => "poison",
             AdminCommand::Extstore => "extstore",

@@ -225,6 +225,7 @@ fn files_that_are_none_are_refused_in_one_line() {
         let text = said(&output);
         assert_eq!(output.status.code(), Some(78), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.starts_with("coua: --config "), "{text}");
         assert!(text.contains("coua.toml: ") && text.contains(why), "{text}");
     };
     let path = scene.folder.path("coua.toml");

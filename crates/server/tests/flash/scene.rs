@@ -92,6 +92,14 @@ impl Client {
         String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
     }
 
+    /// The next line of a stream that is watched, without its end.
+    pub(crate) fn log_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a line");
+        assert_eq!(line.pop(), Some('\n'), "{line}");
+        line
+    }
+
     /// The next bytes.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];

@@ -34,11 +34,17 @@ impl Authority {
 
     /// Certifies a name: `NAME.pem` and `NAME.key`, for localhost.
     pub(crate) fn certify(&self, name: &str) {
+        self.certify_as(name, &format!("/CN={name}"), "DNS:localhost,IP:127.0.0.1");
+    }
+
+    /// Certifies a subject with alternative names: `NAME.pem` and `NAME.key`.
+    #[allow(dead_code, reason = "most tests need one for localhost")]
+    pub(crate) fn certify_as(&self, name: &str, subject: &str, alternatives: &str) {
         let names = self.folder.path("names");
-        fs::write(names, "subjectAltName=DNS:localhost,IP:127.0.0.1\n").expect("a file");
+        fs::write(names, format!("subjectAltName={alternatives}\n")).expect("a file");
         self.make_key(name);
         self.openssl(&format!(
-            "req -new -key {name}.key -subj /CN={name} -out {name}.csr"
+            "req -new -key {name}.key -subj {subject} -out {name}.csr"
         ));
         self.openssl(&format!(
             "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \

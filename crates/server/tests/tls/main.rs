@@ -3,8 +3,11 @@
 //! # Not here
 //! TLS over a stack of the server's own (`userspace`).
 
+mod copying;
 mod hostile;
+mod identities;
 mod listeners;
+mod memory;
 mod watching;
 
 #[path = "../support/certificates.rs"]
@@ -12,6 +15,8 @@ mod certificates;
 #[path = "../support/process.rs"]
 #[allow(dead_code, reason = "these tests need the process alone")]
 mod process;
+#[path = "../support/resident.rs"]
+mod resident;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "these tests need the program alone")]
 mod support;
@@ -35,10 +40,19 @@ struct Secured {
 
 impl Secured {
     fn start(options: &str, flags: &[&str]) -> Secured {
+        Secured::with(Secured::authority(), options, flags)
+    }
+
+    /// An authority that has certified the server and a client.
+    fn authority() -> Authority {
         let authority = Authority::new();
         for name in ["server", "client"] {
             authority.certify(name);
         }
+        authority
+    }
+
+    fn with(authority: Authority, options: &str, flags: &[&str]) -> Secured {
         let options = authority.options("server", options);
         let process = Process::start(coua(&[&["-Z", "-o", &options], flags].concat()));
         let address = process.address();

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
 use super::Stream;
-use crate::outcome::{Received, Sent};
+use crate::outcome::{Handshake, Received, Sent};
 use crate::tls::encryption::Encryption;
 
 /// A stream that carries records, and what encrypts them.
@@ -15,6 +15,10 @@ pub(super) struct Encrypted {
 }
 
 impl Encrypted {
+    pub(super) fn shake_hands(&self) -> Handshake {
+        self.encryption.shake_hands(&mut self.records())
+    }
+
     pub(super) fn receive(&self, space: &mut [u8]) -> Received {
         self.encryption.receive(&mut self.records(), space)
     }

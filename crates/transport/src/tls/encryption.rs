@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use rustls::{HandshakeKind, ServerConnection};
 
-use super::{ClientCertificate, Tls, TlsEvents};
-use crate::outcome::{Received, Sent};
+use super::{ClientCertificate, Tls, TlsEvents, names};
+use crate::outcome::{Handshake, Received, Sent};
 
 /// What records are read from and written to. `WouldBlock` says that nothing is there, or taken, now.
 pub(crate) trait Wire: Read + Write {}
@@ -50,6 +50,10 @@ struct State {
     has_ended: bool,
     /// Receiving has paused although there may be more records.
     has_paused: bool,
+    /// No more records will come.
+    have_records_ended: bool,
+    /// The peer has been told that nothing more comes.
+    has_said_end: bool,
     /// The peer broke the protocol, or the connection is gone.
     is_broken: bool,
 }
@@ -66,6 +70,8 @@ impl Encryption {
                 is_handshaking: true,
                 has_ended: false,
                 has_paused: false,
+                have_records_ended: false,
+                has_said_end: false,
                 is_broken: false,
             }),
             unsent_max: tls.unsent_max(),
@@ -90,12 +96,48 @@ impl Encryption {
         state.connection.wants_write() && !state.is_broken
     }
 
+    /// Goes on with the handshake, and takes no plain bytes out.
+    pub(crate) fn shake_hands(&self, wire: &mut impl Wire) -> Handshake {
+        let state = &mut *self.state.borrow_mut();
+        let mut reads = 0;
+        state.has_paused = false;
+        while state.is_handshaking && !state.has_ended {
+            if reads == READS_MAX {
+                state.has_paused = true;
+                break;
+            }
+            reads += 1;
+            if !self.receive_records(state, wire) {
+                break;
+            }
+            state.has_ended |= state.have_records_ended && state.is_handshaking;
+        }
+        if state.connection.wants_write() {
+            send_records(state, wire);
+        }
+        match state.is_handshaking {
+            false => Handshake::Done,
+            true if state.has_ended => Handshake::Ended,
+            true => Handshake::Waits,
+        }
+    }
+
+    /// The names in the certificate that the peer has shown; see [`names`].
+    pub(crate) fn peer_names(&self) -> Vec<String> {
+        let state = self.state.borrow();
+        let chain = state.connection.peer_certificates().unwrap_or_default();
+        chain.first().map_or(Vec::new(), |own| names::of(own))
+    }
+
     /// Receives plain bytes.
     pub(crate) fn receive(&self, wire: &mut impl Wire, space: &mut [u8]) -> Received {
         let mut state = self.state.borrow_mut();
         let mut filled = 0;
         let mut reads = 0;
         state.has_paused = false;
+        if state.has_said_end {
+            return drop_records(&mut state, wire, space);
+        }
         while filled < space.len() && !state.has_ended {
             match state.connection.reader().read(&mut space[filled..]) {
                 Ok(0) => state.has_ended = true,
@@ -150,7 +192,7 @@ impl Encryption {
     /// Receives records and decrypts them. False if there is nothing to receive.
     fn receive_records(&self, state: &mut State, wire: &mut impl Wire) -> bool {
         match state.connection.read_tls(wire) {
-            Ok(_) => {}
+            Ok(count) => state.have_records_ended = count == 0,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(_) => {
                 (state.has_ended, state.is_broken) = (true, true);
@@ -214,10 +256,28 @@ impl Encryption {
         let state = &mut *self.state.borrow_mut();
         if !state.is_handshaking && !state.is_broken {
             state.connection.send_close_notify();
+            state.has_said_end = true;
             // Whoever does not read does not hear of it.
             let _ = send_records(state, wire);
         }
     }
+}
+
+/// Receives what comes behind this side's end. Nobody acts on it, so it is not decrypted: rustls would have to answer a bad
+/// record, and has said its last word.
+fn drop_records(state: &mut State, wire: &mut impl Wire, space: &mut [u8]) -> Received {
+    for _ in 0..READS_MAX {
+        match wire.read(space) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Received::Nothing,
+            Ok(0) | Err(_) => {
+                state.has_ended = true;
+                return Received::Ended;
+            }
+        }
+    }
+    state.has_paused = true;
+    Received::Nothing
 }
 
 /// Sends the records that wait.

@@ -49,13 +49,14 @@ pub(super) fn text() -> Result<String> {
     Ok(text)
 }
 
-/// Names and versions of the crates that are linked into the server, without those that only build
-/// it.
+/// Names and versions of the crates that are linked into the programs of the packages, the server and `coua-top`,
+/// without those that only build them.
 pub(super) fn linked() -> Result<Vec<(String, String)>> {
     let tree = read(cargo().args([
         "tree",
         "--locked",
         "--package=coua",
+        "--package=coua-top",
         "--features=coua/dpdk",
         "--edges=normal,no-proc-macro",
         "--prefix=none",

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 
 use super::capabilities::memccapable;
+use super::guard::Guard;
 use super::site::{Cable, Site};
 use super::under_test::{FLAGS, LIMIT, coua, coua_with_dpdk};
 use super::{Context, Outcome};
@@ -83,6 +84,28 @@ pub(crate) fn xmemcached(context: &Context) -> Result<Outcome> {
 /// folsom: Spotify's client in Java.
 pub(crate) fn folsom(context: &Context) -> Result<Outcome> {
     in_each(context, BOTH, || java(context, "Folsom.java"))
+}
+
+/// AWS's client and `XMemcached`'s find two servers, one of which has the list of both.
+pub(crate) fn discovery(context: &Context) -> Result<Outcome> {
+    let path = coua(context)?;
+    let folder = target().join("clients");
+    fs::create_dir_all(&folder)?;
+    let list = folder.join("cluster");
+    fs::write(&list, "1\n127.0.0.1||1\n")?;
+    let option = format!("cluster_config={}", list.display());
+    let first = Server::start(&path, &[FLAGS, &["-o", &option]].concat())?;
+    let second = Server::start(&path, FLAGS)?;
+    let mut command = program("java");
+    command
+        .arg("-cp")
+        .arg(context.tools.discovery_jars.join("*"))
+        .arg(root().join("tests/clients/java/discovery/Discovery.java"))
+        .args(["127.0.0.1", &first.port.to_string()])
+        .args(["127.0.0.1", &second.port.to_string()])
+        .arg(&list);
+    run_within(LIMIT, &command)?;
+    Ok(Outcome::Passed)
 }
 
 /// memjs: Node, the binary protocol.
@@ -196,21 +219,71 @@ pub(crate) fn userspace_clients_dpdk(context: &Context) -> Result<Outcome> {
     conclude(&over_cable(&context, "dpdk", EVERYWHERE)?)
 }
 
+/// Those that speak TLS.
+const ENCRYPTED: &[(&str, Client)] = &[
+    ("pymemcache", pymemcache),
+    ("bmemcached", bmemcached),
+    ("gomemcache", gomemcache),
+    ("dalli", dalli),
+    ("folsom", folsom),
+];
+
+/// Those that log in by SASL.
+const BY_PASSWORD: &[(&str, Client)] = &[
+    ("pylibmc", pylibmc),
+    ("bmemcached", bmemcached),
+    ("dalli", dalli),
+    ("spymemcached", spymemcached),
+];
+
+/// Clients at servers that are secured: over TLS; with logins by password, a filter of system calls and a limit of memory,
+/// which is full; and with all of it at once, where a certificate logs in.
+pub(crate) fn secured_clients(context: &Context) -> Result<Outcome> {
+    let guards: [(_, Guard, &[(&str, Client)]); 3] = [
+        ("over TLS", Guard::default().with_tls(false)?, ENCRYPTED),
+        (
+            "with a password, under seccomp and a limit of memory",
+            (Guard::default().with_users()?)
+                .with_filter()
+                .with_memory_limit(),
+            BY_PASSWORD,
+        ),
+        (
+            "the same over TLS, with a certificate",
+            (Guard::default().with_tls(true)?.with_users()?)
+                .with_filter()
+                .with_memory_limit(),
+            ENCRYPTED,
+        ),
+    ];
+    let mut failures = Vec::new();
+    for (how, guard, clients) in guards {
+        println!("-- {how}");
+        failures.extend(at(context, Site::Guarded(guard), how, clients)?);
+    }
+    conclude(&failures)
+}
+
 /// What this machine lacks for a cable between two namespaces, if anything.
 fn missing_for_cables() -> Option<String> {
     let needs = "network namespaces need root, or CAP_NET_ADMIN and CAP_SYS_ADMIN, and the programs ip and ethtool";
     (!Cable::can_be_laid()).then(|| needs.to_owned())
 }
 
-/// Runs clients at one end of a cable and servers at the other. Runs all of them, and names those
-/// that fail.
+/// Runs clients at one end of a cable and servers at the other.
 fn over_cable(
     context: &Context,
     driver: &'static str,
     clients: &[(&str, Client)],
 ) -> Result<Vec<String>> {
+    let site = Site::Cable(Cable::lay(driver)?);
+    at(context, site, &format!("on {driver}"), clients)
+}
+
+/// Runs clients at a site. Runs all of them, and names those that fail.
+fn at(context: &Context, site: Site, how: &str, clients: &[(&str, Client)]) -> Result<Vec<String>> {
     let context = Context {
-        site: Arc::new(Site::Cable(Cable::lay(driver)?)),
+        site: Arc::new(site),
         test_filter: None,
         ..context.clone()
     };
@@ -220,10 +293,13 @@ fn over_cable(
             Ok(Outcome::Passed) => {}
             Ok(Outcome::LeftOut(why)) => println!("  {name} is left out: {why}"),
             Err(error) => {
-                println!("  {name} on {driver}: {error:#}");
-                failures.push(format!("{name} on {driver}"));
+                println!("  {name} {how}: {error:#}");
+                failures.push(format!("{name} {how}"));
             }
         }
+    }
+    if let Err(error) = context.site.conclude() {
+        failures.push(format!("{error:#} ({how})"));
     }
     Ok(failures)
 }
@@ -242,7 +318,10 @@ fn conclude(failures: &[String]) -> Result<Outcome> {
 fn in_each(context: &Context, dialects: &[&str], client: impl Fn() -> Command) -> Result<Outcome> {
     let path = coua(context)?;
     let mut failures = Vec::new();
-    for dialect in dialects {
+    for dialect in dialects
+        .iter()
+        .filter(|dialect| context.site.takes(dialect))
+    {
         let server = context.site.start(&path, FLAGS)?;
         let mut command = client();
         command.args([context.site.host(), &server.port.to_string(), dialect]);

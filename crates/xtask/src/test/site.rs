@@ -14,6 +14,7 @@ use std::process::{Command, id};
 
 use anyhow::Result;
 
+use super::guard::Guard;
 use crate::commands::{program, read, succeeds, under};
 use crate::server::Server;
 
@@ -36,6 +37,8 @@ pub(crate) enum Site {
     Loopback,
     /// On their own stack.
     Cable(Cable),
+    /// At a free port on loopback, with flags that keep strangers out and the server in.
+    Guarded(Guard),
 }
 
 impl Site {
@@ -44,13 +47,14 @@ impl Site {
         match self {
             Site::Loopback => Server::start(path, flags),
             Site::Cable(cable) => cable.start(path, flags),
+            Site::Guarded(guard) => guard.start(path, flags),
         }
     }
 
     /// The host of its servers, for a client.
     pub(crate) fn host(&self) -> &'static str {
         match self {
-            Site::Loopback => "127.0.0.1",
+            Site::Loopback | Site::Guarded(_) => "127.0.0.1",
             Site::Cable(_) => ADDRESSES[0],
         }
     }
@@ -60,6 +64,26 @@ impl Site {
         match self {
             Site::Loopback => command,
             Site::Cable(cable) => within(&cable.clients, &command),
+            Site::Guarded(guard) => guard.client(command),
+        }
+    }
+
+    /// Whether clients can be served there in a dialect.
+    pub(crate) fn takes(&self, dialect: &str) -> bool {
+        match self {
+            Site::Guarded(guard) => guard.takes(dialect),
+            _ => true,
+        }
+    }
+
+    /// Looks for what must not have happened to its servers.
+    ///
+    /// # Errors
+    /// If it has.
+    pub(crate) fn conclude(&self) -> Result<()> {
+        match self {
+            Site::Guarded(guard) => guard.conclude(),
+            _ => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{
     Context, Outcome, Step, aarch64, capabilities, clients, containers, deep, fleet, java_client,
-    lab, monitoring, package, proxies,
+    lab, monitoring, package, proxies, tls,
 };
 use crate::commands::{cargo, program, run};
 use crate::setup::cargo_tool;
@@ -24,12 +24,15 @@ pub(crate) const STEPS: &[Step] = &[
     quick("spymemcached", clients::spymemcached),
     quick("xmemcached", clients::xmemcached),
     quick("folsom", clients::folsom),
+    quick("discovery", clients::discovery),
     quick("java-client", java_client::java_client),
     quick("memjs", clients::memjs),
     quick("perl", clients::perl),
     quick("php", clients::php),
     quick("memccapable", capabilities::memccapable),
     quick("libmemcached-tools", clients::libmemcached_tools),
+    quick("tls", tls::tls),
+    quick("secured-clients", clients::secured_clients),
     quick("userspace-clients", clients::userspace_clients),
     quick("userspace-clients-dpdk", clients::userspace_clients_dpdk),
     quick("nutcracker", proxies::nutcracker),

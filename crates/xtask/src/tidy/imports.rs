@@ -12,7 +12,10 @@ use crate::commands::{cargo, read};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("coua-cpu", &[]),
     ("coua-memory-errors", &[]),
-    ("coua-flash", &["coua-cpu"]),
+    (
+        "coua-flash",
+        &["coua-cpu", "coua-memory-errors", "dev-coua-memory-errors"],
+    ),
     ("coua-rdma", &[]),
     ("coua-protocol", &["coua-cpu"]),
     (
