@@ -71,8 +71,8 @@ fn use_it(cache: &Client) -> Result<(), Error> {
     let mut batch = Batch::new();
     let mut asked = Vec::new();
     for nth in 0..200 {
-        batch.set(&format!("b{}", nth % 7), value(nth * 20), HOUR);
-        asked.push((nth, batch.get(&format!("b{}", nth % 7))));
+        batch.set(format!("b{}", nth % 7), value(nth * 20), HOUR);
+        asked.push((nth, batch.get(format!("b{}", nth % 7))));
     }
     let mut results = cache.run(batch);
     for (nth, ticket) in asked {

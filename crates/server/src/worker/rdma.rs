@@ -81,15 +81,14 @@ impl Worker {
             self.rdma_told = moment;
             self.shared.tell_rdma(self.index, report);
         }
-        let most = match (is_busy, rdma.is_untold()) {
+        match (is_busy, rdma.is_untold()) {
             (true, _) => Duration::ZERO,
             // What is left waits for room in the input buffer.
             _ if rdma.has_waiting() => most.min(SLEEP_FOR_MEMORY),
             _ if !most.is_zero() && !rdma.may_sleep() => Duration::ZERO,
             (_, true) => most.min(TELL_SLEEP),
             _ => most,
-        };
-        most
+        }
     }
 
     /// A session has left the table: ends what its client may do over RDMA. True if it was a request's, which is answered
